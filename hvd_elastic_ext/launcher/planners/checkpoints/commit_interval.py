@@ -1,7 +1,7 @@
 """One in how many calls of ``state.commit()`` commits.
 
-Ranks change to a new interval at the same call, start each world with every call, and skip none while a commit is named
-for a checkpoint. The planner does not follow that: it tells a rank that reports another interval again.
+Ranks change to a new interval at the same call. They start each world with every call, and skip none while a commit is
+named for a checkpoint. The planner does not track that: it sends the interval again to a rank that reports another one.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ MIN_COMMITS: Final = 5
 CHOOSE_S: Final = 10.0
 """Seconds between two choices."""
 RETRY_S: Final = 5.0
-"""Seconds until a rank with another interval is told again."""
+"""Seconds until the interval is sent again to a rank that uses another one."""
 
 
 def plan(job: JobState) -> Plan:
-    """Measure, choose, and tell ranks that use another interval."""
+    """Measure, choose, and send the interval to ranks that use another one."""
     state = job.commit_interval
     now = job.now
     auto = job.options.commit_every is not None and job.options.commit_every.auto

@@ -16,7 +16,7 @@ from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 log = logging.getLogger(__name__)
 
 STATELESS_AFTER_S: Final = 30.0
-"""A process that trains for so long without a commit has no State of ours."""
+"""A process that trains this long without a commit has no State of ours."""
 
 
 def plan(job: JobState) -> Plan:
@@ -69,7 +69,7 @@ def _next_look(job: JobState) -> float:
         return state.attempt.deadline
     seconds = job.cost.choice.seconds if how.every.seconds is None else how.every.seconds
     at = math.inf if how.every.steps else max(state.not_before, state.last.at + seconds)
-    return at if at > job.now else math.inf  # one that is due and cannot be made yet needs no earlier look
+    return at if at > job.now else math.inf  # a checkpoint that is due and cannot be made yet needs no earlier look
 
 
 def _due(job: JobState) -> bool:

@@ -1,6 +1,6 @@
-"""Whether the launcher has lost its own link. Then no host is cut off for a while, and nothing is decided.
+"""Whether the launcher has lost its own link. If so, no host is cut off for a while, and nothing is decided.
 
-A silent host is cut off so that the others of its world can continue. If all of them are silent, none could continue.
+A silent host is cut off so that the others of its world can continue. If all hosts are silent, none could continue.
 Then most likely all of them train, and the link of the launcher's machine is broken.
 """
 

@@ -30,7 +30,7 @@ COMPARE_S: Final = 5.0
 
 def plan(job: JobState) -> Plan:
     """Look for stalled and slow processes, unless another world was called just now."""
-    if job.decision.members is None:  # a process that was called just now is not late yet
+    if job.decision.members is None:  # a member that was called just now is not late yet
         _look(job)
     return NOTHING
 
@@ -46,7 +46,7 @@ def _look(job: JobState) -> None:
         return
     if _find_left_waiting(job):
         return
-    if not job.settled:  # what newcomers need may take long to send
+    if not job.settled:  # the state for newcomers may take long to send
         state.moved.clear()
         state.reported = None
         return
@@ -72,7 +72,7 @@ def at_the_end(job: JobState) -> Plan:
 
 
 def _all_hosts_heard(job: JobState) -> bool:
-    """Whether every host of the world was heard lately: the progress of a silent one is unknown."""
+    """Whether every host of the world has sent messages lately: the progress of a silent one is unknown."""
     lately, roster, members = job.now - job.options.heartbeat_timeout_s / 2, job.roster, job.world.members
     if not roster.absent(members) and roster.all_sent_after(lately):
         return True  # nearly always, and there may be thousands
@@ -81,12 +81,12 @@ def _all_hosts_heard(job: JobState) -> bool:
 
 
 def _trains(job: JobState) -> list[Worker]:
-    """Members that are not done yet."""
+    """Members that still train."""
     return [each for each in job.roster.present(job.world.members) if each.killed is None and not each.done]
 
 
 def _note_progress(job: JobState) -> float:
-    """Note what each member has counted. For how long the one that stands still longest does (seconds)."""
+    """Note the progress of each member. Return the longest time without progress, in seconds."""
     now, state, trains = job.now, job.liveness, _trains(job)
     before, times = state.moved, state.times
     state.moved, state.times = {}, {}
@@ -116,7 +116,7 @@ def _members(job: JobState) -> list[Member]:
 
 
 def _find_left_waiting(job: JobState) -> bool:
-    """Whether only some members are done. Reports it if the others only wait for those."""
+    """Whether only some members are done. Reports it if the others only wait for them."""
     now, state = job.now, job.liveness
     state.of_world(job.generation)
     for worker in job.roster.present(job.world.members):

@@ -16,8 +16,8 @@ log = logging.getLogger(__name__)
 def plan(job: JobState) -> Plan:
     """Log a pause, unless another wait is logged.
 
-    It names no time for the next look: what is only logged changes nothing else. In a job of thousands, with its longer
-    times between looks, a pause is logged later.
+    It returns no time for the next look, because a log line changes nothing else. In a job of thousands, with its
+    longer times between looks, a pause is logged later.
     """
     state = job.pace
     members = job.roster.present(job.world.members)
@@ -40,7 +40,7 @@ def plan(job: JobState) -> Plan:
 
 
 def _is_due(job: JobState, found: StepPause) -> bool:
-    """Whether to log it now; soon, if ranks wait that were busy when it was logged last."""
+    """Whether to log it now. It is due soon if ranks wait that were busy at the last line."""
     state = job.pace
     if state.log_at is not None and found.waited_for:
         state.log_at = min(state.log_at, job.now + LINE_PERIOD_S)

@@ -38,7 +38,7 @@ def plan(job: JobState) -> Plan:
 
 
 def due_at(job: JobState) -> float | None:
-    """When the next host will have been silent for too long, unless it speaks (mono)."""
+    """When the next host will have been silent for too long, unless a message comes (mono)."""
     limit_s, agents = job.options.heartbeat_timeout_s, job.roster.agents.values()
     if job.fleet.newer_lives:
         return min(
@@ -62,7 +62,7 @@ def is_due(job: JobState) -> bool:
 
 
 def _maybe_silent(job: JobState) -> list[Agent]:
-    """All agents but those that are connected and were heard within the usual limit: nearly all, of thousands."""
+    """All agents except those that are connected and have sent a message within the usual limit: few of thousands."""
     agents, latest = job.roster.agents.values(), job.now - job.options.heartbeat_timeout_s
     if job.fleet.newer_lives:
         return list(agents)
@@ -86,7 +86,7 @@ def _ask_for_unreported_ends(job: JobState) -> None:
     """A process that is missing from its agent's heartbeats has ended: have the agent report that again."""
     limit, roster = job.options.heartbeat_timeout_s, job.roster
     lost: dict[str, list[Worker]] = {}
-    for host in roster.beaten:  # of the others nothing new is known
+    for host in roster.beaten:  # there is nothing new about the others
         if (agent := roster.agents.get(host)) is None:
             continue
         for worker in roster.on(host):

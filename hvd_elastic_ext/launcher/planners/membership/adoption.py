@@ -1,4 +1,4 @@
-"""Waits for the hosts of an earlier launcher, and continues the world that they train in."""
+"""Waits for the hosts of an earlier launcher, and continues the world in which they train."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _waits(job: JobState) -> bool:
     adoption = job.adoption
     if adoption.until is None:
         return False
-    # A process that waits for a world is not kept waiting for long; those that train lack nothing.
+    # A process that waits for a world should not wait long. Processes that train lose nothing by the wait.
     waited_enough = bool(job.rendezvous.waiting) and job.now - adoption.begun >= job.options.heartbeat_timeout_s
     if adoption.on_their_way(job.now) and not waited_enough and job.now < adoption.until:
         return True

@@ -12,7 +12,7 @@ from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 def plan(job: JobState) -> Plan:
     """Start missing agents, dismiss those that are not needed, and give up starts that take too long.
 
-    Not in a job that was told to end: its agents hold what is saved.
+    Not in a job that has to end: its agents hold the state that is saved.
     """
     if job.before_exit.why is not None:
         return NOTHING

@@ -1,4 +1,4 @@
-"""How many hosts the job is worth (``--autoscale``): asks for more, or lets some go that no world needs any more."""
+"""Asks for more hosts, or releases hosts that no world needs any more, as ``--autoscale`` decides."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def plan(job: JobState) -> Plan:
     limits = limits_of(job, options, chosen)
     decision, memory = decide(job.now, chosen.policy(state.since), observed(job), limits, state.memory)
     if decision.change and not options.acts:
-        _recommend(job, decision)  # nothing changes, so nothing is to be remembered
+        _recommend(job, decision)  # nothing changes, so nothing has to be saved
     else:
         state.memory = memory
         if decision.change:
@@ -71,7 +71,7 @@ def chosen_of(text: str) -> Chosen:
 
 
 def limits_of(job: JobState, options: ScaleOptions, chosen: Chosen) -> ScaleLimits:
-    """Bounds of the job, in hosts, and what the policy's text sets."""
+    """Bounds of the job, in hosts, and the parameters in the policy's text."""
     slots = max((host.slots for host in job.fleet.hosts), default=1)
     least = max(1, math.ceil(job.options.limits.least / slots))
     most = options.most_hosts if job.options.limits.most is None else job.options.limits.most // slots
@@ -80,7 +80,7 @@ def limits_of(job: JobState, options: ScaleOptions, chosen: Chosen) -> ScaleLimi
 
 
 def observed(job: JobState) -> Observations:
-    """What decisions go by."""
+    """The input of a decision."""
     state = job.scaling
     names, signals = {life.seat.host for life in job.world.members}, signals_of(job)
     size, prices = len(names), (price_of(job, name) for name in names)
@@ -98,13 +98,13 @@ def observed(job: JobState) -> Observations:
 
 
 def _wanted(job: JobState, size: int) -> int:
-    """Hosts that were asked for last; before that, those that are there."""
+    """Hosts that were requested last; before the first request, those of the world."""
     state = job.scaling
     return state.wanted if state.wanted is not None else max(size, len(job.fleet.hosts) - len(state.leaving))
 
 
 def signals_of(job: JobState) -> dict[str, float]:
-    """All that was observed: means of the hosts, what rank 0's script tells, and what the launcher reads itself."""
+    """All signals: means of the hosts, rank 0's observations, and what the launcher reads itself."""
     names = {life.seat.host for life in job.world.members}
     told = {name: value for name, value in job.scaling.signals.items() if not isinstance(value, Mapping)}
     by_host = {name: value for name, value in job.scaling.signals.items() if isinstance(value, Mapping)}
@@ -131,7 +131,7 @@ def _noted_signals(job: JobState) -> dict[str, float]:
 
 
 def _say_unknown(job: JobState, chosen: Chosen) -> None:
-    """Once: why a policy that goes by GPUs gets no value of them."""
+    """Log once why a policy that uses GPUs gets no value for them."""
     if GPU not in chosen.signals or job.scaling.gpu_unknown:
         return
     for name, agent in job.roster.agents.items():
@@ -142,9 +142,9 @@ def _say_unknown(job: JobState, chosen: Chosen) -> None:
 
 
 def _note_steps(job: JobState) -> None:
-    """The time of steps by the first rank's heartbeats. The first one of a world has waited for others.
+    """Note step times, by the heartbeats of rank 0. The first step of a world includes waiting for others.
 
-    While hosts come, steps are not those of a size: newcomers start, perhaps beside the training.
+    While hosts are being added, step times do not count for a size: newcomers start, perhaps beside the training.
     """
     state, members = job.scaling, job.roster.present(job.world.members)
     first = next((worker for worker in members if job.rank(worker.life) == 0), None)
@@ -154,7 +154,7 @@ def _note_steps(job: JobState) -> None:
     seen, size = state.seen, len({life.seat.host for life in job.world.members})
     if seen is None or seen[0] != job.generation:
         state.seen = (job.generation, first.step, None)
-        if state.counted is not None:  # what was done while no launcher looked
+        if state.counted is not None:  # steps without a launcher
             missed, state.counted = max(0, first.step - state.counted), None
             state.steps += missed
             state.host_steps += missed * size
@@ -182,7 +182,7 @@ def _change(job: JobState, options: ScaleOptions, decision: Decision) -> None:
     facts = [_facts(job, host.name) for host in training]
     go = leaving(facts, len(training) - decision.size, ordered=options.ordered)
     staying = [host.name for host in job.fleet.hosts if host.name in state.leaving]
-    back = staying[: max(0, decision.size - len(training))]  # they are still there, so nobody else has to come
+    back = staying[: max(0, decision.size - len(training))]  # these hosts are still there, so no others are needed
     state.wanted = decision.size
     state.leaving = state.leaving.difference(back) | frozenset(go)
     state.asked_because = decision.reason
@@ -193,7 +193,7 @@ def _change(job: JobState, options: ScaleOptions, decision: Decision) -> None:
 
 
 def _let_go(job: JobState, options: ScaleOptions) -> None:
-    """Ask for the hosts that are wanted, once no host that is to go trains."""
+    """Release hosts that are to go, once none of them trains."""
     state = job.scaling
     state.leaving = frozenset(name for name in state.leaving if name in job.fleet.hosts)
     if not state.unasked and state.wanted is not None and len(job.fleet.hosts) <= state.wanted:

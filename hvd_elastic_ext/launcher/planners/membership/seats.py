@@ -23,7 +23,7 @@ SEPARATE: Final = (
 )
 
 REFUSED: Final = ": exit code 2"
-"""How a process has ended whose script does not know an option: so ``argparse`` exits, and most programs."""
+"""The end of a process whose script does not know an option: ``argparse``, and most programs, exit like that."""
 
 
 def plan(job: JobState) -> Plan:
@@ -34,9 +34,9 @@ def plan(job: JobState) -> Plan:
     follow_slots(job, staying)
     limits = job.options.limits
     if job.offered == (staying, limits):
-        return NOTHING  # as in nearly all looks, and there may be thousands
+        return NOTHING  # the usual case, and there may be thousands
     job.wanted = next_world.seats(staying, limits, job.roster.taken, job.roster.commits.newest_hosts)
-    surplus = len(job.wanted) < sum([len(slots) for _, slots in staying])  # which ones are chosen depends on more
+    surplus = len(job.wanted) < sum([len(slots) for _, slots in staying])  # the choice among them depends on more
     job.offered = None if surplus else (staying, limits)
     return NOTHING
 
@@ -75,8 +75,8 @@ def _usable(job: JobState) -> list[tuple[Host, tuple[int, ...]]]:
 
 
 def _unjoined_failed(job: JobState, *, wanted: int) -> JobFailed | None:
-    """Why a program that needs no world has failed on hosts that are published, ``wanted`` of which were to end well;
-    None if it has not.
+    """Why a program that needs no world has failed on the published hosts; None if it has not. ``wanted``: the
+    number of processes that have to end well.
     """
     hosts = set(job.fleet.hosts.names)
     why = why_unjoined_failed(

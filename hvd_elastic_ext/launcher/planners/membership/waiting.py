@@ -1,7 +1,7 @@
-"""Says what a job that does not train waits for, and what is waited for while it trains. It decides nothing.
+"""Logs what a job waits for, before it trains and while it trains. It decides nothing.
 
-Both are said every :data:`LOG_PERIOD_S`. What training does not wait for is said less often after half a minute if
-``--wait-lines`` asks for that. The status line of a terminal and ``hvd-elastic status`` have both at any time.
+Lines come every :data:`LOG_PERIOD_S`. After half a minute, ``--wait-lines`` makes lines rarer if training does not wait
+for their subject. The status line of a terminal and ``hvd-elastic status`` show all waits at any time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 def plan(job: JobState) -> Plan:
-    """Say what the last look left the job waiting for, at first after :data:`LOG_PERIOD_S`."""
+    """Log the wait that the last look has left, for the first time after :data:`LOG_PERIOD_S`."""
     wait = waits_for(job)
     if wait is None:
         job.log_wait_at = None
@@ -43,7 +43,7 @@ def plan(job: JobState) -> Plan:
 
 
 def _say_beside(job: JobState) -> None:
-    """Say of each host, with the limit, that what was started there beside the training is not ready."""
+    """Log each host with a start beside the training that is not ready, with its limit."""
     found = slow_starts(job)
     job.log_beside_at = {host: at for host, at in job.log_beside_at.items() if host in found}
     most_s = job.options.wait_lines_s
@@ -55,7 +55,9 @@ def _say_beside(job: JobState) -> None:
 
 
 def _say_lacking(job: JobState) -> None:
-    """Say which hosts are left out for a time, and that their newest list is refused; each was said when it began."""
+    """Log which hosts are left out for a time, and that the newest list is refused. The beginning of each was
+    logged.
+    """
     fleet, ledger, most_s = job.fleet, job.faults.ledger, job.options.wait_lines_s
     if job.ending or (fleet.list_refused is None and ledger.next_release(job.now) is None):
         job.log_lacking = None
@@ -69,7 +71,7 @@ def _say_lacking(job: JobState) -> None:
 
 
 def _say_needed(job: JobState) -> None:
-    """Say of each host that it is not listed any more, and why it does not leave."""
+    """Log each host that is not listed any more, and why it does not leave."""
     needed = health.needed_unlisted(job)
     lasts_s = {host: job.now - since for host, since in needed.items() if job.now - since >= LOG_PERIOD_S}
     job.log_needed_at = {host: at for host, at in job.log_needed_at.items() if host in lasts_s}

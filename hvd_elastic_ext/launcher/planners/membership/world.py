@@ -31,14 +31,14 @@ from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 from hvd_elastic_ext.launcher.state.roster import Worker
 
 CALL_AGAIN_S: Final = 5.0
-"""Pause before a member that was called and has not asked for its rank is called again."""
+"""Pause before a member that was called, and has not asked for its rank, is called again."""
 NOTICE_S: Final = 0.25
 """How long a member may take to notice that a peer is lost before its connections are cut."""
 STUCK_S: Final = 8.0
-"""How long a member may still wait for others after its connections were cut; then it is killed.
+"""Longest wait for others after a member's connections were cut; then it is killed.
 
 Gloo reports a closed connection to all that wait on it, but not to a process whose data is partly sent, or that has
-found out by its send. That process waits for Gloo's timeout of 30 s, and all others wait for it.
+noticed it by its send. That process waits for Gloo's timeout of 30 s, and all others wait for it.
 """
 
 
@@ -70,7 +70,7 @@ def plan(job: JobState) -> Plan:
 
 
 def begin(job: JobState) -> Plan:
-    """Begin the world that was decided on, unless the way in which the last one has ended fails the job."""
+    """Begin the world of the decision, unless the end of the last one fails the job."""
     if job.decision.members is not None:
         engine_of(job).world_begun(job)
         if job.outcome.failure is None:
@@ -92,7 +92,7 @@ def _change(job: JobState, decision: WorldDecision, members: tuple[ProcessId, ..
     world.lost.update(life.seat.host for life in job.roster.absent(before) if life not in blameless)
     world.not_at_fault.clear()
     world.left_out = (old if job.formed else world.left_out | old) - new
-    job.fleet.cut_off_live &= world.left_out  # nobody waits for the others any more
+    job.fleet.cut_off_live &= world.left_out  # no member waits for the others any more
     if world.begun and job.formed:
         world.changes += 1
         world.rollbacks += decision.cause in LOSS_CAUSES
@@ -155,7 +155,7 @@ def _tell_members(job: JobState, members: Iterable[Worker]) -> None:
 
 def _go(job: JobState, worker: Worker) -> None:
     job.world.provisional = job.world.provisional or places(job.by_seniority(job.world.members))
-    provisional = job.world.provisional[worker.life]  # Horovod asks for the final one
+    provisional = job.world.provisional[worker.life]  # Horovod asks for the final place
     job.do(actions.GoLive(worker.life, job.generation, provisional))
 
 
@@ -234,10 +234,10 @@ def _tell_again(job: JobState) -> None:
 
 
 def _is_stuck(worker: Worker) -> bool:
-    """Whether, by its heartbeats, it has waited for others all the time since its connections were cut: in an operation
-    of the lost world, on its way out of it, or while it connects to a world that was lost before it formed.
+    """Whether, by its heartbeats, it has always waited for others since its connections were cut: in an operation of
+    the lost world, while it leaves that world, or while it connects to a world that was lost before it formed.
 
-    What it computes may take long, and one that was stopped sends no heartbeat.
+    A computation may take long, and a stopped process sends no heartbeat: neither counts.
     """
     if worker.fenced_at is None or worker.killed is not None:
         return False
@@ -253,7 +253,7 @@ def _free(job: JobState, worker: Worker) -> None:
 
 
 def finish(job: JobState) -> Plan:
-    """While the job ends: write what the last change has cost, and let members that are not done yet finish."""
+    """While the job ends: write the cost of the last change, and let members finish that are not done yet."""
     if job.ending:
         resize_report.close(job)
         if job.outcome.failure is None:
@@ -262,7 +262,7 @@ def finish(job: JobState) -> Plan:
 
 
 def _finish(job: JobState) -> None:
-    """A process is done and has ended: members that lost the world by that finish in a world of their own."""
+    """A process that is done has ended. Members that lost the world by that finish in a world of their own."""
     alive = job.roster.present(job.world.members)
     rest = [worker for worker in alive if not (worker.done or worker.is_newcomer) and worker.killed is None]
     if not any(worker.life in job.rendezvous.waiting for worker in rest):
@@ -276,7 +276,7 @@ def _finish(job: JobState) -> None:
 
 
 def _without_the_done(job: JobState, decision: WorldDecision) -> WorldDecision:
-    """The decision with its right cause: members that are done with training have not failed."""
+    """The decision with the right cause: members that are done with training have not failed."""
     lost = {life for life in job.world.members if job.roster.alive(life) is None}
     if not lost or not lost <= job.liveness.finished.keys():
         return decision

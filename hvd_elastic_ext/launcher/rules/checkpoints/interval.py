@@ -30,7 +30,7 @@ from hvd_elastic_ext.launcher.rules.health.host_requests import duration
 FIRST_S: Final = 60.0
 """Seconds until the first seal. It is early, because the first seal gives the first measurement."""
 MAX_SAMPLES: Final = 9
-"""Seals (or commits) of which the median counts: one slow write is chance, five are the storage."""
+"""Seals (or commits) whose median counts: one slow write is chance, five are the storage."""
 TOLERANCE: Final = 1.25
 """A choice stays while the best interval differs by no more than this factor, which adds 2.5 % to the loss."""
 WRITES: Final = 2.0
@@ -39,9 +39,9 @@ MIN_S: Final = 10.0
 MAX_S: Final = 3600.0
 """The longest interval: a job without any failure so far loses at most an hour to the first one."""
 FREE_SHARE: Final = 0.01
-"""Commits that take no more than this share of the time are all made: so small a gain is not worth a lost step."""
+"""Commits that take no more than this share of the time are all made: less cost is not worth a lost step."""
 MAX_SHARE: Final = 0.05
-"""The largest share of the time that commits take, where fewer commits can have that."""
+"""The largest share of the time for commits, if fewer commits can reach it."""
 MAX_LOST_S: Final = 60.0
 """Seconds of training between two commits at most, if commits take no more than ``MAX_SHARE`` then."""
 
@@ -75,7 +75,7 @@ class IntervalInSeconds:
 
 @dataclass(frozen=True, slots=True)
 class IntervalInSteps:
-    """Every how many calls of ``state.commit()`` one is done; 1 is all of them."""
+    """One in this many calls of ``state.commit()`` commits; 1: all of them."""
 
     steps: int
     reason: str

@@ -7,7 +7,7 @@ from typing import Final
 
 
 class Call(Enum):
-    """What there is to be done before all hosts are gone."""
+    """What is due before all hosts are gone."""
 
     NONE = "nothing"
     NOW = "a checkpoint, and training goes on"
@@ -17,9 +17,9 @@ class Call(Enum):
 MARGIN_S: Final = 5.0
 """Part of the time before the end at which the last checkpoint begins; see :func:`lead_s`."""
 SHORTEST_S: Final = 30.0
-"""Assumed time left by a notice that names none: the least that clouds give."""
+"""Assumed time left if a notice names none: the shortest that clouds give."""
 CANCELLED_AFTER_S: Final = 60.0
-"""Training continues if hosts are still there so long after the announced end."""
+"""Training continues if hosts are still there this long after the announced end."""
 
 
 def decide(now: float, by: float | None, lead_s: float) -> Call:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 DEFAULT_SLOWDOWN: Final = 0.05
-"""Assumed until something is measured."""
+"""Assumed until a measurement."""
 MIN_S: Final = 5.0
 """Shorter times are not measured: step counts are up to a second old."""
 MIN_STEPS: Final = 5

@@ -14,17 +14,19 @@ _UNKNOWN_NAME: Final = re.compile(
     r"could not resolve hostname .*(not known|does not resolve|no address associated|nodename nor servname)",
     re.IGNORECASE,
 )
-"""ssh's words for a name that no name server knows, by the C library in use. One that is down is another matter."""
+"""ssh's messages for a name that no name server knows; they depend on the C library. If a name server is down, ssh
+prints other messages.
+"""
 _NO_SSH: Final = "ssh: No such file"
-"""The program is not there."""
+"""The program ssh is missing."""
 
 
 def why_cannot_start(now: float, hosts: Sequence[Host], ledger: HealthLedger, *, fixed: bool) -> str | None:
-    """Why no process can ever start on ``hosts``, all of which are blocked; None if one may, later.
+    """Why no process can ever start on ``hosts``, all of which are blocked; None if one may start later.
 
-    Empty if the faults say it all: those of the script come back. A host that cannot be reached, or with processes
-    that were silent, is tried again after its cooldown. ``fixed``: no other host is ever published; then a name that
-    nobody knows is a mistake.
+    Empty if the faults are the reason: errors of the script repeat. A host that cannot be reached, or whose processes
+    were silent, is tried again after its cooldown. ``fixed``: no other host is ever published, so a name that does not
+    resolve is an error.
     """
     by_hand = [host for host in hosts if any(ledger.records[each].held_back(now) for each in ledger.subjects(host))]
     if any(_is_silent(now, host, ledger) for host in hosts):
@@ -43,12 +45,12 @@ def why_cannot_start(now: float, hosts: Sequence[Host], ledger: HealthLedger, *,
 
 
 def _unreachable(now: float, host: Host, ledger: HealthLedger) -> HealthRecord | None:
-    """The record by which the whole host is out because it cannot be reached."""
+    """The record that blocks the whole host because it cannot be reached."""
     found = (ledger.records[subject] for subject in ledger.subjects(host) if subject.kind in ("host", "pod"))
     return next((record for record in found if record.cooling(now) and record.cause is Cause.UNREACHABLE), None)
 
 
 def _is_silent(now: float, host: Host, ledger: HealthLedger) -> bool:
-    """Whether it is out because processes there were silent."""
+    """Whether it is blocked because processes there were silent."""
     found = (ledger.records[subject] for subject in ledger.records if subject.concerns(host, subject.slot))
     return any(record.cooling(now) and record.cause is Cause.SILENT for record in found)

@@ -29,14 +29,14 @@ SEVERAL_SLOTS: Final = 2
 """How many slots that needs. Two devices rarely fail independently within half a minute."""
 
 SWEEP_S: Final = 60.0
-"""Records without effect are kept so long at most."""
+"""Longest time for which records without effect are kept."""
 
 NODE_WINDOW_S: Final = 3600.0
 NODE_FAULTS: Final = 3
-"""So many faults on one node within :data:`NODE_WINDOW_S`, in any pods, count as faults of the node."""
+"""This many faults on one node within :data:`NODE_WINDOW_S`, in any pods, count as faults of the node."""
 
 MAX_FAULTS: Final = 1000
-"""Faults remembered; more than any job survives within :data:`NODE_WINDOW_S`."""
+"""Most faults that are remembered: no job survives more within :data:`NODE_WINDOW_S`."""
 
 Commit = tuple[int, int, int]
 """Incarnation, generation and number of a commit. Greater is newer."""
@@ -98,8 +98,8 @@ def subject_of(cause: Cause, host: Host, slot: int | None = None) -> Subject:
 class Strike:
     """One fault: subject, cause, time (mono), and node if known.
 
-    ``unproven_s``: seconds before it without any work; they do not count as time without a fault. ``detail``: what was
-    said of it, on one line.
+    ``unproven_s``: seconds before it without any work; they do not count as time without a fault. ``detail``: details,
+    in one line.
     """
 
     subject: Subject
@@ -136,16 +136,16 @@ class HealthRecord:
     drained: bool = False
     """The launcher drained it, and may lift that when no other host is left."""
     detail: str = ""
-    """What was said of the last fault, on one line."""
+    """Details of the last fault, in one line."""
 
     @property
     def why(self) -> str:
-        """The cause of the last fault, and what was said of it."""
+        """The cause of the last fault, and its details."""
         return "" if self.cause is None else self.cause.with_words(self.detail)
 
     @property
     def how_held(self) -> str:
-        """``drained`` or ``blocked by hand``, with the reason if one was given; has a meaning only while it is held."""
+        """``drained`` or ``blocked by hand``, with the reason if one was given. Only valid while it is held."""
         return ("drained" if self.drained else "blocked by hand") + (f": {self.reason}" if self.reason else "")
 
     def strikes_left(self, now: float) -> int:
@@ -313,9 +313,9 @@ class HealthLedger:
         ]
 
     def by_host(self, hosts: Iterable[Host]) -> Iterator[tuple[Host, HealthLedger | None]]:
-        """Each host with what of the ledger may concern it; None for nothing.
+        """Each host with the part of the ledger that may concern it; None for nothing.
 
-        It spares who asks about each host a look at the records of all.
+        So a caller that asks about each host does not read the records of all.
         """
         by_name: defaultdict[str, dict[Subject, HealthRecord]] = defaultdict(dict)
         for subject, record in self.records.items():
@@ -395,7 +395,7 @@ def _status_of(now: float, subject: Subject, record: HealthRecord) -> BlockStatu
 
 
 def _last_of(what: str, strike: Strike) -> str:
-    """What is said of several faults, with the words of the last one; empty if that has none."""
+    """One text for several faults, with the details of the last one; empty if it has none."""
     words = strike.detail.removeprefix(f"{strike.cause}: ")
     return words and foreign_words(f"{what}, the last: {strike.subject}: {words}")
 

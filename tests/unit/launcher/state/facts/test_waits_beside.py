@@ -109,7 +109,7 @@ def test_a_host_that_min_np_keeps_beyond_its_removal_is_told_with_what_it_waits_
     cluster.run(600.0)
     told = [each.getMessage() for each in caplog.records if "no longer listed" in each.getMessage()]
     assert least <= len(told) <= most
-    assert told[-1].endswith("; said again in 60 s") == (lines_s == 60.0)
+    assert told[-1].endswith("; next line in 60 s") == (lines_s == 60.0)
     (why,) = unlisted_in_use(job, job.fleet.hosts).values()
     assert why == "it is not listed any more; it trains on until others can do without it (--min-np)"
     cluster.hosts(a=1, c=1)
