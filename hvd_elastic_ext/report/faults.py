@@ -40,7 +40,7 @@ def expected(record: Record) -> bool:
 
 
 def explains(record: Record) -> bool:
-    """Whether an exit tells why a world was lost: also of a process that left by itself, with exit code 0."""
+    """Whether an exit is the reason for a lost world, also an exit with code 0 of a process that left by itself."""
     return not expected(record) or text(record.get("cause")) == LEFT
 
 
@@ -57,7 +57,7 @@ def exit_note(record: Record) -> str:
 
 
 def detail_of(record: Record) -> str:
-    """What the launcher knew of a fault beside its cause."""
+    """What the launcher knew of a fault beyond its cause."""
     cause, reason = text(record.get("cause")), text(record.get("reason"))
     return "" if reason == cause else reason.removeprefix(f"{cause}: ")
 

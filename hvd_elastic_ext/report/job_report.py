@@ -59,7 +59,7 @@ class Row:
 class JobReport:
     """A job from its first record to its last.
 
-    ``code`` is the exit code, ``None`` for a job without an end (or with a killed launcher); ``step_s`` is the typical
+    ``code`` is the exit code, ``None`` for a job without an end (or with a killed launcher). ``step_s`` is the typical
     time between two journalled steps, 0 if there are too few. ``steps`` is the highest number of a step, and
     ``first_step`` that of the checkpoint with which the records begin, 0 without one.
     """
@@ -77,7 +77,7 @@ class JobReport:
     """The name of the run; of several, that of the last one."""
     first_step: int = 0
     hosts_asked_for: int | None = None
-    """How many the job has asked for last, or has said would suit (``--autoscale``)."""
+    """The number of hosts in the last request or recommendation (``--autoscale``)."""
 
     @property
     def resizes(self) -> tuple[Row, ...]:
@@ -202,7 +202,7 @@ def _stops_of_one_clock(part: Sequence[Moment], typical: float) -> list[tuple[Ro
     watched = bool(select(part, "stepped", "committed", "synced", "rolled_back"))
     told = [(_slept(moment, pauses[id(moment)]), [moment]) for moment in stops if moment.record.event == "slept"]
     for i, moment in enumerate(resized):
-        # A value in the journal is preferred: a later launcher measures by itself.
+        # A value in the journal is preferred: a later launcher makes measurements of its own.
         pause = number(moment.record.get("downtime_s"))
         computed = _lost(moment, back[i], stepped, steps) if watched else None
         lost = [n for n in (whole(moment.record.get("steps_lost")), computed) if n is not None]
@@ -442,4 +442,4 @@ _SINGLE: Final[Mapping[str, Callable[[Moment], Row | None]]] = {
 }
 """Events with a row of their own, unless a resize contains them. All others are details."""
 REPORTED: Final = frozenset({*_SINGLE, "resized", "slept"})
-"""Events that give rows, or are told in those of others."""
+"""Events that have rows, or appear in the rows of others."""

@@ -15,11 +15,13 @@ from hvd_elastic_ext.report.timeline import Moment, names, number, select, value
 MOST_BINS: Final = 120
 SHORTEST_BIN_S: Final = 0.5
 STEPS_A_BIN: Final = 5
-"""Bins hold at least so many typical steps, so that throughput does not flicker."""
+"""Bins hold at least this many typical steps, so that throughput does not flicker."""
 SHORTEST_STEP_S: Final = 1e-6
 AT_ONCE_S: Final = 0.1
 FEWEST_STEPS, FIRST_STEPS = 3, 20
-"""How many steps at a size tell how fast it is. The first ones do: newcomers that start may disturb later ones."""
+"""How many steps decide the speed of a size, at least and at most. Only the first ones count: starting newcomers
+may disturb later ones.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """How fast training was with so many hosts: by the median of its steps."""
+    """The speed of training with this many hosts, by the median of its steps."""
 
     hosts: int
     steps_per_s: float
@@ -61,7 +63,7 @@ class Loss:
 def world_sizes(moments: Sequence[Moment]) -> tuple[World, ...]:
     """The size of every world; 0 when a job begins, sleeps or ends.
 
-    If steps follow the start of a launcher before a new world does, the launcher has found a running one.
+    If steps follow the start of a launcher before a new world does, the launcher has found a running world.
     """
     sizes: list[World] = []
     told = select(moments, "started", "resized", "slept", "finished", "stepped")
@@ -112,9 +114,9 @@ def throughput(moments: Sequence[Moment], *, typical: float, most_bins: int = MO
 
 
 def _reported_late(moments: Sequence[Moment]) -> dict[float, tuple[float, float]]:
-    """Steps that were made while no launcher was there: by when they were told, from when until when that was.
+    """Steps made while no launcher ran: by the time of their report, the begin and end of that time.
 
-    The next launcher of the same world hears of all of them at once.
+    The next launcher of the same world gets the report of all of them at once.
     """
     found: dict[float, tuple[float, float]] = {}
     before: Moment | None = None
@@ -153,7 +155,7 @@ def speeds(moments: Sequence[Moment]) -> tuple[Speed, ...]:
 
 
 def host_count(hosts: object) -> int:
-    """How many hosts a world has, by its ``hosts``: names, or their number where these were left out."""
+    """The number of hosts of a world, by its ``hosts``: names, or only their number."""
     return len(set(names(hosts))) or whole(hosts) or 0
 
 
@@ -181,9 +183,9 @@ def _samples(step: Moment) -> float | None:
 
 
 def _steps_done(steps: Sequence[Moment]) -> list[int]:
-    """Return how many steps each record but the first stands for.
+    """Return the number of steps that each record, except the first, stands for.
 
-    Where the numbers decrease or are missing (after a roll-back), the usual number.
+    If the numbers decrease or are missing (after a roll-back), it is the usual number.
     """
     numbers = [whole(step.record.get("step")) for step in steps]
     ahead = [

@@ -241,7 +241,7 @@ def _heartbeat(job: JobState, agent: Agent, slots: Any, *, part: bool) -> None:
     host, workers = agent.host.name, job.roster.workers
     if not part:
         agent.heartbeats_at = agent.last_message_at
-        job.roster.beaten[host] = None
+        job.roster.full_heartbeats[host] = None
     for number, entry in slots.items() if isinstance(slots, dict) else ():
         seat = seat_of(host, number)
         worker = None if seat is None else workers.get(seat)

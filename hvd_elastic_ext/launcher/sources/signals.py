@@ -1,6 +1,6 @@
-"""Where the launcher reads signals for ``--autoscale``: a file with a number, or a query of a Prometheus server.
+"""Reads signals for ``--autoscale``: from a file with a number, or by a query of a Prometheus server.
 
-Everything here may wait: it is for threads, not for the loop.
+All calls may block: they are for threads, not for the loop.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class NoSignal(Transient):
 
 @dataclass(frozen=True, slots=True)
 class SignalSource:
-    """``name``: of the signal; ``where``: as ``--observe`` has it; ``text``: reads what is there."""
+    """``name``: of the signal; ``where``: as in ``--observe``; ``text``: reads the text there; ``value``: its value."""
 
     name: str
     where: str
@@ -83,7 +83,7 @@ def _source(text: str) -> SignalSource:
 
 
 def values(each: Sequence[SignalSource]) -> tuple[dict[str, Value], list[str]]:
-    """What can be read now, by name, and why the rest cannot."""
+    """All values that can be read now, by name, and the errors of the others."""
     found: dict[str, Value] = {}
     problems = []
     for source in each:

@@ -1,4 +1,4 @@
-"""Orders to agents and processes, for several planners."""
+"""Orders to agents and processes, used by several planners."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def end(job: JobState, worker: Worker, why: str = "the job ends") -> None:
 
 
 def kill(job: JobState, worker: Worker, cause: Cause) -> None:
-    """Kill a process; it may be stopped, and not react to anything else."""
+    """Kill a process: it may be stopped, and react to nothing else."""
     if worker.killed is None:
         worker.killed, worker.killed_at, worker.silent_then_s = cause, job.now, worker.silent_s
         job.roster.watch(worker)

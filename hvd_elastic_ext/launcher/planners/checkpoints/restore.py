@@ -44,9 +44,7 @@ def plan(job: JobState) -> Plan:
             continue
         if loading is None and (found := job.roster.on(host)):
             if all(worker.stage is not Stage.LIVE for worker in found):
-                job.restore.hosts[host] = Loading(
-                    agent.identity, ready=True
-                )  # it was found running, so it has its state
+                job.restore.hosts[host] = Loading(agent.identity, ready=True)  # it ran already: it has its state
                 job.helpers[Purpose.RESTORE].pop(host, None)
             # Else they are of a lost world: they are sent away, and their commits may be old.
         elif loading is None or (loading.again_at is not None and now >= loading.again_at):

@@ -86,13 +86,13 @@ def _ask_for_unreported_ends(job: JobState) -> None:
     """A process that is missing from its agent's heartbeats has ended: have the agent report that again."""
     limit, roster = job.options.heartbeat_timeout_s, job.roster
     lost: dict[str, list[Worker]] = {}
-    for host in roster.beaten:  # there is nothing new about the others
+    for host in roster.full_heartbeats:  # there is nothing new about the others
         if (agent := roster.agents.get(host)) is None:
             continue
         for worker in roster.on(host):
             if worker.in_heartbeat_at is not None and agent.heartbeats_at - worker.in_heartbeat_at > limit:
                 lost.setdefault(host, []).append(worker)
-    roster.beaten.clear()
+    roster.full_heartbeats.clear()
     for host, workers in lost.items():
         for worker in workers:
             worker.in_heartbeat_at = None

@@ -133,7 +133,7 @@ def places(members: Sequence[ProcessId]) -> dict[ProcessId, Place]:
         found[life] = Place(rank, size, local, slots[host], seen[local], crossing[local])
         seen[local] += 1
     if hosts != len(slots):
-        raise ValueError("the members of one host do not stand together")
+        raise ValueError("the members of one host do not follow one another")
     return found
 
 
@@ -177,12 +177,12 @@ class Rendezvous:
 
     @property
     def generation(self) -> int:
-        """Of the newest world."""
+        """The number of the newest world."""
         return self._newest.generation
 
     @property
     def members(self) -> frozenset[ProcessId]:
-        """Of the newest world."""
+        """The members of the newest world."""
         return self._newest.members
 
     @property
@@ -201,7 +201,7 @@ class Rendezvous:
         return self._waiting.keys()
 
     def place(self, life: ProcessId) -> Place | None:
-        """In the newest world."""
+        """The place of a process in the newest world."""
         return self._newest.places.get(life)
 
     def form(self, generation: int, members: Iterable[ProcessId]) -> list[RendezvousAnswer]:
@@ -221,7 +221,7 @@ class Rendezvous:
         world = self._newest
         all_ask = not world.formed and all(map(self._waiting.__contains__, order))
         if not all_ask or len(order) != len(world.members) or not world.members.issuperset(order):
-            raise ValueError("ranks are dealt to all members, once all have asked")
+            raise ValueError("ranks are assigned to all members, once all have asked")
         world.formed, self._again = True, None
         world.places = places(order)
         self._worlds.update(dict.fromkeys(order, world))
@@ -246,10 +246,10 @@ class Rendezvous:
         return life in self._answered
 
     def ask_for_ranks(self, lives: Sequence[ProcessId], number: int) -> list[RendezvousAnswer]:
-        """Processes ask for a rank, by a question of this number each. Answers those that were answered before: a
-        question comes again because the answer may be lost.
+        """Processes ask for a rank, by a question of this number each. Those that were answered before are answered
+        again: a question comes again because its answer may be lost.
 
-        The others wait. If the world of one is lost by now, it finds that out in it, and asks again.
+        The others wait. If the world of one is lost meanwhile, it notices that itself, and asks again.
         """
         answers, waiting, before = list[RendezvousAnswer](), self._waiting, self._answered.get
         for life in lives:  # at a change thousands ask at once
@@ -263,9 +263,9 @@ class Rendezvous:
         return answers
 
     def ask(self, question: Question, now: float) -> list[RendezvousAnswer]:
-        """Answer a question, and those that it makes answerable; nothing if it has to wait."""
+        """Answer a question, and those that can be answered because of it; nothing if it has to wait."""
         if question.method != "PUT" and question.body:
-            question = question._replace(body=b"")  # it is not read, and the question may wait for long
+            question = question._replace(body=b"")  # it is not used, and the question may wait for long
         if is_for_a_rank(question.method, question.path):
             return self.ask_for_ranks((question.life,), question.number)
         world = self._worlds.get(question.life)
@@ -281,7 +281,7 @@ class Rendezvous:
         return [_answer(question, OK, world.keys.get(question.path, b"") if question.method == "GET" else b"")]
 
     def withdraw(self, life: ProcessId, number: int) -> None:
-        """A process has closed its connection before its answer."""
+        """A process has closed its connection before the answer."""
         self._held.pop((life, number), None)
         if self._waiting.get(life) == number:
             del self._waiting[life]

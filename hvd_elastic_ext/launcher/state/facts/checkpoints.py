@@ -60,7 +60,7 @@ def holding(job: JobState) -> frozenset[Seat]:
 
 
 def last_checkpoint_until(job: JobState) -> float:
-    """When the last checkpoint of a job that is told to end is waited for no more (mono)."""
+    """When the wait for the last checkpoint of a job that has to end is over (mono)."""
     part = job.before_exit
     if part.why is None:
         return math.inf
@@ -70,6 +70,6 @@ def last_checkpoint_until(job: JobState) -> float:
 
 
 def ends_by_hand(job: JobState) -> bool:
-    """Whether Ctrl-C has told the job to end."""
+    """Whether Ctrl-C ends the job."""
     why = job.before_exit.why
     return isinstance(why, Interrupted) and why.signal_number == signal.SIGINT

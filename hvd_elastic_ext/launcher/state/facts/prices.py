@@ -9,7 +9,7 @@ from hvd_elastic_ext.launcher.state.job import JobState
 
 
 def price_of(job: JobState, host: str) -> float | None:
-    """Of a host for an hour: by the signal if that tells it by host, else as its source says; None if unknown."""
+    """The price of a host for an hour: by the signal if it is given by host, else by its source; None if unknown."""
     told = job.scaling.signals.get("price")
     if isinstance(told, Mapping) and host in told:
         return told[host]

@@ -1,4 +1,4 @@
-"""Which processes there are: for people who look at one, or end one."""
+"""The living processes, for users who inspect or end one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _by_rank(numbers: Numbers) -> tuple[bool, int]:
 
 
 def details(job: JobState) -> dict[str, Any]:
-    """What a page shows beside the status line: of each connected host, and of ``--autoscale``."""
+    """What the dashboard shows beside the status line: of each connected host, and of ``--autoscale``."""
     return {"hosts": _hosts(job), "scaling": None if job.options.scaling is None else _scaling(job)}
 
 

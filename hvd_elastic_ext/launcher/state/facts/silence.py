@@ -10,13 +10,13 @@ from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Worker
 
 BEAT_S: Final = 2.0
-"""A process may have received a message so long before its silence: the time between heartbeats."""
+"""A process may have received a message this long before its silence: the time between heartbeats."""
 INTERPRETER_S: Final = 60.0
-"""How long a process that is starting, is done, or was sent away, may be silent: the imports of an interpreter take
-time, as its end does, and no thread sends heartbeats while a busy machine does not run it.
+"""Longest silence of a process that is starting, is done, or was sent away: imports and the end of an interpreter
+take time, and on a busy machine no thread sends heartbeats meanwhile.
 """
 STARTS_S: Final = 120.0
-"""How long a process may take until it trains; one that has no elastic loop cannot say that it does."""
+"""Longest time until a process trains; one without an elastic loop cannot report that it does."""
 
 
 def limit_s(job: JobState, worker: Worker) -> float:
@@ -37,7 +37,7 @@ def _imports(job: JobState, worker: Worker) -> bool:
 
 
 def _ends(job: JobState, worker: Worker, silent_since: float) -> bool:
-    """Whether all leave their world on purpose, and this one was told so."""
+    """Whether all leave their world on purpose, and this one has the order."""
     change = job.restarting.change
     drains = change is not None and change.move is ChangeAction.DRAIN and worker.life in job.world.members
     return drains and change is not None and change.began is not None and silent_since > change.began

@@ -22,14 +22,14 @@ from hvd_elastic_ext.launcher.state.roster import GO_LIVE_S
 log = logging.getLogger(__name__)
 
 LOG_PERIOD_S: Final = 4.0
-"""Pause between two lines of one wait: a silence of more than 5 s is what people take for a hang."""
+"""Time between two lines about one wait: users take a silence of more than 5 s for a hang."""
 SILENT: Final = 0.4
 """The part of ``--heartbeat-timeout`` after which a silence is logged, if that is longer than :data:`LOG_PERIOD_S`. In
 large jobs heartbeats are seconds apart.
 """
 NOT_CONNECTED: Final = "has not connected yet"
 STEPS_ALONE: Final = "does steps, alone: before hvd.init(), or outside a function with @elastic.run"
-"""With hvd_elastic_ext.torch a process is in a world of its own from hvd.init() until the loop."""
+"""With hvd_elastic_ext.torch a process trains in a world of its own from hvd.init() until the loop."""
 STANDBY: Final = "--standby-timeout"
 FAILS: Final = ", then the job fails (--elastic-timeout)"
 ARRIVES: Final = "it ends when that has come, or its holder is gone"
@@ -37,11 +37,11 @@ INITIALIZED: Final = "it ends when that is, or when it has failed"
 CONNECTED: Final = "it ends when they are, or when one has failed"
 FIREWALL: Final = "; look for a firewall between the hosts"
 FIREWALL_S: Final = 10.0
-"""Seconds without a connection after which a line of a world on several hosts says so."""
+"""After this many seconds without a connection, the line of a world on several hosts names firewalls."""
 FAILED: Final = "it ends with the process there; Ctrl-C ends the job"
 FAILED_LONG: Final = "it ends with the process there, which `py-spy dump --pid` shows; Ctrl-C ends the job"
 EXITS_S: Final = 10.0
-"""Seconds that a process may take to exit before a line names how to look at it."""
+"""Seconds that a process may take to exit before a line says how to look at it."""
 AGREED: Final = "it ends when the commit has come to them, or when one has failed"
 NAMES: Final = 4
 """Most names in one line."""
@@ -61,7 +61,7 @@ class Wait(NamedTuple):
 
 
 def log_wait(wait: Wait, now: float) -> None:
-    """Print a wait. Whoever waits without a look calls it at the same pause, :data:`LOG_PERIOD_S`."""
+    """Log a wait. Code that waits outside a look calls it every :data:`LOG_PERIOD_S`."""
     log.info("%s", line(wait, now))
 
 
@@ -104,7 +104,7 @@ def status(job: JobState) -> str:
 
 
 def waits_for(job: JobState, *, brief: bool = True) -> Wait | None:
-    """What the job waits for; None if it trains, or nothing has to be waited for. ``brief``: as in :func:`left_out`."""
+    """What the job waits for; None if it trains, or waits for nothing. ``brief``: as in :func:`left_out`."""
     if job.ending:
         return _end(job)
     if job.before_exit.why is not None:
@@ -172,7 +172,7 @@ def slow_starts(job: JobState) -> dict[str, Starting]:
 
 
 def lacking(job: JobState) -> list[str]:
-    """What a job that trains has less of than its list of hosts would give it, and until when."""
+    """What a job that trains lacks of its listed hosts, and until when."""
     found = []
     if refused := list_refused(job):
         found.append(f"{refused}; the hosts before it are kept until it is corrected")
@@ -182,7 +182,7 @@ def lacking(job: JobState) -> list[str]:
 
 
 def unlisted_in_use(job: JobState, published: HostSet) -> dict[Host, str]:
-    """Hosts in use that the newest list, ``published``, does not name, and why they are in use."""
+    """Hosts in use that the newest list, ``published``, does not name, and the reasons."""
     if job.outcome.over:
         return {}
     if job.fleet.empty_list_refused:
@@ -217,7 +217,7 @@ def _end(job: JobState) -> Wait | None:
 
 
 def _ends_of_the_done(job: JobState) -> Wait | None:
-    """Training is done on all ranks, and their processes have not ended: a script may have much to do then."""
+    """Training is done on all ranks, and their processes have not ended: a script may have more to do."""
     present = job.roster.present(job.world.members)
     members = present if job.formed else [each for each in present if not each.is_newcomer]
     if not members or not all(worker.done for worker in members):
@@ -253,7 +253,7 @@ def _save(job: JobState) -> Wait | None:
     if state.since is None or not (doing := _saving(job)):
         return None
     at = state.asked_at + memory.ANSWER_S if attempt is None else attempt.deadline
-    until = at if math.isfinite(at) else None  # infinite before anything is written
+    until = at if math.isfinite(at) else None  # infinite before the first write
     what = f"for the checkpoint before the job sleeps: {doing}"
     return Wait(what, until, ", then it is tried again", ends="it ends when the checkpoint is complete, or has failed")
 
@@ -276,7 +276,7 @@ def _saving(job: JobState) -> str:
 
 
 def _failing(job: JobState) -> Wait | None:
-    """Processes whose script has raised an error and that are not gone yet: to end takes a large one seconds."""
+    """Processes whose script has raised an error and that have not ended yet: a large one takes seconds to end."""
     failing = [worker for worker in job.roster.failed.values() if worker.failure is not None and worker.killed is None]
     if not failing:
         return None
@@ -290,7 +290,7 @@ def _failing(job: JobState) -> Wait | None:
 
 
 def _leaving(job: JobState) -> Wait | None:
-    """Processes that end on purpose, since the next world has others: to exit may take a busy machine seconds."""
+    """Processes that end on purpose, because the next world has others: on a busy machine an exit takes seconds."""
     change = job.restarting.change
     members = [each for each in job.roster.present(job.world.members) if each.killed is None and not each.done]
     if change is None or change.move is not ChangeAction.DRAIN or not members:
@@ -317,13 +317,13 @@ def _forming(job: JobState) -> Wait:
     new = [each.live_at for each in members if each.live_at is not None and each.life not in waiting]
     if len(new) < len(absent):
         limit_s = health.missing_limit_s(job)
-        then = f"reported as stalled after {limit_s:g} s without progress"  # a step in the world before may take long
+        then = f"reported as stalled after {limit_s:g} s without progress"  # a step in the last world may take long
         return Wait(what, ends=f"it ends when they next call state.commit() or end; {then}")
     return Wait(what, min(new) + GO_LIVE_S, ", then a newcomer that is not there is ended")
 
 
 def _first_step(job: JobState) -> Wait | None:
-    """A world that has formed and does not train yet. A look at a world that trains costs no look at its members."""
+    """A world that has formed and does not train yet. A world that trains costs no look at its members."""
     what = f"for the first step of world {job.generation}"
     if job.decision.reason == STILL_FORMING.reason:
         members = job.roster.present(job.world.members)
@@ -355,16 +355,16 @@ def _begins(job: JobState, what: str) -> Wait | None:
         return Wait(what, ends="it ends with that step, or when a process has failed")
     until = max(each.since for each in members) + STARTS_S
     if job.now >= until:
-        return None  # a script without an elastic loop may train, and not tell its steps
+        return None  # a script without an elastic loop may train without reporting steps
     return Wait(f"{what}: imports and preparations by {first_few(absent)}", until, ", then no first step is waited for")
 
 
 def _silence(job: JobState) -> Wait | None:
-    """The silence of hosts, and of processes whose host is heard: after ``--heartbeat-timeout`` it is a failure."""
+    """Silent hosts, and silent processes of other hosts: after ``--heartbeat-timeout`` they have failed."""
     limit = job.options.heartbeat_timeout_s
     after = max(LOG_PERIOD_S, SILENT * limit)
     if job.roster.all_sent_after(job.now - after) and job.roster.most_silent_s() <= after:
-        return None  # nearly always, and there may be thousands
+        return None  # the usual case, and there may be thousands
     hosts, workers = job.roster.agents.items(), job.roster.present(job.world.members)
     silent = {
         name: job.now - agent.last_message_at

@@ -1,8 +1,8 @@
 """One attempt to make a checkpoint: which commit becomes one, and what each process and agent does for it.
 
-The launcher names a commit that is still to come, so that every rank keeps the same one. The agents write it beside
-training, each rank its share. When all shares are written, one agent completes the checkpoint. A failure on the way
-costs only this attempt: the checkpoint before stays the newest.
+The launcher names a future commit, so that every rank keeps the same one. The agents write it beside training, each
+rank its share. When all shares are written, one agent completes the checkpoint. A failure costs only this attempt: the
+checkpoint before stays the newest.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def request(job: JobState, *, stay: bool = True) -> bool:
 
 
 def drop_older_attempt(job: JobState) -> None:
-    """Give up an attempt that has an older commit than the last checkpoint is to have, unless all of it is written."""
+    """Give up an attempt with an older commit than the last checkpoint should have, unless all of it is written."""
     attempt = job.checkpoints.attempt
     if job.checkpoints.asked and attempt is not None and not (attempt.stay or attempt.at_rest or attempt.sealing):
         give_up(job, "the last checkpoint takes its place", blame=False)
@@ -65,7 +65,7 @@ def drop_older_attempt(job: JobState) -> None:
 
 
 def training_finished(job: JobState) -> None:
-    """Training is done: a named commit does not come any more, and the next checkpoint is the end of training."""
+    """Training is done: a named commit will not come, and the next checkpoint is the end of training."""
     state = job.checkpoints
     state.done = True
     training_stopped(job, "training is done")
@@ -73,7 +73,7 @@ def training_finished(job: JobState) -> None:
 
 
 def training_stopped(job: JobState, why: str) -> None:
-    """No process trains any more: a named commit does not come, and the commit in memory can be written."""
+    """No process trains any more: a named commit will not come, and the commit in memory can be written."""
     state = job.checkpoints
     state.asked = False
     if state.attempt is not None and len(state.attempt.kept) < len(state.attempt.ranks):
@@ -82,7 +82,7 @@ def training_stopped(job: JobState, why: str) -> None:
 
 
 def last_commit(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
-    """A process that is done with training keeps other data in the place of its last commit."""
+    """A process that is done with training keeps other data in place of its last commit."""
     kept = _kept(message)
     if kept is not None:
         job.checkpoints.files[worker.life] = kept
@@ -132,7 +132,7 @@ def agent_lost(job: JobState, host: str) -> None:
 def agent_joined(job: JobState, host: str) -> None:
     """An agent has connected: end what an earlier launcher, or a lost message, left open.
 
-    Else its processes might wait for ever for a message that was lost.
+    Otherwise its processes might wait for ever for a message that was lost.
     """
     state = job.checkpoints
     workers = job.roster.on(host)
@@ -140,7 +140,7 @@ def agent_joined(job: JobState, host: str) -> None:
         return
     agent_lost(job, host)
     if state.staying is not None and host in state.staying.hosts:
-        return  # they are to wait
+        return  # they have to wait
     job.tell_all(workers, "keep", commit=None)
     job.send(host, {"do": "drop", "slots": [worker.seat.slot for worker in workers]})
 
@@ -156,12 +156,12 @@ def _age_s(job: JobState, newest: Name) -> float:
 
 
 def _pace_per_s(job: JobState) -> float:
-    """Commits per second until the named one: none is left out meanwhile."""
+    """Commits per second until the named one: none is skipped meanwhile."""
     return max((worker.commits_per_s for worker in members(job)), default=0.0)
 
 
 def _reachable(job: JobState, lives: Iterable[ProcessId]) -> bool:
-    """Whether every process can be told which commit is named: it is told once."""
+    """Whether every process can receive the name of the commit, which is sent once."""
     agents = [job.roster.agents.get(host) for host in {life.seat.host for life in lives}]
     return all(agent is not None and agent.joined for agent in agents)
 
@@ -170,7 +170,7 @@ def _reachable(job: JobState, lives: Iterable[ProcessId]) -> bool:
 
 
 def begin(job: JobState) -> None:
-    """Begin an attempt, unless a process cannot be told of it."""
+    """Begin an attempt, unless a process is not connected."""
     now, state = job.now, job.checkpoints
     newest = newest_of_all(job)
     ranks = {life: place.rank for life in job.world.members if (place := job.rendezvous.place(life))}

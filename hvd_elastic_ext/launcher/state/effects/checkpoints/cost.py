@@ -23,7 +23,7 @@ def resumed_from(job: JobState, facts: Mapping[str, Any]) -> None:
 
 
 def facts(job: JobState, *, ended: bool) -> dict[str, Any]:
-    """What the manifest notes. ``ended``: the job ends, or sleeps, with this commit."""
+    """The entries in the manifest. ``ended``: the job ends, or sleeps, with this commit."""
     return {"failures": _watched(job).to_json(), "ended": ended}
 
 

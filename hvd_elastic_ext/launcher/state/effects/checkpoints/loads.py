@@ -90,6 +90,6 @@ def _failed(job: JobState, host: str, loading: Loading, why: str, said: Mapping[
         log.warning("%s", said_of)
         job.record("not_resumed", host=host, reason=why)
     if holding(job):
-        loading.ready, loading.again_at = True, None  # it gets it from a host that could
+        loading.ready, loading.again_at = True, None  # it gets the state from a host that has loaded it
     else:
         job.restore.why = said_of

@@ -33,8 +33,8 @@ def save_before(
 ) -> Asleep | None:
     """Do the next step. ``short``: why no process can train; None if some can.
 
-    Returns how the job ends for now, once nothing can be lost by that. ``skip_waiting``: do not wait for
-    hosts that may still come, also in a job that may not sleep. ``read_back``: read the checkpoint back.
+    Returns how the job ends for now, once nothing can be lost by that. ``skip_waiting``: do not wait for hosts that may
+    still come, even in a job that may not sleep. ``read_back``: read the checkpoint back.
     """
     state = job.before_sleep
     if job.options.durability is None or (job.options.sleep_after_s is None and not skip_waiting):
@@ -116,7 +116,7 @@ def _ask(job: JobState, hosts: Sequence[str], **request: Any) -> None:
     state.asked_at, state.answers = job.now, {}
     for host in hosts:
         slots = sorted(seat.slot for seat in job.roster.lives if seat.host == host)
-        full = {"place": job.options.durability.place, "urgent": True, **request}  # nobody trains
+        full = {"place": job.options.durability.place, "urgent": True, **request}  # no process trains
         if not job.run_helper(Purpose.SLEEP, host, slots, full):
             _try_later(job, f"{host} is not connected")
             return
@@ -166,7 +166,7 @@ def _write(job: JobState) -> None:
 
 
 def _rank_order(job: JobState, life: ProcessId) -> tuple[float, ProcessId]:
-    """Ranks follow those of the last world, so that each gets its own random generators back."""
+    """Ranks keep the order of the last world, so that each gets its own random generators back."""
     place = job.rendezvous.place(life)
     return (math.inf if place is None else place.rank), life
 
@@ -198,7 +198,7 @@ def _try_later(job: JobState, why: str) -> None:
 
 
 def _held(host: str, slots: Any) -> dict[Seat, Kept]:
-    """What an agent says that each slot's memory holds; ValueError for anything else."""
+    """An agent's report of the commit in each slot's memory; raises ValueError for anything else."""
     if not isinstance(slots, dict):
         raise ValueError(f"{host}: held is no object")
     held = {}
@@ -211,7 +211,7 @@ def _held(host: str, slots: Any) -> dict[Seat, Kept]:
 
 
 def _found(host: str, newest: Any) -> Found:
-    """The checkpoint that an agent says it has found; ValueError for anything else."""
+    """An agent's report of the newest checkpoint; raises ValueError for anything else."""
     said = newest if isinstance(newest, dict) else {}
     name, path, step = said.get("name"), said.get("path"), whole_number(said.get("step"))
     if not isinstance(name, str) or not isinstance(path, str) or step is None:

@@ -85,14 +85,16 @@ def _staying(job: JobState, agent: Agent, _: Mapping[str, Any]) -> None:
 
 
 def _advised(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
-    """It may go, or not soon: only the journal notes that."""
+    """It may go, or not soon: this goes to the journal only."""
     job.record("advised", host=agent.host.name, reason=news.get("reason"))
 
 
 def _notices_unavailable(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
     source, problem = str(news.get("source")), news.get("reason")
     job.record("notices_unavailable", host=agent.host.name, source=source, reason=problem)
-    if problem is not None and source not in job.notices.unavailable:  # else each of a thousand hosts would be logged
+    if (
+        problem is not None and source not in job.notices.unavailable
+    ):  # otherwise each of a thousand hosts would be logged
         job.notices.unavailable.add(source)
         said = "its cloud does not tell whether the host is preempted (--notices-from)"
         log.warning(

@@ -1,4 +1,4 @@
-"""The job is told to end, and hosts without a connection answer to that."""
+"""The job has to end, and the answers of hosts that have no connection."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def answered(job: JobState, host: str, *, well: bool, why: str) -> None:
 
 
 def agent_joined(job: JobState, host: str) -> None:
-    """An agent has connected after all."""
+    """An agent of such a host has connected."""
     state = job.shutdown
     state.pending.discard(host)
     state.unconnected.pop(host, None)

@@ -1,4 +1,4 @@
-"""A host is cut off: nothing is heard of it, or its pod or container has ended."""
+"""A host is cut off: it is silent, or its pod or container has ended."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from hvd_elastic_ext.launcher.state.roster import Agent
 log = logging.getLogger(__name__)
 
 GONE_S: Final = 2.0
-"""How long a host that is not listed, or was not for a while, may be silent once its connection is lost: most likely it
-is gone. Also how long messages of its agent may be on their way."""
+"""Longest silence, once its connection is lost, of a host that is not listed, or was not for a while: most likely
+it is gone. Also the longest delay of its agent's messages.
+"""
 
 
 def end_earlier_lives(job: JobState) -> None:
-    """Cut off agents with a container that has ended, without a strike for its successor.
+    """Cut off agents whose container has ended, without a strike for its successor.
 
-    An agent that is still heard is of the new container.
+    An agent that still sends messages runs in the new container.
     """
     now, limit_s = job.now, job.options.heartbeat_timeout_s
     for name, (host, since) in list(job.fleet.newer_lives.items()):
@@ -57,7 +58,7 @@ def cut_off(job: JobState, agent: Agent, reason: str, *, strike: bool) -> None:
     fleet = job.fleet
     name = agent.host.name
     fleet.lost[name] = agent.host.uid, agent.identity
-    # An agent that was never heard since the host's successor came has died with its pod.
+    # An agent that has sent no message since the host's successor came has died with its pod.
     strike = strike and agent.last_message_at > agent.inherited_at
     del job.roster.agents[name]
     job.roster.commits.agent_lost(name, last_message_at=agent.last_message_at, why=reason)

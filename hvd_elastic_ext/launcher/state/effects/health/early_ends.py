@@ -23,7 +23,7 @@ def ended(job: JobState, worker: Worker, *, well: bool) -> None:
 
 
 def finished(job: JobState, worker: Worker, rank: int) -> Member:
-    """What is noted of a process that is done with training, or has ended with 0.
+    """The record of a process that is done with training, or has ended with 0.
 
     Without a State of ours its steps are not those of the script: Horovod does some of its own.
     """
@@ -31,7 +31,7 @@ def finished(job: JobState, worker: Worker, rank: int) -> Member:
 
 
 def others_continue(job: JobState, next_members: Container[ProcessId]) -> None:
-    """Another world is about to form: say so if members of the last one are done with training."""
+    """Another world is about to form: log it if members of the last one are done with training."""
     outcome, found = job.outcome, job.liveness.of_world(job.generation)
     if not found and not any(worker.done for worker in job.roster.unusual):
         return

@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 def launcher_paused(job: JobState, seconds: float) -> None:
-    """Extend by ``seconds`` all times since when something is waited for."""
+    """Move all times since which something is awaited by ``seconds``."""
     state, limit_s = job.launcher_pauses, job.options.heartbeat_timeout_s
     line, state.short = report_pause(
         job.now, seconds, state.short, heartbeat_timeout_s=limit_s, logged_at=state.logged_at

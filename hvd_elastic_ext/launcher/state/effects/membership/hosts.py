@@ -37,7 +37,7 @@ def publish(job: JobState, hosts: HostSet) -> None:
 
 
 def follow_slots(job: JobState, usable: Sequence[tuple[Host, Sequence[int]]]) -> None:
-    """Before its first world, a job that is to start on all slots waits for none that its user has taken out.
+    """Before its first world: a job that starts on all slots does not wait for slots that its user has removed.
 
     With ``--min-np`` it waits for those that are ``usable`` and not on a host that could not be reached.
     """
@@ -81,7 +81,7 @@ def _check_earlier_lives(job: JobState, hosts: HostSet) -> None:
 
 
 def _forget_former(job: JobState, host: str) -> None:
-    """Forget what was noted of the former pod or container."""
+    """Forget the notes about the former pod or container."""
     job.fleet.restart_delays.forget(host)
     job.fleet.recovering.discard(host)
     job.fleet.unreachable.pop(host, None)

@@ -23,10 +23,11 @@ log = logging.getLogger(__name__)
 RETRY_S: Final = 1.0
 """Pause after a failed try."""
 IN_A_ROW_S: Final = 3.0
-"""Tries that fail count as in a row only if the next one begins within this time."""
+"""Failed tries count as in a row if the next one begins within this time."""
 MAX_RECONNECTIONS: Final = 3
-"""How often a reconnection of one end clears the failures of a holder: a connection that always breaks must not clear
-them for ever."""
+"""How often a reconnection of one end clears a holder's failures: a connection that always breaks must not clear
+them for ever.
+"""
 
 
 def world_formed(job: JobState) -> None:
