@@ -66,8 +66,8 @@ def world_sizes(moments: Sequence[Moment]) -> tuple[World, ...]:
     If steps follow the start of a launcher before a new world does, the launcher has found a running world.
     """
     sizes: list[World] = []
-    told = select(moments, "started", "resized", "slept", "finished", "stepped")
-    for moment, following in zip_longest(told, told[1:]):
+    selected = select(moments, "started", "resized", "slept", "finished", "stepped")
+    for moment, following in zip_longest(selected, selected[1:]):
         found = sizes and following is not None and following.record.event == "stepped"
         if moment.record.event == "stepped" or (moment.record.event == "started" and found):
             continue
@@ -105,11 +105,11 @@ def throughput(moments: Sequence[Moment], *, typical: float, most_bins: int = MO
     late = _reported_late(moments)
     # The first step ended at the edge: its work lies before the first bin.
     for step, done in zip(steps[1:], _steps_done(steps), strict=True):
-        came, told = late.get(step.at, (step.at, step.at))
-        first, last = (min(count - 1, int((at - begin) / width)) for at in (came, told))
+        came, reported_at = late.get(step.at, (step.at, step.at))
+        first, last = (min(count - 1, int((at - begin) / width)) for at in (came, reported_at))
         for place in range(first, last + 1):
-            inside = min(told, begin + (place + 1) * width) - max(came, begin + place * width)
-            bins[place].append((step, done if first == last else done * inside / (told - came)))
+            inside = min(reported_at, begin + (place + 1) * width) - max(came, begin + place * width)
+            bins[place].append((step, done if first == last else done * inside / (reported_at - came)))
     return tuple(_rate(inside, begin + i * width, width=width) for i, inside in enumerate(bins))
 
 
@@ -120,15 +120,15 @@ def _reported_late(moments: Sequence[Moment]) -> dict[float, tuple[float, float]
     """
     found: dict[float, tuple[float, float]] = {}
     before: Moment | None = None
-    away, told = False, -math.inf
+    away, reported_at = False, -math.inf
     for moment in select(moments, "started", "resized", "stepped"):
         if moment.record.event != "stepped":
             away = moment.record.event == "started"
             continue
         if before is not None and before.clock == moment.clock:
             if away:
-                came, told = before.at, moment.at
-            if moment.at <= told + AT_ONCE_S:
+                came, reported_at = before.at, moment.at
+            if moment.at <= reported_at + AT_ONCE_S:
                 found[moment.at] = came, moment.at
         before, away = moment, False
     return found
@@ -175,9 +175,9 @@ def _rate(steps: Sequence[tuple[Moment, float]], at: float, *, width: float) -> 
 
 def _samples(step: Moment) -> float | None:
     """Samples of all workers in one step."""
-    told = number(values(step.record).get("samples"))
-    if told is not None:
-        return told
+    samples = number(values(step.record).get("samples"))
+    if samples is not None:
+        return samples
     batch, size = number(values(step.record).get("batch_size")), whole(step.record.get("size"))
     return None if batch is None or size is None else batch * size
 

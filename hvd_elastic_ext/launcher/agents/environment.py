@@ -116,8 +116,8 @@ def interface_of(facts: Mapping[str, Any], *, here: bool, outward: str | None, g
 
 def other_code(facts: Mapping[str, Any], sha256: str) -> str | None:
     """Why a host has not the code that the launcher's machine has, and what to do about it; None if it has."""
-    said = facts.get("code")
-    found = said if isinstance(said, Mapping) else {}
+    report = facts.get("code")
+    found = report if isinstance(report, Mapping) else {}
     if not sha256 or found.get("sha256") == sha256:
         return None
     if "sha256" not in found:

@@ -168,8 +168,8 @@ def asked(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any] | None:
     except (FileNotFoundError, ConnectionError):
         return None
     except (TimeoutError, BlockingIOError):
-        heeded = "; the launcher may still apply this request" if request["do"] in CHANGING else ""
-        raise Permanent(f"{folder}: {no_answer.why(state_folder.holder(folder))[0]}{heeded}") from None
+        applied = "; the launcher may still apply this request" if request["do"] in CHANGING else ""
+        raise Permanent(f"{folder}: {no_answer.why(state_folder.holder(folder))[0]}{applied}") from None
     except PermissionError:
         raise UsageError(f"{folder}: only the user who runs the job may ask its launcher") from None
     except (OSError, ValueError) as error:

@@ -222,7 +222,7 @@ def open_journal(path: Path, listening: Listeners) -> Journal:
     """Open a journal for appending; ``listening`` get each event. Raises :class:`UsageError` if it cannot be."""
     clock, notes = SystemClock(), listening.notes()
 
-    def told(event: str, generation: int, fields: Fields) -> None:
+    def on_event(event: str, generation: int, fields: Fields) -> None:
         announce(event, generation, fields)
         for note in notes:
             note(event, fields)
@@ -230,7 +230,7 @@ def open_journal(path: Path, listening: Listeners) -> Journal:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         sink = listening.tee(Announced(AppendFile(path, create=True), f"the journal {path}"), clock)
-        return Journal(sink, clock, told)
+        return Journal(sink, clock, on_event)
     except OSError as error:
         raise UsageError(f"--journal {path} cannot be written: {error.strerror}; name another with --journal") from None
 

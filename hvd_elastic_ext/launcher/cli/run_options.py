@@ -450,7 +450,7 @@ def _durability(args: argparse.Namespace, state_dir: Path, *, mark: str) -> Dura
     secret = secret_in_url(place)
     if secret is not None:
         raise UsageError(
-            f"--checkpoint-dir holds {'a user or password' if secret == USER else secret}, which would stand in the "
+            f"--checkpoint-dir holds {'a user or password' if secret == USER else secret}, which would appear in the "
             "journal; leave it out of the URL, and give it as the driver takes it, in the environment"
         )
     every = AUTO if args.checkpoint_every is None else parse_checkpoint_every(args.checkpoint_every)

@@ -67,9 +67,9 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _checked(said: object) -> Processes:
+def _checked(processes: object) -> Processes:
     """The processes that an answer names."""
-    return said if isinstance(said, dict) else {}
+    return processes if isinstance(processes, dict) else {}
 
 
 def host_lines(processes: Processes) -> Iterator[str]:
@@ -130,9 +130,9 @@ def what_is_left(run: str, slots: Mapping[str, int], agents: Mapping[str, int], 
     ended = [host for host in slots if fates[host] is AgentState.ENDED]
     if ended:
         words.append(f"nothing of it runs on {', '.join(ended)} any more")
-    said = f"no launcher runs, and the last one did not end run {run}: {'; '.join(words)}"
+    text = f"no launcher runs, and the last one did not end run {run}: {'; '.join(words)}"
     if len(ended) == len(slots):
-        return f"{said}. {SAME_COMMAND} continues it, from its newest checkpoint if it has one".replace(
+        return f"{text}. {SAME_COMMAND} continues it, from its newest checkpoint if it has one".replace(
             ". the", ". The"
         )
-    return f"{said}\n  How long: {HOW_LONG}\n  To take them over: {SAME_COMMAND}. To end them: the same, then Ctrl-C."
+    return f"{text}\n  How long: {HOW_LONG}\n  To take them over: {SAME_COMMAND}. To end them: the same, then Ctrl-C."

@@ -1,7 +1,7 @@
 """Which scalars a job has for TensorBoard, from the events of its journal. Pure.
 
 They come from the launcher, not from the process of rank 0: rank 0 moves from host to host, and may be killed in the
-middle of a file, while the launcher hears of every world, and writes one series beside its journal.
+middle of a file, while the launcher knows of every world, and writes one series beside its journal.
 """
 
 from __future__ import annotations

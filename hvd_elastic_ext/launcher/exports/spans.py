@@ -152,40 +152,42 @@ class Spans:
                 self._span("resize.sync", line.mono, min(self._synced[1], end)),
                 self._span("resize.first_step", min(self._synced[1], end), end),
             ]
-        told: dict[str, Any] = {"size_before": self._size, "generation": line.generation}
-        told |= {key: line.get(key) for key in ("cause", "reason", "size", "downtime_s", "steps_lost", "lost_because")}
-        told |= {
+        fields: dict[str, Any] = {"size_before": self._size, "generation": line.generation}
+        fields |= {
+            key: line.get(key) for key in ("cause", "reason", "size", "downtime_s", "steps_lost", "lost_because")
+        }
+        fields |= {
             f"hosts_{key}": sorted(_names(line.get(key)))[:MAX_HOST_NAMES] for key in ("added", "removed", "failed")
         }
         size = line.get("size")
         self._size = size if isinstance(size, int) else 0
         self._hosts.clear()
-        return self._span("resize", start, end, told, phases)
+        return self._span("resize", start, end, fields, phases)
 
     def _sealed(self, record: Record) -> Iterator[Span]:
         took, asked = _number(record.get("seconds")) or 0.0, _number(record.get("since_asked_s")) or 0.0
         written, start = record.mono - took, record.mono - max(took, asked)
-        told = {key: record.get(key) for key in ("step", "bytes", "path")} | {"generation": record.generation}
+        fields = {key: record.get(key) for key in ("step", "bytes", "path")} | {"generation": record.generation}
         phases = [self._span("checkpoint.wait", start, written)] if start < written else []
         phases.append(self._span("checkpoint.write", written, record.mono))
-        yield self._span("checkpoint", start, record.mono, told, phases)
+        yield self._span("checkpoint", start, record.mono, fields, phases)
 
     def _not_sealed(self, record: Record) -> Iterator[Span]:
         reason = str(record.get("reason"))
-        told = {"reason": reason, "generation": record.generation}
-        yield self._span("checkpoint", record.mono, record.mono, told, error=reason)
+        fields = {"reason": reason, "generation": record.generation}
+        yield self._span("checkpoint", record.mono, record.mono, fields, error=reason)
 
     def _span(
         self,
         name: str,
         start: float,
         end: float,
-        told: Mapping[str, Any] | None = None,
+        fields: Mapping[str, Any] | None = None,
         children: Iterable[Span] = (),
         *,
         error: str = "",
     ) -> Span:
-        attributes = {PREFIX + key: value for key, value in (told or {}).items() if _is_attribute(value)}
+        attributes = {PREFIX + key: value for key, value in (fields or {}).items() if _is_attribute(value)}
         return Span(name, start + self._offset, max(start, end) + self._offset, attributes, tuple(children), error)
 
 

@@ -53,10 +53,10 @@ def _check_owners(path: Path, owners: set[int], *, folder: Path) -> None:
 
 def _check_mode(path: Path, status: os.stat_result) -> None:
     if status.st_mode & stat.S_IWOTH:
-        raise UsageError(f"--state-dir: {path} may be written by anybody; chmod o-w {path}, or {NAME_ANOTHER}")
+        raise UsageError(f"--state-dir: every user may write to {path}; chmod o-w {path}, or {NAME_ANOTHER}")
     if status.st_mode & stat.S_IWGRP and not _is_alone_in(status.st_gid):
         group = _name_of_group(status.st_gid)
-        raise UsageError(f"--state-dir: {path} may be written by group {group}; chmod g-w {path}, or {NAME_ANOTHER}")
+        raise UsageError(f"--state-dir: group {group} may write to {path}; chmod g-w {path}, or {NAME_ANOTHER}")
 
 
 def _user_on_file_system(folder: Path) -> int:

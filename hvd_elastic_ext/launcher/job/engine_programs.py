@@ -62,10 +62,12 @@ def why_not(engine: str) -> str | None:
     if program is None:
         return f"--engine mpirun: there is no mpirun on this machine; {INSTALL_HINT}"
     try:
-        said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30.0, check=False).stdout
+        output = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, timeout=30.0, check=False
+        ).stdout
     except (OSError, subprocess.SubprocessError) as error:
         return f"--engine mpirun: {program} cannot be run: {error}"
-    if "Open MPI" not in said:
+    if "Open MPI" not in output:
         return f"--engine mpirun: {program} is not Open MPI's, whose options are used; {INSTALL_HINT}"
     return None
 
@@ -145,11 +147,11 @@ class MpiRuns:
         self._watching = asyncio.get_running_loop().create_task(self._run(generation, hosts))
 
     async def _run(self, generation: int, hosts: Sequence[str]) -> None:
-        file, said = self._folder / "mpirun.hosts", self._folder / "mpirun.log"
+        file, log_file = self._folder / "mpirun.hosts", self._folder / "mpirun.log"
         keys = await self._keys(sorted({host for host in hosts if not self._is_near(host)}))
         try:
             file.write_text(hostfile(hosts, self._is_near, here=socket.gethostname()))
-            with said.open("wb") as output:
+            with log_file.open("wb") as output:
                 self._running = subprocess.Popen(
                     command(file, len(hosts), generation=generation),
                     env=environment(os.environ, ssh=self._ssh, interfaces=self._interfaces, mark=self._mark, keys=keys),
@@ -162,7 +164,7 @@ class MpiRuns:
         except OSError as error:
             self._ended(generation, f"mpirun cannot be started: {error}")
             return
-        await self._watch(self._running, generation, said)
+        await self._watch(self._running, generation, log_file)
 
     async def _keys(self, hosts: Sequence[str]) -> tuple[str, ...]:
         """Options of its ssh for the keys of ``hosts``: all known keys, in one file."""
@@ -201,11 +203,11 @@ class MpiRuns:
             self._watching.cancel()
             self._watching = None
 
-    async def _watch(self, process: subprocess.Popen[bytes], generation: int, said: Path) -> None:
+    async def _watch(self, process: subprocess.Popen[bytes], generation: int, log_file: Path) -> None:
         while (code := process.poll()) is None:
             await asyncio.sleep(LOOK_S)
         with contextlib.suppress(OSError):
-            words = first_message(said.read_text(errors="replace"))
+            words = first_message(log_file.read_text(errors="replace"))
             log.info("mpirun of world %d has ended with %d: %s", generation, code, words)
             self._ended(generation, f"mpirun has ended with exit code {code}: {words or 'no output'}")
 

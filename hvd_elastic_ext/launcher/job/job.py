@@ -60,7 +60,7 @@ STATUS_S: Final = 1.0
 class Job:
     """Runs ``settings`` on the hosts of ``feed``. Raises ``UsageError`` if it cannot reach them.
 
-    ``folder``: the job's own; ``saved``: what this launcher goes by, see
+    ``folder``: the job's own; ``saved``: the saved state that this launcher uses, see
     :func:`hvd_elastic_ext.launcher.folder.runs.started`.
     """
 

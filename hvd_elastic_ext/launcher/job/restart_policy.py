@@ -14,7 +14,7 @@ MOST_S: Final = 360.0
 
 def pause_before_restart(failure: JobFailed, restarts: int, *, policy: str, limit: int) -> float | None:
     """Seconds until the job restarts after ``failure``, with ``restarts`` before; None if it is over."""
-    told = isinstance(failure, Interrupted | Asleep)
-    if policy != "OnFailure" or told or restarts >= limit:
+    on_request = isinstance(failure, Interrupted | Asleep)
+    if policy != "OnFailure" or on_request or restarts >= limit:
         return None
     return pause_after(restarts + 1, first=FIRST_S, longest=MOST_S)

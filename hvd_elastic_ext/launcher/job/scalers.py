@@ -105,8 +105,8 @@ class ProgramScaler:
             raise NotScaled(f"{self.words[0]} cannot be run: {error.strerror}") from None
         if ended.returncode:
             last = ended.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-            said = f": {foreign_words(last)}" if last else ""
-            raise NotScaled(f"{self.words[0]} ended with exit code {ended.returncode}{said}")
+            detail = f": {foreign_words(last)}" if last else ""
+            raise NotScaled(f"{self.words[0]} ended with exit code {ended.returncode}{detail}")
 
     def asked_for(self) -> int | None:
         """None: unknown."""

@@ -291,9 +291,9 @@ class Session:
         asked_s, timeout_s = settings.heartbeat_interval_s, settings.heartbeat_timeout_s
         progress_s = settings.progress_timeout_s
         self._control.set_pace(heartbeat_pace(asked_s, timeout_s=timeout_s, hosts=hosts, progress_timeout_s=progress_s))
-        said = too_few_files(hosts, raise_file_limit(hosts, written=written), written=written)
-        if said is not None:
-            log.warning("%s", said)
+        warning = too_few_files(hosts, raise_file_limit(hosts, written=written), written=written)
+        if warning is not None:
+            log.warning("%s", warning)
 
     def _begin_engine(self) -> None:
         """Prepare the program that starts the processes of each world, if the engine has one."""
@@ -432,16 +432,16 @@ class Session:
 
     async def _follow_scale(self) -> None:
         """Tell the driver from time to time the signals and the number of requested hosts, which others may change."""
-        said: list[str] = []
+        logged: list[str] = []
         known = signals.sources(self._settings.observe)
         while self._scaler is not None or known:
             if known:
                 found, problems = await self._aside.call(functools.partial(signals.values, known))
                 self._tell(events.Observed(found))
                 for problem in problems:
-                    if problem not in said:
+                    if problem not in logged:
                         log.warning("%s", problem)
-                said = problems
+                logged = problems
             with contextlib.suppress(Transient, OSError):  # a request of ours reports that
                 if self._scaler and (hosts := await self._aside.call(self._scaler.asked_for)) is not None:
                     self._tell(events.HostsAskedFor(hosts))

@@ -34,8 +34,8 @@ def how_it_ended(job: JobState) -> str:
     if alone and not (job.world.begun or job.world.members):
         slots = "1 slot" if len(alone) == 1 else f"all {len(alone)} slots"
         return f"the program has ended well in {slots}, and no process asked for a world: none has trained with Horovod"
-    said = ("training is done", uneven(job.outcome.early, job.outcome.more), no_common_result(job))
-    return "; ".join(filter(None, said))
+    parts = ("training is done", uneven(job.outcome.early, job.outcome.more), no_common_result(job))
+    return "; ".join(filter(None, parts))
 
 
 def no_common_result(job: JobState) -> str:

@@ -38,7 +38,7 @@ MAX_COOLDOWN_S = 3600
 class Sources:
     """Where hosts come from; exactly one is set. See :mod:`hvd_elastic_ext.launcher.sources.sources`.
 
-    ``discovery_user``: the user, by number, who may listen at ``discovery_url``, if that is somebody else.
+    ``discovery_user``: the number of the user who may listen at ``discovery_url``, if that is another user.
     """
 
     hosts_file: Path | None = None

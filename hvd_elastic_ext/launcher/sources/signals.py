@@ -78,7 +78,7 @@ def _source(text: str) -> SignalSource:
     except ValueError:
         usable = False
     if not usable:
-        raise UsageError(f"--observe {text!r}: {SYNTAX}; a user or password in it would stand in logs")
+        raise UsageError(f"--observe {text!r}: {SYNTAX}; a user or password in it would appear in logs")
     return SignalSource(name, where, lambda: _of_server(where), _prometheus)
 
 

@@ -366,9 +366,9 @@ class JobState:
     @property
     def leaves_by(self) -> Mapping[str, float]:
         """Hosts with notice, by the list or by their agents, and when they will be gone (mono)."""
-        told = self.roster.hosts_with_notice()
-        both = {host: min(by, told.get(host, by)) for host, by in self.notices.departing.items()}
-        return {**told, **both}
+        by_agents = self.roster.hosts_with_notice()
+        both = {host: min(by, by_agents.get(host, by)) for host, by in self.notices.departing.items()}
+        return {**by_agents, **both}
 
     @property
     def next_end_s(self) -> float | None:

@@ -326,9 +326,9 @@ class PodReleases:
         return await asyncio.shield(call)
 
     def _tell(self, event: str, reason: str, **fields: Any) -> None:
-        said = f"{self._limits.job} is to have {fields['replicas']} workers: {reason}"
-        log.warning("%s", said)
-        self._record(event, reason=said, **{name: value for name, value in fields.items() if value is not None})
+        text = f"{self._limits.job} is to have {fields['replicas']} workers: {reason}"
+        log.warning("%s", text)
+        self._record(event, reason=text, **{name: value for name, value in fields.items() if value is not None})
 
     def _fail(self, error: BaseException) -> None:
         why = f"{self._limits.job}: {str(error) or f'no answer within {FINAL_CALL_S:g} s'}"

@@ -267,5 +267,5 @@ def _proxied(endpoint: Endpoint) -> dict[str, Any]:
 
 def _reason(error: BaseException) -> str:
     below = error.args[0] if error.args and isinstance(error.args[0], BaseException) else error
-    said = (isinstance(below, OSError) and below.strerror) or str(below) or type(below).__name__
-    return " ".join(said.split())[:300]
+    text = (isinstance(below, OSError) and below.strerror) or str(below) or type(below).__name__
+    return " ".join(text.split())[:300]

@@ -108,10 +108,10 @@ def refusal(code: int, body: bytes, remedies: Mapping[int, str] = _REMEDIES) -> 
     The remedy comes before the server's own text, because long lines are cut at the end.
     """
     status = _object(body)
-    said = _line(str(status.get("message") or body.decode("utf-8", "replace")))
+    text = _line(str(status.get("message") or body.decode("utf-8", "replace")))
     line = f"the API server says {code} {status.get('reason') or ''}".rstrip()
     line += f"; {remedies[code]}" if code in remedies else ""
-    return f"{line}: {said}" if said.strip() else line
+    return f"{line}: {text}" if text.strip() else line
 
 
 class Outcome(NamedTuple):

@@ -61,15 +61,15 @@ class HostKeys:
 
 def read_host_keys(output: str) -> HostKeys:
     """Read what ``ssh -G`` has printed. Pure."""
-    said = dict(line.split(" ", 1) for line in output.splitlines() if " " in line)
+    settings = dict(line.split(" ", 1) for line in output.splitlines() if " " in line)
     files, shared = (
-        tuple(name for name in said.get(key, "").split() if name != "none")
+        tuple(name for name in settings.get(key, "").split() if name != "none")
         for key in ("userknownhostsfile", "globalknownhostsfile")
     )
     names: tuple[str, ...] = ()
-    if host := said.get("hostkeyalias", said.get("hostname", "")).lower():
-        names = (host, f"[{host}]:{said.get('port', '22')}")
-    return HostKeys(said.get("stricthostkeychecking", ""), files, shared, names)
+    if host := settings.get("hostkeyalias", settings.get("hostname", "")).lower():
+        names = (host, f"[{host}]:{settings.get('port', '22')}")
+    return HostKeys(settings.get("stricthostkeychecking", ""), files, shared, names)
 
 
 def is_certified(lines: Iterable[str], names: Sequence[str]) -> bool:
@@ -109,12 +109,12 @@ def shared_options(found: Sequence[HostKeys], known_hosts: Path) -> tuple[str, .
     return (*everywhere, *file)
 
 
-def refused_key(host: str, port: int | None, said: Sequence[str]) -> str | None:
+def refused_key(host: str, port: int | None, lines: Sequence[str]) -> str | None:
     """The remedy for a host key that ssh has refused, found in its last lines; None if it has refused none. Pure."""
-    if not any("host key verification failed" in line.lower() for line in said):
+    if not any("host key verification failed" in line.lower() for line in lines):
         return None
     name = host if port in (None, 22) else shlex.quote(f"[{host}]:{port}")
-    files = [match[1] for line in said if (match := _OFFENDING.search(line))]
+    files = [match[1] for line in lines if (match := _OFFENDING.search(line))]
     if not files:
         return (
             f"its key is not known, and your ssh configuration requires a known key: {ADD_HOST_KEY.format(host=host)}"

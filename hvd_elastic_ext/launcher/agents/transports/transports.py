@@ -126,7 +126,7 @@ class Launch:
         *,
         remark: Remark,
         carrier: bool = True,
-        explain: Callable[[Sequence[str]], str | None] = lambda said: None,
+        explain: Callable[[Sequence[str]], str | None] = lambda lines: None,
         settled: Callable[[], None] = lambda: None,
         answers: Mapping[str, Sequence[bytes]] = _NO_ANSWERS,
     ) -> None:
@@ -261,7 +261,7 @@ class _RemoteTransport(abc.ABC):
     async def _begin(self, host: str, words: list[str], line: bytes) -> Callable[..., Carrier]:
         """Returns what runs ``words`` on ``host``, and gives them ``line``, when it is called with ``on_line``."""
 
-    def _explain(self, host: str, said: Sequence[str]) -> str | None:
+    def _explain(self, host: str, lines: Sequence[str]) -> str | None:
         """What to do about a host that was not reached, by the last lines of ssh; None if unknown."""
         return None
 
@@ -281,8 +281,8 @@ class SshTransport(_RemoteTransport):
         command = self._ssh.command(host, words, keys=keys.options(self._ssh.known_hosts))
         return functools.partial(Child, command, line)
 
-    def _explain(self, host: str, said: Sequence[str]) -> str | None:
-        return refused_key(host, self._ssh.port, said)
+    def _explain(self, host: str, lines: Sequence[str]) -> str | None:
+        return refused_key(host, self._ssh.port, lines)
 
 
 class PodTransport(_RemoteTransport):

@@ -61,8 +61,8 @@ def interpreter(answer: InterpreterReport, *, on: str = "") -> Iterator[Finding]
     """Python, numpy, torch and Horovod of one machine; ``on`` is put before each, ``"h1: "`` or nothing."""
     python = answer.steps.get("python")
     if python is None:
-        said = answer.stderr or f"exit code {answer.code}"
-        yield Finding("error", f"{on}Python does not run", said, "give the interpreter's absolute path with --python")
+        output = answer.stderr or f"exit code {answer.code}"
+        yield Finding("error", f"{on}Python does not run", output, "give the interpreter's absolute path with --python")
         return
     yield _python(str(python["version"]), on=on)
     if taken := python.get("taken"):
@@ -147,8 +147,8 @@ def _failure(answer: InterpreterReport, step: str) -> tuple[str | None, str | No
         if answer.code is None:
             return "the import did not end in time", version
         death = f"signal {-answer.code}" if answer.code < 0 else f"exit code {answer.code}"
-        said = f": {answer.stderr}" if answer.stderr else ""
-        return f"the import crashed the interpreter ({death}{said})", version
+        output = f": {answer.stderr}" if answer.stderr else ""
+        return f"the import crashed the interpreter ({death}{output})", version
     return facts.get("error"), version
 
 
@@ -311,19 +311,19 @@ def differences(there: InterpreterReport, here: InterpreterReport, *, on: str) -
 
 def _unreachable(host: HostFacts) -> Finding:
     assert host.answer is not None
-    said = host.answer.stderr
+    output = host.answer.stderr
     for symptom, why, remedy in _SSH:
-        if symptom in said.lower():
-            return Finding("error", f"{host.name}: ssh fails", f"{why} ({said})", remedy.format(host=host.name))
-    return Finding("error", f"{host.name}: ssh fails", said or "no output", f"try: ssh -v {host.name} true")
+        if symptom in output.lower():
+            return Finding("error", f"{host.name}: ssh fails", f"{why} ({output})", remedy.format(host=host.name))
+    return Finding("error", f"{host.name}: ssh fails", output or "no output", f"try: ssh -v {host.name} true")
 
 
 def _no_answer(host: HostFacts) -> Finding:
     assert host.answer is not None
-    on, code, said = f"{host.name}: ", host.answer.code, host.answer.stderr
+    on, code, output = f"{host.name}: ", host.answer.code, host.answer.stderr
     if code is None:
         return Finding("error", f"{on}ssh connects, but no output comes back", "", f"try: ssh {host.name} true")
     if code in (126, 127):
         remedy = "install the same environment at the same path, or name the interpreter there with --python"
-        return Finding("error", f"{on}the interpreter is not there", said, remedy)
-    return Finding("error", f"{on}Python does not run (exit code {code})", said, f"try: ssh {host.name} python3 -V")
+        return Finding("error", f"{on}the interpreter is not there", output, remedy)
+    return Finding("error", f"{on}Python does not run (exit code {code})", output, f"try: ssh {host.name} python3 -V")

@@ -146,8 +146,10 @@ def run_probe(command: Sequence[str], *, timeout: float = PROBE_TIMEOUT_S) -> In
             command, input=PROBE, capture_output=True, text=True, errors="replace", timeout=timeout, check=False
         )
     except subprocess.TimeoutExpired as error:
-        said = error.stdout or b""
-        return InterpreterReport(steps_in(said.decode(errors="replace") if isinstance(said, bytes) else said), None)
+        output = error.stdout or b""
+        return InterpreterReport(
+            steps_in(output.decode(errors="replace") if isinstance(output, bytes) else output), None
+        )
     except OSError as error:
         return InterpreterReport({}, 127, f"{command[0]}: {error.strerror}")
     return InterpreterReport(steps_in(done.stdout), done.returncode, _last_line(done.stderr))

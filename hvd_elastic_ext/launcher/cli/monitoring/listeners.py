@@ -46,14 +46,14 @@ class Listeners(NamedTuple):
 
 
 def _unharmed(note: Note) -> Note:
-    told = set[str]()
+    logged = set[str]()
 
     def noted(event: str, fields: Mapping[str, Any]) -> None:
         try:
             note(event, fields)
         except Exception as error:  # noqa: BLE001
-            if event not in told:
-                told.add(event)
+            if event not in logged:
+                logged.add(event)
                 log.warning("figures of %r are left out: %s: %s", event, type(error).__name__, error)
 
     return noted

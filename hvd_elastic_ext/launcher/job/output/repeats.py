@@ -22,7 +22,7 @@ class Repeats:
 
     def __init__(self) -> None:
         self._held: dict[ProcessId, list[str]] = {}
-        self._said: dict[str, set[Seat]] = {}
+        self._shown_by: dict[str, set[Seat]] = {}
         """By traceback, the processes that had it since it was shown."""
 
     def next(self, life: ProcessId, line: str) -> list[str]:
@@ -42,9 +42,9 @@ class Repeats:
         return self._held.pop(life, [])
 
     def _repeats(self, seat: Seat, text: str) -> bool:
-        said = self._said.setdefault(text, set())
-        repeats = bool(said) and seat not in said
+        seats = self._shown_by.setdefault(text, set())
+        repeats = bool(seats) and seat not in seats
         if not repeats:
-            said.clear()
-        said.add(seat)
+            seats.clear()
+        seats.add(seat)
         return repeats

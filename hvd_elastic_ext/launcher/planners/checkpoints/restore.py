@@ -95,8 +95,8 @@ def _reload_lost(job: JobState, wanted: tuple[Seat, ...]) -> None:
 def _fail_if_unreadable(job: JobState, hosts: set[str]) -> None:
     """End the job if no host has the checkpoint, or may still get it."""
     known = [job.loading_of(host) for host in hosts]
-    told = [loading for loading in known if loading is not None and not loading.under_way]
-    if len(told) == len(known) and any(loading.for_good for loading in told) and not holding(job):
+    answered = [loading for loading in known if loading is not None and not loading.under_way]
+    if len(answered) == len(known) and any(loading.for_good for loading in answered) and not holding(job):
         job.fail(JobFailed(job.restore.why or "no checkpoint can be loaded"))
 
 

@@ -129,7 +129,7 @@ def _add_unreachable_hosts(job: JobState) -> None:
         return
     names = ", ".join(f"{name} ({why})" for name, why in unreachable.items())
     between = "\n" if "\n" in str(failure) else "; "  # a traceback has lines of its own
-    said = f"{failure}{between}not told to end, and may train on: {names}"
+    text = f"{failure}{between}not told to end, and may train on: {names}"
     job.outcome.failure = (
-        Interrupted(failure.signal_number, said) if isinstance(failure, Interrupted) else JobFailed(said)
+        Interrupted(failure.signal_number, text) if isinstance(failure, Interrupted) else JobFailed(text)
     )

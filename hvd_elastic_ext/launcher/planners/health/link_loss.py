@@ -35,8 +35,8 @@ def _holds_decisions(job: JobState) -> bool:
         return False
     agents = heard_of_world(job)
     if state.since is None:
-        heard = [agent.last_message_at for agent in agents]
-        if not is_isolated(now, heard, limit_s=options.heartbeat_timeout_s, grace_s=options.orphan_grace_s):
+        last_messages = [agent.last_message_at for agent in agents]
+        if not is_isolated(now, last_messages, limit_s=options.heartbeat_timeout_s, grace_s=options.orphan_grace_s):
             return False
         _begin(job, agents)
         return True
@@ -62,8 +62,8 @@ def _is_still_isolated(job: JobState, agents: Sequence[Agent]) -> bool:
     options = job.options
     back = sum(agent.last_message_at > state.since for agent in agents)
     if not back:
-        heard = [agent.last_message_at for agent in agents]
-        return is_isolated(now, heard, limit_s=options.heartbeat_timeout_s, grace_s=options.orphan_grace_s)
+        last_messages = [agent.last_message_at for agent in agents]
+        return is_isolated(now, last_messages, limit_s=options.heartbeat_timeout_s, grace_s=options.orphan_grace_s)
     if state.back_by is None:
         log.warning("hosts are heard again")
         state.back_by = now + max(options.heartbeat_timeout_s, RECONNECT_S)

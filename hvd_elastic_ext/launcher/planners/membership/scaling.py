@@ -106,11 +106,11 @@ def _wanted(job: JobState, size: int) -> int:
 def signals_of(job: JobState) -> dict[str, float]:
     """All signals: means of the hosts, rank 0's observations, and what the launcher reads itself."""
     names = {life.seat.host for life in job.world.members}
-    told = {name: value for name, value in job.scaling.signals.items() if not isinstance(value, Mapping)}
+    own = {name: value for name, value in job.scaling.signals.items() if not isinstance(value, Mapping)}
     by_host = {name: value for name, value in job.scaling.signals.items() if isinstance(value, Mapping)}
     by_host["price"] = {name: price for name in names if (price := price_of(job, name)) is not None}
     means = {name: fmean(of) for name, value in by_host.items() if (of := [value[h] for h in names & value.keys()])}
-    found = {**means, **told}
+    found = {**means, **own}
     members = job.roster.present(job.world.members)
     agents = [job.roster.agents.get(name) for name in {worker.seat.host for worker in members}]
     for name in USAGE:

@@ -227,8 +227,10 @@ def _tell_again(job: JobState) -> None:
                 worker.fenced_at = now
         if worker.life not in waiting and _is_stuck(worker):
             _free(job, worker)
-        told = -math.inf if worker.called_at is None else worker.called_at  # None: it was disconnected, and is back
-        if worker.life not in waiting and now - told >= CALL_AGAIN_S:
+        called_at = (
+            -math.inf if worker.called_at is None else worker.called_at
+        )  # None: it was disconnected, and is back
+        if worker.life not in waiting and now - called_at >= CALL_AGAIN_S:
             late.append(worker)
     _tell_members(job, late)
 

@@ -1,7 +1,7 @@
 """An estimate of how often something fails, from few failures or none. Pure.
 
 The caller decides what counts: for checkpoints only a loss of *every* copy of the commits in memory, for commits every
-failure that rolls training back. What fails together is one failure; a host that leaves with notice is none.
+failure that rolls training back. Simultaneous failures count as one; a host that leaves with notice counts as none.
 """
 
 from __future__ import annotations

@@ -45,9 +45,9 @@ class Cause(str, Enum):
         """Whether it is a fault of a slot or a host."""
         return BLAME[self].points_at != "none"
 
-    def with_words(self, said: str) -> str:
-        """The cause and the text ``said``, unless that begins with the cause."""
-        return said if said.startswith(self.value) else f"{self.value}: {said}" if said else self.value
+    def with_detail(self, detail: str) -> str:
+        """The cause and the text ``detail``, unless that begins with the cause."""
+        return detail if detail.startswith(self.value) else f"{self.value}: {detail}" if detail else self.value
 
 
 class Blame(NamedTuple):

@@ -209,10 +209,10 @@ def _block(request: Mapping[str, Any], ledger: HealthLedger, hosts: Sequence[Hos
     is_node = not known and _is_node(name, ledger, hosts)
     subject = Subject("node" if is_node else "host", name)
     until = None if seconds is None else now + seconds
-    said = f"{subject} is blocked " + ("until it is cleared" if seconds is None else f"for {duration(seconds)}")
+    text = f"{subject} is blocked " + ("until it is cleared" if seconds is None else f"for {duration(seconds)}")
     if hosts and not known and not is_node:
-        said += f"; no host of that name is published now{_near(name, [host.name for host in hosts])}"
-    return Answered(ledger.block(subject, until, reason), {"said": said})
+        text += f"; no host of that name is published now{_near(name, [host.name for host in hosts])}"
+    return Answered(ledger.block(subject, until, reason), {"said": text})
 
 
 def _clear(name: str, ledger: HealthLedger, hosts: Sequence[Host], now: float) -> Answered:
@@ -226,13 +226,13 @@ def _clear(name: str, ledger: HealthLedger, hosts: Sequence[Host], now: float) -
     for subject in dict.fromkeys([*mine, *faults]):
         after = after.cleared(subject)
     if not any(not ledger.records[subject].empty(now) for subject in mine):
-        said = f"nothing was held against {name}"
+        text = f"nothing was held against {name}"
     else:
-        said = f"{name} is cleared: {', '.join(map(str, sorted(mine, key=_order)))}"
+        text = f"{name} is cleared: {', '.join(map(str, sorted(mine, key=_order)))}"
     for host in hosts:
         if host.name == name and (left := after.blocked(now, host)).blocked:
-            said += f"; still blocked: {left.reason}; clear {host.node} too"
-    return Answered(after if mine or faults else ledger, {"said": said})
+            text += f"; still blocked: {left.reason}; clear {host.node} too"
+    return Answered(after if mine or faults else ledger, {"said": text})
 
 
 def _near(name: str, known: Iterable[str]) -> str:

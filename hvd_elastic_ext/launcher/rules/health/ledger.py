@@ -141,7 +141,7 @@ class HealthRecord:
     @property
     def why(self) -> str:
         """The cause of the last fault, and its details."""
-        return "" if self.cause is None else self.cause.with_words(self.detail)
+        return "" if self.cause is None else self.cause.with_detail(self.detail)
 
     @property
     def how_held(self) -> str:

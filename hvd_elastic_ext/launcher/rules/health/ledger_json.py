@@ -148,7 +148,7 @@ def _record_of(item: Mapping[str, Any]) -> HealthRecord:
         held_until=None if held_for is None else _number(held_for),
         reason=str(item["reason"]),
         drained=item.get("drained") is True,
-        detail=foreign_words(said) if isinstance(said := item.get("said"), str) else "",
+        detail=foreign_words(text) if isinstance(text := item.get("said"), str) else "",
     )
 
 

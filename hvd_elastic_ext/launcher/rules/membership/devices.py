@@ -90,5 +90,5 @@ def device_env(
     if len(devices) < max(slots, slot + 1):
         return {}
     order = shown(devices, slot, local_ranks=local_ranks, blocked=blocked)
-    told = {DEVICE: devices[slot]}
-    return told if order == devices and DEVICES not in env else {**told, VISIBLE: ",".join(order)}
+    variables = {DEVICE: devices[slot]}
+    return variables if order == devices and DEVICES not in env else {**variables, VISIBLE: ",".join(order)}

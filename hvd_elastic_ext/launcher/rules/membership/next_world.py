@@ -36,7 +36,7 @@ class Stage(Enum):
     BOOTING = "booting"
     PARKED = "parked"
     LIVE = "live"
-    """It was told to go live, or is a member already."""
+    """It has the order to go live, or is a member already."""
 
 
 class Process(NamedTuple):

@@ -65,7 +65,7 @@ class ReleaseAction(Enum):
     WAIT = "wait"
     RELEASE = "let them go"
     DELETE = "delete those that the operator leaves"
-    ADOPT = "somebody else has asked for some"
+    ADOPT = "others have requested some"
     ASK = "ask for as many as the job needs"
 
 
@@ -118,7 +118,7 @@ def decide(now: float, progress: SleepProgress, seen: Seen, limits: ReleaseLimit
     if now < progress.since + limits.wake_every_s:
         return _after_release(now, progress.since + limits.wake_every_s, seen, limits)
     if seen.replicas > kind.fewest:
-        return ReleaseDecision(ReleaseAction.ADOPT, "somebody else has asked for them")
+        return ReleaseDecision(ReleaseAction.ADOPT, "others have requested them")
     return ReleaseDecision(ReleaseAction.ASK, f"{limits.wake_every_s:g} s have passed without them")
 
 
@@ -139,7 +139,7 @@ def _while_asked(now: float, asked: int, since: float, seen: Seen, limits: Relea
         if now < ends:
             return ReleaseDecision(ReleaseAction.WAIT, ready, ends)
         return ReleaseDecision(
-            ReleaseAction.RELEASE, f"all {asked} workers are ready and the job has too few hosts all the same"
+            ReleaseAction.RELEASE, f"all {asked} workers are ready but the job still has too few hosts"
         )
     if now < ends:
         return ReleaseDecision(ReleaseAction.WAIT, ready, ends)

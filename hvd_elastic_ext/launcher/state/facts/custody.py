@@ -114,15 +114,15 @@ def ending(job: JobState) -> dict[Seat, float]:
 
 def leaves_by(job: JobState) -> Mapping[str, float]:
     """Hosts that leave, and when (mono): those with notice, and those that are not published any more."""
-    told, agents = dict(job.leaves_by), job.roster.agents
+    leaving, agents = dict(job.leaves_by), job.roster.agents
     if job.fleet.hosts.has_all(agents.keys()) and not any(
         agent.finishing for agent in job.roster.unusual_agents.values()
     ):
-        return told
+        return leaving
     for name, agent in job.roster.agents.items():
         if name not in job.fleet.hosts or agent.finishing:
-            told.setdefault(name, math.inf)
-    return told
+            leaving.setdefault(name, math.inf)
+    return leaving
 
 
 def storage_may_be_newer(job: JobState, seats: Iterable[Seat]) -> bool:

@@ -33,8 +33,8 @@ def left_out(job: JobState, *, brief: bool = False, for_good: bool = True) -> li
     short = {host: usable for host, usable in job.faults.usable(job.fleet.hosts, now) if len(usable) < host.slots}
     for host, about in job.faults.ledger.by_host(short):
         ledger, usable = about or HealthLedger(), short[host]
-        said = [ledger.records[subject] for subject in ledger.subjects(host)] if brief else []
-        words = [(record.why, str(record.cause)) for record in said if record.cause is Cause.UNREACHABLE]
+        records = [ledger.records[subject] for subject in ledger.subjects(host)] if brief else []
+        words = [(record.why, str(record.cause)) for record in records if record.cause is Cause.UNREACHABLE]
         slots: Sequence[int | None] = sorted(set(range(host.slots)).difference(usable)) if usable else [None]
         for slot in slots:
             status = ledger.blocked(now, host, slot)
@@ -82,8 +82,8 @@ def needed_unlisted(job: JobState) -> dict[str, float]:
 
 def _left_out(name: str, status: BlockStatus, words: Sequence[tuple[str, str]], now: float) -> str:
     until, why = status.until, status.reason
-    for said, short in words:
-        why = why.replace(said, short)
+    for text, short in words:
+        why = why.replace(text, short)
     ends = "blocked until it is cleared" if until is None else f"blocked for {until - now:.0f} s more"
     return f"{name} ({ends}: {why.removeprefix(f'host {name}: ')})"
 

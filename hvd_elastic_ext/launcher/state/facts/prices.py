@@ -10,9 +10,9 @@ from hvd_elastic_ext.launcher.state.job import JobState
 
 def price_of(job: JobState, host: str) -> float | None:
     """The price of a host for an hour: by the signal if it is given by host, else by its source; None if unknown."""
-    told = job.scaling.signals.get("price")
-    if isinstance(told, Mapping) and host in told:
-        return told[host]
+    prices = job.scaling.signals.get("price")
+    if isinstance(prices, Mapping) and host in prices:
+        return prices[host]
     listed = job.fleet.hosts.get(host)
     try:
         price = float("" if listed is None else listed.price)

@@ -22,10 +22,10 @@ STARTS_S: Final = 120.0
 def limit_s(job: JobState, worker: Worker) -> float:
     """Seconds of silence after which a process is killed. One that starts or leaves may be silent for longer."""
     limit, rendezvous = job.options.heartbeat_timeout_s, job.rendezvous
-    # A process that was silent before it was told to leave has not received that.
+    # A process that was silent before its order to leave has not received the order.
     silent_since = job.now - worker.silent_s + BEAT_S
-    told = worker.leaving is not None and silent_since > worker.leaving_since
-    left = told and rendezvous.formed and worker.life not in rendezvous.members
+    ordered = worker.leaving is not None and silent_since > worker.leaving_since
+    left = ordered and rendezvous.formed and worker.life not in rendezvous.members
     slow = worker.done or left or worker.stage is Stage.BOOTING
     slow = slow or (not job.in_place and (_imports(job, worker) or _ends(job, worker, silent_since)))
     return max(limit, INTERPRETER_S) if slow else limit

@@ -19,7 +19,7 @@ FAULTS = [cause for cause in Cause if BLAME[cause].points_at != "nobody"]
 
 @pytest.mark.parametrize("cause", FAULTS)
 def test_every_fault_of_a_process_or_a_host_has_a_remedy_that_names_the_host(cause: Cause) -> None:
-    told = advice.advice(Row(1.0, "struck", cause.value, ("h3",), note=cause.with_words("so it was")))
+    told = advice.advice(Row(1.0, "struck", cause.value, ("h3",), note=cause.with_detail("so it was")))
     assert "h3" in told
     assert "{" not in told
 

@@ -354,7 +354,7 @@ OTHERS: dict[str, Case] = {
     "so many hosts are asked for, as far as is known": (HostsAskedFor(3), "scaling.wanted 3"),
     "somebody else asks for another number": (HostsAskedFor(3), HostsAskedFor(5), """
         scaling.wanted 5
-        > Record scaled hosts=5 before=3 leaving= reason=by somebody else"""),
+        > Record scaled hosts=5 before=3 leaving= reason=changed by others"""),
     "a user asks for a number": (ScaleByHand(2), """
         scaling.by_hand 2
         scaling.look_at 100

@@ -147,12 +147,12 @@ def agent_joined(job: JobState, host: str) -> None:
 
 def _age_s(job: JobState, newest: Name) -> float:
     """How long ago, in seconds, ``newest`` was first seen."""
-    told = [
+    ages = [
         each.silent_s + job.now - each.in_heartbeat_at
         for each in members(job)
         if each.holds == newest and each.in_heartbeat_at
     ]
-    return max(0.0, min(told, default=0.0))
+    return max(0.0, min(ages, default=0.0))
 
 
 def _pace_per_s(job: JobState) -> float:

@@ -202,25 +202,25 @@ def _held(host: str, slots: Any) -> dict[Seat, Kept]:
     if not isinstance(slots, dict):
         raise ValueError(f"{host}: held is no object")
     held = {}
-    for slot, said in slots.items():
-        seat, numbers = seat_of(host, slot), whole_numbers(said[1:], 2) if isinstance(said, list) else None
+    for slot, value in slots.items():
+        seat, numbers = seat_of(host, slot), whole_numbers(value[1:], 2) if isinstance(value, list) else None
         if seat is None or numbers is None:
             raise ValueError(f"{host}: held of a slot is not a commit, a step and a side")
-        held[seat] = Kept(_identity(host, said[0]), numbers[0], numbers[1])
+        held[seat] = Kept(_identity(host, value[0]), numbers[0], numbers[1])
     return held
 
 
 def _found(host: str, newest: Any) -> Found:
     """An agent's report of the newest checkpoint; raises ValueError for anything else."""
-    said = newest if isinstance(newest, dict) else {}
-    name, path, step = said.get("name"), said.get("path"), whole_number(said.get("step"))
+    value = newest if isinstance(newest, dict) else {}
+    name, path, step = value.get("name"), value.get("path"), whole_number(value.get("step"))
     if not isinstance(name, str) or not isinstance(path, str) or step is None:
         raise ValueError(f"{host}: newest has no name, path or step")
-    return Found(name, path, _identity(host, said.get("identity")), step, host)
+    return Found(name, path, _identity(host, value.get("identity")), step, host)
 
 
-def _identity(host: str, said: Any) -> Identity:
-    numbers = whole_numbers(said, 4)
+def _identity(host: str, value: Any) -> Identity:
+    numbers = whole_numbers(value, 4)
     if numbers is None:
         raise ValueError(f"{host}: a commit is not four whole numbers")
     return numbers[0], numbers[1], numbers[2], numbers[3]

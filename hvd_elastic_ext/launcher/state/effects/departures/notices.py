@@ -37,9 +37,9 @@ def joined(job: JobState, host: str, hello: Mapping[str, Any]) -> None:
     """An agent that connects again repeats its notices."""
     agent = job.roster.agents.get(host)
     for word, take in (("going", _going), ("notice", _give_notice)):
-        said = hello.get(word)
-        if agent is not None and isinstance(said, dict):
-            take(job, agent, said)
+        report = hello.get(word)
+        if agent is not None and isinstance(report, dict):
+            take(job, agent, report)
 
 
 def handle(job: JobState, agent: Agent, news: Mapping[str, Any]) -> bool:
@@ -96,11 +96,11 @@ def _notices_unavailable(job: JobState, agent: Agent, news: Mapping[str, Any]) -
         problem is not None and source not in job.notices.unavailable
     ):  # otherwise each of a thousand hosts would be logged
         job.notices.unavailable.add(source)
-        said = "its cloud does not tell whether the host is preempted (--notices-from)"
+        text = "its cloud does not tell whether the host is preempted (--notices-from)"
         log.warning(
             "%s: %s: %s; the agent asks again. For other hosts see the journal",
             agent.host.name,
-            said,
+            text,
             problem,
         )
 
@@ -122,12 +122,12 @@ def _left(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
 
 def _dropped(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
     if isinstance(slot := news.get("slot"), int):
-        said = f"{news.get('records')} journal entries and {news.get('messages')} other messages of slot {slot}"
+        text = f"{news.get('records')} journal entries and {news.get('messages')} other messages of slot {slot}"
         why = "its process sends more than is passed on"
     else:
-        said = f"{news.get('output')} bytes of output and {news.get('news')} other news"
+        text = f"{news.get('output')} bytes of output and {news.get('news')} other news"
         why = "its buffer was full while no launcher was connected"
-    log.warning("%s has dropped %s: %s", agent.host.name, said, why)
+    log.warning("%s has dropped %s: %s", agent.host.name, text, why)
 
 
 def _seconds(value: Any) -> float:

@@ -150,8 +150,8 @@ def _tell_to_leave(job: JobState, members: Sequence[Worker], staying: set[str], 
     generation = job.generation + 1
     looping = [worker for worker in members if worker.loops and not worker.done]
     for leave in (False, True):
-        told = [worker for worker in looping if (worker.seat.host not in staying) is leave]
-        job.tell_all(told, "update", generation=generation, leave=leave, in_s=job.next_end_s, reason=reason)
+        receivers = [worker for worker in looping if (worker.seat.host not in staying) is leave]
+        job.tell_all(receivers, "update", generation=generation, leave=leave, in_s=job.next_end_s, reason=reason)
 
 
 # --- ends of processes

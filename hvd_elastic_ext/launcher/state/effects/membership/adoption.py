@@ -58,12 +58,12 @@ def _ends_meanwhile(job: JobState) -> str:
     newest = max((generation for generation, _ in ends.values()), default=0)
     if newest < job.generation:  # processes of earlier worlds were replaced
         return ""
-    told = [
+    texts = [
         f"{life.seat} ({ending(code).text})"
         for life, (generation, code) in ends.items()
         if generation == newest and code
     ]
-    return ", ".join(told[:NAMED]) + (f" and {len(told) - NAMED} more" if len(told) > NAMED else "")
+    return ", ".join(texts[:NAMED]) + (f" and {len(texts) - NAMED} more" if len(texts) > NAMED else "")
 
 
 def _counted(number: int, noun: str, ending: str) -> str:

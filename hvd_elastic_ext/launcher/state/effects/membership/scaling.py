@@ -43,6 +43,6 @@ def _asked_for(job: JobState, hosts: int) -> None:
     if state.unasked or hosts == state.wanted or job.now < state.asked_at + SETTLED_S:
         return
     if state.wanted is not None:
-        job.record("scaled", hosts=hosts, before=state.wanted, leaving=[], reason="by somebody else")
+        job.record("scaled", hosts=hosts, before=state.wanted, leaving=[], reason="changed by others")
     state.wanted = hosts
     state.memory = Memory(changes=state.memory.changes)
