@@ -203,7 +203,7 @@ def test_a_second_launcher_gets_one_line_that_names_the_first(folder: Path, monk
 def test_a_folder_that_anybody_may_write_is_refused(folder: Path) -> None:
     folder.mkdir(parents=True)
     folder.chmod(0o777)
-    with pytest.raises(UsageError, match="every user may write to .*; chmod o-w"):
+    with pytest.raises(UsageError, match=r"every user may write to .*; chmod o-w"):
         StateDir(folder)
 
 
