@@ -223,7 +223,7 @@ class Acceptor:
         try:
             _notice_dead_peers(connection)
             session = Session(self._control, self, connection, peer=peer)
-        except OSError:  # it has disconnected, or nothing is left to serve it with
+        except OSError:  # it has disconnected, or no descriptor is left for it
             connection.close()
             return
         self._control.connections.add(session)
@@ -248,7 +248,7 @@ def _source(connection: socket.socket, address: str) -> tuple[str, str]:
     try:
         within = address.startswith("127.") or address == connection.getsockname()[0]
         way = owner_lookup() if within else None
-    except OSError:  # it has disconnected, or nothing is left to ask with
+    except OSError:  # it has disconnected, or no descriptor is left for a question
         way = None
     if way is None:
         return address, address

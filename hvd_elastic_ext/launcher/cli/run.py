@@ -56,7 +56,7 @@ PERMANENT_ERRORS: Final = frozenset(
 
 def main(argv: Sequence[str]) -> int:
     """Run a job. Raises :class:`ElasticError` with its exit code for every end but success."""
-    # Until the job takes signals over, there is nothing to end but this process.
+    # Until the job handles signals, a signal only has to end this process.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end_at_once)
     core_dumps.forbid()
@@ -149,7 +149,7 @@ def _run_job(
     try:
         if isinstance(source, HostsFileSource) and not saved.hosts:  # no host works for this job yet
             source.check()
-        # Importing takes a second, in which a signal still ends this process at once: nothing may run by then.
+        # Importing takes a second, in which a signal still ends this process at once: nothing may run before that.
         from hvd_elastic_ext.launcher.job.job import Job
 
         recorder = open_recorder(settings.record_events)

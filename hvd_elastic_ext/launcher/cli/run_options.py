@@ -418,7 +418,7 @@ def _sources(args: argparse.Namespace, hosts: str | None) -> Sources:
     if hosts is not None:
         fixed = parse_hosts_option(hosts, where="--hosts", default_slots=args.slots or 1)
     elif not any(named):
-        # As horovodrun does: without any word about hosts, this machine is the one host.
+        # As horovodrun does: without any option for hosts, this machine is the only host.
         fixed = HostSet.of({"localhost": max(1, args.num_proc or 1)})
     return Sources(
         hosts_file=Path(args.hosts_file) if args.hosts_file else None,
@@ -436,7 +436,7 @@ def _only_here(sources: Sources, default_slots: int | None) -> bool:
         try:
             hosts = read_hosts_file(sources.hosts_file, default_slots=default_slots)
         except ElasticError:
-            return False  # it may be written yet, or is refused where it is needed
+            return False  # it may not be written yet; an invalid one is refused later
     return bool(hosts) and {host.name for host in hosts or ()} <= LOCAL_NAMES
 
 

@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
     more = options.pids or options.pid is not None
     answer = hosts.asked(folder, {"do": "status", **({"processes": True} if more else {})})
     if answer is None:
-        # `kill $(... --pid 1)` would take each number of the sentence for a process.
+        # `kill $(... --pid 1)` would read each number of a sentence as a pid.
         out = sys.stdout if options.pid is None else sys.stderr
         out.write(f"{folder.name}: {_without_launcher(folder)}\n")
         return 1

@@ -72,7 +72,7 @@ class Driver:
         wanted = self.job.take_actions()
         if self._recorder is not None:
             self._recorder.happened(self.job.now, event, wanted, again_at)
-        if wanted:  # most heartbeats want nothing
+        if wanted:  # most heartbeats cause no action
             self.executor.do(wanted)
 
     def _record_defect(self, event: Event, error: Exception) -> None:

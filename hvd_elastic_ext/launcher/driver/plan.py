@@ -88,7 +88,7 @@ PLANNERS: Final = (
     Planner(shutdown.end_processes, ending=True),  # all, or all but those of the world that finishes
     Planner(final_checkpoint.save, ending=True),  # the end of training, while agents still hold it
     Planner(shutdown.end_agents, ending=True),  # and no planner after this one is asked
-    Planner(scaling.plan),  # how many hosts the job is worth
+    Planner(scaling.plan),  # how many hosts the job requests
     Planner(seats.plan),  # which seats are wanted
     Planner(seats.check_start),  # programs that need no world, and jobs in which no process can start
     Planner(agents.plan),  # agents where processes are wanted
@@ -97,7 +97,7 @@ PLANNERS: Final = (
     Planner(transfers.time_out),  # a transfer of a commit that takes too long
     Planner(lambda job: next_world.plan(job, MAY_A_WORLD_FORM)),  # does another world form?
     Planner(loopless.report_unchanged_world),  # not if no process would join it
-    Planner(transfers.plan),  # the newest commit goes to where the next world needs it
+    Planner(transfers.plan),  # the newest commit is sent to where the next world needs it
     Planner(before_sleep.plan),  # what memory holds is saved if no world can form; then the job sleeps
     Planner(shortage.plan),  # too few processes for too long
     Planner(world.begin),  # members of the next world are called

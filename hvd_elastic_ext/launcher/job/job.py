@@ -139,7 +139,7 @@ class Job:
         saved, idle_wakes, restarts = self._saved, 0, 0
         known = Handover(saved, expects=saved.checkpoint_in(None if how is None else how.place))
         if self._releases is not None:
-            await self._releases.began()  # before the signal handlers: only this process is there to end
+            await self._releases.began()  # before the signal handlers: a signal only has to end this process
         beside = [asyncio.ensure_future(work) for work in (self._show_status(), self._tell_of_waits())]
         endpoint = self._open_endpoint(loop)
         with self._signals():

@@ -383,5 +383,5 @@ def _shell_words(text: str) -> list[str]:
     lexer.whitespace_split = True
     try:
         return list(lexer)
-    except ValueError:  # a quotation that does not end: the shell will say so
+    except ValueError:  # an open quotation: the shell reports it
         return text.split()

@@ -203,13 +203,13 @@ class JobState:
         return job
 
     # --- derived
-    # What is true of the newest world, each a little more than the one before:
+    # Conditions of the newest world, each stronger than the one before:
     # world.begun: some world of the job has formed; it never becomes false again.
     # formed: its members have their ranks, or there is no world.
     # standing: it has all its members, and none has asked for another world.
     # steady: formed and standing, and no decisions are held.
     # settled: formed, and all members are in it and have agreed on the state.
-    # is_calm (state/facts/custody.py): standing, formed and settled: its members hold the newest commit.
+    # is_in_sync (state/facts/custody.py): standing, formed and settled: its members hold the newest commit.
 
     @property
     def ending(self) -> bool:
@@ -265,7 +265,7 @@ class JobState:
         if not self.formed or len(present) < len(self.world.members):
             return False
         if self._settled is not None and self._settled[0] == generation and self._settled[1] is present:
-            return True  # what they have agreed on stays so
+            return True  # an agreement is permanent
         undecided = [worker for worker in present if worker.agreed < generation or worker.generation < generation]
         if any(worker.generation < generation for worker in undecided):
             return False

@@ -88,7 +88,7 @@ class Cluster:
             except Unauthorized:
                 if self._kept is known:
                     self._kept = None
-                if known.at >= began:  # else there may be newer ones
+                if known.at >= began:  # otherwise there may be newer ones
                     raise
 
     def _credentials(self) -> _Credentials:

@@ -1,9 +1,9 @@
 """Ways to start an agent on a host: directly, over ssh, or in a pod.
 
 An agent gets one line on standard input: the launcher's address, the job's key, and environment and command of its
-processes. None of it is an argument, which others could read, and the way to another host is encrypted. From then on
-the agent uses the control port, which is not encrypted. The end of a started command (an agent that hands over, a
-broken ssh) says nothing about an agent that has joined. Failures are returned, not raised.
+processes. None of it is an argument, which others could read, and the connection to another host is encrypted. After
+that the agent uses the control port, which is not encrypted. The end of a started command (an agent that hands over, a
+broken ssh) does not mean that an agent which has joined has ended. Failures are returned, not raised.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def retry_missing(job: JobState) -> Plan:
             adoption.handed_over.pop(name, None)
             del agents[name]
     if not job.world.inherited:
-        if job.world.members:  # those that trained with them have gone on without them
+        if job.world.members:  # the others have continued without them
             adoption.missing.clear()
         adoption.failed.clear()
     return NOTHING

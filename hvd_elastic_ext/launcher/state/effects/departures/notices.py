@@ -23,7 +23,9 @@ def published(job: JobState, departing: Mapping[str, tuple[str, float | None]]) 
     for name, (reason, deadline) in departing.items():
         if name not in state.listed:
             job.record("notice", host=name, reason=reason, deadline=deadline)
-    for name in sorted(state.listed.difference(departing).intersection(job.fleet.hosts.names)):  # the order of a replay
+    for name in sorted(
+        state.listed.difference(departing).intersection(job.fleet.hosts.names)
+    ):  # a fixed order, for replays
         job.record("notice_over", host=name, reason="it is listed as a host again")
     state.listed = frozenset(departing)
     # A notice stays for a host that is not listed any more.

@@ -63,6 +63,6 @@ def _hold(job: JobState, why: JobFailed) -> bool:
 
 def _anything_to_save(job: JobState) -> bool:
     if job.roster.commits.newest is None and not job.settled:
-        return False  # the world agrees on its first state yet
+        return False  # the world has not agreed on its first state yet
     at_rest = job.options.durability is not None and not job.standing
     return attempts.request(job) or (at_rest and bool(job.roster.commits.held))  # also of a host that may come back

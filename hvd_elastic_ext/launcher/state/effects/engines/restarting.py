@@ -138,7 +138,7 @@ def _end_members(job: JobState, now: float, situation: Situation) -> None:
         change.began = now if change.began is None else change.began
         _tell_to_leave(job, members, {seat.host for seat in situation.wanted}, change.reason)
     late = change.ends_at is not None and now >= change.ends_at
-    # An error before any step is most likely the script's: let the others fail alike.
+    # An error before any step is most likely in the script: the others are not ended, and fail with it, too.
     alike = bool(job.restarting.errors) and not any(worker.loops or worker.step for worker in members)
     for worker in members:
         if worker.leaving is None and not worker.done and (late or not (worker.loops or alike)):

@@ -47,5 +47,7 @@ def others_continue(job: JobState, next_members: Container[ProcessId]) -> None:
     log.warning("%s", ended_early(done, [worker.seat for worker in others]))
     outcome.early += tuple(done)
     ends_at = max(each.step for each in done)
-    for worker in others:  # steps of a State of ours are counted from the start of training; others' by each process
+    for (
+        worker
+    ) in others:  # a State of ours counts steps from the start of training; without it each process counts its own
         outcome.went_on[worker.life] = ends_at if ends_at and worker.every is not None else worker.step

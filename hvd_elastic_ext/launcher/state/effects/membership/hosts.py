@@ -24,7 +24,7 @@ def publish(job: JobState, hosts: HostSet) -> None:
             elif before is not None and not is_same(pod.life, before.life):
                 _forget_former(job, pod.name)
     known: list[Agent | Worker] = [*job.roster.agents.values(), *job.roster.workers.values()]
-    find = hosts.by_name.get  # of thousands
+    find = hosts.by_name.get  # there may be thousands
     for each in known:
         host = find(each.host.name)
         if (
