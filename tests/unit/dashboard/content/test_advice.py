@@ -14,7 +14,7 @@ from hvd_elastic_ext.report.job_report import Row, build_report
 from tests.unit.launcher.scenarios import play
 
 DOCS = Path(__file__).parents[4] / "docs"
-FAULTS = [cause for cause in Cause if BLAME[cause].points_at != "nobody"]
+FAULTS = [cause for cause in Cause if BLAME[cause].points_at != "none"]
 
 
 @pytest.mark.parametrize("cause", FAULTS)

@@ -248,7 +248,7 @@ def test_places_are_those_of_horovod() -> None:
 
 
 def test_members_of_one_host_stand_together() -> None:
-    with pytest.raises(ValueError, match="together"):
+    with pytest.raises(ValueError, match="follow one another"):
         places([A, B, ProcessId(Seat("a", 1), 1)])
 
 
