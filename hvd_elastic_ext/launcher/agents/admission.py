@@ -78,7 +78,7 @@ class Unauthenticated(Generic[T]):
             return AdmissionDecision(wait=True)
         return AdmissionDecision(oldest, reason=f"no authentication within {MIN_TIME_S:g} s, and others wait")
 
-    def keep(self, who: T, size: int) -> None:
+    def count_bytes(self, who: T, size: int) -> None:
         """Count bytes received from a connection."""
         if who in self._source:
             self._kept[who] = self._kept.get(who, 0) + size

@@ -100,7 +100,7 @@ class Session:
             self._lost("the agent disconnected")
             return
         if not self.host:
-            self.acceptor.keep(self, size)
+            self.acceptor.count_bytes(self, size)
         try:
             for message in self._wire.feed(bytes(memoryview(self._control.buffer)[:size])):
                 self._take(message)
@@ -177,7 +177,7 @@ class Acceptor:
     def close(self) -> None:
         """Accept no more. May be repeated."""
         if not self._closed:
-            self._shut()
+            self._stop_listening()
             self._closed = True
             self._listener.close()
 
@@ -192,14 +192,14 @@ class Acceptor:
             self._again = None
         self._loop.add_reader(self._listener.fileno(), self._accept)
 
-    def _shut(self) -> None:
+    def _stop_listening(self) -> None:
         self._loop.remove_reader(self._listener.fileno())
         if self._again is not None:
             self._again.cancel()
             self._again = None
 
     def _pause(self, seconds: float) -> None:
-        self._shut()
+        self._stop_listening()
         self._again = self._loop.call_later(seconds, self._open)
 
     def _accept(self) -> None:
@@ -210,7 +210,7 @@ class Acceptor:
             self._pause(_RETRY_S)
             return
         if decision.out is not None:
-            self._turn_away(decision.out, decision.reason)
+            self._close_unauthenticated(decision.out, decision.reason)
         try:
             connection, (address, *_) = self._listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -229,13 +229,13 @@ class Acceptor:
         self._control.connections.add(session)
         self._unauthenticated.add(session, source, now)
 
-    def keep(self, session: Session, size: int) -> None:
+    def count_bytes(self, session: Session, size: int) -> None:
         """Count bytes that came before authentication."""
-        self._unauthenticated.keep(session, size)
+        self._unauthenticated.count_bytes(session, size)
         while self._unauthenticated.kept > MAX_UNPROVEN:
-            self._turn_away(self._unauthenticated.heaviest(), "it sent much without authentication")
+            self._close_unauthenticated(self._unauthenticated.heaviest(), "it sent much without authentication")
 
-    def _turn_away(self, session: Session, reason: str) -> None:
+    def _close_unauthenticated(self, session: Session, reason: str) -> None:
         session.refuse(reason)
         self._unauthenticated.remove(session)
 

@@ -69,7 +69,7 @@ def main(argv: Sequence[str]) -> int:
     options.job = one_job(getattr(options, "named", None), options.job)
     request = _request(options)
     folder = folder_of(options, os.environ)
-    answer = answered(folder, request)
+    answer = answer_of(folder, request)
     if "hosts" in answer:
         rows = finite(answer["hosts"])
         text = json.dumps(rows, indent=1, allow_nan=False) if options.output == "json" else table(rows)
@@ -128,11 +128,11 @@ def folder_of(options: argparse.Namespace, environ: Mapping[str, str]) -> Path:
     raise UsageError(f"which job? Give --job NAME or --state-dir DIR; in ./{ROOT}: {there}")
 
 
-def answered(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
+def answer_of(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
     """The launcher's answer; without a launcher, an answer from its saved state."""
     check(folder)
     deadline = time.monotonic() + LISTEN_TIMEOUT_S
-    while (answer := asked(folder, request)) is None:
+    while (answer := ask_launcher(folder, request)) is None:
         who = state_folder.holder(folder)
         if who is None:
             return _without_launcher(folder, request)
@@ -158,7 +158,7 @@ def check(folder: Path) -> None:
         ) from None
 
 
-def asked(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def ask_launcher(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The launcher's answer; None if no launcher listens. Raises :class:`Permanent` if it does not answer in time."""
     reason, stays = no_answer.why(state_folder.holder(folder))
     if stays:

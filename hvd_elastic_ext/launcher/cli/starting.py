@@ -26,7 +26,7 @@ def startup_lines(stream: TextIO, words: Sequence[str]) -> Iterator[None]:
         yield
         return
     _over.clear()
-    thread = threading.Thread(target=_say, args=(stream,), daemon=True, name="starting")
+    thread = threading.Thread(target=_print_lines, args=(stream,), daemon=True, name="starting")
     thread.start()
     try:
         yield
@@ -39,7 +39,7 @@ def stop() -> None:
     _over.set()
 
 
-def _say(stream: TextIO) -> None:
+def _print_lines(stream: TextIO) -> None:
     lasts_s = FIRST_S
     while not _over.wait(FIRST_S if lasts_s == FIRST_S else AGAIN_S):
         with contextlib.suppress(OSError, ValueError):

@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
     folder = hosts.folder_of(options, os.environ)
     hosts.check(folder)
     more = options.pids or options.pid is not None
-    answer = hosts.asked(folder, {"do": "status", **({"processes": True} if more else {})})
+    answer = hosts.ask_launcher(folder, {"do": "status", **({"processes": True} if more else {})})
     if answer is None:
         # `kill $(... --pid 1)` would read each number of a sentence as a pid.
         out = sys.stdout if options.pid is None else sys.stderr

@@ -140,7 +140,7 @@ class Job:
         known = Handover(saved, expects=saved.checkpoint_in(None if how is None else how.place))
         if self._releases is not None:
             await self._releases.began()  # before the signal handlers: a signal only has to end this process
-        beside = [asyncio.ensure_future(work) for work in (self._show_status(), self._tell_of_waits())]
+        beside = [asyncio.ensure_future(work) for work in (self._show_status(), self._notify_waits())]
         endpoint = self._open_endpoint(loop)
         with self._signals():
             try:
@@ -185,7 +185,7 @@ class Job:
             await asyncio.sleep(STATUS_S)
             self._outlets.status(fitting(self._status(), shutil.get_terminal_size().columns - 1))
 
-    async def _tell_of_waits(self) -> None:
+    async def _notify_waits(self) -> None:
         """Send the webhook a message if the job has long had too few processes."""
         while self._notifier is not None:
             await asyncio.sleep(LOG_PERIOD_S)

@@ -63,7 +63,7 @@ class Webhook:
         self._about = about
         self._ending = threading.Event()
         self._wait = wait or self._ending.wait
-        self._follower = Follower[Message]("--notify", self._told, room=MAX_QUEUED)
+        self._follower = Follower[Message]("--notify", self._deliver, room=MAX_QUEUED)
 
     def send(self, message: Message) -> None:
         """Send it soon. Never waits."""
@@ -74,11 +74,11 @@ class Webhook:
         self._ending.set()
         self._follower.close(within_s)
 
-    def _told(self, message: Message) -> str:
-        problem = self._tried(message)
+    def _deliver(self, message: Message) -> str:
+        problem = self._send_with_retries(message)
         return problem and f"no message to {self._host}: {problem}"
 
-    def _tried(self, message: Message) -> str:
+    def _send_with_retries(self, message: Message) -> str:
         """Send a message, with some tries. Return why it could not be sent; empty if it was."""
         text = f"{self._about['job']}: {message.text}"
         body = {"text": text, "topic": message.topic, "cause": message.cause, **self._about}

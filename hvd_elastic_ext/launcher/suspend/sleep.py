@@ -102,7 +102,7 @@ class SleepingJob:
         wait = Wait(f"asleep: {self._lacks}", ends, ", then this launcher ends (--max-wait-time)", ends=WAKES)
         return waits.line(wait, self._clock.mono())
 
-    def _say(self, now: float) -> float:
+    def _log_wait(self, now: float) -> float:
         """Log the wait, if that is due. Returns when it is due next (mono)."""
         lasts_s = now - self._since
         if now >= self._log_at:
@@ -119,7 +119,7 @@ class SleepingJob:
             if decision.act is not SleepAction.SLEEP_ON:
                 return decision
             self._lacks = decision.reason
-            say_at = self._say(now)
+            say_at = self._log_wait(now)
             if self._releases is not None:
                 await self._releases.look(enough=self._enough_since is not None)
             at = min(time for time in (now + MAX_PAUSE_S, decision.again_at, say_at) if time is not None)

@@ -32,7 +32,7 @@ class Listeners(NamedTuple):
 
     def notes(self) -> list[Note]:
         """Those that take events. An error in one does not end the job: events of processes may hold anything."""
-        return [_unharmed(each.note) for each in (self.tally, self.notifier, self.board) if each is not None]
+        return [_guarded(each.note) for each in (self.tally, self.notifier, self.board) if each is not None]
 
     def tee(self, sink: Sink, clock: Clock) -> Sink:
         """The journal's sink, whose lines also go to the spans."""
@@ -45,7 +45,7 @@ class Listeners(NamedTuple):
                 each.close()
 
 
-def _unharmed(note: Note) -> Note:
+def _guarded(note: Note) -> Note:
     logged = set[str]()
 
     def noted(event: str, fields: Mapping[str, Any]) -> None:

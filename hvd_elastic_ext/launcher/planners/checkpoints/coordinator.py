@@ -7,7 +7,7 @@ import math
 from typing import Final
 
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import due
-from hvd_elastic_ext.launcher.state.effects.checkpoints.attempts import WRITE_S, begin, give_up, let_train_on
+from hvd_elastic_ext.launcher.state.effects.checkpoints.attempts import WRITE_S, begin, give_up, resume_waiting
 from hvd_elastic_ext.launcher.state.facts.checkpoints import members, newest_of_all, newest_step
 from hvd_elastic_ext.launcher.state.helpers import Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -31,7 +31,7 @@ def plan(job: JobState) -> Plan:
         job.cost.slowing.trains(now, newest_step(job))
     _warn_of_stateless(job)
     if state.staying is not None and state.staying.generation != job.generation:
-        let_train_on(job, state.staying)  # into the next world
+        resume_waiting(job, state.staying)  # into the next world
     attempt = state.attempt
     if attempt is None:
         if now >= state.not_before and _due(job):

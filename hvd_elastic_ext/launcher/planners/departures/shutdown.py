@@ -90,7 +90,7 @@ def _none_left(job: JobState) -> bool:
 def _end_unconnected(job: JobState) -> None:
     """End hosts without a connection by the transport that starts agents."""
     now, state = job.now, job.shutdown
-    no_connection = {name: host for name, host in state.running.items() if not _hears_orders(job, name)}
+    no_connection = {name: host for name, host in state.running.items() if not _receives_orders(job, name)}
     state.unconnected = {**job.adoption.missing, **no_connection}
     state.asked, state.pending = set(state.unconnected), set(state.unconnected)
     state.gone_by = now + LAST_S + LAST_EACH_S * len(state.unconnected)
@@ -100,7 +100,7 @@ def _end_unconnected(job: JobState) -> None:
         job.do(actions.EndAgent(host))
 
 
-def _hears_orders(job: JobState, host: str) -> bool:
+def _receives_orders(job: JobState, host: str) -> bool:
     """Whether orders arrive. A connection may be lost without notice."""
     agent = job.roster.agents.get(host)
     silent_s = job.options.heartbeat_timeout_s

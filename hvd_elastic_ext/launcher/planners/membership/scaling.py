@@ -33,7 +33,7 @@ def plan(job: JobState) -> Plan:
     if options is None:
         return NOTHING
     _note_steps(job)
-    _let_go(job, options)
+    _release_hosts(job, options)
     if state.by_hand is not None:
         return _by_hand(job, options, state.by_hand)
     if not job.settled or not job.world.members or job.decisions_held:
@@ -41,7 +41,7 @@ def plan(job: JobState) -> Plan:
     if job.now < state.look_at:
         return Plan(again_at=state.look_at)
     chosen = chosen_of(options.policy)
-    _say_unknown(job, chosen)
+    _log_unknown_gpu(job, chosen)
     limits = limits_of(job, options, chosen)
     decision, memory = decide(job.now, chosen.policy(state.since), observed(job), limits, state.memory)
     if decision.change and not options.acts:
@@ -130,7 +130,7 @@ def _noted_signals(job: JobState) -> dict[str, float]:
     return {name: float(f"{value:.4g}") for name, value in sorted(signals_of(job).items())}
 
 
-def _say_unknown(job: JobState, chosen: Chosen) -> None:
+def _log_unknown_gpu(job: JobState, chosen: Chosen) -> None:
     """Log once why a policy that uses GPUs gets no value for them."""
     if GPU not in chosen.signals or job.scaling.gpu_unknown:
         return
@@ -192,7 +192,7 @@ def _change(job: JobState, options: ScaleOptions, decision: Decision) -> None:
     job.save()
 
 
-def _let_go(job: JobState, options: ScaleOptions) -> None:
+def _release_hosts(job: JobState, options: ScaleOptions) -> None:
     """Release hosts that are to go, once none of them trains."""
     state = job.scaling
     state.leaving = frozenset(name for name in state.leaving if name in job.fleet.hosts)

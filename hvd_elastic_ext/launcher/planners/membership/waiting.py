@@ -29,9 +29,9 @@ def plan(job: JobState) -> Plan:
     wait = waits_for(job)
     if wait is None:
         job.log_wait_at = None
-        _say_beside(job)
-        _say_needed(job)
-        _say_lacking(job)
+        _log_slow_starts(job)
+        _log_needed(job)
+        _log_lacking(job)
         return NOTHING
     lasts = wait.since is not None and job.now - wait.since >= LOG_PERIOD_S
     due = lasts if job.log_wait_at is None else job.now >= job.log_wait_at
@@ -42,7 +42,7 @@ def plan(job: JobState) -> Plan:
     return Plan(job.log_wait_at)
 
 
-def _say_beside(job: JobState) -> None:
+def _log_slow_starts(job: JobState) -> None:
     """Log each host with a start beside the training that is not ready, with its limit."""
     found = slow_starts(job)
     job.log_beside_at = {host: at for host, at in job.log_beside_at.items() if host in found}
@@ -54,7 +54,7 @@ def _say_beside(job: JobState) -> None:
         log.info("beside the training: %s%s", first_few([f"{host}: {found[host]}" for host in due]), again)
 
 
-def _say_lacking(job: JobState) -> None:
+def _log_lacking(job: JobState) -> None:
     """Log which hosts are left out for a time, and that the newest list is refused. The beginning of each was
     logged.
     """
@@ -70,7 +70,7 @@ def _say_lacking(job: JobState) -> None:
     job.log_lacking = since, due_at
 
 
-def _say_needed(job: JobState) -> None:
+def _log_needed(job: JobState) -> None:
     """Log each host that is not listed any more, and why it does not leave."""
     needed = health.needed_unlisted(job)
     lasts_s = {host: job.now - since for host, since in needed.items() if job.now - since >= LOG_PERIOD_S}

@@ -100,13 +100,13 @@ def _change(job: JobState, decision: WorldDecision, members: tuple[ProcessId, ..
     job.generation += 1
     job.answer(job.rendezvous.form(job.generation, new))
     world.members, world.decision, world.provisional = members, decision, {}
-    _call(job, job.roster.present(members))
+    _call_members(job, job.roster.present(members))
     for worker in [worker for life in before if life not in new and (worker := job.roster.alive(life)) is not None]:
         if worker.leaving is None and not worker.done:
             orders.remove(job, worker, decision.reason)
 
 
-def _call(job: JobState, members: Sequence[Worker]) -> None:
+def _call_members(job: JobState, members: Sequence[Worker]) -> None:
     """Call the members of the newest world."""
     now, waiting = job.now, job.rendezvous.waiting
     # All others may wait for a lost member. Most of them notice at once by themselves.
@@ -148,12 +148,12 @@ def _tell_members(job: JobState, members: Iterable[Worker]) -> None:
         if worker.generation or placed(worker.life):
             elsewhere.append(worker)
         else:
-            _go(job, worker)
+            _send_go_live(job, worker)
     reason = job.world.decision.reason
     job.tell_all(elsewhere, "update", generation=job.generation, leave=False, in_s=job.next_end_s, reason=reason)
 
 
-def _go(job: JobState, worker: Worker) -> None:
+def _send_go_live(job: JobState, worker: Worker) -> None:
     job.world.provisional = job.world.provisional or places(job.by_seniority(job.world.members))
     provisional = job.world.provisional[worker.life]  # Horovod asks for the final place
     job.do(actions.GoLive(worker.life, job.generation, provisional))
@@ -226,7 +226,7 @@ def _tell_again(job: JobState) -> None:
                 job.tell(worker, "fence")
                 worker.fenced_at = now
         if worker.life not in waiting and _is_stuck(worker):
-            _free(job, worker)
+            _kill_stuck(job, worker)
         called_at = (
             -math.inf if worker.called_at is None else worker.called_at
         )  # None: it was disconnected, and is back
@@ -246,7 +246,7 @@ def _is_stuck(worker: Worker) -> bool:
     return worker.waits_until - max(worker.fenced_at, worker.waits_since) >= STUCK_S
 
 
-def _free(job: JobState, worker: Worker) -> None:
+def _kill_stuck(job: JobState, worker: Worker) -> None:
     """Kill a process that is stuck in a lost world. Its successor continues from its last commit."""
     worker.fenced_at = None
     reason = f"{STUCK_S:g} s after its connections were cut it still waits for a peer that it lost"

@@ -47,10 +47,10 @@ def why_cannot_start(now: float, hosts: Sequence[Host], ledger: HealthLedger, *,
 def _unreachable(now: float, host: Host, ledger: HealthLedger) -> HealthRecord | None:
     """The record that blocks the whole host because it cannot be reached."""
     found = (ledger.records[subject] for subject in ledger.subjects(host) if subject.kind in ("host", "pod"))
-    return next((record for record in found if record.cooling(now) and record.cause is Cause.UNREACHABLE), None)
+    return next((record for record in found if record.in_cooldown(now) and record.cause is Cause.UNREACHABLE), None)
 
 
 def _is_silent(now: float, host: Host, ledger: HealthLedger) -> bool:
     """Whether it is blocked because processes there were silent."""
     found = (ledger.records[subject] for subject in ledger.records if subject.concerns(host, subject.slot))
-    return any(record.cooling(now) and record.cause is Cause.SILENT for record in found)
+    return any(record.in_cooldown(now) and record.cause is Cause.SILENT for record in found)

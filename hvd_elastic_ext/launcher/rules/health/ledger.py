@@ -154,7 +154,7 @@ class HealthRecord:
             return self.strikes
         return max(0, self.strikes - int((now - self.until) / (DECAY * self.cooldown)))
 
-    def cooling(self, now: float) -> bool:
+    def in_cooldown(self, now: float) -> bool:
         """Whether its cooldown lasts at ``now`` (mono), and was not lifted."""
         return self.strikes > 0 and not self.lifted and now < self.until
 
@@ -164,14 +164,14 @@ class HealthRecord:
 
     def blocked(self, now: float) -> bool:
         """Whether a cooldown, a block by hand or a drain lasts at ``now`` (mono)."""
-        return self.cooling(now) or self.held_back(now)
+        return self.in_cooldown(now) or self.held_back(now)
 
     def ends(self, now: float) -> float | None:
         """When a present block ends; None is never."""
         if self.held_back(now) and self.held_until is None:
             return None
         return max(
-            self.until if self.cooling(now) else now,
+            self.until if self.in_cooldown(now) else now,
             self.held_until if self.held_back(now) and self.held_until else now,
         )
 
@@ -378,7 +378,7 @@ class HealthLedger:
     def _covered(self, now: float, strike: Strike) -> bool:
         """Whether the subject, its host or its node is in a cooldown already."""
         covers = {strike.subject, strike.subject.whole(), Subject("node", strike.node)}
-        return any((record := self.records.get(s)) is not None and record.cooling(now) for s in covers)
+        return any((record := self.records.get(s)) is not None and record.in_cooldown(now) for s in covers)
 
 
 @cache

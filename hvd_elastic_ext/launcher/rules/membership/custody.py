@@ -36,10 +36,10 @@ ASKED_S: Final = 2.0
 class Reachability(Enum):
     """Whether the agent that owns the memory can be reached."""
 
-    HERE = "connected"
-    """Next: AWAY or GONE."""
-    AWAY = "not connected"
-    """It may come back. Next: HERE, or GONE when its end is reported."""
+    CONNECTED = "connected"
+    """Next: NOT_CONNECTED or GONE."""
+    NOT_CONNECTED = "not connected"
+    """It may come back. Next: CONNECTED, or GONE when its end is reported."""
     GONE = "gone"
     """Its memory is lost."""
 
@@ -47,16 +47,16 @@ class Reachability(Enum):
 class Holding(NamedTuple):
     """The newest commit in the memory of one slot. A tuple, because a decision may need thousands.
 
-    ``step``: optimizer steps in it. ``since``: when the agent last sent a message (mono), if it is not HERE. ``why``:
-    what is known of that. ``leaves_by``: when the host will be gone (mono; infinite if unknown), None if it stays.
-    ``stale``: noted by an earlier launcher; the slot may hold a newer commit by now. ``told``: a world has formed
-    without it, and that loss was reported; saved files have this name.
+    ``step``: optimizer steps in it. ``since``: when the agent last sent a message (mono), if it is not CONNECTED.
+    ``why``: what is known of that. ``leaves_by``: when the host will be gone (mono; infinite if unknown), None if it
+    stays. ``stale``: noted by an earlier launcher; the slot may hold a newer commit by now. ``told``: a world has
+    formed without it, and that loss was reported; saved files have this name.
     """
 
     seat: Seat
     commit: Commit
     step: int
-    reach: Reachability = Reachability.HERE
+    reach: Reachability = Reachability.CONNECTED
     since: float = 0.0
     why: str = ""
     leaves_by: float | None = None
@@ -164,7 +164,7 @@ def decide(now: float, facts: CustodyFacts, wait_s: float) -> CustodyDecision:
         names = ", ".join(map(str, sorted(ending)))
         return CustodyDecision(CustodyAction.WAIT, f"killed, and not ended yet: {names}", min(ending.values()))
     members = frozenset(facts.members)
-    at_hand = _newest(each for each in facts.holdings if each.seat in members and each.reach is Reachability.HERE)
+    at_hand = _newest(each for each in facts.holdings if each.seat in members and each.reach is Reachability.CONNECTED)
     better = [each for each in facts.holdings if _newer(each, at_hand)]
     source = _newest(each for each in better if _can_send(each, facts, wait_s))
     if source is not None and source.seat in facts.active:
@@ -193,7 +193,7 @@ def is_needed(
     is later, and until a running transfer has ended. (A host that is still there after its deadline still holds its
     commit.)
     """
-    own = _newest(each for each in facts.holdings if each.seat.host == host and each.reach is Reachability.HERE)
+    own = _newest(each for each in facts.holdings if each.seat.host == host and each.reach is Reachability.CONNECTED)
     if own is None:
         return False, "it holds no commit"
     if facts.sending is not None and facts.sending.host == host:
@@ -214,7 +214,7 @@ def is_needed(
 
 def awaited(now: float, facts: CustodyFacts, wait_s: float) -> float | None:
     """Until when a holder of a commit newer than all available ones is awaited (mono); None if none is."""
-    here = _newest(each for each in facts.holdings if each.reach is Reachability.HERE)
+    here = _newest(each for each in facts.holdings if each.reach is Reachability.CONNECTED)
     stored = None if facts.stored is None else facts.stored.commit
     times = [
         until
@@ -227,7 +227,7 @@ def awaited(now: float, facts: CustodyFacts, wait_s: float) -> float | None:
 
 def _copy_from_leaving_host(facts: CustodyFacts, wait_s: float) -> CustodyDecision:
     """There are no members. Send a commit that only a leaving host holds to a host that stays."""
-    here = [each for each in facts.holdings if each.reach is Reachability.HERE]
+    here = [each for each in facts.holdings if each.reach is Reachability.CONNECTED]
     staying = _newest(each for each in here if _stays(each))
     leaving = [each for each in here if not _stays(each) and _newer(each, staying)]
     source = _newest(each for each in leaving if _can_send(each, facts, wait_s))
@@ -277,12 +277,12 @@ def _may_load(facts: CustodyFacts, wait_s: float) -> bool:
 def _can_send(each: Holding, facts: CustodyFacts, wait_s: float) -> bool:
     """Whether a holder can send its commit. One that has failed for too long is not asked again."""
     given_up = facts.failing.get(each.seat, 0.0) >= max(wait_s, MIN_S)
-    return each.reach is Reachability.HERE and not given_up
+    return each.reach is Reachability.CONNECTED and not given_up
 
 
 def _awaited_until(now: float, each: Holding, wait_s: float) -> float | None:
     """Until when to wait for a holder that is not connected (mono); None if the wait is over or useless."""
-    if each.reach is not Reachability.AWAY:
+    if each.reach is not Reachability.NOT_CONNECTED:
         return None
     until = each.since + wait_s
     if each.leaves_by is not None:
@@ -291,7 +291,7 @@ def _awaited_until(now: float, each: Holding, wait_s: float) -> float | None:
 
 
 def _newer(each: Holding, than: Holding | None) -> bool:
-    return than is None or each.commit > than.commit or (each.stale and each.reach is Reachability.AWAY)
+    return than is None or each.commit > than.commit or (each.stale and each.reach is Reachability.NOT_CONNECTED)
 
 
 def _newest(holdings: Iterable[Holding]) -> Holding | None:
@@ -299,7 +299,7 @@ def _newest(holdings: Iterable[Holding]) -> Holding | None:
 
 
 def _stays(each: Holding) -> bool:
-    return each.reach is Reachability.HERE and each.leaves_by is None
+    return each.reach is Reachability.CONNECTED and each.leaves_by is None
 
 
 def _waiting(awaited: Mapping[Holding, float], now: float) -> str:
@@ -330,9 +330,9 @@ def _loss(facts: CustodyFacts, at_hand: Holding | None, better: Iterable[Holding
 
 def _why_not(each: Holding) -> str:
     match each.reach:
-        case Reachability.HERE:
+        case Reachability.CONNECTED:
             return "could not send it in time"
-        case Reachability.AWAY:
+        case Reachability.NOT_CONNECTED:
             return f"did not come back in time ({each.why or 'it cannot be reached'})"
         case Reachability.GONE:
             return f"is gone ({each.why or 'its agent has ended'})"

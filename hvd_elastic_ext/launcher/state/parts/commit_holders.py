@@ -186,7 +186,9 @@ class Holders:
 
     def holdings(self, leaves_by: Mapping[str, float]) -> tuple[Holding, ...]:
         """All holdings, for a decision. ``leaves_by``: hosts that will be gone, and when (mono)."""
-        here = [_holding(seat, held, Reachability.HERE, leaves_by.get(seat.host)) for seat, held in self.held.items()]
+        here = [
+            _holding(seat, held, Reachability.CONNECTED, leaves_by.get(seat.host)) for seat, held in self.held.items()
+        ]
         gone = [_holding(seat, held, Reachability.GONE, None) for seat, held in self.gone.items()]
         return (*here, *gone)
 
@@ -267,7 +269,7 @@ def whole_numbers(value: Any, count: int) -> tuple[int, ...] | None:
 
 
 def _holding(seat: Seat, held: Held, reach: Reachability, leaves_by: float | None) -> Holding:
-    if reach is Reachability.HERE and held.away_since is not None:
-        reach = Reachability.AWAY
+    if reach is Reachability.CONNECTED and held.away_since is not None:
+        reach = Reachability.NOT_CONNECTED
     since = 0.0 if held.away_since is None else held.away_since
     return Holding(seat, held.commit, held.step, reach, since, held.why, leaves_by, held.stale, held.told)

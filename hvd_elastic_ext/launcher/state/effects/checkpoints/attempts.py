@@ -113,10 +113,10 @@ def withdraw_request(job: JobState) -> None:
     if state.attempt is not None and state.attempt.stay:
         give_up(job, "it is no longer needed", blame=False)
     if state.staying is not None:
-        let_train_on(job, state.staying)
+        resume_waiting(job, state.staying)
 
 
-def let_train_on(job: JobState, attempt: Attempt) -> None:
+def resume_waiting(job: JobState, attempt: Attempt) -> None:
     """Let processes that wait for a checkpoint train on."""
     job.checkpoints.staying = None
     job.tell_all(job.roster.present(attempt.ranks), "keep", commit=None)
@@ -332,7 +332,7 @@ def give_up(job: JobState, why: str, *, blame: bool = True) -> None:
     job.cost.slowing.breaks()
     _drop(job, attempt)
     if not attempt.at_rest:
-        let_train_on(job, attempt)
+        resume_waiting(job, attempt)
     if not blame:
         state.not_before = job.now + RETRY_S
         return

@@ -21,7 +21,7 @@ def end(job: JobState, why: JobFailed) -> None:
     A job that is ended from outside makes a last checkpoint first.
     """
     state = job.shutdown
-    if not job.ending and _hold(job, why):
+    if not job.ending and _waits_for_checkpoint(job, why):
         return
     if job.outcome.failure is None:
         job.outcome.failure = why
@@ -51,7 +51,7 @@ def agent_joined(job: JobState, host: str) -> None:
     state.unconnected.pop(host, None)
 
 
-def _hold(job: JobState, why: JobFailed) -> bool:
+def _waits_for_checkpoint(job: JobState, why: JobFailed) -> bool:
     """Whether the end has to wait for a checkpoint. A second request does not wait."""
     if job.before_exit.why is not None or not isinstance(why, Interrupted) or not _anything_to_save(job):
         return False
