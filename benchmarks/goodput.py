@@ -16,7 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Failures
-from hvd_elastic_ext.launcher.rules.checkpoints.interval import LATEST, IntervalInSeconds, SealCost, checkpoint_interval
+from hvd_elastic_ext.launcher.rules.checkpoints.interval import (
+    MAX_SAMPLES,
+    IntervalInSeconds,
+    SealCost,
+    checkpoint_interval,
+)
 
 Array = NDArray[np.float64]
 
@@ -139,7 +144,7 @@ class Learner:
 
     def _measure(self) -> None:
         true, by = self._world.seal, next(self._noise, 1.0)
-        self._seals = (*self._seals[1 - LATEST :], SealCost(true.stall_s * by, true.durable_s * by, true.slowed))
+        self._seals = (*self._seals[1 - MAX_SAMPLES :], SealCost(true.stall_s * by, true.durable_s * by, true.slowed))
 
     def _watch(self, now: float) -> None:
         self._failures = self._failures.watched(now - self._seen_until)

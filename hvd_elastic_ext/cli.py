@@ -149,7 +149,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _command(name: str, arguments: Sequence[str]) -> int:
     try:
-        with starting.said(sys.stderr, arguments) if name == "run" else contextlib.nullcontext():
+        with starting.startup_lines(sys.stderr, arguments) if name == "run" else contextlib.nullcontext():
             meant = _meant(name, arguments)
             return int(getattr(importlib.import_module(meant.module), meant.function)(arguments))
     except SystemExit as end:

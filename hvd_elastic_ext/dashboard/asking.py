@@ -47,8 +47,8 @@ class Launcher:
             if not (folder / state_folder.SOCKET).exists():
                 return None
             hosts.check(folder)
-            answer = hosts.asked(folder, {"do": "status", "details": True})
-            ledger = None if answer is None else hosts.asked(folder, {"do": "list"})
+            answer = hosts.ask_launcher(folder, {"do": "status", "details": True})
+            ledger = None if answer is None else hosts.ask_launcher(folder, {"do": "list"})
         except (ElasticError, OSError):
             return None
         if answer is None or "error" in answer:
@@ -62,7 +62,7 @@ class Launcher:
         asked = checked(request)
         hosts.check(self._folder)
         self._next = 0.0
-        return str(hosts.answered(self._folder, asked)["said"])
+        return str(hosts.answer_of(self._folder, asked)["said"])
 
 
 def checked(request: Mapping[str, Any]) -> dict[str, Any]:

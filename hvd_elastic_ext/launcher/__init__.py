@@ -5,10 +5,10 @@ those below it::
 
     cli                        commands: options in, exit code out
     job                        one process that runs a job: its loop, its files, its sockets
-    folder, driver, suspend, metrics, notify, exports  what is kept; what an event means; a sleep; what others are told
-    planners, agents, sources  what is to be done; connections with agents; where hosts come from
+    folder, driver, suspend, metrics, notify, exports  what is saved; what an event causes; a sleep; output for others
+    planners, agents, sources  what the job does; connections with agents; where hosts come from
     state, options             what is known, and what the user has asked for
-    rules                      decisions: pure, they know nothing but their arguments
+    rules                      decisions: pure functions of their arguments
 
 Never here: the daemon, the worker and the agent. The launcher starts programs of theirs by name.
 """

@@ -49,15 +49,15 @@ def main(argv: Sequence[str]) -> int:
     options = parser().parse_args(argv)
     options.journal = find_journal(one_job(options.journal, options.job))
     records, foreign = read_journal(options.journal)
-    chosen, said = choose(runs(records), options.run)
+    chosen, remark = choose(runs(records), options.run)
     report = build_report(chosen)
     if options.plot is not None:
         from hvd_elastic_ext.report.picture import draw
 
         draw(report, options.plot, title=f"Elastic training: {options.journal.name}")
     show(report, as_json=options.json)
-    if said:
-        sys.stderr.write(f"hvd-elastic events: {said}\n")
+    if remark:
+        sys.stderr.write(f"hvd-elastic events: {remark}\n")
     if foreign:
         lines = "1 line is" if foreign == 1 else f"{foreign} lines are"
         sys.stderr.write(f"hvd-elastic events: {options.journal}: {lines} no journal line; skipped\n")

@@ -23,7 +23,7 @@ def note_of(faults: Sequence[Moment]) -> str:
     again = {host_of(record) for record in struck if record.get("waived")}
     for record in struck:
         if (host := host_of(record)) not in explained:
-            notes.append((host, joined(text(record.get("cause")), words_of(record), between=": ")))
+            notes.append((host, joined(text(record.get("cause")), detail_of(record), between=": ")))
         notes.append((host, _USED_AGAIN if host in again else strike_note(record)))
     alone = len({host for host, _ in notes}) == 1
     return "; ".join(dict.fromkeys(note if alone else f"{host}: {note}" for host, note in notes))
@@ -40,14 +40,14 @@ def expected(record: Record) -> bool:
 
 
 def explains(record: Record) -> bool:
-    """Whether an exit tells why a world was lost: also of a process that left by itself, with exit code 0."""
+    """Whether an exit is the reason for a lost world, also an exit with code 0 of a process that left by itself."""
     return not expected(record) or text(record.get("cause")) == LEFT
 
 
 def _end_note(record: Record) -> str:
     """Cause and reason of an exit; some reasons begin with the cause as their first word."""
     cause, reason = exit_note(record), text(record.get("reason"))
-    return reason if reason.startswith(f"{cause} ") else joined(cause, words_of(record), between=": ")
+    return reason if reason.startswith(f"{cause} ") else joined(cause, detail_of(record), between=": ")
 
 
 def exit_note(record: Record) -> str:
@@ -56,8 +56,8 @@ def exit_note(record: Record) -> str:
     return text(record.get("cause")) or ("ended" if code is None else f"exit code {code}")
 
 
-def words_of(record: Record) -> str:
-    """What the launcher knew of a fault beside its cause."""
+def detail_of(record: Record) -> str:
+    """What the launcher knew of a fault beyond its cause."""
     cause, reason = text(record.get("cause")), text(record.get("reason"))
     return "" if reason == cause else reason.removeprefix(f"{cause}: ")
 

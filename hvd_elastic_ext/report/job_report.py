@@ -59,7 +59,7 @@ class Row:
 class JobReport:
     """A job from its first record to its last.
 
-    ``code`` is the exit code, ``None`` for a job without an end (or with a killed launcher); ``step_s`` is the typical
+    ``code`` is the exit code, ``None`` for a job without an end (or with a killed launcher). ``step_s`` is the typical
     time between two journalled steps, 0 if there are too few. ``steps`` is the highest number of a step, and
     ``first_step`` that of the checkpoint with which the records begin, 0 without one.
     """
@@ -77,7 +77,7 @@ class JobReport:
     """The name of the run; of several, that of the last one."""
     first_step: int = 0
     hosts_asked_for: int | None = None
-    """How many the job has asked for last, or has said would suit (``--autoscale``)."""
+    """The number of hosts in the last request or recommendation (``--autoscale``)."""
 
     @property
     def resizes(self) -> tuple[Row, ...]:
@@ -127,11 +127,11 @@ def _first_step(moments: Sequence[Moment]) -> int:
 
 
 def _rows(moments: Sequence[Moment], typical: float) -> tuple[Row, ...]:
-    rows, told = _stops(moments, typical)
+    rows, reported = _stops(moments, typical)
     starts = 0
     for moment in moments:
         starts += moment.record.event == "started"
-        if id(moment) in told or (moment.record.event == "started" and starts == 1):
+        if id(moment) in reported or (moment.record.event == "started" and starts == 1):
             continue
         make_row = _SINGLE.get(moment.record.event)
         row = make_row(moment) if make_row is not None else None
@@ -180,15 +180,15 @@ def _merged(one: Row, other: Row, *, times: int) -> Row:
 def _stops(moments: Sequence[Moment], typical: float) -> tuple[list[Row], set[int]]:
     """Return the rows of all resizes and sleeps, and the moments in them (by ``id``)."""
     rows: list[Row] = []
-    told: set[int] = set()
+    reported: set[int] = set()
     size = 0
     for clock in sorted({moment.clock for moment in moments}):
         part = [moment for moment in moments if moment.clock == clock]
         for row, belonging in _stops_of_one_clock(part, typical):
             rows.append(replace(row, before=size))
             size = size if row.after is None else row.after
-            told |= {id(moment) for moment in belonging}
-    return rows, told
+            reported |= {id(moment) for moment in belonging}
+    return rows, reported
 
 
 def _stops_of_one_clock(part: Sequence[Moment], typical: float) -> list[tuple[Row, list[Moment]]]:
@@ -200,13 +200,13 @@ def _stops_of_one_clock(part: Sequence[Moment], typical: float) -> list[tuple[Ro
     back = _whose(select(part, "rolled_back"), resized, steps)
     blamed = _blamed(select(part, "exited", "struck"), resized)
     watched = bool(select(part, "stepped", "committed", "synced", "rolled_back"))
-    told = [(_slept(moment, pauses[id(moment)]), [moment]) for moment in stops if moment.record.event == "slept"]
+    found = [(_slept(moment, pauses[id(moment)]), [moment]) for moment in stops if moment.record.event == "slept"]
     for i, moment in enumerate(resized):
-        # A value in the journal is preferred: a later launcher measures by itself.
+        # A value in the journal is preferred: a later launcher makes measurements of its own.
         pause = number(moment.record.get("downtime_s"))
         computed = _lost(moment, back[i], stepped, steps) if watched else None
         lost = [n for n in (whole(moment.record.get("steps_lost")), computed) if n is not None]
-        told.append(
+        found.append(
             (
                 replace(
                     _resize(moment),
@@ -217,7 +217,7 @@ def _stops_of_one_clock(part: Sequence[Moment], typical: float) -> list[tuple[Ro
                 [*back[i], *blamed[i]],
             )
         )
-    return sorted(told, key=lambda each: each[0].at)
+    return sorted(found, key=lambda each: each[0].at)
 
 
 def _slept(moment: Moment, pause: float | None) -> Row:
@@ -275,14 +275,14 @@ def _lost(moment: Moment, rollbacks: Sequence[Moment], stepped: Sequence[Moment]
 
     The step numbers reveal a job that started over without a report.
     """
-    said = [n for m in rollbacks if (n := whole(m.record.get("steps_lost"))) is not None]
-    if rollbacks and not said:
+    losses = [n for m in rollbacks if (n := whole(m.record.get("steps_lost"))) is not None]
+    if rollbacks and not losses:
         return None
     place = bisect_right(steps, moment.at)
     numbers = [whole(m.record.get("step")) for m in stepped[max(0, place - 1) : place + 1]] if place else []
     if len(numbers) == 2 and numbers[0] is not None and numbers[1] is not None and numbers[1] <= numbers[0]:
-        said.append(numbers[0] - numbers[1] + 1)
-    return max(said, default=0)
+        losses.append(numbers[0] - numbers[1] + 1)
+    return max(losses, default=0)
 
 
 def _resize_note(moment: Moment, blamed: Sequence[Moment], steps: Sequence[float]) -> str:
@@ -327,7 +327,7 @@ def _without_a_launcher(started: Moment, moments: Sequence[Moment]) -> str:
 
 def _struck(moment: Moment) -> Row:
     record = moment.record
-    note = faults.joined(faults.words_of(record), faults.strike_note(record))
+    note = faults.joined(faults.detail_of(record), faults.strike_note(record))
     return Row(moment.at, "struck", text(record.get("cause")), (faults.host_of(record),), note=note)
 
 
@@ -335,7 +335,7 @@ def _exited(moment: Moment) -> Row | None:
     record = moment.record
     if faults.expected(record):
         return None
-    return Row(moment.at, "exited", faults.exit_note(record), (faults.host_of(record),), note=faults.words_of(record))
+    return Row(moment.at, "exited", faults.exit_note(record), (faults.host_of(record),), note=faults.detail_of(record))
 
 
 def _rolled_back(moment: Moment) -> Row:
@@ -441,5 +441,5 @@ _SINGLE: Final[Mapping[str, Callable[[Moment], Row | None]]] = {
     "finished": _finished,
 }
 """Events with a row of their own, unless a resize contains them. All others are details."""
-TOLD: Final = frozenset({*_SINGLE, "resized", "slept"})
-"""Events that give rows, or are told in those of others."""
+REPORTED: Final = frozenset({*_SINGLE, "resized", "slept"})
+"""Events that have rows, or appear in the rows of others."""

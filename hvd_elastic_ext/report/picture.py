@@ -1,8 +1,6 @@
 """The report as a picture: world size, throughput and loss over time, with every event marked.
 
-Of a job that chooses its number of hosts there is the curve, too: how fast it was with so many.
-
-matplotlib is imported only to draw.
+For a job with ``--autoscale`` it also has a curve: speed by number of hosts. matplotlib is imported only to draw.
 """
 
 from __future__ import annotations
@@ -30,11 +28,11 @@ LEFT, RIGHT = 0.075, 0.975
 HEAD_IN, STRIP_IN, PANELS_IN, FOOT_IN, KEY_LINE_IN = 0.8, 1.02, 5.4, 0.9, 0.17
 """Heights in inches, from the top down."""
 CURVE_IN, CURVE_GAP_IN = 1.5, 0.65
-"""Of the curve, and between it and the panels above: their axis of time has its numbers there."""
+"""Height of the curve, and the gap above it, for the numbers of the time axis."""
 KEY_COLUMNS: Final = 3
 NUMBER_LANES: Final = 4
 LANE_IN: Final = 0.19
-"""Numbers of events that follow one another stand in lanes of this height."""
+"""Height of a lane for the numbers of events that follow one another."""
 
 INK, FAINT, GRID = "#2b2f36", "#8a919c", "#e6e8ec"
 WORLD, SPEED, LOSS = "#3b6ea5", "#4f8f6b", "#a5603b"
@@ -254,7 +252,7 @@ def shows_curve(report: JobReport) -> bool:
 
 
 def _draw_curve(ax: Axes, report: JobReport) -> None:
-    """How fast training was with so many hosts; the number that was asked for last has a ring."""
+    """Speed by number of hosts; a ring marks the number in the last request."""
     from matplotlib.ticker import MaxNLocator
 
     sizes = [speed.hosts for speed in report.speeds]
@@ -295,7 +293,9 @@ def smooth(raw: Sequence[float]) -> list[float]:
 
 
 def stretches(times: Sequence[float], pauses: Sequence[float]) -> list[tuple[int, int]]:
-    """Return index ranges of ``times`` (ascending) without a pause: a line across a pause would invent steps."""
+    """Return index ranges of ``times`` (ascending) without a pause: a line across a pause would show steps that do
+    not exist.
+    """
     cuts = sorted({0, len(times), *(bisect_right(times, pause) for pause in pauses)})
     return list(itertools.pairwise(cuts))
 

@@ -15,11 +15,13 @@ from hvd_elastic_ext.report.timeline import Moment, names, number, select, value
 MOST_BINS: Final = 120
 SHORTEST_BIN_S: Final = 0.5
 STEPS_A_BIN: Final = 5
-"""Bins hold at least so many typical steps, so that throughput does not flicker."""
+"""Bins hold at least this many typical steps, so that throughput does not flicker."""
 SHORTEST_STEP_S: Final = 1e-6
 AT_ONCE_S: Final = 0.1
 FEWEST_STEPS, FIRST_STEPS = 3, 20
-"""How many steps at a size tell how fast it is. The first ones do: newcomers that start may disturb later ones."""
+"""How many steps decide the speed of a size, at least and at most. Only the first ones count: starting newcomers
+may disturb later ones.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """How fast training was with so many hosts: by the median of its steps."""
+    """The speed of training with this many hosts, by the median of its steps."""
 
     hosts: int
     steps_per_s: float
@@ -61,11 +63,11 @@ class Loss:
 def world_sizes(moments: Sequence[Moment]) -> tuple[World, ...]:
     """The size of every world; 0 when a job begins, sleeps or ends.
 
-    If steps follow the start of a launcher before a new world does, the launcher has found a running one.
+    If steps follow the start of a launcher before a new world does, the launcher has found a running world.
     """
     sizes: list[World] = []
-    told = select(moments, "started", "resized", "slept", "finished", "stepped")
-    for moment, following in zip_longest(told, told[1:]):
+    selected = select(moments, "started", "resized", "slept", "finished", "stepped")
+    for moment, following in zip_longest(selected, selected[1:]):
         found = sizes and following is not None and following.record.event == "stepped"
         if moment.record.event == "stepped" or (moment.record.event == "started" and found):
             continue
@@ -100,33 +102,33 @@ def throughput(moments: Sequence[Moment], *, typical: float, most_bins: int = MO
     count = max(1, int(span / wanted))
     width = span / count
     bins: list[list[tuple[Moment, float]]] = [[] for _ in range(count)]
-    late = _told_late(moments)
+    late = _reported_late(moments)
     # The first step ended at the edge: its work lies before the first bin.
     for step, done in zip(steps[1:], _steps_done(steps), strict=True):
-        came, told = late.get(step.at, (step.at, step.at))
-        first, last = (min(count - 1, int((at - begin) / width)) for at in (came, told))
+        came, reported_at = late.get(step.at, (step.at, step.at))
+        first, last = (min(count - 1, int((at - begin) / width)) for at in (came, reported_at))
         for place in range(first, last + 1):
-            inside = min(told, begin + (place + 1) * width) - max(came, begin + place * width)
-            bins[place].append((step, done if first == last else done * inside / (told - came)))
+            inside = min(reported_at, begin + (place + 1) * width) - max(came, begin + place * width)
+            bins[place].append((step, done if first == last else done * inside / (reported_at - came)))
     return tuple(_rate(inside, begin + i * width, width=width) for i, inside in enumerate(bins))
 
 
-def _told_late(moments: Sequence[Moment]) -> dict[float, tuple[float, float]]:
-    """Steps that were made while no launcher was there: by when they were told, from when until when that was.
+def _reported_late(moments: Sequence[Moment]) -> dict[float, tuple[float, float]]:
+    """Steps made while no launcher ran: by the time of their report, the begin and end of that time.
 
-    The next launcher of the same world hears of all of them at once.
+    The next launcher of the same world gets the report of all of them at once.
     """
     found: dict[float, tuple[float, float]] = {}
     before: Moment | None = None
-    away, told = False, -math.inf
+    away, reported_at = False, -math.inf
     for moment in select(moments, "started", "resized", "stepped"):
         if moment.record.event != "stepped":
             away = moment.record.event == "started"
             continue
         if before is not None and before.clock == moment.clock:
             if away:
-                came, told = before.at, moment.at
-            if moment.at <= told + AT_ONCE_S:
+                came, reported_at = before.at, moment.at
+            if moment.at <= reported_at + AT_ONCE_S:
                 found[moment.at] = came, moment.at
         before, away = moment, False
     return found
@@ -153,7 +155,7 @@ def speeds(moments: Sequence[Moment]) -> tuple[Speed, ...]:
 
 
 def host_count(hosts: object) -> int:
-    """How many hosts a world has, by its ``hosts``: names, or their number where these were left out."""
+    """The number of hosts of a world, by its ``hosts``: names, or only their number."""
     return len(set(names(hosts))) or whole(hosts) or 0
 
 
@@ -173,17 +175,17 @@ def _rate(steps: Sequence[tuple[Moment, float]], at: float, *, width: float) -> 
 
 def _samples(step: Moment) -> float | None:
     """Samples of all workers in one step."""
-    told = number(values(step.record).get("samples"))
-    if told is not None:
-        return told
+    samples = number(values(step.record).get("samples"))
+    if samples is not None:
+        return samples
     batch, size = number(values(step.record).get("batch_size")), whole(step.record.get("size"))
     return None if batch is None or size is None else batch * size
 
 
 def _steps_done(steps: Sequence[Moment]) -> list[int]:
-    """Return how many steps each record but the first stands for.
+    """Return the number of steps that each record, except the first, stands for.
 
-    Where the numbers decrease or are missing (after a roll-back), the usual number.
+    If the numbers decrease or are missing (after a roll-back), it is the usual number.
     """
     numbers = [whole(step.record.get("step")) for step in steps]
     ahead = [

@@ -20,7 +20,7 @@ SLACK_S: Final = 1.0
 """How far a restarted launcher's first record may lie before the last one on the same clock."""
 
 LONGEST_S: Final = 1e12
-"""A clock that is further from 0 is none: 30,000 years. NaN is not nearer, and sums of larger times may overflow."""
+"""Clocks further from 0 are invalid: 30,000 years. This excludes NaN, and sums that overflow."""
 
 number: Final = finite_number
 

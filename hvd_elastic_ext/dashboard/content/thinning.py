@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.journal import Record, parse_line
 from hvd_elastic_ext.report.faults import explains
-from hvd_elastic_ext.report.job_report import TOGETHER_S, TOLD
+from hvd_elastic_ext.report.job_report import REPORTED, TOGETHER_S
 from hvd_elastic_ext.report.series import host_count
 from hvd_elastic_ext.report.timeline import whole
 
@@ -102,7 +102,7 @@ class Thinned:
     @property
     def left_out(self) -> int:
         """Records of other events than steps that would be told, and are too old."""
-        return sum(max(0, self.counts[event] - self._most_each) for event in TOLD if event in self._others)
+        return sum(max(0, self.counts[event] - self._most_each) for event in REPORTED if event in self._others)
 
     def records(self) -> list[Record]:
         """What is kept, in the order of the journal."""
@@ -183,7 +183,7 @@ class Thinned:
         if record.event in ("started", "resized", "slept", "finished"):
             self._change_of_world()
         kept = self._others.setdefault(record.event, deque(maxlen=self._most_each))
-        if record.event not in TOLD:
+        if record.event not in REPORTED:
             if record.event in ("committed", "synced"):  # the newest tells the step
                 kept.clear()
                 kept.append((self.lines, _compact(record)))

@@ -71,14 +71,14 @@ def run(
     """
     with client_needed(MISSING):
         from hvd_elastic_ext.launcher.agents.transports.pod_exec import NotRun
-        from hvd_elastic_ext.launcher.agents.transports.pod_stream import Pace, connected
+        from hvd_elastic_ext.launcher.agents.transports.pod_stream import StreamTimeouts, connected
     query = [("container", container or main_container(body)["name"]), ("stdout", "true")]
     query += [("stdin", "true")] if source is not None else []
     query += [("tty", "true")] if terminal else [("stderr", "true")]
     path = cluster.path("v1", "pods", body["metadata"]["name"], "exec")
     target = f"{path}?{urlencode([*query, *(('command', word) for word in words)])}"
     try:
-        stream = connected(cluster.endpoint(), target, pace=Pace())
+        stream = connected(cluster.endpoint(), target, pace=StreamTimeouts())
         with ExitStack() as stack:
             stack.callback(stream.close)
             if terminal and source is not None:

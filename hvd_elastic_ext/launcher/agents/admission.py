@@ -1,7 +1,7 @@
 """Which connection without authentication is closed when there are too many. Pure.
 
-There is one agent on each host, and it authenticates at once. Connections that never do may be many, but come from few
-sources: the source with the most loses one first.
+There is one agent on each host, and it authenticates at once. There may be many connections that
+never do, but they come from few sources. The source with the most connections loses one first.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-MOST: Final = 4096
-"""Connections without authentication at a time."""
-LEAST: Final = 64
-"""The least number of them, where few files may be open."""
-PER_FILES: Final = 16
-"""One of them is allowed for so many files that the process may have open."""
+MAX_UNAUTHENTICATED: Final = 4096
+"""Most connections without authentication at a time."""
+MIN_UNAUTHENTICATED: Final = 64
+"""The lowest limit on them, for a process that may open few files."""
+FILES_PER_CONNECTION: Final = 16
+"""One such connection is allowed for this many files that the process may open."""
 SHARES: Final = 4
-"""A source keeps one in so many of all connections until the timeout. What it has beyond that is closed first."""
+"""A source may keep 1/SHARES of all connections until the timeout. Its connections beyond that are closed first."""
 MIN_TIME_S: Final = 0.25
-"""Seconds each has when there is no room and no source has more than its share."""
+"""Seconds that each connection gets when the limit is reached and no source has more than its share."""
 
 T = TypeVar("T")
 
@@ -32,9 +32,9 @@ class AdmissionDecision(Generic[T]):
     reason: str = ""
 
 
-def most_for(files: int) -> int:
-    """How many there may be at a time where so many files may be open."""
-    return max(LEAST, min(MOST, files // PER_FILES))
+def max_unauthenticated(files: int) -> int:
+    """The limit on connections without authentication for a process that may open ``files`` files."""
+    return max(MIN_UNAUTHENTICATED, min(MAX_UNAUTHENTICATED, files // FILES_PER_CONNECTION))
 
 
 class Unauthenticated(Generic[T]):
@@ -67,7 +67,7 @@ class Unauthenticated(Generic[T]):
         return True
 
     def room(self, now: float, most: int) -> AdmissionDecision[T]:
-        """Whether one more may come where ``most`` may be."""
+        """Whether one more connection may be accepted; ``most`` is the limit."""
         if len(self._source) < most:
             return AdmissionDecision()
         source, others = max(self._by_source.items(), key=lambda each: len(each[1]))
@@ -78,12 +78,12 @@ class Unauthenticated(Generic[T]):
             return AdmissionDecision(wait=True)
         return AdmissionDecision(oldest, reason=f"no authentication within {MIN_TIME_S:g} s, and others wait")
 
-    def keep(self, who: T, size: int) -> None:
-        """Count bytes received of one."""
+    def count_bytes(self, who: T, size: int) -> None:
+        """Count bytes received from a connection."""
         if who in self._source:
             self._kept[who] = self._kept.get(who, 0) + size
             self.kept += size
 
     def heaviest(self) -> T:
-        """The one of which most bytes are kept, and of those the oldest."""
+        """The connection with the most bytes kept; of several, the oldest."""
         return max(self._kept, key=self._kept.__getitem__)

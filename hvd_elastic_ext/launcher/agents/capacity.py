@@ -1,4 +1,4 @@
-"""What many hosts cost the launcher: heartbeats and open files. Pure, but for asking the kernel for more files."""
+"""What many hosts cost the launcher: heartbeats and open files. Pure, except for :func:`raise_file_limit`."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ import math
 import resource
 from typing import Final, NamedTuple
 
-HOSTS_A_SECOND: Final = 128.0
+MAX_HEARTBEATS_PER_S: Final = 128.0
 """Heartbeats a second that the launcher handles easily."""
-FIGURES_A_SECOND: Final = 32.0
+MAX_FULL_HEARTBEATS_PER_S: Final = 32.0
 """Full heartbeats (with the figures of all processes) a second that it handles."""
-MOST_SELDOM: Final = 5
-"""At least one heartbeat in so many is full."""
-FILES_EACH: Final = 6
+MAX_FIGURES_EVERY: Final = 5
+"""At least one heartbeat in this many is full."""
+FILES_PER_HOST: Final = 6
 """Open files that a host costs: its connection, and the pipes of its agent's start."""
-FILES_WRITTEN: Final = 4
+FILES_PER_SLOT: Final = 4
 """Open files that a slot costs where output goes to files: two by rank, and two by slot for output before the rank."""
-FILES_OWN: Final = 256
+OWN_FILES: Final = 256
 """Files that the launcher has open itself, unauthenticated connections among them."""
-FILES_MOST: Final = 1 << 16
-"""The limit that is set at first. With a limit of 10⁹, programs that close all possible descriptors take minutes."""
+MAX_FILE_LIMIT: Final = 1 << 16
+"""The limit that is set, unless the job needs more. With a limit of 10⁹, programs that close all possible descriptors
+take minutes.
+"""
 
 
-class Pace(NamedTuple):
+class HeartbeatPace(NamedTuple):
     """``heartbeat_s``: seconds between two heartbeats of an agent.
 
     ``figures_every``: one heartbeat of so many reports all processes of the host; the others only that the agent lives,
@@ -33,25 +35,28 @@ class Pace(NamedTuple):
     figures_every: int = 1
 
 
-USUAL: Final = Pace()
+DEFAULT_PACE: Final = HeartbeatPace()
 
 
-def pace(asked_s: float, *, timeout_s: float, hosts: int, progress_timeout_s: float | None = None) -> Pace:
+def heartbeat_pace(
+    asked_s: float, *, timeout_s: float, hosts: int, progress_timeout_s: float | None = None
+) -> HeartbeatPace:
     """How often agents send heartbeats.
 
-    As often as the user asked, but less often with more than :data:`HOSTS_A_SECOND` hosts a second. Three heartbeats
-    still fit into the time after which silence is a failure. All of them carry figures, but fewer do with more than
-    :data:`FIGURES_A_SECOND`. Three of those still fit into the time after which missing progress is a failure.
+    As often as the user asked, unless all hosts together would send more than :data:`MAX_HEARTBEATS_PER_S`. At least
+    three heartbeats fit into the time after which silence is a failure. All of them carry figures, unless that makes
+    more than :data:`MAX_FULL_HEARTBEATS_PER_S`. At least three with figures fit into the time after which missing
+    progress is a failure.
     """
-    heartbeat_s = max(asked_s, min(timeout_s / 3, hosts / HOSTS_A_SECOND))
-    seldom = math.ceil(hosts / heartbeat_s / FIGURES_A_SECOND)
-    often_enough = MOST_SELDOM if progress_timeout_s is None else int(progress_timeout_s / 3 / heartbeat_s)
-    return Pace(heartbeat_s, max(1, min(seldom, often_enough, MOST_SELDOM)))
+    heartbeat_s = max(asked_s, min(timeout_s / 3, hosts / MAX_HEARTBEATS_PER_S))
+    seldom = math.ceil(hosts / heartbeat_s / MAX_FULL_HEARTBEATS_PER_S)
+    often_enough = MAX_FIGURES_EVERY if progress_timeout_s is None else int(progress_timeout_s / 3 / heartbeat_s)
+    return HeartbeatPace(heartbeat_s, max(1, min(seldom, often_enough, MAX_FIGURES_EVERY)))
 
 
 def files_for(hosts: int, *, written: int = 0) -> int:
     """Open files that a launcher needs for so many hosts; ``written``: slots with output that goes to files."""
-    return FILES_OWN + FILES_EACH * hosts + FILES_WRITTEN * written
+    return OWN_FILES + FILES_PER_HOST * hosts + FILES_PER_SLOT * written
 
 
 def too_few_files(hosts: int, limit: int, *, written: int = 0) -> str | None:
@@ -70,7 +75,7 @@ def raise_file_limit(hosts: int, *, written: int = 0) -> int:
     """Raise this process's soft limit of open files as far as needed and the hard one allows; return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     endless = resource.RLIM_INFINITY
-    wanted = max(FILES_MOST, files_for(hosts, written=written))
+    wanted = max(MAX_FILE_LIMIT, files_for(hosts, written=written))
     target = wanted if hard == endless else min(wanted, hard)
     if soft == endless or soft >= target:
         return wanted if soft == endless else soft

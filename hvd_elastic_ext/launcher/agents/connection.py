@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.core.messages.wire import LauncherWire, WireError
 from hvd_elastic_ext.io.peers import is_trusted, owner, owner_lookup
-from hvd_elastic_ext.launcher.agents.admission import Unauthenticated, most_for
+from hvd_elastic_ext.launcher.agents.admission import Unauthenticated, max_unauthenticated
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.agents.server import Control
 
-HELLO_S: Final = 5.0
+AUTHENTICATION_S: Final = 5.0
 """Seconds that a connection may take to authenticate."""
 MAX_UNPROVEN: Final = 32 << 20
 """Bytes kept of all connections without authentication together."""
 MAX_UNSENT: Final = 4 << 20
 """Bytes that an agent may leave unread before it is disconnected."""
 
-_LOOK_AGAIN_S: Final = 0.02
-_NOTHING_LEFT_S: Final = 1.0
+_RETRY_S: Final = 0.02
+_NO_DESCRIPTORS_S: Final = 1.0
 
 
 class Session:
@@ -45,7 +45,7 @@ class Session:
         self._loop = asyncio.get_running_loop()
         connection.setblocking(False)
         control.poller.add(connection.fileno(), self._ready)
-        self._timer = self._loop.call_later(HELLO_S, self._too_late)
+        self._timer = self._loop.call_later(AUTHENTICATION_S, self._too_late)
         self._write(self._wire.greeting)
 
     def send(self, order: Mapping[str, Any]) -> bool:
@@ -100,7 +100,7 @@ class Session:
             self._lost("the agent disconnected")
             return
         if not self.host:
-            self.acceptor.keep(self, size)
+            self.acceptor.count_bytes(self, size)
         try:
             for message in self._wire.feed(bytes(memoryview(self._control.buffer)[:size])):
                 self._take(message)
@@ -108,14 +108,14 @@ class Session:
             self.refuse(str(error))
         except Exception as error:  # noqa: BLE001 - a main loop
             # The rest of this read is lost. The agent reconnects and reports its state.
-            self._control.defect_met(self, error)
+            self._control.log_defect(self, error)
             self.hang_up("a defect of hvd-elastic")
 
     def _take(self, message: Mapping[str, Any]) -> None:
         if self.over:
             return
         if self.host:
-            self._control.hear(self, message)
+            self._control.receive(self, message)
         else:
             self._timer.cancel()
             self._control.admit(self, message)
@@ -151,11 +151,11 @@ class Session:
         self._timer.cancel()
         self._control.poller.remove(self._connection.fileno())
         self._connection.close()
-        self._control.part(self)
+        self._control.disconnected(self)
         self.gone.set()
 
     def _too_late(self) -> None:
-        self.refuse(f"no authentication within {HELLO_S:g} s")
+        self.refuse(f"no authentication within {AUTHENTICATION_S:g} s")
 
 
 class Acceptor:
@@ -177,11 +177,11 @@ class Acceptor:
     def close(self) -> None:
         """Accept no more. May be repeated."""
         if not self._closed:
-            self._shut()
+            self._stop_listening()
             self._closed = True
             self._listener.close()
 
-    def settled(self, session: Session) -> None:
+    def authenticated_or_closed(self, session: Session) -> None:
         """``session`` is authenticated or closed: there is room for another."""
         if self._unauthenticated.remove(session) and self._again is not None:
             self._open()
@@ -192,50 +192,50 @@ class Acceptor:
             self._again = None
         self._loop.add_reader(self._listener.fileno(), self._accept)
 
-    def _shut(self) -> None:
+    def _stop_listening(self) -> None:
         self._loop.remove_reader(self._listener.fileno())
         if self._again is not None:
             self._again.cancel()
             self._again = None
 
     def _pause(self, seconds: float) -> None:
-        self._shut()
+        self._stop_listening()
         self._again = self._loop.call_later(seconds, self._open)
 
     def _accept(self) -> None:
         """Accept one. (The loop calls again while there are more, so that others are served in between.)"""
-        now, most = self._loop.time(), most_for(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        now, most = self._loop.time(), max_unauthenticated(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         decision = self._unauthenticated.room(now, most)
         if decision.wait:
-            self._pause(_LOOK_AGAIN_S)
+            self._pause(_RETRY_S)
             return
         if decision.out is not None:
-            self._turn_away(decision.out, decision.reason)
+            self._close_unauthenticated(decision.out, decision.reason)
         try:
             connection, (address, *_) = self._listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:  # no descriptors or no memory left: connections wait in the queue
             self._control.refuse("all new connections", str(error.strerror))
-            self._pause(_NOTHING_LEFT_S)
+            self._pause(_NO_DESCRIPTORS_S)
             return
         peer, source = _source(connection, str(address))
         try:
             _notice_dead_peers(connection)
             session = Session(self._control, self, connection, peer=peer)
-        except OSError:  # it has disconnected, or nothing is left to serve it with
+        except OSError:  # it has disconnected, or no descriptor is left for it
             connection.close()
             return
         self._control.connections.add(session)
         self._unauthenticated.add(session, source, now)
 
-    def keep(self, session: Session, size: int) -> None:
+    def count_bytes(self, session: Session, size: int) -> None:
         """Count bytes that came before authentication."""
-        self._unauthenticated.keep(session, size)
+        self._unauthenticated.count_bytes(session, size)
         while self._unauthenticated.kept > MAX_UNPROVEN:
-            self._turn_away(self._unauthenticated.heaviest(), "it sent much without authentication")
+            self._close_unauthenticated(self._unauthenticated.heaviest(), "it sent much without authentication")
 
-    def _turn_away(self, session: Session, reason: str) -> None:
+    def _close_unauthenticated(self, session: Session, reason: str) -> None:
         session.refuse(reason)
         self._unauthenticated.remove(session)
 
@@ -248,7 +248,7 @@ def _source(connection: socket.socket, address: str) -> tuple[str, str]:
     try:
         within = address.startswith("127.") or address == connection.getsockname()[0]
         way = owner_lookup() if within else None
-    except OSError:  # it has disconnected, or nothing is left to ask with
+    except OSError:  # it has disconnected, or no descriptor is left for a question
         way = None
     if way is None:
         return address, address

@@ -9,12 +9,12 @@ from typing import Any, Final
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.core.messages.slot_protocol import AGENT_METRICS, OBSERVE, PRELOAD
-from hvd_elastic_ext.launcher.agents.transports.child_process import LONGEST_INPUT
+from hvd_elastic_ext.launcher.agents.transports.child_process import MAX_INPUT_BYTES
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 
-LARGEST: Final = LONGEST_INPUT - (64 << 10)
-"""Bytes of environment and command together, as JSON, that fit into the line which an agent is given, beside ours."""
+MAX_ENVIRONMENT_BYTES: Final = MAX_INPUT_BYTES - (64 << 10)
+"""Most bytes of environment and command as JSON. The rest of an agent's input line is for our own fields."""
 
 _NOT_EXPORTED: Final = re.compile(
     r"BASH_FUNC.*|.*\(\)|OLDPWD|HOROVOD_(RANK|SIZE|(LOCAL|CROSS)_(RANK|SIZE)|GLOO_RENDEZVOUS.*)"
@@ -25,7 +25,7 @@ CRASHING: Final[Mapping[str, str]] = {
     "HOROVOD_AUTOTUNE": "Horovod crashes on the first resize with autotuning (horovod#2835)",
     "HOROVOD_DYNAMIC_PROCESS_SETS": "Horovod crashes on the first resize with process sets (horovod#4021)",
 }
-"""Horovod's own switches that no elastic job survives."""
+"""Horovod's own switches that crash an elastic job."""
 
 FIXED: Final[Mapping[str, str]] = {
     "HOROVOD_ELASTIC": "1",
@@ -49,11 +49,11 @@ def too_large(environ: Mapping[str, str], command: Sequence[str]) -> str | None:
     sizes = {f"the variable {name}": len(to_text({name: value})) for name, value in environ.items()}
     sizes["the command"] = len(to_text(list(command)))
     total, largest = sum(sizes.values()), max(sizes, key=lambda what: sizes[what])
-    if total <= LARGEST:
+    if total <= MAX_ENVIRONMENT_BYTES:
         return None
     return (
-        f"environment and command take {total} bytes as JSON, and {LARGEST} can be passed on to the hosts; "
-        f"make {largest} shorter: it takes {sizes[largest]}"
+        f"environment and command take {total} bytes as JSON, and {MAX_ENVIRONMENT_BYTES} can be passed on to the hosts"
+        f"; make {largest} shorter: it takes {sizes[largest]}"
     )
 
 
@@ -116,8 +116,8 @@ def interface_of(facts: Mapping[str, Any], *, here: bool, outward: str | None, g
 
 def other_code(facts: Mapping[str, Any], sha256: str) -> str | None:
     """Why a host has not the code that the launcher's machine has, and what to do about it; None if it has."""
-    said = facts.get("code")
-    found = said if isinstance(said, Mapping) else {}
+    report = facts.get("code")
+    found = report if isinstance(report, Mapping) else {}
     if not sha256 or found.get("sha256") == sha256:
         return None
     if "sha256" not in found:

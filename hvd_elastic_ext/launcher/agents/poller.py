@@ -103,4 +103,4 @@ class DescriptorPoller:
 
 
 def _nothing() -> None:
-    """What happens when it becomes writable."""
+    """For a descriptor that never becomes writable."""

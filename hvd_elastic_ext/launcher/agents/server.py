@@ -21,7 +21,7 @@ from typing import Any, Final
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import name_error
 from hvd_elastic_ext.core.messages.wire import WireError
-from hvd_elastic_ext.launcher.agents.capacity import USUAL, Pace
+from hvd_elastic_ext.launcher.agents.capacity import DEFAULT_PACE, HeartbeatPace
 from hvd_elastic_ext.launcher.agents.connection import Acceptor, Session
 from hvd_elastic_ext.launcher.agents.poller import DescriptorPoller
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import slot_number
@@ -63,7 +63,7 @@ class Control:
         key: bytes,
         *,
         incarnation: int,
-        pace: Pace = USUAL,
+        pace: HeartbeatPace = DEFAULT_PACE,
         orphan_grace_s: float = 60.0,
         ports: Mapping[str, int] | None = None,
         on_event: Callable[[ControlEvent], None],
@@ -124,7 +124,7 @@ class Control:
         self._acceptors[address] = (Acceptor(listener, self), port)
         return port
 
-    def set_pace(self, pace: Pace) -> None:
+    def set_pace(self, pace: HeartbeatPace) -> None:
         """Set how often agents send heartbeats, present and later ones."""
         if pace == self.pace:
             return
@@ -182,7 +182,7 @@ class Control:
             self._named.add((peer, reason))
             log.warning("control port: refused %s: %s", peer, reason)
 
-    def defect_met(self, session: Session, error: Exception) -> None:
+    def log_defect(self, session: Session, error: Exception) -> None:
         """Log a defect of this program with its traceback, once."""
         self.refused[f"a defect of hvd-elastic ({type(error).__name__})"] += 1
         defect = f"a defect of hvd-elastic: {type(error).__name__}: {error}"
@@ -197,33 +197,33 @@ class Control:
         if problem is not None:
             raise WireError(problem)
         if hello["incarnation"] > self._incarnation:
-            self._tell(Superseded(hello["incarnation"]))
+            self._emit(Superseded(hello["incarnation"]))
             raise WireError("its agent obeys a newer launcher")
         if (hello["host"], hello["agent"]) in self._replaced:
             self._end(session, hello)
             return
-        session.acceptor.settled(session)
-        self._make_place(hello["host"], agent=hello["agent"])
+        session.acceptor.authenticated_or_closed(session)
+        self._replace_earlier_agent(hello["host"], agent=hello["agent"])
         session.host, session.agent = hello["host"], hello["agent"]
         self._sessions[session.host] = session
         self.poller.agents = len(self._sessions)
         session.send(self._welcome)
-        self._tell(AgentJoined(session.host, hello))
+        self._emit(AgentJoined(session.host, hello))
 
-    def hear(self, session: Session, news: Mapping[str, Any]) -> None:
-        """Take an event of an agent. Raises ``WireError`` if it is none."""
+    def receive(self, session: Session, news: Mapping[str, Any]) -> None:
+        """Handle a message from an agent. Raises ``WireError`` if it is malformed."""
         if not isinstance(news.get("event"), str) or news["event"] == "hello":
             raise WireError("a message is no news")
-        self._tell(News(session.host, news))
+        self._emit(News(session.host, news))
 
-    def part(self, session: Session) -> None:
+    def disconnected(self, session: Session) -> None:
         """A connection is closed."""
         self.connections.discard(session)
-        session.acceptor.settled(session)
+        session.acceptor.authenticated_or_closed(session)
         if self._sessions.get(session.host) is session:
             del self._sessions[session.host]
             self.poller.agents = len(self._sessions)
-            self._tell(AgentLost(session.host, session.over))
+            self._emit(AgentLost(session.host, session.over))
 
     @property
     def _welcome(self) -> dict[str, Any]:
@@ -242,7 +242,7 @@ class Control:
         session.close_when_read(why)
         asyncio.get_running_loop().call_later(LINGER_S, session.hang_up, why)
 
-    def _make_place(self, host: str, *, agent: str) -> None:
+    def _replace_earlier_agent(self, host: str, *, agent: str) -> None:
         newest = self._newest.get(host, agent)
         if newest != agent:
             self._replaced.add((host, newest))
@@ -251,10 +251,10 @@ class Control:
         if older is None:
             return
         if older.over or older.agent != agent:
-            self._tell(AgentLost(host, older.over or "another agent has taken its place"))
+            self._emit(AgentLost(host, older.over or "another agent has taken its place"))
         older.hang_up("it has reconnected")
 
-    def _tell(self, event: ControlEvent) -> None:
+    def _emit(self, event: ControlEvent) -> None:
         if not self._stopping:
             self._on_event(event)
 

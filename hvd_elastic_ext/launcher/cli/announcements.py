@@ -1,7 +1,7 @@
-"""The launcher's lines on the terminal: one for each journal event of consequence.
+"""The launcher's lines on the terminal: one for each important event of the journal.
 
-A planner that records an event says nothing itself: what people read of it is here. Events that are not in
-:data:`LINES` are not announced, and those of training processes go to the journal without the launcher.
+A planner that records an event logs nothing itself: its line is made here. Events that are not in :data:`LINES` have no
+line. Events of training processes go to the journal without the launcher.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ log = logging.getLogger(__name__)
 
 Fields = Mapping[str, Any]
 
-OF_PROCESSES: Final = frozenset(map(str, (Cause.CRASHED, Cause.MEMORY, Cause.SILENT, Cause.STALLED)))
-"""Causes that a strike has only when a process has ended by them."""
+PROCESS_CAUSES: Final = frozenset(map(str, (Cause.CRASHED, Cause.MEMORY, Cause.SILENT, Cause.STALLED)))
+"""Causes of a strike that follow only from the end of a process."""
 
 
 def announce(event: str, generation: int, fields: Fields) -> None:
     """Log the line of an event, if it has one."""
     if event in LINES and (text := LINES[event](generation, fields)):
-        log.log(logging.INFO if event in USUAL else logging.WARNING, "%s", text)
+        log.log(logging.INFO if event in INFO_EVENTS else logging.WARNING, "%s", text)
 
 
 def _published(_: int, fields: Fields) -> str:
     signs = (("+", "added"), ("-", "removed"), ("more slots: ", "grown"), ("fewer slots: ", "shrunk"))
     if not fields["hosts"] and fields["removed"] and not fields.get("departing"):
-        return ""  # whether they are kept, the driver decides and says
+        return ""  # the driver decides whether they are kept, and logs that
     from_none = (
         len(fields["added"]) == len(fields["hosts"]) and not fields["removed"]
     )  # those before may have been kept
@@ -100,9 +100,9 @@ def _struck(_: int, fields: Fields) -> str:
 
 
 def _shortened(why: str, fields: Fields) -> str:
-    """Why something is blocked, without the words of the line before this one: that of the process's end."""
+    """The reason of a block, without the text that the line before it, about the process's end, has already."""
     cause, reason = fields["cause"], fields["reason"]
-    return why.replace(f": {reason.removeprefix(f'{cause}: ')}", "") if cause in OF_PROCESSES else why
+    return why.replace(f": {reason.removeprefix(f'{cause}: ')}", "") if cause in PROCESS_CAUSES else why
 
 
 def _scaled(_: int, fields: Fields) -> str:
@@ -111,11 +111,11 @@ def _scaled(_: int, fields: Fields) -> str:
 
 
 def _scale_recommended(_: int, fields: Fields) -> str:
-    return f"{_hosts(fields['hosts'])} would suit (--autoscale): {fields['reason']}"
+    return f"{_hosts(fields['hosts'])} recommended (--autoscale): {fields['reason']}"
 
 
 def _not_scaled(_: int, fields: Fields) -> str:
-    return f"{_hosts(fields['hosts'])} cannot be asked for just now, and are again in some seconds: {fields['reason']}"
+    return f"{_hosts(fields['hosts'])} cannot be requested now; the request is repeated: {fields['reason']}"
 
 
 def _hosts(count: int) -> str:
@@ -153,5 +153,7 @@ LINES: Final[Mapping[str, Callable[[int, Fields], str]]] = {
 }
 """``(generation, fields) -> line`` by event; an empty line is not announced."""
 
-USUAL: Final = frozenset({"published", "standby", "resized", "cleared", "finished", "scaled", "scale_recommended"})
-"""Events that no one has to act on."""
+INFO_EVENTS: Final = frozenset(
+    {"published", "standby", "resized", "cleared", "finished", "scaled", "scale_recommended"}
+)
+"""Events that need no action of the user."""

@@ -1,7 +1,7 @@
 """``run --dashboard``: the page of the job, served by a process of its own.
 
-The page is not the launcher's work: reading the journal again, and browsers, must not slow a look at the job. The
-process ends with the launcher, by a pipe.
+So reading the journal, and the requests of browsers, cannot slow down the launcher. The process ends with the launcher,
+by a pipe.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from hvd_elastic_ext.launcher.options.listening import LOOPBACK, ListenAddress
 log = logging.getLogger(__name__)
 
 PORT: Final = 8265
-NEEDED: Final = ("starlette", "uvicorn", "bokeh")
+REQUIRED_PACKAGES: Final = ("starlette", "uvicorn", "bokeh")
 VARIABLE: Final = "HVD_ELASTIC_DASHBOARD_TOKEN"
-"""The variable with the token: other users see command lines, and no variables."""
-ENDS_S: Final = 5.0
+"""The variable with the token: other users can read command lines, but not variables."""
+STOP_TIMEOUT_S: Final = 5.0
 _ANY: Final = ("", "0.0.0.0", "::")  # noqa: S104 - compared, not listened at
 
 
 @contextlib.contextmanager
-def beside(address: ListenAddress | None, folder: Path, journal: Path) -> Iterator[None]:
+def dashboard_process(address: ListenAddress | None, folder: Path, journal: Path) -> Iterator[None]:
     """Serve the page while the job runs. Raises :class:`UsageError` if that cannot be. None: nothing is served."""
     if address is None:
         yield
         return
-    if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
+    if missing := [name for name in REQUIRED_PACKAGES if importlib.util.find_spec(name) is None]:
         raise UsageError(f"--dashboard needs {', '.join(missing)}; pip install {' '.join(missing)}")
     token = secrets.token_urlsafe(24)
     with listening(address, where="--dashboard") as served:
@@ -54,7 +54,7 @@ def beside(address: ListenAddress | None, folder: Path, journal: Path) -> Iterat
     try:
         yield
     finally:
-        process_tree.end_by_pipe(page, within_s=ENDS_S)
+        process_tree.end_by_pipe(page, within_s=STOP_TIMEOUT_S)
 
 
 @contextlib.contextmanager
@@ -79,7 +79,7 @@ def listening(address: ListenAddress | None, *, where: str) -> Iterator[socket.s
 
 
 def page_url(served: socket.socket, token: str) -> str:
-    """What to open. The token stands behind ``#``: a browser sends that to nobody."""
+    """The URL to open. The token is the part after ``#``, which browsers do not send."""
     host, port = served.getsockname()[:2]
     host = socket.gethostname() if host in _ANY else host
     return f"http://{ListenAddress(host, port)}/#{token}"

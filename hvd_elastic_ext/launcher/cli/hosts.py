@@ -30,11 +30,11 @@ from hvd_elastic_ext.launcher.state.saved import Saved
 ROOT: Final = Path(FOLDERS)
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 CHANGING: Final = ("block", "clear", "scale")
-"""What changes a job: where several could be meant, its user has to name one. All else is asked of the newest one."""
-BEGINS_S: Final = 3.0
-"""How long a launcher that holds the folder may take until it listens."""
-AGAIN_S: Final = 0.1
-_NOBODY: Final = "no launcher runs; the next one will heed this"
+"""Commands that change a job. If there are several jobs, they need its name; other commands use the newest job."""
+LISTEN_TIMEOUT_S: Final = 3.0
+"""Longest time from the lock of the folder until the launcher listens."""
+RETRY_S: Final = 0.1
+_NO_LAUNCHER: Final = "no launcher runs; the next one will apply this"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -44,30 +44,32 @@ def parser() -> argparse.ArgumentParser:
     where.add_argument("--state-dir", metavar="DIR", type=Path, help="the job's folder (default: ./.hvd-elastic/JOB)")
     options = Parser(
         prog="hvd-elastic hosts",
-        description="See and change which hosts a job may use. Works on a running job; without one, on what the next "
-        "launcher of the job will go by.",
+        description="See and change which hosts a job may use. Works on a running job; without one, on the state "
+        "that the next launcher of the job reads.",
     )
     commands = options.add_subparsers(dest="do", metavar="COMMAND", required=True)
-    listing = commands.add_parser("list", parents=[where], help="hosts, who is blocked, why and for how long")
+    listing = commands.add_parser(
+        "list", parents=[where], help="hosts, which of them are blocked, why and for how long"
+    )
     listing.add_argument("named", metavar="JOB", nargs="?", help="the job's name, as with --job")
     listing.add_argument("-o", "--output", choices=("table", "json"), default="table", help="default: table")
     changes: dict[str, Any] = {"parents": [where], "surplus": "a job is named with --job NAME"}
-    block = commands.add_parser("block", **changes, help="use a host no more, until it is cleared")
+    block = commands.add_parser("block", **changes, help="do not use a host until it is cleared")
     block.add_argument("host", metavar="HOST", help="a host, or a node under pods")
     block.add_argument("--for", dest="seconds", metavar="TIME", help="30s, 10m, 2h (default: until cleared)")
     block.add_argument("--reason", metavar="TEXT", default="", help="for `hosts list` and the journal")
-    clear = commands.add_parser("clear", **changes, help="forget all that is held against a host")
+    clear = commands.add_parser("clear", **changes, help="remove all strikes and blocks of a host")
     clear.add_argument("host", metavar="HOST", help="a host, or a node under pods")
     return options
 
 
 def main(argv: Sequence[str]) -> int:
-    """Answer one command. Raises :class:`UsageError`, one line, for what makes no sense."""
+    """Run one command. Raises :class:`UsageError`, one line, for invalid arguments."""
     options = parser().parse_args(argv)
     options.job = one_job(getattr(options, "named", None), options.job)
     request = _request(options)
     folder = folder_of(options, os.environ)
-    answer = answered(folder, request)
+    answer = answer_of(folder, request)
     if "hosts" in answer:
         rows = finite(answer["hosts"])
         text = json.dumps(rows, indent=1, allow_nan=False) if options.output == "json" else table(rows)
@@ -99,9 +101,9 @@ def seconds(text: str) -> float:
 
 
 def folder_of(options: argparse.Namespace, environ: Mapping[str, str]) -> Path:
-    """The job's folder: as told, else that of the only job here, or of the only one that runs.
+    """The job's folder: the given one, else that of the only job here, else that of the only one that runs.
 
-    Where there is no such job, :data:`CHANGING` commands raise :class:`UsageError`, and all else has the newest one.
+    If none of these is known, :data:`CHANGING` commands raise :class:`UsageError`, and others use the newest job.
     """
     named = options.state_dir or environ.get("HVD_ELASTIC_STATE_DIR")
     job = options.job or environ.get("HVD_ELASTIC_JOB")
@@ -126,17 +128,17 @@ def folder_of(options: argparse.Namespace, environ: Mapping[str, str]) -> Path:
     raise UsageError(f"which job? Give --job NAME or --state-dir DIR; in ./{ROOT}: {there}")
 
 
-def answered(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The launcher's answer; without a launcher, ours over what it saved."""
+def answer_of(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The launcher's answer; without a launcher, an answer from its saved state."""
     check(folder)
-    deadline = time.monotonic() + BEGINS_S
-    while (answer := asked(folder, request)) is None:
+    deadline = time.monotonic() + LISTEN_TIMEOUT_S
+    while (answer := ask_launcher(folder, request)) is None:
         who = state_folder.holder(folder)
         if who is None:
             return _without_launcher(folder, request)
         if time.monotonic() >= deadline:
             raise Permanent(f"{folder} is in use by {who}, which cannot be asked from here; ask on that host")
-        time.sleep(AGAIN_S)
+        time.sleep(RETRY_S)
     if "error" in answer:
         raise UsageError(str(answer["error"]))
     return answer
@@ -156,7 +158,7 @@ def check(folder: Path) -> None:
         ) from None
 
 
-def asked(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def ask_launcher(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The launcher's answer; None if no launcher listens. Raises :class:`Permanent` if it does not answer in time."""
     reason, stays = no_answer.why(state_folder.holder(folder))
     if stays:
@@ -166,8 +168,8 @@ def asked(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any] | None:
     except (FileNotFoundError, ConnectionError):
         return None
     except (TimeoutError, BlockingIOError):
-        heeded = "; it may still heed this request" if request["do"] in CHANGING else ""
-        raise Permanent(f"{folder}: {no_answer.why(state_folder.holder(folder))[0]}{heeded}") from None
+        applied = "; the launcher may still apply this request" if request["do"] in CHANGING else ""
+        raise Permanent(f"{folder}: {no_answer.why(state_folder.holder(folder))[0]}{applied}") from None
     except PermissionError:
         raise UsageError(f"{folder}: only the user who runs the job may ask its launcher") from None
     except (OSError, ValueError) as error:
@@ -180,7 +182,7 @@ def _without_launcher(folder: Path, request: Mapping[str, Any]) -> Mapping[str, 
         saved, _ = state_folder.load(folder)
         what, ledger = "this is what the last one saved", _ledger(saved, now=now, wall=wall)
         if saved is not None and saved.ended:
-            outcome = saved.outcome or "how is in its journal"
+            outcome = saved.outcome or "its journal says how"
             what = f"the job ended ({outcome}); hosts as they were then; a new run starts without strikes"
             ledger = at_the_end(saved, now)
         sys.stderr.write(f"hvd-elastic hosts: no launcher runs; {what}\n")
@@ -193,11 +195,11 @@ def _without_launcher(folder: Path, request: Mapping[str, Any]) -> Mapping[str, 
             return answer
         if not held.save(replace(saved, at=wall, ledger=ledger_json.as_saved(after, now))):
             raise Permanent(f"{folder}: nothing could be saved there, so nothing is changed")
-    return {"said": f"{answer['said']} ({_NOBODY})"}
+    return {"said": f"{answer['said']} ({_NO_LAUNCHER})"}
 
 
 def at_the_end(saved: Saved, now: float) -> HealthLedger:
-    """The ledger of a run that has ended, as it was then: no cooldown passes any more."""
+    """The ledger of a run that has ended, as it was then: its cooldowns do not pass any more."""
     return ledger_json.continued(saved.ledger, now, passed_s=0.0)
 
 

@@ -1,4 +1,4 @@
-"""What is said of a launcher that has its job's folder and does not answer: what it does, and what to do about it."""
+"""Messages about a launcher that holds its job's folder and does not answer: its state, and the remedy."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def state_of(pid: int) -> str | None:
 def why(
     holder: str | None, *, here: str | None = None, state: Callable[[int], str | None] = state_of
 ) -> tuple[str, bool]:
-    """Why there is no answer and what to do, in one line; and whether it will stay so.
+    """Why there is no answer and what to do, in one line; and whether that state lasts.
 
-    ``holder``: as :func:`state_folder.holder` names it; None if it is not known. ``here``: this host's name.
-    ``state``: of a process here.
+    ``holder``: as :func:`state_folder.holder` names it; None if unknown. ``here``: this host's name. ``state``: returns
+    the state of a process of this machine.
     """
     match = _HOLDER.fullmatch(holder or "")
     if match is None:

@@ -11,7 +11,7 @@ from hvd_elastic_ext.core.commands import job_mark, socket_name
 from hvd_elastic_ext.io import process_tree
 
 
-class Fate(Enum):
+class AgentState(Enum):
     """What is known of the processes on a host."""
 
     LIVE = "an agent of the job lives there"
@@ -35,9 +35,15 @@ def found_in(files: Mapping[int, Iterable[str]], key: bytes) -> dict[str, int]:
     return found
 
 
-def fates(hosts: Iterable[str], agents: Mapping[str, int], is_here: Callable[[str], bool]) -> dict[str, Fate]:
-    """What became of the processes on each host. ``agents``: see :func:`agents_here`. ``is_here`` may take long."""
+def agent_states(
+    hosts: Iterable[str], agents: Mapping[str, int], is_here: Callable[[str], bool]
+) -> dict[str, AgentState]:
+    """The state of the processes on each host. ``agents``: see :func:`agents_here`. ``is_here`` may take long."""
     return {
-        host: Fate.LIVE if socket_name(host) in agents else Fate.ENDED if is_here(host) else Fate.UNKNOWN
+        host: AgentState.LIVE
+        if socket_name(host) in agents
+        else AgentState.ENDED
+        if is_here(host)
+        else AgentState.UNKNOWN
         for host in hosts
     }

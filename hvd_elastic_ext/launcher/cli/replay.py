@@ -1,4 +1,6 @@
-"""``hvd-elastic events --replay FILE``: the driver decides once more by the events that a launcher has recorded."""
+"""``hvd-elastic events --replay FILE``: runs the driver over recorded events, and compares its decisions with the
+recorded ones.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +15,19 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.launcher.driver import plan, recording
 from hvd_elastic_ext.launcher.driver.reduce import reduce
-from hvd_elastic_ext.launcher.folder.saved_state import again
+from hvd_elastic_ext.launcher.folder.saved_state import state_at_start
 from hvd_elastic_ext.launcher.state.events import Event, Look
 from hvd_elastic_ext.launcher.state.job import JobState
 
 DIFFERENT: Final = 1
-"""Exit code if the driver decides otherwise than it did."""
-GIVE: Final = "give a file that `hvd-elastic run --record-events FILE` of this version wrote"
-CLOSE_S: Final = 1e-6
+"""Exit code if a decision differs."""
+REMEDY: Final = "give a file that `hvd-elastic run --record-events FILE` of this version wrote"
+TIME_TOLERANCE_S: Final = 1e-6
 """Times that differ by less are the same: a recorded time is a rounded one."""
 
 
 class Recorded:
-    """What a line says came of its event. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for another line."""
+    """The recorded results of an event. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for another line."""
 
     def __init__(self, line: Mapping[str, Any]) -> None:
         self.number, self.event, self.done = int(line["number"]), line["event"], list(line["done"])
@@ -43,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Replay a file; 0 if every decision is the same. Raises :class:`UsageError` for a file that is none."""
+    """Replay a file; 0 if every decision is the same. Raises :class:`UsageError` if it is not a recording."""
     options = parser().parse_args(argv)
     logging.basicConfig(
         stream=sys.stdout, level=logging.CRITICAL if options.quiet else logging.INFO, format="  %(message)s"
@@ -53,23 +55,25 @@ def main(argv: Sequence[str]) -> int:
     for number, line in _lines(options.replay):
         try:
             if "recording" in line:
-                job, last = _begun(line), 0
+                job, last = _state_at_start(line), 0
                 continue
             now, event, before = line["mono"], recording.from_json(line["event"], line["mono"]), Recorded(line)
         except (KeyError, TypeError, ValueError) as error:
             why = f" ({error})" if isinstance(error, ValueError) else ""
-            raise UsageError(f"{options.replay}:{number}: is no line of a recording{why}; {GIVE}") from None
+            raise UsageError(f"{options.replay}:{number}: is no line of a recording{why}; {REMEDY}") from None
         if job is None:
-            raise UsageError(f"{options.replay}:{number}: an event before its launcher has begun; give a whole file")
+            raise UsageError(
+                f"{options.replay}:{number}: an event before the start of its launcher; give a complete file"
+            )
         if before.number != last + 1:
             raise UsageError(_missing(options.replay, number, last + 1, before.number - 1, count))
         count, last = count + 1, before.number
-        problem = _again(job, now, event, before, quiet=options.quiet)
+        problem = _replay_event(job, now, event, before, quiet=options.quiet)
         if problem is not None:
             sys.stdout.write(f"{options.replay}:{number}: {problem}\n")
             return DIFFERENT
     if job is None:
-        raise UsageError(f"{options.replay}: is no recording, or an empty one; {GIVE}")
+        raise UsageError(f"{options.replay}: is no recording, or an empty one; {REMEDY}")
     if options.state:
         sys.stdout.write(f"{job}\n")
     sys.stdout.write(f"{count} events: the same decisions\n")
@@ -81,7 +85,7 @@ def _lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise UsageError(f"{path}: cannot be read: {why}; {GIVE}") from None
+        raise UsageError(f"{path}: cannot be read: {why}; {REMEDY}") from None
     *lines, torn = text.split("\n")
     if torn and lines:
         sys.stderr.write(f"hvd-elastic events: {path}: the last line is cut off; passed over\n")
@@ -93,15 +97,15 @@ def _lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
         if isinstance(found, dict):
             yield number, found
         elif number == 1 or found is not None:
-            raise UsageError(f"{path}:{number}: is no line of a recording; {GIVE}")
+            raise UsageError(f"{path}:{number}: is no line of a recording; {REMEDY}")
         else:
             sys.stderr.write(f"hvd-elastic events: {path}:{number}: the line is cut off; passed over\n")
 
 
-def _begun(line: Mapping[str, Any]) -> JobState:
+def _state_at_start(line: Mapping[str, Any]) -> JobState:
     if line["recording"] != recording.VERSION:
         raise ValueError(f"version {line['recording']}, and this program reads version {recording.VERSION}")
-    return again(line)
+    return state_at_start(line)
 
 
 def _missing(path: Path, line: int, first: int, last: int, count: int) -> str:
@@ -112,8 +116,8 @@ def _missing(path: Path, line: int, first: int, last: int, count: int) -> str:
     )
 
 
-def _again(job: JobState, now: float, event: Event, before: Recorded, *, quiet: bool) -> str | None:
-    """Let one event happen again; what is different then."""
+def _replay_event(job: JobState, now: float, event: Event, before: Recorded, *, quiet: bool) -> str | None:
+    """Replay one event. Return the difference; None if there is none."""
     job.now = now
     if not quiet:
         sys.stdout.write(f"{job.now:.3f} {recording.text_of(before.event)[:200]}\n")
@@ -135,15 +139,15 @@ def _again(job: JobState, now: float, event: Event, before: Recorded, *, quiet: 
         sys.stdout.write("".join(f"  -> {each}\n" for each in done))
     for was, now_done in zip(before.done, done, strict=False):
         if was != now_done:
-            return f"{where} was answered with {was!r}, and now with {now_done!r}"
+            return f"{where} led to {was!r}, and now leads to {now_done!r}"
     if len(before.done) != len(done):
         less = len(before.done) > len(done)
-        more, what = ("was", before.done[len(done) :]) if less else ("is now", done[len(before.done) :])
-        return f"{where} {more} answered with {what[0]!r}, too"
+        verb, what = ("led", before.done[len(done) :]) if less else ("now leads", done[len(before.done) :])
+        return f"{where} {verb} also to {what[0]!r}"
     if not _close(before.again_at, again_at):
-        return f"{where} has looked again at {before.again_at}, and now at {again_at}"
+        return f"{where} set the next look to {before.again_at}, and now sets it to {again_at}"
     return None
 
 
 def _close(before: float | None, now: float | None) -> bool:
-    return before == now or (before is not None and now is not None and abs(before - now) < CLOSE_S)
+    return before == now or (before is not None and now is not None and abs(before - now) < TIME_TOLERANCE_S)

@@ -24,12 +24,12 @@ from hvd_elastic_ext.io import core_dumps
 from hvd_elastic_ext.io.append_file import Announced, AppendFile
 from hvd_elastic_ext.launcher.cli import dashboard, run_options, starting
 from hvd_elastic_ext.launcher.cli.announcements import Fields, announce
-from hvd_elastic_ext.launcher.cli.telling.listeners import Listeners, listeners
+from hvd_elastic_ext.launcher.cli.monitoring.listeners import Listeners, listeners
 from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.folder import runs, state_folder
 from hvd_elastic_ext.launcher.job import finished_check
 from hvd_elastic_ext.launcher.job.output.outlets import Log, Outlets
-from hvd_elastic_ext.launcher.options.program import HERE
+from hvd_elastic_ext.launcher.options.program import LOCAL_NAMES
 from hvd_elastic_ext.launcher.options.settings import (
     CHECKPOINTS,
     RunSettings,
@@ -45,18 +45,18 @@ from hvd_elastic_ext.launcher.sources.sources import (
 )
 from hvd_elastic_ext.launcher.state.saved import Saved
 
-COLLECT: Final = (50_000, 20, 100)
-"""When the launcher collects garbage: seldom. It makes few cycles, and a collection reads the state of all workers."""
+GC_THRESHOLDS: Final = (50_000, 20, 100)
+"""Garbage collection is rare: the launcher makes few cycles, and a collection reads the state of all workers."""
 
-FOR_GOOD: Final = frozenset(
+PERMANENT_ERRORS: Final = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
 )
-"""Errors of a folder that waiting does not end. (``/proc`` says ENOENT of what cannot be made there.)"""
+"""Errors of a folder that last. (``/proc`` gives ENOENT for names that cannot be made there.)"""
 
 
 def main(argv: Sequence[str]) -> int:
     """Run a job. Raises :class:`ElasticError` with its exit code for every end but success."""
-    # Until the job takes signals over, there is nothing to end but this process.
+    # Until the job handles signals, a signal only has to end this process.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end_at_once)
     core_dumps.forbid()
@@ -69,7 +69,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 class _EndedAtOnce(SystemExit):
-    """No ``Exception``, so that no library that is being imported can take it for a failure of its own."""
+    """Not a subclass of ``Exception``, so that a library that is being imported does not handle it."""
 
 
 def _end_at_once(number: int, _: object) -> None:
@@ -116,23 +116,23 @@ def _finished(settings: RunSettings, saved: Saved) -> str | None:
 
 
 def _run_with_journal(settings: RunSettings, folder: state_folder.StateDir, saved: Saved, outlets: Outlets) -> None:
-    """Run the job with a journal, and with what else hears of its events."""
+    """Run the job with a journal, and with the other receivers of its events."""
     make_output_folder(settings.output_dir)
     make_checkpoint_folder(settings)
     clock = SystemClock()
     name: dict[str, Any] = {"job": settings.job, "run": saved.run}
-    heard = listeners(settings, clock, name, os.environ)
+    listening = listeners(settings, clock, name, os.environ)
     try:
-        with dashboard.beside(settings.dashboard, settings.state_dir, settings.journal):
-            journal = open_journal(settings.journal, heard)
+        with dashboard.dashboard_process(settings.dashboard, settings.state_dir, settings.journal):
+            journal = open_journal(settings.journal, listening)
             place = None if settings.durability is None else settings.durability.place
             name |= {"pid": os.getpid(), "version": __version__, "command": settings.command[0], "checkpoints": place}
             output = None if settings.output_dir is None else str(settings.output_dir.absolute())
             policy = None if settings.scaling is None else settings.scaling.policy
             journal.record("started", generation=0, **name, autoscale=policy, output=output)
-            _run_job(settings, folder, saved, outlets, journal, heard)
+            _run_job(settings, folder, saved, outlets, journal, listening)
     finally:
-        heard.close()
+        listening.close()
 
 
 def _run_job(
@@ -141,7 +141,7 @@ def _run_job(
     saved: Saved,
     outlets: Outlets,
     journal: Journal,
-    heard: Listeners,
+    listening: Listeners,
 ) -> None:
     """Run the job, and write into its journal how it ended."""
     feed = HostFeed(journal)
@@ -149,7 +149,7 @@ def _run_job(
     try:
         if isinstance(source, HostsFileSource) and not saved.hosts:  # no host works for this job yet
             source.check()
-        # Importing takes a second, in which a signal still ends this process at once: nothing may run by then.
+        # Importing takes a second, in which a signal still ends this process at once: nothing may run before that.
         from hvd_elastic_ext.launcher.job.job import Job
 
         recorder = open_recorder(settings.record_events)
@@ -162,13 +162,13 @@ def _run_job(
             clock=SystemClock(),
             outlets=outlets,
             recorder=recorder,
-            tally=heard.tally,
-            notifier=heard.notifier,
-            board=heard.board,
+            tally=listening.tally,
+            notifier=listening.notifier,
+            board=listening.board,
         )
         gc.freeze()
-        gc.set_threshold(*COLLECT)
-        starting.over()
+        gc.set_threshold(*GC_THRESHOLDS)
+        starting.stop()
         source.start()
         try:
             outcome = job.run()
@@ -203,14 +203,14 @@ def make_checkpoint_folder(settings: RunSettings) -> None:
     can never work; hosts elsewhere may have what is not here.
     """
     how, hosts = settings.durability, settings.sources.hosts
-    if how is None or "://" in how.place or hosts is None or not {host.name for host in hosts} <= HERE:
+    if how is None or "://" in how.place or hosts is None or not {host.name for host in hosts} <= LOCAL_NAMES:
         return
     try:
         Path(how.place).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=how.place):
             return
     except OSError as error:
-        if error.errno not in FOR_GOOD:
+        if error.errno not in PERMANENT_ERRORS:
             return  # storage may be full, or away for a while: the job says so, and tries again
         why = "it is no folder" if isinstance(error, FileExistsError) else error.strerror
         raise UsageError(
@@ -218,19 +218,19 @@ def make_checkpoint_folder(settings: RunSettings) -> None:
         ) from None
 
 
-def open_journal(path: Path, heard: Listeners) -> Journal:
-    """Open a journal for appending; ``heard`` get each event. Raises :class:`UsageError` if it cannot be."""
-    clock, notes = SystemClock(), heard.notes()
+def open_journal(path: Path, listening: Listeners) -> Journal:
+    """Open a journal for appending; ``listening`` get each event. Raises :class:`UsageError` if it cannot be."""
+    clock, notes = SystemClock(), listening.notes()
 
-    def told(event: str, generation: int, fields: Fields) -> None:
+    def on_event(event: str, generation: int, fields: Fields) -> None:
         announce(event, generation, fields)
         for note in notes:
             note(event, fields)
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        sink = heard.tee(Announced(AppendFile(path, create=True), f"the journal {path}"), clock)
-        return Journal(sink, clock, told)
+        sink = listening.tee(Announced(AppendFile(path, create=True), f"the journal {path}"), clock)
+        return Journal(sink, clock, on_event)
     except OSError as error:
         raise UsageError(f"--journal {path} cannot be written: {error.strerror}; name another with --journal") from None
 

@@ -23,10 +23,10 @@ from hvd_elastic_ext.core.secrets import USER, secret_in_url
 from hvd_elastic_ext.io.config_file import read_config
 from hvd_elastic_ext.launcher.agents.environment import too_large, why_not_elastic
 from hvd_elastic_ext.launcher.cli.horovodrun import own_options
-from hvd_elastic_ext.launcher.cli.horovodrun.parser import Words
-from hvd_elastic_ext.launcher.cli.telling import options as telling
+from hvd_elastic_ext.launcher.cli.horovodrun.parser import ParserInput
+from hvd_elastic_ext.launcher.cli.monitoring import options as monitoring
 from hvd_elastic_ext.launcher.job import finished_check, scalers
-from hvd_elastic_ext.launcher.options.program import HERE, check_here, runnable
+from hvd_elastic_ext.launcher.options.program import LOCAL_NAMES, check_here, runnable
 from hvd_elastic_ext.launcher.options.settings import (
     CHECKPOINTS,
     ELASTIC_TIMEOUT_S,
@@ -56,13 +56,13 @@ RESERVED: Final = ("WORKER_JOURNAL", "SAMPLE", "DEVICES", "NOTICE_FILE", "OBSERV
 """Environment names with our prefix that are no options of ``run``: workers and agents read them."""
 
 BUILD: Final = "hvd-elastic build-horovod builds its wheel (docs/install.md)"
-WITHOUT: Final = "take --engine torchrun or mpirun, with elastic.init() in the script"
+WITHOUT_HOROVOD: Final = "take --engine torchrun or mpirun, with elastic.init() in the script"
 
-TWO_NAMES: Final = {"-np": "--num-proc", "--min-np": "--min-num-proc", "--max-np": "--max-num-proc"}
+ALIASES: Final = {"-np": "--num-proc", "--min-np": "--min-num-proc", "--max-np": "--max-num-proc"}
 """Horovod's options with two names: the one that messages use, and the other."""
 
 DESCRIPTION: Final = """\
-Run an elastic job. Every option of horovodrun means here what it means there; the first groups are ours.
+Run an elastic job. Every option of horovodrun keeps its meaning; the options of the first groups are our own.
 
 examples:
   hvd-elastic run -np 2 train.py                                   two processes on this machine
@@ -85,9 +85,9 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> RunSettings:
             parser, given, config=config, config_name=name, environ=environ, prefix=PREFIX, reserved=RESERVED
         )
 
-    args = horovod.parse(Words(argv, "hvd-elastic run", DESCRIPTION, add_options, layer))
+    args = horovod.parse(ParserInput(argv, "hvd-elastic run", DESCRIPTION, add_options, layer))
     if why_absent is not None and ENGINES[args.engine or DEFAULT].needs_horovod:
-        raise UsageError(f"{why_absent}, and --engine {DEFAULT}, the default, needs it: {BUILD}; or {WITHOUT}")
+        raise UsageError(f"{why_absent}, and --engine {DEFAULT}, the default, needs it: {BUILD}; or {WITHOUT_HOROVOD}")
     _check_sample(environ)
     problem = horovod.why_not_elastic(args) or why_not_elastic(environ) or too_large(environ, args.command)
     if problem is not None:
@@ -101,10 +101,11 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> RunSettings:
 
 
 def split(argv: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Options, and the command after them, as they are written: nothing of this machine is asked. Raises
-    :class:`UsageError` for an option that is none."""
+    """Split into options and the command after them, as written, without a look at this machine. Raises
+    :class:`UsageError` for an unknown option.
+    """
     horovod, _ = _horovods_options()
-    args = horovod.parse(Words(argv, "hvd-elastic run", DESCRIPTION, add_options, lambda _, given: list(given)))
+    args = horovod.parse(ParserInput(argv, "hvd-elastic run", DESCRIPTION, add_options, lambda _, given: list(given)))
     count = len(argv) - len(args.command)
     command = tuple(argv[count:])
     return tuple(argv[:count]), command[1:] if command[:1] == ("--",) else command
@@ -122,7 +123,7 @@ def misplaced(words: Sequence[str], ours: Collection[str]) -> str | None:
 def _as_written(message: str, argv: Sequence[str]) -> str:
     """``message`` with options named as ``argv`` names them, where they have two names. Pure."""
     given = {word.partition("=")[0] for word in argv}
-    for name, other in TWO_NAMES.items():
+    for name, other in ALIASES.items():
         if other in given and name not in given:
             message = re.sub(rf"(?<![\w-]){name}\b", other, message)
     return message
@@ -191,7 +192,7 @@ def _of_the_job(add: Adders) -> None:
         metavar="FILE",
         help="record all events that the launcher's decisions depend on, for `hvd-elastic events --replay FILE`",
     )
-    telling.add_to(add.option)
+    monitoring.add_to(add.option)
     add.option("--config", metavar="FILE", help="YAML or TOML file of any of these options by their long names")
     add.option(
         "--engine",
@@ -203,7 +204,7 @@ def _of_the_job(add: Adders) -> None:
         choices=PRELOADS,
         help="auto: hosts keep an interpreter with the script's imports done, and fork it for new processes (off)",
     )
-    add.switch("--adopt", help="give plain hvd.elastic scripts our State, sampler and loop, unedited")
+    add.switch("--adopt", help="run an unmodified hvd.elastic script with our State, sampler and loop")
     add.switch("--resume", help="continue the last run's journal and strikes, even if it has ended")
 
 
@@ -218,11 +219,15 @@ def _of_hosts(add: Adders) -> None:
         choices=("ssh", "local", "pod"),
         help="how hosts are reached; pod is the API server's exec (default: this machine's names directly, else ssh)",
     )
-    add.option("--code", type=Path, metavar="DIR", help="leave a host out whose files in DIR are others than here")
-    add.switch("--send-code", help="a host elsewhere with other files in that DIR gets these, as they are at the start")
-    add.seconds("--settle", dest="settle_s", help="seconds in which further newcomers are waited for (3)")
+    add.option("--code", type=Path, metavar="DIR", help="do not use a host whose files in DIR differ from those here")
+    add.switch("--send-code", help="send the files in that DIR, as they are at the start, to hosts where they differ")
+    add.seconds("--settle", dest="settle_s", help="seconds to wait for further newcomers (3)")
     add.seconds("--standby-timeout", dest="standby_timeout_s", help="seconds a newcomer may take to be ready (600)")
-    add.seconds("--wait-lines", dest="wait_lines_s", help="most seconds between lines on a wait that stops no rank (4)")
+    add.seconds(
+        "--wait-lines",
+        dest="wait_lines_s",
+        help="longest time in seconds between lines about a wait that stops no rank (4)",
+    )
     add.option("--allowed-sizes", type=parse_sizes, metavar="N,N,…", help="sizes that a world may have (default: any)")
     add.option(
         "--notices-from",
@@ -230,7 +235,7 @@ def _of_hosts(add: Adders) -> None:
         default="none",
         help="cloud that hosts ask whether they will be reclaimed; auto finds out which (none)",
     )
-    add.option("--metadata-url", metavar="URL", help="where they ask it (default: the cloud's usual address)")
+    add.option("--metadata-url", metavar="URL", help="URL of its metadata service (default: the cloud's usual address)")
 
 
 def _of_failures(add: Adders) -> None:
@@ -242,9 +247,9 @@ def _of_failures(add: Adders) -> None:
         help="seconds without progress, while others wait, that count as stalled (default: a warning after 60)",
     )
     add.switch("--restart-stalled", help="restart a process that is stalled")
-    add.switch("--drain-stragglers", help="send away, once, a process that stays slower than the others")
+    add.switch("--drain-stragglers", help="remove, once, a process that stays slower than the others")
     add.number("--failure-budget", help="faults within an hour that end the job (10)")
-    add.seconds("--orphan-grace", dest="orphan_grace_s", help="seconds hosts wait for a lost launcher (60)")
+    add.seconds("--orphan-grace", dest="orphan_grace_s", help="seconds that hosts run on without a launcher (60)")
     add.seconds(
         "--commit-wait",
         dest="commit_wait_s",
@@ -260,7 +265,7 @@ def _of_failures(add: Adders) -> None:
         choices=("Never", "OnFailure"),
         help="whether a job that failed restarts from its newest checkpoint (Never)",
     )
-    add.number("--job-backoff-limit", dest="backoff_limit", help="how often, at most, with OnFailure (6)")
+    add.number("--job-backoff-limit", dest="backoff_limit", help="highest number of restarts with OnFailure (6)")
 
 
 def _of_sleep(add: Adders) -> None:
@@ -283,20 +288,20 @@ def _of_sleep(add: Adders) -> None:
     )
     add.option("--release-job", metavar="KIND/NAME", help="what makes these pods, such as mpijob/digits")
     add.seconds("--wake-every", default=300.0, help="seconds between two requests for them (300)")
-    add.seconds("--wake-timeout", default=600.0, help="seconds all may take to be ready then (600)")
+    add.seconds("--wake-timeout", default=600.0, help="seconds until all of them must be ready (600)")
 
 
 def _of_scaling(add: Adders) -> None:
     add.option(
         "--autoscale",
         metavar="POLICY[:KEY=VALUE,…]",
-        help="how many hosts the job is worth: efficiency, threshold, deadline or cost (docs/autoscale.md)",
+        help="policy for the number of hosts: efficiency, threshold, deadline or cost (docs/autoscale.md)",
     )
     add.option(
         "--scale-with",
         metavar="KIND/NAME",
-        help="who makes hosts come and go: such as statefulset/digits, exec:COMMAND, file:PATH (default: recommend, "
-        "which only says it)",
+        help="what adds and removes hosts: such as statefulset/digits, exec:COMMAND, file:PATH (default: recommend, "
+        "which only prints the number)",
     )
     add.option(
         "--observe",
@@ -324,7 +329,7 @@ def _of_checkpoints(add: Adders) -> None:
         help="how often: by cost, in steps, in seconds, or on notice only; also turns them on (auto)",
     )
     add.number("--checkpoint-keep", default=3, help="how many of the newest checkpoints are kept (3)")
-    add.switch("--train-on", help="continue from the last checkpoint of a job that is done")
+    add.switch("--train-on", help="continue training from the last checkpoint of a job that is done")
 
 
 GROUPS: Final[Mapping[str, Callable[[Adders], None]]] = {
@@ -384,7 +389,7 @@ def _settings(args: argparse.Namespace, *, hosts: str | None, env: Mapping[str, 
 
 
 def _output_dir(args: argparse.Namespace, state_dir: Path) -> Path | None:
-    """Where the output of processes is kept; a page of the job shows it, so a dashboard keeps it."""
+    """The folder for the output of processes. With a dashboard, which shows the output, there is always one."""
     if args.output_filename:
         return Path(args.output_filename)
     return None if args.dashboard is None else state_dir / OUTPUT
@@ -413,7 +418,7 @@ def _sources(args: argparse.Namespace, hosts: str | None) -> Sources:
     if hosts is not None:
         fixed = parse_hosts_option(hosts, where="--hosts", default_slots=args.slots or 1)
     elif not any(named):
-        # As horovodrun does: without any word about hosts, this machine is the one host.
+        # As horovodrun does: without any option for hosts, this machine is the only host.
         fixed = HostSet.of({"localhost": max(1, args.num_proc or 1)})
     return Sources(
         hosts_file=Path(args.hosts_file) if args.hosts_file else None,
@@ -431,8 +436,8 @@ def _only_here(sources: Sources, default_slots: int | None) -> bool:
         try:
             hosts = read_hosts_file(sources.hosts_file, default_slots=default_slots)
         except ElasticError:
-            return False  # it may be written yet, or is refused where it is needed
-    return bool(hosts) and {host.name for host in hosts or ()} <= HERE
+            return False  # it may not be written yet; an invalid one is refused later
+    return bool(hosts) and {host.name for host in hosts or ()} <= LOCAL_NAMES
 
 
 def _durability(args: argparse.Namespace, state_dir: Path, *, mark: str) -> Durability | None:
@@ -445,7 +450,7 @@ def _durability(args: argparse.Namespace, state_dir: Path, *, mark: str) -> Dura
     secret = secret_in_url(place)
     if secret is not None:
         raise UsageError(
-            f"--checkpoint-dir holds {'a user or password' if secret == USER else secret}, which would stand in the "
+            f"--checkpoint-dir holds {'a user or password' if secret == USER else secret}, which would appear in the "
             "journal; leave it out of the URL, and give it as the driver takes it, in the environment"
         )
     every = AUTO if args.checkpoint_every is None else parse_checkpoint_every(args.checkpoint_every)
@@ -454,7 +459,7 @@ def _durability(args: argparse.Namespace, state_dir: Path, *, mark: str) -> Dura
 
 
 def _check_sample(environ: Mapping[str, str]) -> None:
-    """Workers read it, but a wrong one should stop the job here, and once."""
+    """Workers read it; an invalid value ends the job here, with one error."""
     text = environ.get(f"{PREFIX}SAMPLE", "0")
     try:
         wrong = not 0 <= float(text) < float("inf")
@@ -465,7 +470,7 @@ def _check_sample(environ: Mapping[str, str]) -> None:
 
 
 def _elastic_timeout() -> float:
-    """Horovod's own environment variable for it, as ``horovodrun`` reads it."""
+    """Horovod's own environment variable for ``--elastic-timeout``, read as ``horovodrun`` reads it."""
     text = os.environ.get("HOROVOD_ELASTIC_TIMEOUT")
     if text is None:
         return ELASTIC_TIMEOUT_S

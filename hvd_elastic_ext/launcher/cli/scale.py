@@ -37,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
     except UsageError as error:
         raise UsageError(f"{error}; for a job on a cluster give -n NAMESPACE") from None
     hosts.check(folder)
-    answer = hosts.asked(folder, {"do": "scale", "hosts": size})
+    answer = hosts.ask_launcher(folder, {"do": "scale", "hosts": size})
     if answer is None:
         raise Permanent(f"{folder.name}: no launcher runs; `hvd-elastic run --autoscale` begins with its policy")
     if "error" in answer:

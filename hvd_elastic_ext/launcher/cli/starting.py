@@ -1,4 +1,4 @@
-"""A line for whoever waits while the launcher's own modules load, which takes many seconds on a busy machine.
+"""Prints a line while the launcher's own modules load, which takes many seconds on a busy machine.
 
 Standard library only: this is loaded before all else.
 """
@@ -18,13 +18,15 @@ _over = threading.Event()
 
 
 @contextlib.contextmanager
-def said(stream: TextIO, words: Sequence[str]) -> Iterator[None]:
-    """Say on ``stream`` that the job is starting, until :func:`over` or the end of this. ``words``: of its command."""
+def startup_lines(stream: TextIO, words: Sequence[str]) -> Iterator[None]:
+    """Print on ``stream`` that the job is starting, until :func:`stop` or the end of the context. ``words``: its
+    command line.
+    """
     if not {"-q", "--quiet", "-h", "--help"}.isdisjoint(words):
         yield
         return
     _over.clear()
-    thread = threading.Thread(target=_say, args=(stream,), daemon=True, name="starting")
+    thread = threading.Thread(target=_print_lines, args=(stream,), daemon=True, name="starting")
     thread.start()
     try:
         yield
@@ -32,12 +34,12 @@ def said(stream: TextIO, words: Sequence[str]) -> Iterator[None]:
         _over.set()
 
 
-def over() -> None:
-    """The job says by itself what it does."""
+def stop() -> None:
+    """Print no more such lines: from now on the job logs what it does."""
     _over.set()
 
 
-def _say(stream: TextIO) -> None:
+def _print_lines(stream: TextIO) -> None:
     lasts_s = FIRST_S
     while not _over.wait(FIRST_S if lasts_s == FIRST_S else AGAIN_S):
         with contextlib.suppress(OSError, ValueError):

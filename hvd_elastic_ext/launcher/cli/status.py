@@ -17,7 +17,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.job_folders import one_job
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.launcher.cli import hosts, orphans
-from hvd_elastic_ext.launcher.cli.orphans import Fate
+from hvd_elastic_ext.launcher.cli.orphans import AgentState
 from hvd_elastic_ext.launcher.folder import state_folder
 from hvd_elastic_ext.launcher.job.interfaces import is_this_machine
 from hvd_elastic_ext.launcher.rules.health import host_requests
@@ -26,7 +26,7 @@ from hvd_elastic_ext.launcher.state.saved import Saved
 Processes = Mapping[str, Sequence[tuple[int | None, int | None]]]
 """By host, rank and pid of each process; None where there is none."""
 
-AGAIN: Final = "the same `hvd-elastic run` command as before"
+SAME_COMMAND: Final = "the same `hvd-elastic run` command as before"
 HOW_LONG: Final = (
     "to the end of training, or until one of them ends or waits for a new world; then their agents end them all, but "
     "not before --orphan-grace (60 s by default) is over."
@@ -50,9 +50,9 @@ def main(argv: Sequence[str]) -> int:
     folder = hosts.folder_of(options, os.environ)
     hosts.check(folder)
     more = options.pids or options.pid is not None
-    answer = hosts.asked(folder, {"do": "status", **({"processes": True} if more else {})})
+    answer = hosts.ask_launcher(folder, {"do": "status", **({"processes": True} if more else {})})
     if answer is None:
-        # `kill $(... --pid 1)` would take each number of the sentence for a process.
+        # `kill $(... --pid 1)` would read each number of a sentence as a pid.
         out = sys.stdout if options.pid is None else sys.stderr
         out.write(f"{folder.name}: {_without_launcher(folder)}\n")
         return 1
@@ -67,9 +67,9 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _checked(said: object) -> Processes:
+def _checked(processes: object) -> Processes:
     """The processes that an answer names."""
-    return said if isinstance(said, dict) else {}
+    return processes if isinstance(processes, dict) else {}
 
 
 def host_lines(processes: Processes) -> Iterator[str]:
@@ -111,7 +111,7 @@ def _without_launcher(folder: Path) -> str:
         return f"no launcher runs; {more}" if saved is None else "; ".join([*_end_of(saved), more])
     run = saved.run or "the last one"
     if not (left := saved.hosts_left):
-        return f"no launcher runs; run {run} has not ended, and no host trains: {AGAIN} continues it"
+        return f"no launcher runs; run {run} has not ended, and no host trains: {SAME_COMMAND} continues it"
     key = state_folder.read_key(folder)
     agents = {} if key is None else orphans.agents_here(key)
     return what_is_left(run, {host.name: host.slots for host in left}, agents, is_this_machine)
@@ -120,14 +120,19 @@ def _without_launcher(folder: Path) -> str:
 def what_is_left(run: str, slots: Mapping[str, int], agents: Mapping[str, int], is_here: Callable[[str], bool]) -> str:
     """What may still run of a run whose launcher was killed, how long, and what to do. The last two: see
     :func:`orphans.fates`."""
-    fates, words = orphans.fates(slots, agents, is_here), []
-    for fate, what in ((Fate.LIVE, "its processes live on"), (Fate.UNKNOWN, "its processes may still train on")):
+    fates, words = orphans.agent_states(slots, agents, is_here), []
+    for fate, what in (
+        (AgentState.LIVE, "its processes still run on"),
+        (AgentState.UNKNOWN, "its processes may still train on"),
+    ):
         if named := [f"{host}:{slots[host]}" for host in slots if fates[host] is fate]:
             words.append(f"{what} {', '.join(named)}")
-    ended = [host for host in slots if fates[host] is Fate.ENDED]
+    ended = [host for host in slots if fates[host] is AgentState.ENDED]
     if ended:
         words.append(f"nothing of it runs on {', '.join(ended)} any more")
-    said = f"no launcher runs, and the last one did not end run {run}: {'; '.join(words)}"
+    text = f"no launcher runs, and the last one did not end run {run}: {'; '.join(words)}"
     if len(ended) == len(slots):
-        return f"{said}. {AGAIN} continues it, from its newest checkpoint if it has one".replace(". the", ". The")
-    return f"{said}\n  How long: {HOW_LONG}\n  To take them over: {AGAIN}. To end them: the same, then Ctrl-C."
+        return f"{text}. {SAME_COMMAND} continues it, from its newest checkpoint if it has one".replace(
+            ". the", ". The"
+        )
+    return f"{text}\n  How long: {HOW_LONG}\n  To take them over: {SAME_COMMAND}. To end them: the same, then Ctrl-C."

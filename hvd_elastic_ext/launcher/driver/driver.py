@@ -12,7 +12,7 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.driver import plan
-from hvd_elastic_ext.launcher.driver.executor import Executor, ExecutorBackend, Together
+from hvd_elastic_ext.launcher.driver.executor import BatchBackend, Executor, ExecutorBackend
 from hvd_elastic_ext.launcher.driver.recording import Recorder, error_text
 from hvd_elastic_ext.launcher.driver.reduce import reduce
 from hvd_elastic_ext.launcher.state.events import AgentJoined, AgentUnfit, Event, Look
@@ -35,7 +35,7 @@ class Driver:
         clock: Clock,
         changed: Callable[[], None] = lambda: None,
         recorder: Recorder | None = None,
-        together: Together | None = None,
+        together: BatchBackend | None = None,
     ) -> None:
         self.job = job
         facts_of = job.roster.facts_of
@@ -43,7 +43,7 @@ class Driver:
         self._backend, self._clock, self._recorder = backend, clock, recorder
 
     def tell(self, event: Event) -> None:
-        """Apply an event."""
+        """Apply an event to the state, and do the actions that follow at once."""
         self.job.now = self._clock.mono()
         try:  # no context manager: there may be hundreds of heartbeats a second
             reduce(self.job, event)
@@ -72,7 +72,7 @@ class Driver:
         wanted = self.job.take_actions()
         if self._recorder is not None:
             self._recorder.happened(self.job.now, event, wanted, again_at)
-        if wanted:  # most heartbeats want nothing
+        if wanted:  # most heartbeats cause no action
             self.executor.do(wanted)
 
     def _record_defect(self, event: Event, error: Exception) -> None:

@@ -15,8 +15,8 @@ from hvd_elastic_ext.launcher.state.actions import Action
 
 Facts = Mapping[str, Any]
 
-TOGETHER: Final = 32
-"""Most orders in one message to an agent: one that starts a process may be long."""
+MAX_ORDERS_PER_MESSAGE: Final = 32
+"""Most orders in one message to an agent: an order that starts a process may be long."""
 
 
 class ExecutorBackend(Protocol):
@@ -60,24 +60,24 @@ class ExecutorBackend(Protocol):
         """Why a host cannot be used, and what to do; None if it can."""
 
 
-class Together(Protocol):
-    """A backend that takes what many processes are told as one: simulated clusters do."""
+class BatchBackend(Protocol):
+    """A backend that takes one message for many processes at once. Simulated clusters implement it."""
 
     @property
     def keeps_journal(self) -> bool:
-        """Whether anybody reads the journal: thousands of lines are not made for nobody."""
+        """Whether the journal is read. If not, its lines are not made: there may be thousands."""
 
     def tell(self, wanted: actions.Tell) -> None:
-        """Tell many processes the same."""
+        """Send one message to many processes."""
 
-    def deal(self, wanted: actions.Deal) -> None:
-        """Tell the members of a world their ranks."""
+    def assign_ranks(self, wanted: actions.AssignRanks) -> None:
+        """Send the members of a world their ranks."""
 
 
 class Executor:
     """``facts_of``: what a host's agent reports of its machine. ``save``: saves the state for the next launcher.
 
-    ``together``: if the backend takes what many are told as one.
+    ``together``: the backend, if it takes one message for many processes.
     """
 
     def __init__(
@@ -87,20 +87,20 @@ class Executor:
         *,
         facts_of: Callable[[str], Facts],
         save: Callable[[], None],
-        together: Together | None = None,
+        together: BatchBackend | None = None,
     ) -> None:
         self._backend, self._journal, self._facts_of, self._save = backend, journal, facts_of, save
         self._together = together
         self._unsent: dict[str, list[Mapping[str, Any]]] = {}
 
     def do(self, wanted: Iterable[Action]) -> None:
-        """Do all actions, in order. Orders to one agent go together: to thousands of processes there are as many."""
+        """Do all actions, in order. Orders to one agent are joined: thousands of processes need thousands of orders."""
         backend = self._backend
         for action in wanted:
             match action:
                 case actions.Send(host, order):
                     self._order(host, order)
-                case actions.Tell() | actions.Deal():
+                case actions.Tell() | actions.AssignRanks():
                     self._tell_many(action)
                 case actions.Record(event, generation, fields, at):
                     self._journal.record(event, generation=generation, at_mono=at, **fields)
@@ -145,16 +145,16 @@ class Executor:
         for each in action.records():
             self._journal.record(each.event, generation=each.generation, **each.fields)
 
-    def _tell_many(self, action: actions.Tell | actions.Deal) -> None:
+    def _tell_many(self, action: actions.Tell | actions.AssignRanks) -> None:
         if self._together is None:
             for host, order in action.orders():
                 self._order(host, order)
             return
-        self._send_all()  # what was said before arrives before
+        self._send_all()  # earlier orders must arrive first
         if isinstance(action, actions.Tell):
             self._together.tell(action)
         else:
-            self._together.deal(action)
+            self._together.assign_ranks(action)
 
     def _order(self, host: str, order: Mapping[str, Any]) -> None:
         self._unsent.setdefault(host, []).append(order)
@@ -162,8 +162,8 @@ class Executor:
     def _send_all(self) -> None:
         unsent, self._unsent = self._unsent, {}
         for host, orders in unsent.items():
-            for first in range(0, len(orders), TOGETHER):
-                together = orders[first : first + TOGETHER]
+            for first in range(0, len(orders), MAX_ORDERS_PER_MESSAGE):
+                together = orders[first : first + MAX_ORDERS_PER_MESSAGE]
                 self._backend.send(host, together[0] if len(together) == 1 else {"do": "all", "orders": together})
 
     def _tell(self, life: ProcessId, message: Mapping[str, Any]) -> None:

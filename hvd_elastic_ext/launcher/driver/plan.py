@@ -45,7 +45,7 @@ class Planner(NamedTuple):
 
     ``moving``: when to ask it again (mono), by what has come since :attr:`Plan.again_at`. Heartbeats and questions for
     keys move that time and are no reason for a look: there are hundreds a second.
-    ``is_due``: whether to ask it now, by what was heard since the last look.
+    ``is_due``: whether to ask it now, by the messages since the last look.
     """
 
     plan: Callable[[JobState], Plan]
@@ -75,20 +75,20 @@ PLANNERS: Final = (
     Planner(custody.note, ending=True),  # the newest commit is saved for the next launcher
     Planner(link_loss.plan, ending=True),  # has the launcher lost its own link? adoption.plan stops the look for that
     Planner(silence.plan, ending=True, moving=silence.due_at, is_due=silence.is_due),  # silent hosts and processes
-    Planner(before_exit.plan, ending=True),  # a job that was told to end: is its last checkpoint made?
+    Planner(before_exit.plan, ending=True),  # a job that has to end: is its last checkpoint made?
     Planner(final_checkpoint.plan),  # a job whose newest checkpoint is the end of its training: nothing is started
     Planner(adoption.plan),  # stops the look without that link, or until hosts of an earlier launcher reconnect
-    Planner(before_exit.save),  # a job that was told to stop and does not train saves what memory holds
+    Planner(before_exit.save),  # a job that has to end and does not train saves what memory holds
     Planner(adoption.retry_missing),  # hosts of an earlier launcher that are not back yet
     Planner(hosts.plan),  # an empty list of hosts
-    Planner(exits.plan),  # ends that no launcher heard of
+    Planner(exits.plan),  # ends that were reported to no launcher
     Planner(loopless.plan),  # is the job over?
     Planner(liveness.at_the_end, ending=True),  # members that wait for one that is done with training
     Planner(world.finish, ending=True),  # members that are not done yet finish
     Planner(shutdown.end_processes, ending=True),  # all, or all but those of the world that finishes
     Planner(final_checkpoint.save, ending=True),  # the end of training, while agents still hold it
     Planner(shutdown.end_agents, ending=True),  # and no planner after this one is asked
-    Planner(scaling.plan),  # how many hosts the job is worth
+    Planner(scaling.plan),  # how many hosts the job requests
     Planner(seats.plan),  # which seats are wanted
     Planner(seats.check_start),  # programs that need no world, and jobs in which no process can start
     Planner(agents.plan),  # agents where processes are wanted
@@ -97,7 +97,7 @@ PLANNERS: Final = (
     Planner(transfers.time_out),  # a transfer of a commit that takes too long
     Planner(lambda job: next_world.plan(job, MAY_A_WORLD_FORM)),  # does another world form?
     Planner(loopless.report_unchanged_world),  # not if no process would join it
-    Planner(transfers.plan),  # the newest commit goes to where the next world needs it
+    Planner(transfers.plan),  # the newest commit is sent to where the next world needs it
     Planner(before_sleep.plan),  # what memory holds is saved if no world can form; then the job sleeps
     Planner(shortage.plan),  # too few processes for too long
     Planner(world.begin),  # members of the next world are called
@@ -125,7 +125,7 @@ def look(job: JobState, *, longest_s: float | None = None) -> float | None:
             continue
         plan = planner.plan(job)
         if plan.again_at is not None and plan.again_at > job.now:
-            # What was due is done now, or cannot be done: an earlier time would make it look again for ever.
+            # What was due is done now, or cannot be done: an earlier time would cause looks for ever.
             times.append(plan.again_at)
         if plan.stop:
             break
@@ -140,7 +140,7 @@ def look(job: JobState, *, longest_s: float | None = None) -> float | None:
 
 
 def due_at(job: JobState) -> float | None:
-    """When to look again before the time that :func:`look` returned (mono), by what is heard at this moment.
+    """When to look again before the time that :func:`look` returned (mono), by the messages so far.
 
     It may be past, and :func:`is_due` may see more: whatever has no time of its own, such as a silent process.
     """

@@ -133,14 +133,14 @@ def _end(data: Mapping[str, Any], _: float) -> Event:
 _READERS: Final[Mapping[str, Callable[[Mapping[str, Any], float], Event]]] = {
     "HostsChanged": _hosts_changed,
     "SameNews": _same_news,
-    "Heard": lambda data, _: events.Heard(tuple(data["hosts"])),
+    "HeartbeatsReceived": lambda data, _: events.HeartbeatsReceived(tuple(data["hosts"])),
     "Expected": lambda data, _: events.Expected(tuple(Host(**host) for host in data["hosts"]), data["until"]),
     "HealthChanged": lambda data, now: events.HealthChanged(
         ledger_json.from_json(data["ledger"], now, wall=now), data["event"], data["fields"]
     ),
     "End": _end,
 }
-"""Of events with fields that JSON has no words for."""
+"""Readers of events with fields that JSON has no type for."""
 
 
 # --- what was done
@@ -153,7 +153,7 @@ def described(done: Iterable[Action]) -> list[str]:
 
 def _described(action: Action) -> Iterator[str]:
     match action:
-        case actions.Tell() | actions.Deal():
+        case actions.Tell() | actions.AssignRanks():
             yield from (f"Send {host} {_text(order)}" for host, order in action.orders())
         case actions.RecordEach():
             for each in action.records():

@@ -49,9 +49,9 @@ def reduce(job: JobState, event: Event) -> None:
             _news(job, host, news)
         case events.SameNews(processes, news):
             _same_news(job, processes, news)
-        case events.Heard(names):
+        case events.HeartbeatsReceived(names):
             for agent in filter(None, map(job.roster.agents.get, names)):
-                agent.heard = job.now
+                agent.last_message_at = job.now
         case events.HostsChanged():
             _hosts_changed(job, event)
         case events.AgentJoined(host, hello):
@@ -93,7 +93,7 @@ def _hosts_changed(job: JobState, event: events.HostsChanged) -> None:
     fleet.empty_list_refused = not event.hosts and not event.departing and bool(job.roster.workers)
     if fleet.empty_list_refused:
         if refused_before:
-            return  # a list that is refused after it is told by its own line
+            return  # a line of its own reports a list that is refused later
         log.warning("a list without any host was published; the hosts known so far are kept while they work")
         return
     if job.fleet.hosts and not event.hosts and not event.departing:
@@ -130,7 +130,7 @@ def _agent_lost(job: JobState, host: str, reason: str) -> None:
     if agent is None:
         return
     log.debug("connection to %s lost: %s", host, reason)
-    job.roster.commits.agent_lost(host, heard=agent.heard, why=reason)
+    job.roster.commits.agent_lost(host, last_message_at=agent.last_message_at, why=reason)
     if agent.finishing and not job.roster.on(host):
         job.roster.commits.agent_ended(host, "its agent has ended")
         del job.roster.agents[host]
@@ -145,7 +145,7 @@ def _launch_ended(job: JobState, host: str, code: int, remark: str) -> None:
         return
     if code == 0:  # it found a living agent
         adoption.handed_over(job, host)
-    elif agent.heard:
+    elif agent.last_message_at:
         end = LaunchEnd(job.now, code, detail)
         if code == SSH_FAILED:
             return  # a connection of ssh that broke says nothing about the agent
@@ -179,7 +179,7 @@ def _news(job: JobState, host: str, news: Mapping[str, Any]) -> None:
     agent = job.roster.agents.get(host)
     if agent is None:
         return
-    agent.heard = job.now
+    agent.last_message_at = job.now
     event = str(news.get("event"))
     if (handler := _NEWS.get(event)) is not None:  # nearly all, and thousands at a change of a large world
         if "held" in news:
@@ -188,7 +188,7 @@ def _news(job: JobState, host: str, news: Mapping[str, Any]) -> None:
         if worker is not None:
             handler(job, (worker,), news)
     elif event == "beats":
-        _beats(job, agent, news.get("slots"), part=news.get("part") is True)
+        _heartbeat(job, agent, news.get("slots"), part=news.get("part") is True)
     elif event in ("errand", "errand_ended"):  # the protocol's words for a helper
         for purpose, asked in job.helpers.items():
             if (host, news.get("id")) in asked.items():
@@ -203,7 +203,7 @@ def _news(job: JobState, host: str, news: Mapping[str, Any]) -> None:
 
 
 def _same_news(job: JobState, processes: tuple[ProcessId, ...], news: Mapping[str, Any]) -> None:
-    _NEWS[news["event"]](job, job.roster.heard(processes, job.now), news)
+    _NEWS[news["event"]](job, job.roster.note_message_from(processes, job.now), news)
 
 
 def _template(agent: Agent, news: Mapping[str, Any]) -> None:
@@ -236,18 +236,18 @@ def _note_held(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
         known.newer(Seat(host, slot), commit_holders.read(news["held"]), agent=agent.identity)
 
 
-def _beats(job: JobState, agent: Agent, slots: Any, *, part: bool) -> None:
-    # Up to a thousand a second. A partial one says nothing about processes that it does not name.
+def _heartbeat(job: JobState, agent: Agent, slots: Any, *, part: bool) -> None:
+    # Up to a thousand a second. A partial one holds nothing about processes that it does not name.
     host, workers = agent.host.name, job.roster.workers
     if not part:
-        agent.heartbeats_at = agent.heard
-        job.roster.beaten[host] = None
+        agent.heartbeats_at = agent.last_message_at
+        job.roster.full_heartbeats[host] = None
     for number, entry in slots.items() if isinstance(slots, dict) else ():
         seat = seat_of(host, number)
         worker = None if seat is None else workers.get(seat)
         if worker is None or not isinstance(entry, dict) or entry.get("life") != worker.life.number:
             continue
-        worker.in_heartbeat_at = agent.heard
+        worker.in_heartbeat_at = agent.last_message_at
         age, beat = entry.get("age"), entry.get("beat")
         if isinstance(beat, dict):
             job.roster.silent(worker, finite_number(age) or 0.0)
@@ -259,13 +259,13 @@ def _beats(job: JobState, agent: Agent, slots: Any, *, part: bool) -> None:
 # --- what processes say
 
 
-def _said(job: JobState, workers: Sequence[Worker], news: Mapping[str, Any]) -> None:
+def _process_message(job: JobState, workers: Sequence[Worker], news: Mapping[str, Any]) -> None:
     message = news.get("message")
     if isinstance(message, dict) and isinstance(say := message.get("say"), str):
-        _SAID.get(say, _noted)(job, workers, message)
+        _PROCESS_MESSAGES.get(say, _note_message)(job, workers, message)
 
 
-def _noted(job: JobState, workers: Sequence[Worker], message: Mapping[str, Any]) -> None:
+def _note_message(job: JobState, workers: Sequence[Worker], message: Mapping[str, Any]) -> None:
     take_message(workers, message, job.now)
     for worker in workers if workers and workers[0].done else ():
         job.roster.watch(worker)
@@ -365,7 +365,7 @@ _OF_PROCESSES: Final = frozenset(
         *("deadline_missed", "memory", "not_sealed", "trains_alone"),
     )
 )
-"""Events that processes tell of. The fields of others are known to be there: an end of the job, say, is announced."""
+"""Events that processes may send. Other events have known fields, on which lines and reports rely."""
 
 _ANSWERED: Final[Mapping[Purpose, Callable[[JobState, Agent, HelperAnswer], None]]] = {
     Purpose.CHECKPOINT: attempts.answered,
@@ -377,13 +377,13 @@ _NEWS: Final[Mapping[str, _Handler]] = {
     "started": _each(
         lambda job, worker, news: inventory.started(job, worker, news.get("pid"), warm=news.get("warm") is True)
     ),
-    "said": _said,
+    "said": _process_message,
     "asked": _question,
     "unasked": _each(_question_withdrawn),
     "exited": _each(ends.exited),
     "not_started": _each(lambda job, worker, news: ends.exited(job, worker, {**news, "code": NOT_STARTED})),
 }
-_SAID: Final[Mapping[str, _Handler]] = {
+_PROCESS_MESSAGES: Final[Mapping[str, _Handler]] = {
     "parked": _each(_parked),
     "entered": _entered,
     "record": _worker_record,
@@ -393,4 +393,4 @@ _SAID: Final[Mapping[str, _Handler]] = {
     # The protocol's word for the first step of a process in a world.
     "going_on": resize_report.first_step,
 }
-"""Other messages are only noted."""
+"""All other messages only change what is known of the process."""

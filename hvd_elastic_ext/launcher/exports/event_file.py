@@ -22,10 +22,10 @@ Dated = tuple[float, Point]
 
 
 class EventFile:
-    """Writes points into a new file of ``folder``. After an error the next point begins another file, and one that
-    holds no point is taken away: a disk that stays full gets no file for each step.
+    """Writes points into a new file of ``folder``. After an error the next point begins another file. A file without
+    points is removed, so that a full disk does not collect empty files.
 
-    Raises :class:`UsageError` where there is no TensorBoard, or nothing can be written.
+    Raises :class:`UsageError` if TensorBoard is not installed, or nothing can be written.
     """
 
     def __init__(self, folder: Path, wall: Callable[[], float]) -> None:
@@ -42,7 +42,7 @@ class EventFile:
         """Of the file, while it holds no point."""
         self._records: Any = None
         self._lost_from: int | None = None
-        """The smallest of points that could not be written: the next one tells it."""
+        """Of points that could not be written, the lowest one; the next point carries it."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._open()
@@ -71,7 +71,7 @@ class EventFile:
         if file is not None:
             try:
                 file.close()
-            except OSError:  # what it says was said
+            except OSError:  # it was reported before
                 return
 
     def _remove_empty(self) -> None:
@@ -103,7 +103,7 @@ class EventFile:
         self._records.write(event.SerializeToString())
 
 
-class Board:
+class ScalarWriter:
     """Gets the events of the journal, and has their scalars written by a thread."""
 
     def __init__(self, file: EventFile, clock: Clock) -> None:

@@ -1,7 +1,7 @@
-"""Spans to a collector of OpenTelemetry, where its standard variables name one.
+"""Sends spans to a collector of OpenTelemetry, if its standard variables name one.
 
-The SDK is loaded only then, and used in a thread only: a collector that does not answer holds nothing up. It is OTLP
-over HTTP; sampling, headers, certificates and names are the SDK's own variables.
+The SDK is loaded only then, and runs in a thread: a collector that does not answer delays nothing else. The protocol is
+OTLP over HTTP. Sampling, headers, certificates and names follow the SDK's own variables.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PR
 HTTP: Final = "http/protobuf"
 REMEDY: Final = "pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
 
-LONGEST: Final = 300
+MAX_MESSAGE_CHARS: Final = 300
 """Characters of a message of the SDK."""
 _ERROR: Final = re.compile(r"\[Errno -?\d+\] ([^'\")]+)")
 
@@ -34,7 +34,7 @@ Line = tuple[str, float]
 
 
 def why_not(environ: Mapping[str, str]) -> str | None:
-    """Why no spans are sent; "" if nobody asks for them, None if they are."""
+    """Why no spans are sent; "" if they are not requested, None if they are sent."""
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return ""
     if environ.get("OTEL_TRACES_EXPORTER", "otlp").strip() not in ("otlp", ""):
@@ -44,7 +44,7 @@ def why_not(environ: Mapping[str, str]) -> str | None:
         return ""
     protocol = next((found for name in PROTOCOLS if (found := environ.get(name, "").strip())), HTTP)
     if protocol != HTTP:
-        return f"{named}: no spans are sent: the protocol {protocol} is not spoken here; use {HTTP}"
+        return f"{named}: no spans are sent: the protocol {protocol} is not supported; use {HTTP}"
     return None
 
 
@@ -94,7 +94,7 @@ class Sender:
         self._spans = Spans()
         self._said = _First()
         logger = logging.getLogger("opentelemetry")
-        logger.propagate = False  # it tells of each try: one line is enough
+        logger.propagate = False  # it logs each try: one line is enough
         logger.addHandler(self._said)
         own = {f"hvd_elastic.{name}": value for name, value in about.items()}
         if "OTEL_SERVICE_NAME" not in environ and "service.name=" not in environ.get("OTEL_RESOURCE_ATTRIBUTES", ""):
@@ -117,7 +117,7 @@ class Sender:
         self._said.text = ""
         if self._exporter.export(sampled) is SpanExportResult.SUCCESS:
             return ""
-        return f"the collector cannot be told: {self._said.text or 'it does not answer'}"
+        return f"spans cannot be sent: {self._said.text or 'the collector does not answer'}"
 
     def close(self) -> None:
         """Let go of connections."""
@@ -137,7 +137,7 @@ class Sender:
 
 
 class _First(logging.Handler):
-    """Keeps the first message of the SDK, which has the reason; later ones say that it has tried often enough."""
+    """Keeps the first message of the SDK, which has the reason. Later ones only say that it gives up."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -146,7 +146,7 @@ class _First(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage().partition("\n")[0]
         found = _ERROR.search(text)
-        self.text = self.text or (text[:LONGEST] if found is None else found[1])
+        self.text = self.text or (text[:MAX_MESSAGE_CHARS] if found is None else found[1])
 
 
 def _version() -> str:

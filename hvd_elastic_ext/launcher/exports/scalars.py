@@ -1,7 +1,7 @@
 """Which scalars a job has for TensorBoard, from the events of its journal. Pure.
 
 They come from the launcher, not from the process of rank 0: rank 0 moves from host to host, and may be killed in the
-middle of a file, while the launcher hears of every world, and writes one series beside its journal.
+middle of a file, while the launcher knows of every world, and writes one series beside its journal.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-MOST: Final = 100
+MAX_VALUES: Final = 100
 """Values of a step that are written."""
-LONGEST: Final = 100
+MAX_NAME_CHARS: Final = 100
 """Characters of a name."""
 _NOT_FINITE: Final = ("nan", "inf", "-inf")
 """What the journal has for such numbers."""
@@ -66,12 +66,12 @@ class Scalars:
 
 
 def _named(group: str, values: Mapping[Any, Any]) -> dict[str, Any]:
-    return {f"{group}/{_readable(name)}": value for name, value in list(values.items())[:MOST]}
+    return {f"{group}/{_readable(name)}": value for name, value in list(values.items())[:MAX_VALUES]}
 
 
 def _readable(name: Any) -> str:
     """A name without what no file can hold, such as a half of a character."""
-    return str(name)[:LONGEST].encode(errors="replace").decode()
+    return str(name)[:MAX_NAME_CHARS].encode(errors="replace").decode()
 
 
 def _number(value: Any) -> float | None:

@@ -16,9 +16,9 @@ from hvd_elastic_ext.core.journal import Record
 from hvd_elastic_ext.core.json_text import finite_number
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 
-MOST_NAMES: Final = 20
+MAX_HOST_NAMES: Final = 20
 """Hosts that an attribute names."""
-MOST_HOSTS: Final = 10_000
+MAX_HOSTS: Final = 10_000
 """Hosts that are remembered between two worlds."""
 PREFIX: Final = "hvd_elastic."
 
@@ -39,7 +39,9 @@ class Span:
 
 @dataclass(slots=True)
 class _Host:
-    """When a host was last heard of, in monotonic seconds: why it changes the world, and its newcomers."""
+    """Times of a host's last events (mono): the change by which it causes another world, and starts and readiness of
+    its newcomers.
+    """
 
     changed: float = math.inf
     spawned: float = math.inf
@@ -62,16 +64,16 @@ class Spans:
         """The line of a start whose first step is not known yet."""
 
     def take(self, record: Record, at: float | None = None) -> Iterator[Span]:
-        """What has ended with this line. ``at``: when it was written (mono), if later than what it tells of."""
+        """Return the spans that end with this line. ``at``: when it was written (mono), if later than its event."""
         self._offset = record.t - record.mono
         self._now = max(self._now, record.mono if at is None else at)
         self._began = record.mono if self._began is None else self._began
-        if (took := _TAKES.get(record.event)) is not None:
+        if (took := _HANDLERS.get(record.event)) is not None:
             yield from took(self, record)
 
     def _host(self, name: Any) -> _Host:
         key = str(name)
-        if key in self._hosts or len(self._hosts) < MOST_HOSTS:
+        if key in self._hosts or len(self._hosts) < MAX_HOSTS:
             return self._hosts.setdefault(key, _Host())
         return _Host()
 
@@ -150,38 +152,42 @@ class Spans:
                 self._span("resize.sync", line.mono, min(self._synced[1], end)),
                 self._span("resize.first_step", min(self._synced[1], end), end),
             ]
-        told: dict[str, Any] = {"size_before": self._size, "generation": line.generation}
-        told |= {key: line.get(key) for key in ("cause", "reason", "size", "downtime_s", "steps_lost", "lost_because")}
-        told |= {f"hosts_{key}": sorted(_names(line.get(key)))[:MOST_NAMES] for key in ("added", "removed", "failed")}
+        fields: dict[str, Any] = {"size_before": self._size, "generation": line.generation}
+        fields |= {
+            key: line.get(key) for key in ("cause", "reason", "size", "downtime_s", "steps_lost", "lost_because")
+        }
+        fields |= {
+            f"hosts_{key}": sorted(_names(line.get(key)))[:MAX_HOST_NAMES] for key in ("added", "removed", "failed")
+        }
         size = line.get("size")
         self._size = size if isinstance(size, int) else 0
         self._hosts.clear()
-        return self._span("resize", start, end, told, phases)
+        return self._span("resize", start, end, fields, phases)
 
     def _sealed(self, record: Record) -> Iterator[Span]:
         took, asked = _number(record.get("seconds")) or 0.0, _number(record.get("since_asked_s")) or 0.0
         written, start = record.mono - took, record.mono - max(took, asked)
-        told = {key: record.get(key) for key in ("step", "bytes", "path")} | {"generation": record.generation}
+        fields = {key: record.get(key) for key in ("step", "bytes", "path")} | {"generation": record.generation}
         phases = [self._span("checkpoint.wait", start, written)] if start < written else []
         phases.append(self._span("checkpoint.write", written, record.mono))
-        yield self._span("checkpoint", start, record.mono, told, phases)
+        yield self._span("checkpoint", start, record.mono, fields, phases)
 
     def _not_sealed(self, record: Record) -> Iterator[Span]:
         reason = str(record.get("reason"))
-        told = {"reason": reason, "generation": record.generation}
-        yield self._span("checkpoint", record.mono, record.mono, told, error=reason)
+        fields = {"reason": reason, "generation": record.generation}
+        yield self._span("checkpoint", record.mono, record.mono, fields, error=reason)
 
     def _span(
         self,
         name: str,
         start: float,
         end: float,
-        told: Mapping[str, Any] | None = None,
+        fields: Mapping[str, Any] | None = None,
         children: Iterable[Span] = (),
         *,
         error: str = "",
     ) -> Span:
-        attributes = {PREFIX + key: value for key, value in (told or {}).items() if _is_attribute(value)}
+        attributes = {PREFIX + key: value for key, value in (fields or {}).items() if _is_attribute(value)}
         return Span(name, start + self._offset, max(start, end) + self._offset, attributes, tuple(children), error)
 
 
@@ -199,7 +205,7 @@ def _number(value: Any) -> float | None:
     return None if found is None or found < 0 else found
 
 
-_TAKES: Final[Mapping[str, Callable[[Spans, Record], Iterator[Span]]]] = {
+_HANDLERS: Final[Mapping[str, Callable[[Spans, Record], Iterator[Span]]]] = {
     "published": Spans._published,
     "notice": Spans._noticed,
     "fenced": Spans._noticed,

@@ -1,7 +1,7 @@
 """Whether a folder is its user's own: what a launcher reads there decides which hosts get the job's secrets.
 
-Who its user is on a file system that maps users to others (NFS that squashes root) is asked of the file system: that is
-who owns a file that was made there just now. Root is trusted in any case.
+A file system may map users to others (NFS that squashes root). So the user is the owner of a file that this process has
+just made there. Root is trusted in any case.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAME_ANOTHER = "name another with --state-dir"
 def check_folder(path: Path) -> None:
     """Raises :class:`UsageError`, with the remedy, if ``path`` is another's or others may write to it.
 
-    That of a link counts, too. ``OSError`` if it cannot be looked at.
+    For a link, its own owner counts too. Raises ``OSError`` if the path cannot be read.
     """
     status = path.stat()
     _check_owners(path, {status.st_uid, path.lstat().st_uid}, folder=path)
@@ -31,7 +31,7 @@ def check_folder(path: Path) -> None:
 
 
 def check_files(folder: Path, names: Iterable[str]) -> None:
-    """The same of files in a folder that is one's own: they may be of a time at which others could write there."""
+    """The same for files in the user's own folder: they may be from a time when others could write there."""
     for name in names:
         path = folder / name
         with contextlib.suppress(FileNotFoundError):
@@ -53,10 +53,10 @@ def _check_owners(path: Path, owners: set[int], *, folder: Path) -> None:
 
 def _check_mode(path: Path, status: os.stat_result) -> None:
     if status.st_mode & stat.S_IWOTH:
-        raise UsageError(f"--state-dir: {path} may be written by anybody; chmod o-w {path}, or {NAME_ANOTHER}")
+        raise UsageError(f"--state-dir: every user may write to {path}; chmod o-w {path}, or {NAME_ANOTHER}")
     if status.st_mode & stat.S_IWGRP and not _is_alone_in(status.st_gid):
         group = _name_of_group(status.st_gid)
-        raise UsageError(f"--state-dir: {path} may be written by group {group}; chmod g-w {path}, or {NAME_ANOTHER}")
+        raise UsageError(f"--state-dir: group {group} may write to {path}; chmod g-w {path}, or {NAME_ANOTHER}")
 
 
 def _user_on_file_system(folder: Path) -> int:

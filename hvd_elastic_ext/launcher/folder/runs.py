@@ -21,9 +21,9 @@ def name_of(wall: float, random: int) -> str:
 
 
 def started(saved: Saved | None, *, fresh: str, resume: bool) -> Saved:
-    """What a launcher that starts now goes by, with the name of its run: ``fresh`` if it is a new one.
+    """The saved state with which a launcher starts now, with the name of its run: ``fresh`` if it is a new run.
 
-    ``resume``: go on with the last run even if that has ended.
+    ``resume``: continue the last run even if it has ended.
     """
     if saved is None:
         return Saved(run=fresh)

@@ -1,4 +1,4 @@
-"""What a session takes over and leaves to the next one, and what writes that without waiting for a slow disk."""
+"""What a session takes from the last one and leaves to the next one, and its writer, which does not wait for a disk."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class Handover:
 
 
 def start_of(saved: Saved, job: JobState, *, wall: float, expects: str | None) -> dict[str, Any]:
-    """What :func:`again` needs to begin as ``job`` did, for a recording of its events."""
+    """What :func:`state_at_start` needs to begin as ``job`` did, for a recording of its events."""
     # Recordings call the number of the last helper "errands".
     own = {"mono": job.now, "wall": wall, "errands": job.helper_number, "expects": expects}
     return {**own, "options": options_json.to_json(job.options), "saved": saved_text.to_json(saved)}
 
 
-def again(start: Mapping[str, Any]) -> JobState:
+def state_at_start(start: Mapping[str, Any]) -> JobState:
     """The state with which a recorded launcher began. Raises ``KeyError``, ``TypeError`` or ``ValueError``."""
     saved, options = saved_text.from_json(start["saved"]), options_json.from_json(start["options"])
     now, wall = start["mono"], start["wall"]
@@ -61,10 +61,10 @@ def write_noted_change(saved: Saved, *, journal: Journal, clock: Clock) -> None:
 
 
 class StateWriter:
-    """Calls ``save`` in a thread, once at a time; ``save`` may be slow and reports its own errors.
+    """Calls ``save`` in a thread, one call at a time; ``save`` may be slow and reports its own errors.
 
-    Of waiting states only the newest is written. It is asked for after the present event: half of a change must not be
-    saved.
+    Of states that wait, only the newest is written. The state is taken after the present event, so it never holds half
+    of a change.
     """
 
     def __init__(self, save: Callable[[Saved], bool]) -> None:

@@ -168,7 +168,7 @@ def _hosts(value: Any) -> tuple[Host, ...]:
 def _ports(value: Any) -> Mapping[str, int]:
     ports = {address: _count(port) for address, port in value.items()}
     if any(not 0 < port < PORTS for port in ports.values()):
-        raise ValueError("with a port that is none")
+        raise ValueError("with an invalid port")
     return MappingProxyType(ports)
 
 

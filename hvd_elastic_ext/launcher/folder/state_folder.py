@@ -36,7 +36,7 @@ from hvd_elastic_ext.launcher.state.saved import Saved
 LOG = logging.getLogger(__name__)
 
 MAX_BYTES: Final = 64 << 20
-"""Larger than any state; what is larger was put there by mistake."""
+"""Larger than any state; a larger file is a mistake."""
 KEY_BYTES: Final = 32
 PRIVATE: Final = 0o600
 LOCK_WAIT_S: Final = 1.0
@@ -73,7 +73,7 @@ class StateDir(contextlib.AbstractContextManager["StateDir"]):
         return self.path / SOCKET
 
     def close(self) -> None:
-        """Let go of the folder. May be repeated."""
+        """Release the folder. May be repeated."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -99,14 +99,14 @@ class StateDir(contextlib.AbstractContextManager["StateDir"]):
     def load(self) -> Saved | None:
         """What the last launcher saved; None if there was none.
 
-        A file that is damaged, or of a newer version, is said and kept with the ending :data:`UNREAD`, and the one
+        A file that is damaged, or of a newer version, is logged and kept with the ending :data:`UNREAD`, and the one
         before it is used.
         """
         found, self._backup_allowed = load(self.path, keep=True)
         return found
 
     def save(self, saved: Saved) -> bool:
-        """Put ``saved`` in the place of what was saved before, whole or not at all. False if that failed; said once.
+        """Replace the saved state by ``saved``, whole or not at all. False if that failed, which is logged once.
 
         Waits for the disk: where that may be slow, call it in a thread.
         """
@@ -119,9 +119,7 @@ class StateDir(contextlib.AbstractContextManager["StateDir"]):
         if (found := read_key(self.path)) is not None:
             return found
         if os.path.lexists(self.path / KEY):
-            LOG.warning(
-                "%s: is no key of this job; agents of an earlier launcher will not be taken back", self.path / KEY
-            )
+            LOG.warning("%s: is not a key; this launcher cannot take over agents of an earlier one", self.path / KEY)
         made = secrets.token_bytes(KEY_BYTES)
         self._write(KEY, made.hex() + "\n")
         return made
@@ -254,7 +252,9 @@ def _hold(path: Path) -> int:
             f"{path} is already in use by {who}; stop that launcher, or give this one another --job or --state-dir"
         ) from None
     except OSError as error:
-        LOG.warning("%s: this file system knows no locks (%s); see to it that only one launcher uses it", path, error)
+        LOG.warning(
+            "%s: this file system has no locks (%s); make sure that only one launcher uses this folder", path, error
+        )
     with contextlib.suppress(OSError):  # a full disk: the lock holds without a name in it
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"pid {os.getpid()} on host {socket.gethostname()}\n".encode(), 0)
@@ -285,7 +285,7 @@ def _read(path: Path) -> str:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise ValueError("no regular file")
-        # The folder's owner, who was looked at: who root is differs on network file systems.
+        # The folder's owner was checked: network file systems may map root to another user.
         if status.st_uid not in (os.geteuid(), path.parent.stat().st_uid):
             raise ValueError(f"owned by user {status.st_uid}")
         if status.st_size > MAX_BYTES:
@@ -308,7 +308,7 @@ def _incarnation(path: Path) -> int:
 
 
 def _write_number(path: Path, text: str) -> None:
-    """Put ``text`` in the place of a number that was no longer. On a full disk there is room where that stood."""
+    """Replace a number by ``text`` of the same length: on a full disk there is room for that."""
     try:
         return replace(path, text, mode=PRIVATE, durable=True)
     except OSError:

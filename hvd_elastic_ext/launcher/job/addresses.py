@@ -132,7 +132,7 @@ class Addresses:
 
 def there(agents: Iterable[Agent]) -> dict[str, Mapping[str, Any]]:
     """Facts by host, of agents that have connected and do not finish; a connection may be lost at present. Pure."""
-    return {agent.host.name: agent.facts for agent in agents if agent.heard and not agent.finishing}
+    return {agent.host.name: agent.facts for agent in agents if agent.last_message_at and not agent.finishing}
 
 
 def versions_here(engine: str = DEFAULT) -> dict[str, str | None]:

@@ -33,9 +33,9 @@ log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.2
 """Time between two checks whether ``mpirun`` has ended."""
-LAST_S: Final = 3.0
+EXIT_TIMEOUT_S: Final = 3.0
 """Time for an unneeded ``mpirun`` to exit, before and after SIGTERM."""
-HOW_TO_GET_IT: Final = "apt-get install openmpi-bin libopenmpi-dev, then pip install mpi4py"
+INSTALL_HINT: Final = "apt-get install openmpi-bin libopenmpi-dev, then pip install mpi4py"
 
 MPIRUN: Final = "mpirun"
 
@@ -45,12 +45,12 @@ _ITS_OWN: Final = ("OMPI_", "PMIX_", "ORTE_", "PRTE_", "OPAL_", "LC_")
 
 
 def slot_command(engine: str, command: Sequence[str]) -> tuple[str, ...]:
-    """The job's command, or a program that stands by until that one's place is known."""
+    """The job's command, or a program that stands by until the rank of that command is known."""
     return tuple(command) if ENGINES[engine].in_place else (*module_command(sys.executable, PROGRAM), *command)
 
 
 def slot_env(engine: str, *, job: str, mark: str) -> dict[str, str]:
-    """What that program is told. Nothing secret: orders can be read on their way."""
+    """Environment of that program. It holds no secret: orders are not encrypted."""
     return {} if ENGINES[engine].in_place else {ENGINE: engine, JOB: job, MARK: mark}
 
 
@@ -60,13 +60,15 @@ def why_not(engine: str) -> str | None:
         return None
     program = shutil.which("mpirun")
     if program is None:
-        return f"--engine mpirun: there is no mpirun on this machine; {HOW_TO_GET_IT}"
+        return f"--engine mpirun: there is no mpirun on this machine; {INSTALL_HINT}"
     try:
-        said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30.0, check=False).stdout
+        output = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, timeout=30.0, check=False
+        ).stdout
     except (OSError, subprocess.SubprocessError) as error:
         return f"--engine mpirun: {program} cannot be run: {error}"
-    if "Open MPI" not in said:
-        return f"--engine mpirun: {program} is not Open MPI's, whose options are used; {HOW_TO_GET_IT}"
+    if "Open MPI" not in output:
+        return f"--engine mpirun: {program} is not Open MPI's, whose options are used; {INSTALL_HINT}"
     return None
 
 
@@ -81,7 +83,9 @@ def hostfile(hosts: Sequence[str], is_near: Callable[[str], bool], *, here: str)
 
 
 def command(file: Path, size: int, *, generation: int) -> list[str]:
-    """What starts the ranks of a world. The mark is passed on by its name: command lines are for all to read."""
+    """The command that starts the ranks of a world. The mark is passed by the name of its variable: all users can read
+    command lines.
+    """
     ranks = module_command(sys.executable, RANK)
     words = ["mpirun", "--wdir", "/", "--hostfile", os.fspath(file), "-np", str(size), "-x", MARK]
     return [*words, *ranks, str(generation)]
@@ -90,9 +94,9 @@ def command(file: Path, size: int, *, generation: int) -> list[str]:
 def environment(
     environ: Mapping[str, str], *, ssh: Ssh, interfaces: Sequence[str], mark: str, keys: Sequence[str] = ()
 ) -> dict[str, str]:
-    """What ``mpirun`` gets: the mark, no secrets of the job, and its options, unless the user has set them.
+    """The environment of ``mpirun``: the mark, no secrets of the job, and its options, unless the user has set them.
 
-    ``keys``: what ssh is told of hosts' keys. Open MPI splits the command at spaces, and there is one for all hosts.
+    ``keys``: options of ssh for hosts' keys. Open MPI splits the command at spaces, and uses one command for all hosts.
     """
     kept = {name: value for name, value in environ.items() if name in _KEPT or name.startswith(_ITS_OWN)}
     words = ssh.command("host", [], keys=keys)
@@ -100,7 +104,7 @@ def environment(
         "rmaps": "seq",  # rank by rank as the hostfile says
         "plm_rsh_agent": " ".join(words[: words.index("--")]),
         "hwloc_base_binding_policy": "none",
-        "rmaps_base_oversubscribe": "1",  # how many processes a host has is for its slots to say
+        "rmaps_base_oversubscribe": "1",  # the number of a host's slots decides how many processes it has
         "mpi_yield_when_idle": "1",  # processes that wait leave the cores to those that work
     }
     if interfaces:
@@ -109,14 +113,14 @@ def environment(
     return {**root, **{f"OMPI_MCA_{name}": value for name, value in options.items()}, **kept, MARK: mark}
 
 
-def words_of(output: str) -> str:
-    """The first line that ``mpirun`` has to say, without its frames; its later ones guess at reasons."""
+def first_message(output: str) -> str:
+    """The first line of ``mpirun``'s output, without frames. Later lines only guess at reasons."""
     lines = (line.strip() for line in output.splitlines())
     return next((line for line in lines if line.strip("-")), "")
 
 
 class MpiRuns:
-    """The ``mpirun`` of the newest world. ``ended`` hears of its end: the world's number, and how it was."""
+    """The ``mpirun`` of the newest world. ``ended`` is called at its end, with the world's number and the reason."""
 
     def __init__(
         self,
@@ -143,11 +147,11 @@ class MpiRuns:
         self._watching = asyncio.get_running_loop().create_task(self._run(generation, hosts))
 
     async def _run(self, generation: int, hosts: Sequence[str]) -> None:
-        file, said = self._folder / "mpirun.hosts", self._folder / "mpirun.log"
+        file, log_file = self._folder / "mpirun.hosts", self._folder / "mpirun.log"
         keys = await self._keys(sorted({host for host in hosts if not self._is_near(host)}))
         try:
             file.write_text(hostfile(hosts, self._is_near, here=socket.gethostname()))
-            with said.open("wb") as output:
+            with log_file.open("wb") as output:
                 self._running = subprocess.Popen(
                     command(file, len(hosts), generation=generation),
                     env=environment(os.environ, ssh=self._ssh, interfaces=self._interfaces, mark=self._mark, keys=keys),
@@ -156,14 +160,14 @@ class MpiRuns:
                     stderr=output,
                     start_new_session=True,
                 )
-            core_dumps.allow(self._running.pid)  # of ranks, which it starts, that is for the user to say
+            core_dumps.allow(self._running.pid)  # the user decides about core dumps of ranks, which it starts
         except OSError as error:
             self._ended(generation, f"mpirun cannot be started: {error}")
             return
-        await self._watch(self._running, generation, said)
+        await self._watch(self._running, generation, log_file)
 
     async def _keys(self, hosts: Sequence[str]) -> tuple[str, ...]:
-        """What its ssh is told of the keys of ``hosts``: what is known here of each, in one file."""
+        """Options of its ssh for the keys of ``hosts``: all known keys, in one file."""
         found = await all_host_keys(self._ssh, hosts)
         known = self._folder.absolute() / f"mpirun.{KNOWN_HOSTS}"
         files = [self._folder / KNOWN_HOSTS, *(Path(name) for keys in found for name in keys.files)]
@@ -175,7 +179,7 @@ class MpiRuns:
         return shared_options(found, known)
 
     async def end(self, *, everything: bool) -> None:
-        """Hear no more of it; if the job is over, have what is left of it end, too."""
+        """Stop watching it. ``everything``: the job is over, so end it too."""
         self._forget_watching()
         process = self._running
         if process is None or not everything:
@@ -183,13 +187,13 @@ class MpiRuns:
         for order in (None, signal.SIGTERM, signal.SIGKILL):
             if order is not None:
                 _signal(process, order)
-            for _ in range(round(LAST_S / LOOK_S)):
+            for _ in range(round(EXIT_TIMEOUT_S / LOOK_S)):
                 if process.poll() is not None:
                     return
                 await asyncio.sleep(LOOK_S)
 
     def _forget(self) -> None:
-        """The world before has ended, and with it its ranks."""
+        """End what is left of the last world."""
         self._forget_watching()
         if self._running is not None and self._running.poll() is None:
             _signal(self._running, signal.SIGTERM)
@@ -199,13 +203,13 @@ class MpiRuns:
             self._watching.cancel()
             self._watching = None
 
-    async def _watch(self, process: subprocess.Popen[bytes], generation: int, said: Path) -> None:
+    async def _watch(self, process: subprocess.Popen[bytes], generation: int, log_file: Path) -> None:
         while (code := process.poll()) is None:
             await asyncio.sleep(LOOK_S)
         with contextlib.suppress(OSError):
-            words = words_of(said.read_text(errors="replace"))
+            words = first_message(log_file.read_text(errors="replace"))
             log.info("mpirun of world %d has ended with %d: %s", generation, code, words)
-            self._ended(generation, f"mpirun has ended with exit code {code}: {words or 'it said nothing'}")
+            self._ended(generation, f"mpirun has ended with exit code {code}: {words or 'no output'}")
 
 
 def _content(path: Path) -> bytes:

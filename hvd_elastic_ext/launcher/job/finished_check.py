@@ -1,4 +1,4 @@
-"""Looks whether a job's checkpoints say that it is done: by its command and scripts, from this machine."""
+"""Checks whether a job's checkpoints show that it is done: by its command and scripts, from this machine."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from hvd_elastic_ext.launcher.rules.checkpoints.finished import Finished, read
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 30.0
-"""How long the launcher's own look at a folder may take; hosts look there again before they load."""
+"""Longest time for the launcher's own look at a folder; hosts look there again before they load."""
 SCRIPTS: Final = (".py", ".sh", ".yaml", ".yml", ".toml", ".cfg", ".ini")
-"""Endings of files in a command that say what is trained, and that training does not write."""
-LARGEST: Final = 1 << 20
-"""Bytes of such a file that is looked at."""
+"""Endings of files in a command that decide what is trained, and that training does not write."""
+MAX_SCRIPT_BYTES: Final = 1 << 20
+"""Larger files are not read."""
 
 
 def mark_of(command: Sequence[str]) -> str:
@@ -34,13 +34,13 @@ def mark_of(command: Sequence[str]) -> str:
 
 def _text(path: Path) -> bytes:
     try:
-        return path.read_bytes() if path.stat().st_size <= LARGEST else b""
+        return path.read_bytes() if path.stat().st_size <= MAX_SCRIPT_BYTES else b""
     except OSError:
         return b""
 
 
 def find(place: str, mark: str) -> Finished | None:
-    """Look from here, if ``place`` is a folder that can be seen from here; None also if that takes long, or fails."""
+    """Look for it, if ``place`` is a folder that is visible from here; None also if that takes long, or fails."""
     if "://" in place or not any(Path(place).glob("*/manifest.json")):
         return None
     request = to_text({"do": "held", "place": place, "sides": {}, "urgent": True})

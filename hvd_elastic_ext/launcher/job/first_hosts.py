@@ -1,4 +1,4 @@
-"""The wait for the first host list, before there is anything to decide: what is said of it, and when it is over."""
+"""The wait for the first host list, before the driver decides anything: its lines, and its end."""
 
 from __future__ import annotations
 
@@ -11,29 +11,31 @@ from hvd_elastic_ext.core.errors import Asleep, JobFailed
 from hvd_elastic_ext.launcher.options.settings import Sources
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
 from hvd_elastic_ext.launcher.state.facts import waits
-from hvd_elastic_ext.launcher.state.facts.waits import SAY_S, Wait
+from hvd_elastic_ext.launcher.state.facts.waits import LOG_PERIOD_S, Wait
 
-SOON_S: Final = 0.5
-"""A source that answers within this time is not said to be waited for."""
-STOP_S: Final = 0.25
-"""How soon the end of a job is noticed that waits for something else."""
+QUIET_S: Final = 0.5
+"""A source that answers within this time causes no line."""
+STOP_CHECK_S: Final = 0.25
+"""Longest time until a wait for something else notices the end of the job."""
 LOOK_S: Final = 1.0
 """Longest pause between two looks."""
 
 
-async def said_until_done(
+async def log_while_waiting(
     work: Awaitable[None], wait: Wait, clock: Clock, *, failed: Callable[[], JobFailed | None]
 ) -> None:
-    """Wait for ``work`` and say so at each :data:`SAY_S`. Raises what it raises, and what ``failed`` returns."""
-    task, log_at = asyncio.ensure_future(work), clock.mono() + SAY_S
+    """Wait for ``work``, and log the wait at each :data:`LOG_PERIOD_S`. Raises what ``work`` raises, and what
+    ``failed`` returns.
+    """
+    task, log_at = asyncio.ensure_future(work), clock.mono() + LOG_PERIOD_S
     try:
         while not task.done():
-            await asyncio.wait([task], timeout=STOP_S)
+            await asyncio.wait([task], timeout=STOP_CHECK_S)
             if (why := failed()) is not None:
                 raise why
             if not task.done() and clock.mono() >= log_at:
-                waits.say(wait, clock.mono())
-                log_at = clock.mono() + SAY_S
+                waits.log_wait(wait, clock.mono())
+                log_at = clock.mono() + LOG_PERIOD_S
         task.result()
     finally:
         task.cancel()
@@ -49,10 +51,10 @@ class FirstHosts:
         self._sleeps = sleep_after_s is not None
         self._limit_s = elastic_timeout_s if sleep_after_s is None else sleep_after_s
         self._until = clock.mono() + self._limit_s
-        self._log_at = clock.mono() + SOON_S
+        self._log_at = clock.mono() + QUIET_S
 
     def look(self) -> float:
-        """Say what is waited for, if that is due; seconds until the next look. Raises how the job ends without a host.
+        """Log the wait, if that is due; seconds until the next look. Raises how the job ends without a host.
 
         That is :class:`Asleep`, or :class:`JobFailed`.
         """
@@ -65,8 +67,8 @@ class FirstHosts:
                 raise Asleep(f"no host in --sleep-after {self._limit_s:g} s: {why}")
             raise JobFailed(f"no host in --elastic-timeout {self._limit_s:g} s: {why}")
         if now >= self._log_at:
-            waits.say(self._wait(), now)
-            self._log_at = now + SAY_S
+            waits.log_wait(self._wait(), now)
+            self._log_at = now + LOG_PERIOD_S
         return min(LOOK_S, self._log_at - now)
 
     def status(self) -> str:

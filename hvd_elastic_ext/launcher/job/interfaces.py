@@ -28,7 +28,7 @@ def interface_addresses() -> dict[str, str]:
 
 
 def interface_towards(host: str) -> str | None:
-    """Name the interface that the route to ``host`` leaves through; None if it cannot be told.
+    """Name the interface that the route to ``host`` leaves through; None if it is unknown.
 
     No packet is sent: connecting a datagram socket only asks the kernel for the route.
     """

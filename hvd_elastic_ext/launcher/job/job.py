@@ -21,12 +21,12 @@ from hvd_elastic_ext.core.errors import Asleep, Interrupted, JobFailed, UsageErr
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.agents.transports.transports import PodTransport
 from hvd_elastic_ext.launcher.driver.recording import Recorder
-from hvd_elastic_ext.launcher.exports.event_file import Board
+from hvd_elastic_ext.launcher.exports.event_file import ScalarWriter
 from hvd_elastic_ext.launcher.folder.saved_state import CLOSE_S, Handover, StateWriter
 from hvd_elastic_ext.launcher.folder.state_folder import StateDir
 from hvd_elastic_ext.launcher.job import engine_programs, scalers, stop_lines
 from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
-from hvd_elastic_ext.launcher.job.first_hosts import said_until_done
+from hvd_elastic_ext.launcher.job.first_hosts import log_while_waiting
 from hvd_elastic_ext.launcher.job.output.console import Console, fitting
 from hvd_elastic_ext.launcher.job.output.outlets import Outlets
 from hvd_elastic_ext.launcher.job.restart_policy import pause_before_restart
@@ -41,7 +41,7 @@ from hvd_elastic_ext.launcher.planners.membership.scaling import signals_of
 from hvd_elastic_ext.launcher.rules.health import host_requests
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
 from hvd_elastic_ext.launcher.state.facts import processes, shortage, waits
-from hvd_elastic_ext.launcher.state.facts.waits import SAY_S, Wait
+from hvd_elastic_ext.launcher.state.facts.waits import LOG_PERIOD_S, Wait
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.saved import Saved
 from hvd_elastic_ext.launcher.suspend import releaser
@@ -60,7 +60,7 @@ STATUS_S: Final = 1.0
 class Job:
     """Runs ``settings`` on the hosts of ``feed``. Raises ``UsageError`` if it cannot reach them.
 
-    ``folder``: the job's own; ``saved``: what this launcher goes by, see
+    ``folder``: the job's own; ``saved``: the saved state that this launcher uses, see
     :func:`hvd_elastic_ext.launcher.folder.runs.started`.
     """
 
@@ -77,7 +77,7 @@ class Job:
         recorder: Recorder | None = None,
         tally: Tally | None = None,
         notifier: Notifier | None = None,
-        board: Board | None = None,
+        board: ScalarWriter | None = None,
     ) -> None:
         self._settings, self._feed, self._journal, self._clock = settings, feed, journal, clock
         self._tally, self._notifier = tally, notifier
@@ -139,8 +139,8 @@ class Job:
         saved, idle_wakes, restarts = self._saved, 0, 0
         known = Handover(saved, expects=saved.checkpoint_in(None if how is None else how.place))
         if self._releases is not None:
-            await self._releases.began()  # before the signal handlers: only this process is there to end
-        beside = [asyncio.ensure_future(work) for work in (self._show_status(), self._tell_of_waits())]
+            await self._releases.began()  # before the signal handlers: a signal only has to end this process
+        beside = [asyncio.ensure_future(work) for work in (self._show_status(), self._notify_waits())]
         endpoint = self._open_endpoint(loop)
         with self._signals():
             try:
@@ -161,7 +161,7 @@ class Job:
                 if self._releases is not None:
                     code = asleep.exit_code if self._stop is None else self._stop.exit_code
                     release = self._releases.launcher_ends(code=code)
-                    await self._said("for the cluster to take the job's release", release)
+                    await self._wait_and_log("for the cluster to release the job's workers", release)
                 raise
             finally:
                 self._feed.listener = lambda: None
@@ -172,12 +172,12 @@ class Job:
                     await asyncio.to_thread(endpoint.close)
                 await self._admin.stop()
                 self._console.close()
-                await self._said("for the disk to take the job's last state", self._writer.close(), CLOSE_S)
+                await self._wait_and_log("for the job's last state to be written", self._writer.close(), CLOSE_S)
 
-    async def _said(self, what: str, work: Awaitable[None], most_s: float = FINAL_CALL_S) -> None:
-        """Wait for the last work of this launcher, which takes ``most_s`` at most, and say so."""
+    async def _wait_and_log(self, what: str, work: Awaitable[None], most_s: float = FINAL_CALL_S) -> None:
+        """Wait for the last work of this launcher, which takes ``most_s`` at most, and log the wait."""
         wait = Wait(what, self._clock.mono() + most_s, ", then the launcher ends")
-        await said_until_done(work, wait, self._clock, failed=lambda: None)
+        await log_while_waiting(work, wait, self._clock, failed=lambda: None)
 
     async def _show_status(self) -> None:
         """Keep the status line of a terminal."""
@@ -185,16 +185,16 @@ class Job:
             await asyncio.sleep(STATUS_S)
             self._outlets.status(fitting(self._status(), shutil.get_terminal_size().columns - 1))
 
-    async def _tell_of_waits(self) -> None:
-        """Tell the webhook that the job has long had too few processes."""
+    async def _notify_waits(self) -> None:
+        """Send the webhook a message if the job has long had too few processes."""
         while self._notifier is not None:
-            await asyncio.sleep(SAY_S)
+            await asyncio.sleep(LOG_PERIOD_S)
             job = self._session.driver.job
             if self._sleeping is None and job.short_since is not None and not job.ending:
                 self._notifier.waits(self._status(), self._clock.mono() - job.short_since)
 
     def _open_endpoint(self, loop: asyncio.AbstractEventLoop) -> Endpoint | None:
-        """Raises :class:`UsageError` if the port cannot be had."""
+        """Raises :class:`UsageError` if the port is not available."""
         if self._settings.metrics is None:
             return None
         from hvd_elastic_ext.launcher.metrics.endpoint import Endpoint  # a library that few jobs need
@@ -235,7 +235,7 @@ class Job:
         return await self._session.run()
 
     async def _sleep(self, asleep: Asleep, idle_wakes: int) -> None:
-        """Wait for hosts. Raises :class:`Asleep` to stop. ``idle_wakes``: how often in a row it woke for nothing."""
+        """Wait for hosts. Raises :class:`Asleep` to stop. ``idle_wakes``: wakes in a row without training."""
         if self._stop is not None:
             raise Asleep(f"{asleep} ({self._stop}); the same command goes on", path=asleep.path, step=asleep.step)
         self._sleeping = SleepingJob(
@@ -326,7 +326,7 @@ class Job:
             now=now,
             training=training,
             starting=waits.starting(driver.job, now),
-            kept=waits.kept(driver.job, published),
+            kept=waits.unlisted_in_use(driver.job, published),
         )
         if ledger is not known:
             event, fields = host_requests.journal_entry(request)
@@ -339,13 +339,13 @@ class Job:
     def _scale_by_hand(self, hosts: object) -> Mapping[str, Any]:
         """Answer ``hvd-elastic scale``. Raises :class:`UsageError`."""
         if self._settings.scaling is None:
-            raise UsageError("this job asks nobody for hosts; start it with --autoscale POLICY --scale-with KIND/NAME")
+            raise UsageError("this job requests no hosts; start it with --autoscale POLICY --scale-with KIND/NAME")
         if not (hosts is None or (type(hosts) is int and hosts > 0)):
             raise UsageError(f"{hosts!r} is no number of hosts")
         self._session.scale_by_hand(hosts)
         if hosts is None:
             return {"said": f"the policy {self._settings.scaling.policy} decides again"}
-        does = "" if self._scaler is not None else "; nobody makes hosts come and go (--scale-with recommend)"
+        does = "" if self._scaler is not None else "; nothing adds or removes hosts (--scale-with recommend)"
         return {"said": f"asked for {hosts} hosts, within --min-np and --max-np, until `hvd-elastic scale auto`{does}"}
 
     @contextlib.contextmanager
@@ -380,11 +380,11 @@ class Job:
 
 
 async def pause_until(wait: Wait, stopped: asyncio.Event, clock: Clock) -> None:
-    """Wait until that time, or until ``stopped`` is set, and say so at each :data:`SAY_S`."""
+    """Wait until that time, or until ``stopped`` is set, and log the wait at each :data:`LOG_PERIOD_S`."""
     assert wait.until is not None
     while not stopped.is_set() and (left := wait.until - clock.mono()) > 0:
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(stopped.wait(), min(left, SAY_S))
+            await asyncio.wait_for(stopped.wait(), min(left, LOG_PERIOD_S))
         now = clock.mono()
         if not stopped.is_set() and now < wait.until:
-            waits.say(wait, now)
+            waits.log_wait(wait, now)

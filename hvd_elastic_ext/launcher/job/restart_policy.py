@@ -1,4 +1,4 @@
-"""Whether a failed job restarts, and after how long: what arena's options of that name mean. Pure."""
+"""Whether a failed job restarts, and after how long, by options that arena has too. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_S: Final = 360.0
 
 def pause_before_restart(failure: JobFailed, restarts: int, *, policy: str, limit: int) -> float | None:
     """Seconds until the job restarts after ``failure``, with ``restarts`` before; None if it is over."""
-    told = isinstance(failure, Interrupted | Asleep)
-    if policy != "OnFailure" or told or restarts >= limit:
+    on_request = isinstance(failure, Interrupted | Asleep)
+    if policy != "OnFailure" or on_request or restarts >= limit:
         return None
     return pause_after(restarts + 1, first=FIRST_S, longest=MOST_S)

@@ -1,6 +1,6 @@
-"""Who makes hosts come and go for ``--scale-with``: a workload of a cluster, a program, a file, or nobody.
+"""What adds and removes hosts for ``--scale-with``: a workload of a cluster, a program, a file, or nothing.
 
-Everything here may wait: it is for threads, not for the loop.
+All calls may block: they are for threads, not for the loop.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class NotScaled(Transient):
 
 
 class Scaler(Protocol):
-    """``ordered``: hosts with the highest numbers go first, whatever is asked for."""
+    """``ordered``: hosts with the highest numbers go first, whichever are named."""
 
     @property
     def ordered(self) -> bool: ...
@@ -41,12 +41,12 @@ class Scaler(Protocol):
         """Ask for so many hosts; ``leaving`` are not needed any more. Raises ``Transient`` if that fails."""
 
     def asked_for(self) -> int | None:
-        """How many are asked for now; None if nobody knows. Raises ``Transient`` if that fails."""
+        """How many are requested now; None if unknown. Raises ``Transient`` if that fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileScaler:
-    """Replaces a JSON file: ``{"hosts": 4, "leaving": ["h3"], "reason": "..."}``. Whoever reads it does the rest."""
+    """Replaces a JSON file: ``{"hosts": 4, "leaving": ["h3"], "reason": "..."}``. Another program reads it and acts."""
 
     path: Path
     ordered: bool = False
@@ -59,7 +59,7 @@ class FileScaler:
             raise NotScaled(f"{self.path} cannot be written: {error.strerror}") from None
 
     def asked_for(self) -> int | None:
-        """What the file says: somebody else may have written it. None if there is no such file yet."""
+        """The number in the file: another program may have written it. None if there is no such file yet."""
         try:
             hosts = json.loads(self.path.read_text())["hosts"]
         except FileNotFoundError:
@@ -75,7 +75,8 @@ class FileScaler:
 class ProgramScaler:
     """Runs a program with ``HVD_ELASTIC_HOSTS``, ``HVD_ELASTIC_LEAVING`` (names, comma) and ``HVD_ELASTIC_REASON``.
 
-    No shell is between: names and reasons are never part of a command line. Exit code 0 means that it was heard.
+    It runs without a shell: names and reasons are never part of a command line. Exit code 0 means that it accepted the
+    request.
     """
 
     words: tuple[str, ...]
@@ -104,11 +105,11 @@ class ProgramScaler:
             raise NotScaled(f"{self.words[0]} cannot be run: {error.strerror}") from None
         if ended.returncode:
             last = ended.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-            said = f": {foreign_words(last)}" if last else ""
-            raise NotScaled(f"{self.words[0]} ended with exit code {ended.returncode}{said}")
+            detail = f": {foreign_words(last)}" if last else ""
+            raise NotScaled(f"{self.words[0]} ended with exit code {ended.returncode}{detail}")
 
     def asked_for(self) -> int | None:
-        """Nobody knows."""
+        """None: unknown."""
         return None
 
 
@@ -122,33 +123,33 @@ class ClusterScaler:
         self.ordered = job.kind.ordered
 
     def scale(self, hosts: int, leaving: Sequence[str], reason: str) -> None:
-        """Set the number, and say which ones go where that can be said."""
+        """Set the number, and name the workers that go if the kind allows that."""
         self._replicas.resize(hosts, leaving)
 
     def asked_for(self) -> int | None:
-        """The number that it has: an autoscaler or a person may have set it."""
+        """The number of the workload: an autoscaler or a user may have set it."""
         return self._replicas.asked_for()
 
 
 @dataclass(frozen=True, slots=True)
 class ScaleWith:
-    """``--scale-with``, read: see :func:`read`."""
+    """The value of ``--scale-with``: see :func:`read`."""
 
     what: str
     target: str = ""
 
     @property
     def acts(self) -> bool:
-        """Whether somebody makes hosts come and go."""
+        """Whether something adds and removes hosts."""
         return self.what != RECOMMEND
 
     @property
     def ordered(self) -> bool:
-        """As of the scaler."""
+        """As :attr:`Scaler.ordered`."""
         return self.what in KINDS and KINDS[self.what].ordered
 
     def scaler(self, environ: Mapping[str, str]) -> Scaler | None:
-        """Who does it; None if nobody. Raises :class:`UsageError` if there is no way to a cluster."""
+        """The scaler; None if sizes are only recommended. Raises :class:`UsageError` without access to the cluster."""
         match self.what:
             case "recommend":
                 return None

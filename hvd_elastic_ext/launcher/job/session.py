@@ -25,7 +25,7 @@ from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.io.code.files import code_of
 from hvd_elastic_ext.io.threads.background_calls import BackgroundCalls
-from hvd_elastic_ext.launcher.agents.capacity import Pace, pace, raise_file_limit, too_few_files
+from hvd_elastic_ext.launcher.agents.capacity import HeartbeatPace, heartbeat_pace, raise_file_limit, too_few_files
 from hvd_elastic_ext.launcher.agents.environment import agent_env, job_env, seat_env
 from hvd_elastic_ext.launcher.agents.server import Control, ControlEvent, Superseded
 from hvd_elastic_ext.launcher.agents.transports.launches import Launches
@@ -43,7 +43,7 @@ from hvd_elastic_ext.launcher.folder.state_folder import StateDir
 from hvd_elastic_ext.launcher.job.addresses import Addresses, there, versions_here
 from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
 from hvd_elastic_ext.launcher.job.engine_programs import MPIRUN, MpiRuns, mark_of, slot_command, slot_env
-from hvd_elastic_ext.launcher.job.first_hosts import FirstHosts, said_until_done
+from hvd_elastic_ext.launcher.job.first_hosts import FirstHosts, log_while_waiting
 from hvd_elastic_ext.launcher.job.output.console import Console, seat_of
 from hvd_elastic_ext.launcher.job.scalers import Scaler
 from hvd_elastic_ext.launcher.options.policy import options_of
@@ -73,10 +73,10 @@ from hvd_elastic_ext.launcher.state.saved import Saved, job_of, saved_of
 
 log = logging.getLogger(__name__)
 
-LATE_S: Final = 1.0
-"""A loop that is later than this was paused: the process or machine was stopped, or a disk blocked it."""
-FOLLOW_S: Final = 15.0
-"""Time between two looks at how many hosts are asked for."""
+PAUSE_THRESHOLD_S: Final = 1.0
+"""If the loop is later than this, the process or machine was stopped, or a disk blocked it."""
+SCALE_POLL_S: Final = 15.0
+"""Time between two looks at the number of requested hosts."""
 JUST_AFTER_S: Final = 0.001
 MAX_WAIT_S: Final = 1.0
 """Longest wait before the next check whether a planner is due."""
@@ -134,7 +134,7 @@ class Session:
         self.driver = Driver(job, self, journal=journal, clock=clock, changed=self._save_soon, recorder=recorder)
 
     async def run(self) -> JobFailed | None:
-        """Run to the end. Return why; None if training is done. Raises :class:`JobFailed` if it cannot begin."""
+        """Run to the end. Return the reason; None if training is done. Raises :class:`JobFailed` if it cannot begin."""
         try:
             if not self._left:
                 await self._open_admin_socket()
@@ -204,7 +204,7 @@ class Session:
     def _check_standstill(self, *, since: float) -> None:
         """Tell the driver if this process was paused: hosts are not to blame for that silence."""
         late = self._clock.mono() - since
-        if late > LATE_S:
+        if late > PAUSE_THRESHOLD_S:
             self.driver.tell(LauncherPaused(late))
 
     # --- hosts
@@ -257,7 +257,7 @@ class Session:
             settings.job,
             self._folder.key(),
             incarnation=self._incarnation,
-            pace=Pace(settings.heartbeat_interval_s),
+            pace=HeartbeatPace(settings.heartbeat_interval_s),
             orphan_grace_s=settings.orphan_grace_s,
             ports=self._ports,
             on_event=self._event,
@@ -273,7 +273,7 @@ class Session:
         first = self._hosts.names[0]
         what = f"for the address of {first}: no name server has answered yet"
         wait = Wait(what, ends="it ends when the resolver of this machine gives up; then the host is tried again")
-        await said_until_done(self._addresses.begin(first), wait, self._clock, failed=lambda: self.driver.outcome)
+        await log_while_waiting(self._addresses.begin(first), wait, self._clock, failed=lambda: self.driver.outcome)
         hook = str(Path(__file__).parents[2] / "worker" / "hook")
         self.environment = job_env(os.environ, {**settings.env, **agent_env(settings)}, hook=hook)
         self._transport = transport_of(settings, is_near=self._addresses.is_near, pods=self._pods)
@@ -290,10 +290,10 @@ class Session:
         self._adapted_to = (hosts, written)
         asked_s, timeout_s = settings.heartbeat_interval_s, settings.heartbeat_timeout_s
         progress_s = settings.progress_timeout_s
-        self._control.set_pace(pace(asked_s, timeout_s=timeout_s, hosts=hosts, progress_timeout_s=progress_s))
-        said = too_few_files(hosts, raise_file_limit(hosts, written=written), written=written)
-        if said is not None:
-            log.warning("%s", said)
+        self._control.set_pace(heartbeat_pace(asked_s, timeout_s=timeout_s, hosts=hosts, progress_timeout_s=progress_s))
+        warning = too_few_files(hosts, raise_file_limit(hosts, written=written), written=written)
+        if warning is not None:
+            log.warning("%s", warning)
 
     def _begin_engine(self) -> None:
         """Prepare the program that starts the processes of each world, if the engine has one."""
@@ -431,21 +431,21 @@ class Session:
             self._tell(events.Scaled(hosts))
 
     async def _follow_scale(self) -> None:
-        """Tell the driver from time to time of signals, and how many hosts are asked for: others may change that."""
-        said: list[str] = []
+        """Tell the driver from time to time the signals and the number of requested hosts, which others may change."""
+        logged: list[str] = []
         known = signals.sources(self._settings.observe)
         while self._scaler is not None or known:
             if known:
                 found, problems = await self._aside.call(functools.partial(signals.values, known))
                 self._tell(events.Observed(found))
                 for problem in problems:
-                    if problem not in said:
+                    if problem not in logged:
                         log.warning("%s", problem)
-                said = problems
-            with contextlib.suppress(Transient, OSError):  # a request of ours would say so
+                logged = problems
+            with contextlib.suppress(Transient, OSError):  # a request of ours reports that
                 if self._scaler and (hosts := await self._aside.call(self._scaler.asked_for)) is not None:
                     self._tell(events.HostsAskedFor(hosts))
-            await asyncio.sleep(FOLLOW_S)
+            await asyncio.sleep(SCALE_POLL_S)
 
     def peer_address(self, host: str) -> str:
         """On the interface that processes use; the loopback address if the agent has not reported that one."""
@@ -491,9 +491,9 @@ class Session:
 
 
 def changes_no_plan(news: Mapping[str, Any]) -> bool:
-    """Heartbeats, whose absence the loop notices, and questions for keys, which are answered without a look.
+    """Heartbeats, whose absence the loop notices, and questions for keys, which need no look to answer.
 
-    When a world forms each process asks for the addresses of all others, twice: hundreds of looks.
+    When a world forms, each process asks twice for the addresses of all others: looks for them would be hundreds.
     """
     if news["event"] == "asked":
         return not is_for_a_rank(str(news.get("method")), str(news.get("path")))

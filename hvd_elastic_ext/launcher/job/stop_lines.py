@@ -1,4 +1,4 @@
-"""What people read of a job that is told to stop: what happens now, and what the same command goes on with. Pure."""
+"""Messages about a job that is stopped: what happens now, and from where the same command continues. Pure."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from hvd_elastic_ext.launcher.state.job import JobState
 
 
 def what_happens(signal: str, job: JobState, *, ends_already: bool, grace_s: float) -> str:
-    """What a signal has led to, in the order in which it happens.
+    """What a signal causes, in the order in which it happens.
 
-    ``ends_already``: the job was ending when the signal came; so its processes are killed. ``grace_s``: seconds that
-    they have otherwise.
+    ``ends_already``: the job was ending when the signal came, so its processes are killed. ``grace_s``: the time in
+    seconds that they have otherwise.
     """
     if ends_already:
         return f"{signal}: the job is ending already; all of its processes are killed now"
     time = f"its processes have {grace_s:g} s to end"
     if job.outcome.failure is not None:
         return f"{signal}: the job ends; {time}"
-    most_s = final_checkpoint.longest_told_s(by_hand=signal == "SIGINT", on_its_way=not job.checkpoints.failed_in_a_row)
+    most_s = final_checkpoint.stop_limit_s(by_hand=signal == "SIGINT", on_its_way=not job.checkpoints.failed_in_a_row)
     members = job.roster.present(job.world.members)
     if members and all(worker.done for worker in members):
         most_s = final_checkpoint.longest_s(job.cost.durable_s)  # the end of training is worth more time
@@ -29,17 +29,17 @@ def what_happens(signal: str, job: JobState, *, ends_already: bool, grace_s: flo
 
 
 def how_it_ended(job: JobState) -> str:
-    """How a job ended in which nothing failed."""
+    """How a job ended without a failure."""
     alone = job.loopless.done_unjoined
     if alone and not (job.world.begun or job.world.members):
         slots = "1 slot" if len(alone) == 1 else f"all {len(alone)} slots"
         return f"the program has ended well in {slots}, and no process asked for a world: none has trained with Horovod"
-    said = ("training is done", uneven(job.outcome.early, job.outcome.more), no_common_result(job))
-    return "; ".join(filter(None, said))
+    parts = ("training is done", uneven(job.outcome.early, job.outcome.more), no_common_result(job))
+    return "; ".join(filter(None, parts))
 
 
 def no_common_result(job: JobState) -> str:
-    """What to do about a job whose ranks trained alone; empty if they did not."""
+    """The remedy for a job whose ranks trained alone; empty if they did not."""
     if (why := job.world.trains_alone) is None:
         return ""
     return (
@@ -49,7 +49,7 @@ def no_common_result(job: JobState) -> str:
 
 
 def what_is_kept(job: JobState) -> str:
-    """What a job that was stopped goes on with, or which options would have kept that; empty if it has not trained."""
+    """From what a stopped job continues, or which options would have kept that; empty if it has not trained."""
     return "; ".join(filter(None, (_kept(job), no_common_result(job))))
 
 

@@ -1,6 +1,6 @@
-"""What a job is, as numbers for Prometheus.
+"""The state of a job as metrics for Prometheus.
 
-Belongs here: which figures there are, what they are counted from, the port that shows them.
+Belongs here: the figures, what they are counted from, the port that serves them.
 
-Never here: decisions. What a figure says is known before it is shown.
+Never here: decisions. Figures only show what is known already.
 """

@@ -19,12 +19,12 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.metrics.figures import PREFIX, Figure
 from hvd_elastic_ext.launcher.options.listening import ListenAddress
 
-TAKE_S: Final = 5.0
+COLLECT_TIMEOUT_S: Final = 5.0
 """Longest wait for the launcher's loop; then the request fails, and Prometheus asks again."""
-MOST: Final = 16
-"""Connections that are open together; further ones are closed at once."""
+MAX_CONNECTIONS: Final = 16
+"""Most open connections; further ones are closed at once."""
 IDLE_S: Final = 10.0
-"""Seconds in which a client sends its request, and in which it takes the next part of the answer."""
+"""Longest time in seconds for a client to send its request, and to read the next part of the answer."""
 
 
 class _Handler(WSGIRequestHandler):
@@ -35,13 +35,13 @@ class _Handler(WSGIRequestHandler):
 
 
 class _Server(socketserver.ThreadingMixIn, WSGIServer):
-    """A thread for each connection, of which there are :data:`MOST`."""
+    """A thread for each connection, of which there are :data:`MAX_CONNECTIONS`."""
 
     daemon_threads = True
 
     def __init__(self, address: ListenAddress) -> None:
         self.address_family, _, _, _, found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
-        self._room = threading.BoundedSemaphore(MOST)
+        self._room = threading.BoundedSemaphore(MAX_CONNECTIONS)
         super().__init__((str(found[0]), int(found[1])), _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -57,13 +57,13 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing: a client has disconnected, or says nothing."""
+        """Ignore it: a client has disconnected, or does not send."""
 
 
 class Endpoint(Collector):
     """Answers in threads of its own. Each request takes the figures anew, in the loop's thread.
 
-    Raises :class:`UsageError` if the port cannot be had.
+    Raises :class:`UsageError` if the port is not available.
     """
 
     def __init__(self, address: ListenAddress, take: Callable[[], Iterable[Figure]], loop: asyncio.AbstractEventLoop):
@@ -87,12 +87,12 @@ class Endpoint(Collector):
         self._thread.join()
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: which figures there are is known when they are taken."""
+        """Nothing: the figures are known only when they are taken."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
         """Called in a thread for each request."""
-        yield from map(_family, asyncio.run_coroutine_threadsafe(self._taken(), self._loop).result(TAKE_S))
+        yield from map(_family, asyncio.run_coroutine_threadsafe(self._taken(), self._loop).result(COLLECT_TIMEOUT_S))
 
     def _answered(self, environ: Any, start_response: Any) -> Any:
         try:

@@ -1,8 +1,8 @@
 """The figures of a job at one moment, by its state. Pure.
 
 Names and units follow Prometheus' conventions (https://prometheus.io/docs/practices/naming/). Labels are hosts of the
-job, and words of closed lists: no step, rank or reason is one, and neither ``job`` nor ``instance``, which Prometheus
-sets itself. Of more than :data:`MOST_HOSTS` hosts none has samples of its own.
+job, and words of closed lists. Steps, ranks and reasons are no labels, nor are ``job`` and ``instance``, which
+Prometheus sets itself. With more than :data:`MAX_HOSTS` hosts, no host has samples of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import USAGE
 
 PREFIX: Final = "hvd_elastic_"
-OWN: Final = frozenset({
+RESERVED_NAMES: Final = frozenset({
     "world_size", "generation", "generation_entered", "waiting", "asleep", "step", "step_seconds", "commit_seconds",
     "progress_age_seconds", "hosts_listed", "slots_listed", "hosts_connected", "hosts_blocked", "hosts_with_notice",
     "processes", "heartbeat_age_seconds", "host_cpu_ratio", "host_gpu_ratio", "host_memory_ratio", "processes_wanted",
@@ -28,8 +28,8 @@ OWN: Final = frozenset({
     "goodput_ratio", "host_gpu_memory_ratio", "oldest_heartbeat_age_seconds",
 })  # fmt: skip
 """Names that no observed signal can have."""
-MOST_HOSTS: Final = 1000
-"""Connected hosts that are told one by one: each has five samples. Agents tell their own (``--agent-metrics``)."""
+MAX_HOSTS: Final = 1000
+"""Most connected hosts with samples of their own, five each. Agents serve their own figures (``--agent-metrics``)."""
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*(?<!_total)")
 """Names of counters end in ``_total``."""
 
@@ -52,7 +52,7 @@ class Figure:
 
 
 def of_job(job: JobState, now: float, listed: HostSet) -> Iterator[Figure]:
-    """All figures that the state tells. ``now`` is in monotonic seconds; ``listed``: the newest host list."""
+    """All figures that follow from the state. ``now`` is in monotonic seconds; ``listed``: the newest host list."""
     yield from _world(job, now)
     yield from _hosts(job, now, listed)
     yield from _sizes(job)
@@ -71,7 +71,9 @@ def _world(job: JobState, now: float) -> Iterator[Figure]:
     if steps:
         yield _one("step_seconds", "Seconds of a step, of the slowest rank", max(steps))
     if progress := [now - worker.moved_at for worker in members if worker.moved_at]:
-        yield _one("progress_age_seconds", "Since the rank that is longest without progress made some", max(progress))
+        yield _one(
+            "progress_age_seconds", "Seconds since the last progress, of the rank with the oldest", max(progress)
+        )
     costs = [worker.commit_s for worker in members if worker.commit_s is not None]
     if costs:
         yield _one("commit_seconds", "Seconds that the last commit took, of the slowest rank", max(costs))
@@ -82,7 +84,7 @@ def _hosts(job: JobState, now: float, listed: HostSet) -> Iterator[Figure]:
     leaving = job.notices.departing.keys() | {name for name, agent in agents.items() if agent.leaves_by is not None}
     blocked = sum(job.faults.ledger.blocked(now, host).blocked for host in listed)
     yield _one("hosts_listed", "Hosts of the newest list", len(listed))
-    yield _one("slots_listed", "Processes that they can run", listed.slots)
+    yield _one("slots_listed", "Slots of the newest list", listed.slots)
     yield _one("hosts_connected", "Hosts whose agent is connected", len(agents))
     yield _one("hosts_blocked", "Listed hosts that get no work after faults, or by hand", blocked)
     yield _one("hosts_with_notice", "Hosts that will be gone soon", len(leaving))
@@ -93,30 +95,32 @@ def _hosts(job: JobState, now: float, listed: HostSet) -> Iterator[Figure]:
         "processes", "Training processes", {(str(s.value),): float(n) for s, n in processes.items()}, ("stage",)
     )
     if agents:
-        oldest = now - min(agent.heard for agent in agents.values())
-        yield _one("oldest_heartbeat_age_seconds", "Since the host that is silent longest was heard", oldest)
-    if len(agents) > MOST_HOSTS:
+        oldest = now - min(agent.last_message_at for agent in agents.values())
+        yield _one(
+            "oldest_heartbeat_age_seconds", "Seconds since the last message, of the host with the oldest", oldest
+        )
+    if len(agents) > MAX_HOSTS:
         agents = {}
-    heard: Samples = {(name,): now - agent.heard for name, agent in agents.items()}
-    yield Figure("heartbeat_age_seconds", "Since a host's agent was heard", heard, ("host",))
-    busy = ("processors that are busy", "time in which GPUs compute", "GPUs' memory in use", "memory in use")
+    ages: Samples = {(name,): now - agent.last_message_at for name, agent in agents.items()}
+    yield Figure("heartbeat_age_seconds", "Seconds since the last message of a host's agent", ages, ("host",))
+    busy = ("processors that are busy", "time in which GPUs compute", "GPU memory in use", "memory in use")
     for each, words in zip(USAGE, busy, strict=True):
         used: Samples = {(name,): agent.usage[each] for name, agent in agents.items() if each in agent.usage}
         yield Figure(f"host_{each}_ratio", f"Share of the {words}", used, ("host",))
 
 
 def _sizes(job: JobState) -> Iterator[Figure]:
-    yield _one("processes_wanted", "Processes that the job would have now", len(job.wanted))
+    yield _one("processes_wanted", "Processes that the job wants now", len(job.wanted))
     wanted = job.scaling.wanted if job.scaling.wanted is not None else job.scaling.recommended
     if wanted is not None:
         yield _one("hosts_desired", "Hosts that the job asks for (--autoscale)", wanted)
 
 
 def _observed(job: JobState) -> Iterator[Figure]:
-    """Under names of their own, as an adapter for a HorizontalPodAutoscaler takes them."""
+    """Under their own names, as an adapter for a HorizontalPodAutoscaler reads them."""
     for name, value in signals_of(job).items():
-        if _NAME.fullmatch(name) and name not in OWN:
-            yield _one(name, "Observed, by the script or by --observe", value)
+        if _NAME.fullmatch(name) and name not in RESERVED_NAMES:
+            yield _one(name, "Signal from the script or from --observe", value)
 
 
 def _one(name: str, words: str, value: float) -> Figure:

@@ -1,4 +1,4 @@
-"""How much of the time training went ahead, by the events of the journal. Pure."""
+"""The share of time in which training made progress, by the events of the journal. Pure."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Fields = Mapping[str, Any]
 class Goodput:
     """``began``: when the launcher did. Times are monotonic seconds.
 
-    Useful is the time from a first to the last step, less the pauses of new worlds, and less the time of steps that
-    had to be done again. What comes after the last step is not, whatever it is: an outage counts while it lasts.
+    Useful is the time from the first to the last step, less the pauses of new worlds, and less the time of steps that
+    had to be done again. Time after the last step is not useful, so an outage counts while it lasts.
     """
 
     def __init__(self, began: float) -> None:
         self._began = began
         self._useful_s = 0.0
-        """Of stretches that are over: a sleep, or a start of the job, has ended each."""
+        """Of the stretches before the last sleep or start of the job, which end a stretch."""
         self._first: float | None = None
         self._last: tuple[float, int] | None = None
         self._lost_s = 0.0
@@ -35,7 +35,7 @@ class Goodput:
 
     def note(self, event: str, fields: Fields, now: float) -> None:
         """Take in an event that happens ``now``."""
-        if (took := _TAKES.get(event)) is not None:
+        if (took := _HANDLERS.get(event)) is not None:
             took(self, fields, now)
 
     def ratio(self, now: float) -> float | None:
@@ -68,7 +68,7 @@ class Goodput:
         self.redone_s[str(fields.get("cause"))] += again_s
         self._lost_s += again_s
         pause_s = fields.get("downtime_s")
-        if pause_s is None:  # a start, or nobody knows: what lies between the steps was no training
+        if pause_s is None:  # a start, or unknown: the time between the steps was not training
             self._over()
         else:
             self._lost_s += pause_s
@@ -84,7 +84,7 @@ class Goodput:
         return (steps or 0) * (median(self._steps_s) if self._steps_s else 0.0)
 
 
-_TAKES: Final[Mapping[str, Callable[[Goodput, Fields, float], None]]] = {
+_HANDLERS: Final[Mapping[str, Callable[[Goodput, Fields, float], None]]] = {
     "stepped": Goodput._stepped,
     "resized": Goodput._resized,
     "training_restarted": Goodput._restarted,

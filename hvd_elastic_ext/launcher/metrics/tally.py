@@ -1,4 +1,4 @@
-"""What has happened since the launcher began, counted from the events of the journal."""
+"""Counts what has happened since the launcher began, from the events of the journal."""
 
 from __future__ import annotations
 
@@ -23,30 +23,32 @@ class _Counted(NamedTuple):
     field: str | None = None
 
 
-_FAULTS: Final = tuple(map(str, Cause))
+_CAUSES: Final = tuple(map(str, Cause))
 
 
 _COUNTERS: Final = (
     _Counted("worlds", "Worlds that have formed, by cause", "resized", CAUSES),
-    _Counted("downtime_seconds", "Without a step for a new world, by its cause", "resized", CAUSES, "downtime_s"),
+    _Counted(
+        "downtime_seconds", "Seconds without a step for a new world, by its cause", "resized", CAUSES, "downtime_s"
+    ),
     _Counted(
         "lost_steps", "Steps that were lost with a world, by the cause of the next", "resized", CAUSES, "steps_lost"
     ),
-    _Counted("process_exits", "Training processes that have ended, by cause", "exited", _FAULTS),
-    _Counted("strikes", "Faults that slots, hosts, pods and nodes were charged with, by cause", "struck", _FAULTS),
+    _Counted("process_exits", "Training processes that have ended, by cause", "exited", _CAUSES),
+    _Counted("strikes", "Strikes against slots, hosts, pods and nodes, by cause", "struck", _CAUSES),
     _Counted("hosts_fenced", "Silent hosts and processes that were cut off", "fenced"),
     _Counted("stalls", "Times that processes made no progress", "stalled"),
-    _Counted("notices", "Hosts that were said to go soon", "notice"),
-    _Counted("checkpoints", "Checkpoints that have become whole", "sealed"),
-    _Counted("checkpoint_seconds", "From commits to whole checkpoints of them", "sealed", field="seconds"),
-    _Counted("checkpoint_bytes", "Bytes of whole checkpoints", "sealed", field="bytes"),
+    _Counted("notices", "Hosts with notice that they will go soon", "notice"),
+    _Counted("checkpoints", "Completed checkpoints", "sealed"),
+    _Counted("checkpoint_seconds", "Seconds from a commit to its completed checkpoint", "sealed", field="seconds"),
+    _Counted("checkpoint_bytes", "Bytes of completed checkpoints", "sealed", field="bytes"),
     _Counted("checkpoints_given_up", "Checkpoints that were given up", "not_sealed"),
     _Counted("lists_refused", "Host lists that were not accepted", "refused"),
     _Counted("requests_for_hosts", "Changes of the number of hosts that were asked for", "scaled"),
     _Counted("failed_requests_for_hosts", "Requests for hosts that failed", "not_scaled"),
     _Counted("sleeps", "Times that the job went to sleep", "slept"),
-    _Counted("asleep_seconds", "Asleep, of sleeps that are over", "woke", field="slept_s"),
-    _Counted("restarts_from_scratch", "Times that nothing of the training was left", "training_restarted"),
+    _Counted("asleep_seconds", "Seconds asleep, of sleeps that are over", "woke", field="slept_s"),
+    _Counted("restarts_from_scratch", "Restarts of training without any commit or checkpoint", "training_restarted"),
 )
 
 
@@ -82,13 +84,15 @@ class Tally:
                 self._names = tuple(str(fields[name]) for name in ("job", "run", "version"))
 
     def _committed(self, number: int | None) -> None:
-        """A commit was sealed. Not each is told, but they are numbered; a world may go on behind the newest one."""
+        """A commit was sealed. Not every commit is reported, but all are numbered. A world may continue from an older
+        commit.
+        """
         if number is not None:
             self._commits += max(1, number - self._commit) if self._commit is not None else 1
             self._commit = number
 
     def figures(self) -> list[Figure]:
-        """What was counted."""
+        """The counters."""
         with self._lock:
             return list(self._figures())
 
@@ -108,8 +112,8 @@ class Tally:
             yield Figure("goodput_ratio", words, {(): good})
         if self._sealed is not None:
             when, step = self._sealed
-            yield Figure("checkpoint_timestamp_seconds", "When the newest checkpoint became whole", {(): when})
-            yield Figure("checkpoint_step", "Its step", {(): step})
+            yield Figure("checkpoint_timestamp_seconds", "When the newest checkpoint was completed", {(): when})
+            yield Figure("checkpoint_step", "Step of the newest checkpoint", {(): step})
 
 
 def _keys(counted: _Counted) -> list[tuple[str, ...]]:

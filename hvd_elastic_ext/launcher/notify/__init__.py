@@ -1,6 +1,6 @@
-"""What people are told who do not look: a few messages to a webhook.
+"""A few messages to a webhook about important events.
 
 Belongs here: what is worth a message, how often, and how it is sent.
 
-Never here: what the terminal and the journal say.
+Never here: lines of the terminal and the journal.
 """

@@ -9,12 +9,12 @@ from typing import Any, Final, NamedTuple
 PERIOD_S: Final = 600.0
 """The same message is sent once in this time."""
 SHORT_S: Final = 60.0
-"""A job that has waited so long for its minimum is worth a message."""
+"""A job that has waited for its minimum for this long causes a message."""
 LOOP_STRIKES: Final = 3
-"""So many strikes of one slot or host for the same reason are a crash loop."""
+"""This many strikes of one slot or host for the same reason are a crash loop."""
 
 STOPPED: Final = "stopped"
-ENDS: Final[Mapping[int, str]] = {
+END_TEXTS: Final[Mapping[int, str]] = {
     0: "ended",
     75: "asleep, and its launcher has ended",
     129: STOPPED,
@@ -47,13 +47,13 @@ TOPICS: Final[Mapping[str, str]] = {
 
 
 def message_of(event: str, fields: Fields) -> Message | None:
-    """The message that an event of the journal is worth; None for nearly all events."""
+    """The message for an event of the journal; None for nearly all events."""
     made = _MADE.get(event)
     return None if made is None else made(fields)
 
 
 def waiting_message(why: str, since_s: float) -> Message | None:
-    """The message for a job that is below its minimum since so long. ``why``: what it waits for."""
+    """The message for a job that has been below its minimum for ``since_s``. ``why``: what it waits for."""
     why = why.removeprefix("waiting: ")
     return Message(WAITS, "", f"waits for {since_s:.0f} s: {why}") if since_s >= SHORT_S else None
 
@@ -77,7 +77,7 @@ def _struck(fields: Fields) -> Message | None:
 
 def _finished(fields: Fields) -> Message:
     code = fields["code"]
-    return Message("finished", str(code), f"{ENDS.get(code, f'failed with {code}')}: {fields['reason']}")
+    return Message("finished", str(code), f"{END_TEXTS.get(code, f'failed with {code}')}: {fields['reason']}")
 
 
 _MADE: Final[Mapping[str, Callable[[Fields], Message | None]]] = {
@@ -93,16 +93,16 @@ _MADE: Final[Mapping[str, Callable[[Fields], Message | None]]] = {
 
 
 @dataclass(slots=True)
-class Quota:
+class RateLimit:
     """Lets each message pass once in :data:`PERIOD_S`."""
 
     _sent_at: dict[tuple[str, str], float] = field(default_factory=dict)
     _dropped: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def passes(self, message: Message, now: float) -> Message | None:
-        """The message to send now, with how many were left out before it; None if it is too early. ``now``: mono.
+        """The message to send now, with the number left out before it; None if it is too early. ``now``: mono.
 
-        A wait is looked at again and again, and is one all the while.
+        Waits are checked repeatedly, so those that were left out are not counted.
         """
         key = message.topic, message.cause
         if now < self._sent_at.get(key, -PERIOD_S) + PERIOD_S:

@@ -1,4 +1,4 @@
-"""Tells a webhook what is worth a message, each thing once a period."""
+"""Sends important events to a webhook, the same one once in a period."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hvd_elastic_ext.core.clock import Clock
-from hvd_elastic_ext.launcher.notify.messages import Message, Quota, message_of, waiting_message
+from hvd_elastic_ext.launcher.notify.messages import Message, RateLimit, message_of, waiting_message
 from hvd_elastic_ext.launcher.notify.webhook import Webhook
 
 
@@ -15,7 +15,7 @@ class Notifier:
 
     def __init__(self, outlet: Webhook, clock: Clock) -> None:
         self._outlet, self._clock = outlet, clock
-        self._quota = Quota()
+        self._quota = RateLimit()
         self._times: dict[str, int] = {}
         """How often each subject was struck in a row."""
 

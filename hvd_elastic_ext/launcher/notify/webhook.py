@@ -21,20 +21,20 @@ from hvd_elastic_ext.launcher.notify.messages import Message
 log = logging.getLogger(__name__)
 
 TIMEOUT_S: Final = 10.0
-TRIES: Final = 3
+MAX_ATTEMPTS: Final = 3
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 10.0
 CLOSE_S: Final = 15.0
 """Longest wait for the last messages at the end of the job."""
-WAITING: Final = 100
+MAX_QUEUED: Final = 100
 """Messages that may wait to be sent; more are dropped."""
 
 
 def webhook_url(given: str) -> str:
     """Read the value of ``--notify``: a URL, or ``file:PATH`` of a file that holds one. Raises :class:`UsageError`.
 
-    A URL that lets its holder write is a secret, and a command line is none: so the file.
+    Such a URL is a secret, and other users can read command lines: hence the file.
     """
-    text, where = given, f"--notify {given!r}"  # not of an address: it may be a secret
+    text, where = given, f"--notify {given!r}"  # not a URL, which may be a secret
     if given.startswith("file:"):
         try:
             text = Path(given.removeprefix("file:")).read_text(encoding="utf-8").strip()
@@ -47,7 +47,7 @@ def webhook_url(given: str) -> str:
     except ValueError:
         usable = False
     if not usable or not text.isascii() or not text.isprintable() or " " in text:
-        raise UsageError("--notify: that is no address; write https://HOST/…, or file:PATH of a file with one")
+        raise UsageError("--notify: that is not a URL; write https://HOST/…, or file:PATH of a file with one")
     return text
 
 
@@ -63,7 +63,7 @@ class Webhook:
         self._about = about
         self._ending = threading.Event()
         self._wait = wait or self._ending.wait
-        self._follower = Follower[Message]("--notify", self._told, room=WAITING)
+        self._follower = Follower[Message]("--notify", self._deliver, room=MAX_QUEUED)
 
     def send(self, message: Message) -> None:
         """Send it soon. Never waits."""
@@ -74,16 +74,16 @@ class Webhook:
         self._ending.set()
         self._follower.close(within_s)
 
-    def _told(self, message: Message) -> str:
-        problem = self._tried(message)
-        return problem and f"{self._host} cannot be told: {problem}"
+    def _deliver(self, message: Message) -> str:
+        problem = self._send_with_retries(message)
+        return problem and f"no message to {self._host}: {problem}"
 
-    def _tried(self, message: Message) -> str:
+    def _send_with_retries(self, message: Message) -> str:
         """Send a message, with some tries. Return why it could not be sent; empty if it was."""
         text = f"{self._about['job']}: {message.text}"
         body = {"text": text, "topic": message.topic, "cause": message.cause, **self._about}
         problem = ""
-        for failures in range(TRIES):
+        for failures in range(MAX_ATTEMPTS):
             if failures:
                 self._wait(pause_after(failures, first=FIRST_PAUSE_S, longest=LONGEST_PAUSE_S))
             problem, again = self._post(to_text(body, default=str).encode())
@@ -103,11 +103,11 @@ class Webhook:
         except OSError as error:
             return str(getattr(error, "reason", None) or error.strerror or error), True
         except http.client.HTTPException as error:  # its text may have what the server sent
-            return f"it does not answer as HTTP has it ({type(error).__name__})", True
+            return f"its answer is not HTTP ({type(error).__name__})", True
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect of a POST would be sent as a GET, to an address that nobody has given."""
+    """Refuses redirects: a redirected POST becomes a GET, to an address that the user has not given."""
 
     def redirect_request(self, *_: Any) -> None:
         """None: the answer counts as an error."""

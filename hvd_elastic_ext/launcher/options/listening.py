@@ -1,4 +1,4 @@
-"""Where the launcher listens for others than agents."""
+"""Addresses at which the launcher listens for clients other than agents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ListenAddress(NamedTuple):
 
 
 def listen_address(text: str, *, where: str = "--metrics") -> ListenAddress:
-    """Read ``[HOST:]PORT``; without a host only this machine is answered. Raises :class:`UsageError`, one line."""
+    """Read ``[HOST:]PORT``; without a host it is this machine only. Raises :class:`UsageError`, one line."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]") or LOOPBACK
     if not (port.isascii() and port.isdigit() and int(port) <= _HIGHEST):
@@ -31,7 +31,7 @@ def listen_address(text: str, *, where: str = "--metrics") -> ListenAddress:
 
 
 def listen_address_of_hosts(text: str, *, where: str = "--agent-metrics") -> ListenAddress:
-    """The same for every host: a name may mean another address there, and takes a resolver's time."""
+    """The same for every host. A name is refused: it may mean another address there, and a look-up takes time."""
     found = listen_address(text, where=where)
     try:
         ipaddress.ip_address(found.host)

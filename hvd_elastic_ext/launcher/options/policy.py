@@ -1,4 +1,4 @@
-"""What of a job's options the driver goes by."""
+"""The part of a job's options that the driver uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hvd_elastic_ext.launcher.state.options import JobOptions
 
 
 def options_of(settings: RunSettings, *, woken: bool = False) -> JobOptions:
-    """``woken``: the job has slept, or failed, so as many processes as it needs to go on suffice."""
+    """``woken``: the job has slept, or failed, so ``--min-np`` processes suffice."""
     s = settings
     start = s.min_num_proc if woken else s.num_proc
     settle_s = SETTLE_S if s.settle_s is None else s.settle_s

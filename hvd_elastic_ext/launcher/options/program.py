@@ -12,12 +12,12 @@ from typing import Final
 
 from hvd_elastic_ext.core.errors import UsageError
 
-HERE: Final = frozenset({"localhost", "127.0.0.1"})
-"""Names that every machine has for itself."""
+LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1"})
+"""Names that mean the machine itself on every machine."""
 
 
 def runnable(command: Sequence[str]) -> tuple[str, ...]:
-    """``command``, with this Python before a script that is no program itself, as torchrun has it.
+    """``command``, with this Python before a script that is not executable, as torchrun does it.
 
     Raises :class:`UsageError` for a ``NAME.py`` that is neither in this folder nor a program.
     """

@@ -24,10 +24,10 @@ from hvd_elastic_ext.launcher.state.options import ScaleOptions
 ELASTIC_TIMEOUT_S = 600.0
 """Horovod's default of ``--elastic-timeout``."""
 PREPARING = (".", "cd", "exec", "export", "set", "source", "ulimit", "umask")
-"""Commands of a shell's own that come before what it runs."""
+"""Built-in commands of a shell that come before the program that it runs."""
 SHELLS = ("sh", "bash", "dash", "ksh", "zsh")
 RUNNERS = ("cProfile", "coverage", "pdb", "profile", "torch.distributed.launch", "torch.distributed.run", "trace")
-"""Modules that run the script which is named behind them."""
+"""Modules that run the script named after them."""
 GRACE_S = 5.0
 """Seconds a training process has between SIGTERM and SIGKILL; Horovod's own."""
 MAX_COOLDOWN_S = 3600
@@ -38,7 +38,7 @@ MAX_COOLDOWN_S = 3600
 class Sources:
     """Where hosts come from; exactly one is set. See :mod:`hvd_elastic_ext.launcher.sources.sources`.
 
-    ``discovery_user``: the user, by number, who may listen at ``discovery_url``, if that is somebody else.
+    ``discovery_user``: the number of the user who may listen at ``discovery_url``, if that is another user.
     """
 
     hosts_file: Path | None = None
@@ -70,11 +70,9 @@ PRELOADS = (AUTO, OFF)
 
 @dataclass(frozen=True, slots=True)
 class CloudNotices:
-    """The cloud with the metadata service that each host asks whether it is taken back.
+    """The cloud whose metadata service each host asks whether it is taken back.
 
-    ``url``: where that service is, if not as usual.
-
-    Raises :class:`UsageError`.
+    ``url``: the address of that service, if it is not the usual one. Raises :class:`UsageError`.
     """
 
     source: str = "none"
@@ -97,21 +95,21 @@ class RunSettings:
 
     ``num_proc`` processes are needed to start, ``min_num_proc`` to go on,
     ``max_num_proc`` are used at most (None: as many as there are slots).
-    ``max_wait_s`` is how long it may sleep at a time; None is as long as it takes. ``releases``: what is let go then.
-    ``scaling``: how many hosts the job asks for, and ``scale_with``: whom;
-    ``observe``: where else signals for that come from.
-    ``backoff_limit``: how often a job that failed is begun again where ``restart_policy`` is OnFailure.
-    ``commit_every``: every how many calls of ``commit()`` one is made; None is all of them.
+    ``max_wait_s``: longest sleep; None: no limit. ``releases``: which workers it releases then.
+    ``scaling``: how many hosts the job asks for; ``scale_with``: what adds and removes them;
+    ``observe``: further sources of signals for that.
+    ``backoff_limit``: most restarts of a failed job if ``restart_policy`` is OnFailure.
+    ``commit_every``: one in this many calls of ``commit()`` commits; None: all of them.
     ``resume``: go on with the last run, even if it has ended.
-    ``record_events``: a file for all that the driver is told. ``metrics``: where Prometheus may read figures;
-    ``agent_metrics``: where it may on each host. ``tensorboard``: a folder for scalars.
-    ``dashboard``: where browsers may look at the job.
+    ``record_events``: a file for all events of the driver. ``metrics``: the address for Prometheus;
+    ``agent_metrics``: the same on each host. ``tensorboard``: a folder for scalars.
+    ``dashboard``: the address of the page.
     ``notify``: the URL of a webhook for messages.
     ``all_slots_of``: the source of hosts whose slots ``num_proc`` counts, up to ``max_num_proc``; None if the user gave
     a number.
-    ``misplaced``: which options of ``run`` stand behind the script, for a script that refuses its options.
-    ``cooldown_s`` bounds how long a failed host is left out. ``env`` is what
-    workers get on top of their host's own environment.
+    ``misplaced``: options of ``run`` that follow the script, for the message if the script refuses its options.
+    ``cooldown_s``: shortest and longest time without a failed host. ``env``: what
+    workers get in addition to their host's own environment.
     """
 
     command: tuple[str, ...]
@@ -141,7 +139,7 @@ class RunSettings:
     state_dir: Path = Path()
     allowed_sizes: tuple[int, ...] = ()
     settle_s: float | None = None
-    """None is 3; newcomers that are all ready join 1 s after their start then, where that restarts nobody."""
+    """None is 3 s. Then newcomers that are all ready join 1 s after their start, if that restarts no process."""
     standby_timeout_s: float = 600.0
     wait_lines_s: float = 4.0
     heartbeat_interval_s: float = 1.0
@@ -181,7 +179,7 @@ class RunSettings:
 
     @property
     def fixed_hosts(self) -> bool:
-        """Whether no other host than those at the start ever comes."""
+        """Whether the hosts at the start are the only ones."""
         return self.sources.hosts is not None
 
     def __post_init__(self) -> None:
@@ -207,7 +205,7 @@ def _of_sizes(s: RunSettings) -> Checks:
         (not s.command, "no command was given; write it last: hvd-elastic run [options] train.py"),
         (s.num_proc < 1, f"-np is {s.num_proc}; at least 1 process is needed"),
         (low < 1, f"--min-np is {low}; at least 1 process is needed"),
-        (most is not None and low > most, f"--min-np {low} is more than --max-np {most}; no world could be of both"),
+        (most is not None and low > most, f"--min-np {low} is more than --max-np {most}; no world size satisfies both"),
         (
             low > s.num_proc,
             f"--min-np {low} is more than {counted or f'-np {s.num_proc}'}; the job would start below its own minimum",
@@ -370,7 +368,7 @@ def _what_runs(words: Sequence[str]) -> str:
 
 
 def _without_builtins(words: list[str]) -> list[str]:
-    """From the first command on that does not only prepare for what follows."""
+    """The words from the first command on that does more than prepare."""
     start = 0
     for at, (before, word) in enumerate(itertools.pairwise(["", *words])):
         if before and set(before) <= set(";&|()"):
@@ -385,5 +383,5 @@ def _shell_words(text: str) -> list[str]:
     lexer.whitespace_split = True
     try:
         return list(lexer)
-    except ValueError:  # a quotation that does not end: the shell will say so
+    except ValueError:  # an open quotation: the shell reports it
         return text.split()

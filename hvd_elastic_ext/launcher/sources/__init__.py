@@ -2,5 +2,5 @@
 
 Belongs here: a class for each kind of source, and the newest accepted list of hosts.
 
-Never here: what becomes of hosts.
+Never here: what happens with hosts.
 """

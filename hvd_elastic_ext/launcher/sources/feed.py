@@ -1,4 +1,4 @@
-"""The newest accepted host list, handed from whichever thread learns it to the driver."""
+"""The newest accepted host list, passed from the source's thread to the driver."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ log = logging.getLogger(__name__)
 
 
 class HostFeed:
-    """Holds the newest accepted hosts. A refused or unreadable list takes no host away.
+    """Holds the newest accepted hosts. A refused or unreadable list removes no host.
 
-    Each reason for a refusal is journalled once, until it changes.
+    Each reason for a refusal is written to the journal once, until it changes.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -28,9 +28,9 @@ class HostFeed:
         self._reason: str | None = None
         self._number = 0
         self.generation = 0
-        """That of the present world, set by the driver; journal lines carry it."""
+        """The number of the present world, set by the driver; journal lines have it."""
         self.listener: Callable[[], object] = lambda: None
-        """Called, from whichever thread, on every change, refusal and failure."""
+        """Called, from any thread, on every change, refusal and failure."""
         self.keeps = False
         """Whether hosts stay in use although the newest accepted list names none; set by the driver."""
         self.failure: ElasticError | None = None
@@ -95,7 +95,7 @@ class HostFeed:
 
     @property
     def answered(self) -> bool:
-        """Whether a list was accepted, be it an empty one."""
+        """Whether a list was accepted, even an empty one."""
         with self._lock:
             return self._accepted is not None
 
@@ -105,6 +105,6 @@ class HostFeed:
             return self._accepted.departing if self._accepted is not None else ()
 
     def fail(self, error: ElasticError) -> None:
-        """Give up on this source for good."""
+        """Give up this source for good."""
         self.failure = error
         self.listener()

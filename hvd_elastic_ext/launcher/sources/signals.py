@@ -1,6 +1,6 @@
-"""Where the launcher reads signals for ``--autoscale``: a file with a number, or a query of a Prometheus server.
+"""Reads signals for ``--autoscale``: from a file with a number, or by a query of a Prometheus server.
 
-Everything here may wait: it is for threads, not for the loop.
+All calls may block: they are for threads, not for the loop.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hvd_elastic_ext.core.errors import Transient, UsageError
 
 TIMEOUT_S: Final = 5.0
 MAX_BYTES: Final = 1 << 20
-GIVE: Final = "write NAME=file:PATH or NAME=http://HOST/api/v1/query?query=…"
+SYNTAX: Final = "write NAME=file:PATH or NAME=http://HOST/api/v1/query?query=…"
 
 
 Value = float | dict[str, float]
@@ -33,7 +33,7 @@ class NoSignal(Transient):
 
 @dataclass(frozen=True, slots=True)
 class SignalSource:
-    """``name``: of the signal; ``where``: as ``--observe`` has it; ``text``: reads what is there."""
+    """``name``: of the signal; ``where``: as in ``--observe``; ``text``: reads the text there; ``value``: its value."""
 
     name: str
     where: str
@@ -68,7 +68,7 @@ def sources(texts: Sequence[str]) -> tuple[SignalSource, ...]:
 def _source(text: str) -> SignalSource:
     name, _, where = text.partition("=")
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,63}", name) or not where:
-        raise UsageError(f"--observe {text!r}: {GIVE}")
+        raise UsageError(f"--observe {text!r}: {SYNTAX}")
     if where.startswith("file:") and where != "file:":
         path = Path(where.removeprefix("file:"))
         return SignalSource(name, where, lambda: _of_file(path), _number_or_hosts)
@@ -78,12 +78,12 @@ def _source(text: str) -> SignalSource:
     except ValueError:
         usable = False
     if not usable:
-        raise UsageError(f"--observe {text!r}: {GIVE}; a user or password in it would stand in logs")
+        raise UsageError(f"--observe {text!r}: {SYNTAX}; a user or password in it would appear in logs")
     return SignalSource(name, where, lambda: _of_server(where), _prometheus)
 
 
 def values(each: Sequence[SignalSource]) -> tuple[dict[str, Value], list[str]]:
-    """What can be read now, by name, and why the rest cannot."""
+    """All values that can be read now, by name, and the errors of the others."""
     found: dict[str, Value] = {}
     problems = []
     for source in each:

@@ -1,7 +1,7 @@
-"""Where the launcher learns of hosts: one class a source, all feeding one :class:`HostFeed`.
+"""Sources of hosts for the launcher: one class each, all feeding one :class:`HostFeed`.
 
-Every source runs in a thread of its own, so that a script that hangs or a file
-system that stalls never holds up the driver.
+Every source runs in a thread of its own, so that a script that hangs, or a file system that stalls, never delays the
+driver.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ SCRIPT_TIMEOUT_S: Final = 30.0
 LONG_POLL_S: Final = 30
 RETRY_S: Final = (0.2, 5.0)
 """First and longest pause before asking a discovery URL again."""
-BY_HAND: Final = "run it by hand: it must print lines of host:slots and end with exit code 0"
+SCRIPT_HINT: Final = "run it by hand: it must print lines of host:slots and end with exit code 0"
 STOP_S: Final = 2.0
-"""How long a source's thread may take to end; what it blocks on is closed or killed first, where that can be done."""
+"""Longest wait for the end of a source's thread; what blocks it is closed or killed first, if possible."""
 MAX_BODY: Final = 4 * 1024 * 1024
 MAX_OUTPUT: Final = MAX_BYTES
 """Bytes that a discovery script may print; as many as a hosts file may have."""
@@ -171,7 +171,7 @@ class ScriptSource(_Looping):
         except ElasticError as error:
             if not self._stopped.is_set():
                 if self._sequence == 0:
-                    self._feed.fail(error)  # which ends the job with this error, so that it is told once
+                    self._feed.fail(error)  # this ends the job with this error, which is then reported once
                 else:
                     self._feed.refuse(error)
             return self._interval_s
@@ -192,7 +192,7 @@ class ScriptSource(_Looping):
                 start_new_session=True,
             )
         except OSError as error:
-            raise SourceUnavailable(self._command, f"cannot be run ({error.strerror}); {BY_HAND}") from None
+            raise SourceUnavailable(self._command, f"cannot be run ({error.strerror}); {SCRIPT_HINT}") from None
         with self._running as process:
             if self._stopped.is_set():  # after stop() had looked for something to kill
                 self._kill(process)
@@ -200,14 +200,14 @@ class ScriptSource(_Looping):
                 output = _all_of(process, deadline=time.monotonic() + self._timeout_s)
             except TimeoutError:
                 self._kill(process)
-                why = f"gave no list within {self._timeout_s:g} s and was killed; {BY_HAND}"
+                why = f"gave no list within {self._timeout_s:g} s and was killed; {SCRIPT_HINT}"
                 raise SourceUnavailable(self._command, why) from None
             if len(output) > MAX_OUTPUT:
                 self._kill(process)
                 why = f"printed more than {MAX_OUTPUT} bytes and was killed; it is to print host:slots lines only"
                 raise SourceUnavailable(self._command, why)
         if process.returncode != 0:
-            raise SourceUnavailable(self._command, f"{_ended(process.returncode)}; {BY_HAND}")
+            raise SourceUnavailable(self._command, f"{_ended(process.returncode)}; {SCRIPT_HINT}")
         return output.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
 
     def _interrupt(self) -> None:

@@ -1,4 +1,4 @@
-"""What the driver wants done outside, as values, in order.
+"""Actions outside that the driver requests, as values, in order.
 
 Planners and reducers add them to :attr:`JobState.to_do`; only the executor does them.
 """
@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.core.messages.rank_info import Place
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Dealt, ProcessId, RendezvousAnswer
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, RankAssignments, RendezvousAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Tell many processes the same."""
+    """Send one message to many processes."""
 
     processes: Sequence[ProcessId]
     message: Mapping[str, Any]
@@ -68,14 +68,14 @@ class Tell:
 
 
 @dataclass(frozen=True, slots=True)
-class Deal:
-    """Tell the members of a world which one it is, and then answer each with its rank: in the order of ranks."""
+class AssignRanks:
+    """Send the members of a world its number, and then each its rank, in the order of ranks."""
 
     generation: int
-    dealt: Dealt
+    dealt: RankAssignments
 
     def orders(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """First what tells of the world, then the answers."""
+        """First the messages about the world, then the answers."""
         for ((host, slot), number), place in self.dealt.places.items():
             message = {"tell": "world", "generation": self.generation, "rank": place.rank, "size": place.size}
             yield host, {"do": "tell", "to": {str(slot): number}, "message": message}
@@ -83,7 +83,7 @@ class Deal:
 
 
 def answer_order(answer: RendezvousAnswer) -> tuple[str, Mapping[str, Any]]:
-    """The host whose agent is to pass on an answer of the rendezvous, and the order that it gets."""
+    """The host whose agent passes on an answer of the rendezvous, and its order."""
     ((host, slot), _), number, status, body = answer
     text = base64.b64encode(body).decode("ascii")
     return host, {"do": "answer", "slot": slot, "id": number, "status": status, "body": text}
@@ -115,7 +115,7 @@ class StartProcess:
 
 @dataclass(frozen=True, slots=True)
 class GoLive:
-    """Tell a standby process to join the world of ``generation``. The executor adds how to find its peers."""
+    """Tell a standby process to join the world of ``generation``. The executor adds the addresses of its peers."""
 
     life: ProcessId
     generation: int
@@ -124,14 +124,16 @@ class GoLive:
 
 @dataclass(frozen=True, slots=True)
 class TellPeers:
-    """Tell a process how to find its peers from the next world on."""
+    """Tell a process how to reach its peers from the next world on."""
 
     life: ProcessId
 
 
 @dataclass(frozen=True, slots=True)
 class BeginWorld:
-    """The ranks of a world are known: start what the engine starts for it. ``hosts``: the host of each rank."""
+    """The ranks of a world are known: start the program of the engine, if it has one. ``hosts``: the host of each
+    rank.
+    """
 
     generation: int
     hosts: tuple[str, ...]
@@ -158,7 +160,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class RecordEach:
-    """Write the same of many processes: a line for each, with its host and the generation of its world."""
+    """Write the same event for many processes: a line for each, with its host and the generation of its world."""
 
     event: str
     of: Sequence[tuple[int, str]]
@@ -181,7 +183,7 @@ Action: TypeAlias = (
     | HangUp
     | Send
     | Tell
-    | Deal
+    | AssignRanks
     | SendCommit
     | StartProcess
     | GoLive

@@ -34,7 +34,7 @@ class AgentJoined:
 
 @dataclass(frozen=True, slots=True)
 class AgentUnfit:
-    """An agent that has joined cannot be used; ``why`` says why, and what to do."""
+    """An agent that has joined cannot be used; ``why``: the reason and the remedy."""
 
     host: str
     why: str
@@ -83,8 +83,8 @@ class SameNews:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """Heartbeats of many hosts that tell of no process. Simulated clusters send it."""
+class HeartbeatsReceived:
+    """Heartbeats of many hosts that name no process. Simulated clusters send it."""
 
     hosts: tuple[str, ...]
 
@@ -98,7 +98,7 @@ class LauncherPaused:
 
 @dataclass(frozen=True, slots=True)
 class PeersChanged:
-    """Processes of one host, or of all, may have to reach their peers by other addresses from the next world on."""
+    """Processes of one host, or of all, may have to use other addresses of their peers from the next world on."""
 
     host: str | None = None
 
@@ -138,7 +138,7 @@ class Scaled:
 
 @dataclass(frozen=True, slots=True)
 class HostsAskedFor:
-    """So many hosts are asked for now, by whoever: somebody else may have changed that."""
+    """The number of hosts that is requested now: others than this job may have changed it."""
 
     hosts: int
 
@@ -178,7 +178,7 @@ Event: TypeAlias = (
     | AgentEnded
     | News
     | SameNews
-    | Heard
+    | HeartbeatsReceived
     | LauncherPaused
     | PeersChanged
     | Expected

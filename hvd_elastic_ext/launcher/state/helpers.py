@@ -1,4 +1,4 @@
-"""What agents run helpers for, and what these answer."""
+"""The purposes of helpers, and their answers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class Purpose(Enum):
-    """What a helper is for. ``launcher/driver/reduce.py`` has what takes the answers of each."""
+    """The purpose of a helper. ``launcher/driver/reduce.py`` has the handler of the answers for each."""
 
     CHECKPOINT = "write or complete a checkpoint"
     RESTORE = "load the newest checkpoint before the first world"
@@ -17,10 +17,10 @@ class Purpose(Enum):
 
 
 class HelperAnswer(NamedTuple):
-    """What an agent reports of a helper. More may follow; the last answer comes at the helper's end.
+    """An agent's report of a helper. More may follow; the last answer comes at the helper's end.
 
-    ``content``: what the program says; empty if it has ended without that. ``failed``: why the helper has failed; None
-    if it has not. ``ended_well``: the program has ended with exit code 0.
+    ``content``: the output of the program; empty if it has ended without any. ``failed``: why the helper has failed;
+    None if it has not. ``ended_well``: the program has ended with exit code 0.
     """
 
     content: Mapping[str, Any]

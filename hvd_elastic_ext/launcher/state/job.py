@@ -133,12 +133,13 @@ class JobState:
     outcome: Outcome = field(default_factory=Outcome)
 
     helpers: dict[Purpose, dict[str, int]] = field(default_factory=lambda: {purpose: {} for purpose in Purpose})
-    """For each purpose, the hosts with an answer that is waited for, and the number of their helper. Its planner takes
-    a host out when it waits no more; an answer of any other helper is ignored."""
+    """For each purpose, the hosts that have to answer, and the number of their helper. Its planner removes a host
+    that is not awaited any more; an answer of any other helper is ignored.
+    """
     wanted: tuple[Seat, ...] = ()
     """Seats that should have a process, by the newest look."""
     offered: tuple[list[tuple[Host, tuple[int, ...]]], WorldLimits] | None = field(default=None, repr=False)
-    """The slots of which all are wanted, and the limits by which they are."""
+    """The slots that are all wanted, and the limits of that choice."""
     decision: WorldDecision = field(default_factory=lambda: WorldDecision(None, "", ""))
     """Which processes should form the next world now, by the newest look."""
     decisions_held: bool = False
@@ -202,13 +203,13 @@ class JobState:
         return job
 
     # --- derived
-    # What is true of the newest world, each a little more than the one before:
+    # Conditions of the newest world, each stronger than the one before:
     # world.begun: some world of the job has formed; it never becomes false again.
     # formed: its members have their ranks, or there is no world.
     # standing: it has all its members, and none has asked for another world.
     # steady: formed and standing, and no decisions are held.
     # settled: formed, and all members are in it and have agreed on the state.
-    # is_calm (state/facts/custody.py): standing, formed and settled: its members hold the newest commit.
+    # is_in_sync (state/facts/custody.py): standing, formed and settled: its members hold the newest commit.
 
     @property
     def ending(self) -> bool:
@@ -231,7 +232,7 @@ class JobState:
         members = self.world.members
         if not members or len(self.roster.present(members)) < len(members):
             return False
-        asked_again = self.rendezvous.asked_again  # of none, as a rule
+        asked_again = self.rendezvous.asked_again  # usually none
         return not asked_again or asked_again.isdisjoint(members)
 
     @property
@@ -264,7 +265,7 @@ class JobState:
         if not self.formed or len(present) < len(self.world.members):
             return False
         if self._settled is not None and self._settled[0] == generation and self._settled[1] is present:
-            return True  # what they have agreed on stays so
+            return True  # an agreement is permanent
         undecided = [worker for worker in present if worker.agreed < generation or worker.generation < generation]
         if any(worker.generation < generation for worker in undecided):
             return False
@@ -277,7 +278,7 @@ class JobState:
 
     @property
     def situation(self) -> Situation:
-        """What :func:`next_world.decide` decides by."""
+        """The input of :func:`next_world.decide`."""
         return self.situation_for(self.wanted)
 
     def situation_for(self, wanted: tuple[Seat, ...]) -> Situation:
@@ -324,7 +325,7 @@ class JobState:
         return frozenset((*(() if attempt is None else attempt.hosts), *self.helpers[Purpose.SLEEP], *loading))
 
     def loading_of(self, host: str) -> Loading | None:
-        """How far the present agent of a host has loaded the newest checkpoint; None if it was not told to."""
+        """How far the present agent of a host has loaded the newest checkpoint; None without an order to load."""
         loading, agent = self.restore.hosts.get(host), self.roster.agents.get(host)
         return loading if loading is not None and agent is not None and agent.identity == loading.agent else None
 
@@ -347,7 +348,7 @@ class JobState:
 
     @property
     def world_outcome(self) -> WorldOutcome:
-        """What becomes of the newest world; :data:`NO_OUTCOME` where it may be followed by another."""
+        """The outcome of the newest world; :data:`NO_OUTCOME` if another world may follow it."""
         meeting, members = self.rendezvous, self.world.members
         if self.loopless.loops or not members or not self.formed:
             return NO_OUTCOME
@@ -359,15 +360,15 @@ class JobState:
 
     @property
     def can_end_by_itself(self) -> bool:
-        """Whether processes of a script without a loop are left that can finish it, however long that takes."""
+        """Whether processes of a script without a loop can still finish it, however long that takes."""
         return self.in_place and self.world_outcome.phase in (WorldPhase.ENDING, WorldPhase.RUNNING)
 
     @property
     def leaves_by(self) -> Mapping[str, float]:
         """Hosts with notice, by the list or by their agents, and when they will be gone (mono)."""
-        told = self.roster.hosts_with_notice()
-        both = {host: min(by, told.get(host, by)) for host, by in self.notices.departing.items()}
-        return {**told, **both}
+        by_agents = self.roster.hosts_with_notice()
+        both = {host: min(by, by_agents.get(host, by)) for host, by in self.notices.departing.items()}
+        return {**by_agents, **both}
 
     @property
     def next_end_s(self) -> float | None:
@@ -390,18 +391,17 @@ class JobState:
     def strike(self, cause: Cause, host: Host, slot: int | None = None, *, detail: str, tried_s: float = 0.0) -> None:
         """Count a strike against a slot or a host, if the cause has one.
 
-        ``detail``: how it is known, in the words of whoever said it. ``tried_s``: seconds for which it was tried,
-        without any work done.
+        ``detail``: the text of the report. ``tried_s``: seconds of the attempt, without any work done.
         """
-        now, before, said = self.now, self.faults.ledger, foreign_words(detail)
-        strike = Strike.of(cause, host, slot, at=now, unproven_s=tried_s, said=said)
+        now, before, detail = self.now, self.faults.ledger, foreign_words(detail)
+        strike = Strike.of(cause, host, slot, at=now, unproven_s=tried_s, detail=detail)
         after = before if strike is None else before.struck(now, strike, self.options.cooldown_s)
         if strike is None or after is before:
             return
         self.faults.ledger = after
         again = self.lift_one_block()
         known, last = before.records.get(strike.subject), after.records.get(strike.subject)
-        same = known is not None and known.strikes > 0 and (known.cause, known.said) == (cause, said)
+        same = known is not None and known.strikes > 0 and (known.cause, known.detail) == (cause, detail)
         ledger = self.faults.ledger
         until, whole = ledger.blocked(now, host, slot).until, ledger.blocked(now, host)
         self.record(
@@ -411,7 +411,7 @@ class JobState:
             cooldown_s=None if until is None else round(until - now, 3),
             until=until,
             host=host.name,
-            reason=said,
+            reason=detail,
             host_blocked=whole.reason if whole.blocked else None,
             host_blocked_s=None if whole.until is None else round(whole.until - now, 3),
             **({"waived": again.reason} if again is not None and again.host == host else {}),
@@ -422,9 +422,9 @@ class JobState:
             self.note_lifted(again)
 
     def lift_one_block(self) -> LiftedBlock | None:
-        """End the block of one host if no host may work and no process runs; None if that is not so.
+        """End the block of one host if no host may work and no process runs; else None.
 
-        Not before training has begun, and none that was made by hand. The holder of the newest commit comes first.
+        Not before training has begun, and never a block by hand. The holder of the newest commit comes first.
         """
         hosts, now, state = self.fleet.hosts, self.now, self.faults
         works = any(worker.killed is None for worker in self.roster.workers.values())
@@ -435,7 +435,7 @@ class JobState:
         return None if found.host is None else found
 
     def note_lifted(self, found: LiftedBlock) -> None:
-        """Have it recorded that a block was ended."""
+        """Record that a block was ended."""
         assert found.host is not None
         self.record("cleared", host=found.host.name, reason=found.reason, waived=True)
         self.save()
@@ -450,11 +450,11 @@ class JobState:
         self.to_do.append(action)
 
     def save(self) -> None:
-        """Have the state for the next launcher saved."""
+        """Request to save the state for the next launcher."""
         self.do(actions.Save())
 
     def record(self, event: str, **fields: Any) -> None:
-        """Have a journal line written."""
+        """Request a line of the journal."""
         self.do(actions.Record(event, self.generation, fields))
 
     def is_connected(self, host: str) -> bool:

@@ -10,10 +10,10 @@ from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 
 @dataclass(frozen=True, slots=True)
 class ScaleOptions:
-    """``policy``: as ``--autoscale`` has it. ``most_hosts``: where ``--max-np`` sets no limit.
+    """``policy``: as in ``--autoscale``. ``most_hosts``: the limit if ``--max-np`` sets none.
 
-    ``acts``: somebody makes hosts come and go; else sizes are only recommended. ``ordered``: hosts with the highest
-    numbers go first, whatever is asked for.
+    ``acts``: something adds and removes hosts; else sizes are only recommended. ``ordered``: hosts with the highest
+    numbers go first, whichever are named.
     """
 
     policy: str
@@ -48,19 +48,21 @@ class JobOptions:
     engine: str = "horovod"
     """``horovod``, ``mpirun`` or ``torchrun``."""
     commit_every: Cadence | None = None
-    """Every how many calls of ``commit()`` one commits; None is all of them."""
+    """One in this many calls of ``commit()`` commits; None: all of them."""
     sleep_after_s: float | None = None
     """How long there are too few hosts before the job goes to sleep; None if it never does."""
     woken: bool = False
     """The job has slept, or failed, after its start: it continues, and does not start."""
     restart_from_scratch: bool = False
-    """A job of which nothing is left starts its training from the beginning."""
+    """A job whose training is lost completely starts again from the beginning."""
     fixed_hosts: bool = False
     """The hosts are those of ``-H`` or ``--hostfile``: no other one ever comes."""
     scaling: ScaleOptions | None = None
-    """``--autoscale`` and ``--scale-with``; None: nobody asks for hosts."""
+    """``--autoscale`` and ``--scale-with``; None: the job requests no hosts."""
     send_code: bool = False
     all_slots_of: str | None = None
-    """The source of hosts whose slots at the start are the processes needed to start; None if ``-np`` is given."""
+    """The source of hosts whose slots at the start decide how many processes the start needs; None if ``-np`` is
+    given.
+    """
     misplaced: str | None = None
-    """What to say if the script refuses its options: which of them are options of ``run``. None if none is."""
+    """The message if the script refuses its options: which of them are options of ``run``. None if none is."""

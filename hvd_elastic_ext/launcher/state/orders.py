@@ -1,4 +1,4 @@
-"""Orders to agents and processes, for several planners."""
+"""Orders to agents and processes, used by several planners."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def ask_to_leave(job: JobState, worker: Worker) -> None:
 
 def repeat_order(job: JobState, worker: Worker) -> None:
     """Send the last order to a process again, after its agent has connected again."""
-    worker.told_at = None if worker.told_at is None else -math.inf
+    worker.called_at = None if worker.called_at is None else -math.inf
     if worker.killed is not None:
         job.order(worker, "kill")
     elif worker.stopping_at is not None:
@@ -63,7 +63,7 @@ def end(job: JobState, worker: Worker, why: str = "the job ends") -> None:
 
 
 def kill(job: JobState, worker: Worker, cause: Cause) -> None:
-    """Kill a process; it may be stopped, and not react to anything else."""
+    """Kill a process: it may be stopped, and react to nothing else."""
     if worker.killed is None:
         worker.killed, worker.killed_at, worker.silent_then_s = cause, job.now, worker.silent_s
         job.roster.watch(worker)
@@ -79,7 +79,9 @@ def dismiss(job: JobState, agent: Agent) -> None:
     if not job.send(agent.host.name, {"do": "finish"}):
         job.do(StopLaunch(agent.host.name))
         job.roster.agents.pop(agent.host.name, None)
-        job.roster.commits.agent_lost(agent.host.name, heard=agent.heard, why="it was not connected when it was to end")
+        job.roster.commits.agent_lost(
+            agent.host.name, last_message_at=agent.last_message_at, why="it was not connected when it was to end"
+        )
 
 
 def tell_peers(job: JobState, host: str | None) -> None:

@@ -1,6 +1,6 @@
 """What a planner returns, and what may hold a world back.
 
-A planner returns no reason. One that waits, or lets others wait, keeps what it waits for in its part of the state:
+A planner returns no reason. A planner that waits, or makes others wait, keeps the wait in its part of the state:
 until when, for whom, an attempt, a decision. ``state/facts/waits.py`` reads all waits from there, each with its reason,
 its limit and what follows. What holds a world back gives its reason as :class:`HeldBack`, and
 :attr:`JobState.decision` keeps it.
@@ -24,8 +24,8 @@ class HeldBack(NamedTuple):
 class WorldQuestion(NamedTuple):
     """Something that may hold the next world back; ``why_not`` answers by :attr:`JobState.decision`.
 
-    It is asked at every look, also where no world would form, and notes in its part of the state what a world needs:
-    that may take a while to get. A planner after it sees to that.
+    It is asked at every look, even if no world would form, and notes in its part of the state what a world needs, which
+    may take a while to get. A later planner gets it.
     """
 
     asks: str

@@ -19,19 +19,19 @@ from hvd_elastic_ext.launcher.state.parts.commit_holders import Held, Holders
 JOIN_S: Final = 60.0
 """How long an agent may take from its start to its first message."""
 SEND_S: Final = 600.0
-"""As long where code may be sent to a host before its agent starts: the most that is sent, at 4 Mbit/s."""
+"""The same if code may be sent to a host before its agent starts: the largest code at 4 Mbit/s."""
 JOIN_EACH_S: Final = 1.0
-"""What each agent that is starting adds to that: only some are started at a time."""
-RETURN_S: Final = 7.0
+"""What each starting agent adds to that: only some start at a time."""
+RECONNECT_S: Final = 7.0
 """Longest time for agents to connect again once they can: they try every 5 s."""
 USAGE: Final = ("cpu", "gpu", "gpu_memory", "memory")
-"""What agents tell of how busy their hosts are."""
-GO_S: Final = 60.0
+"""What agents report about the load of their hosts."""
+GO_LIVE_S: Final = 60.0
 """Longest time from the order to go live to a newcomer's request for its rank."""
 
 
 class LaunchEnd(NamedTuple):
-    """The command that started an agent has ended ``at`` a time (mono); ``detail`` says how."""
+    """The command that started an agent has ended: ``at`` (mono), with this code; ``detail`` says how."""
 
     at: float
     code: int
@@ -40,19 +40,21 @@ class LaunchEnd(NamedTuple):
 
 @dataclass(slots=True)
 class Agent:
-    """The agent of a host. ``heard``: when its last message came (mono). ``facts``: what it reports of its machine."""
+    """The agent of a host."""
 
     host: Host
     since: float
     joined: bool = False
-    heard: float = 0.0
+    last_message_at: float = 0.0
+    """When its last message came (mono); 0 before the first one."""
     heartbeats_at: float = 0.0
     """When its last complete heartbeat message came (mono)."""
     facts: Mapping[str, Any] = field(default_factory=dict)
+    """What it reports of its machine."""
     identity: str = ""
     """Identifies the agent process; empty until it has joined."""
     inherited_at: float = -math.inf
-    """When it was last taken for the agent of its pod's successor, or of its pod's next container (mono)."""
+    """When it was last taken as the agent of its pod's successor, or of its pod's next container (mono)."""
     unlisted_at: float = -math.inf
     """When the newest list without its host came (mono)."""
     finishing: bool = False
@@ -64,9 +66,9 @@ class Agent:
     notice_reason: str | None = None
     """Why its host has notice, by a notice file there; the notice may be withdrawn."""
     usage: Mapping[str, float] = field(default_factory=dict)
-    """How busy its host is: :data:`USAGE`, shares from 0 to 1."""
+    """The load of its host: :data:`USAGE`, shares from 0 to 1."""
     gpu_unknown: str = ""
-    """Why it cannot tell that of its GPUs; "" if it can, or has none."""
+    """Why it cannot report the load of its GPUs; "" if it can, or has none."""
     launch_ended: LaunchEnd | None = None
     """Its launch ended with an error while it was connected."""
     warm: bool = False
@@ -74,8 +76,8 @@ class Agent:
 
     @property
     def is_usual(self) -> bool:
-        """Whether it is connected, as nearly all are, and is to stay."""
-        return self.joined and self.heard > 0.0 and not self.finishing and self.leaves_by is None
+        """Whether it is connected and stays, as nearly all do."""
+        return self.joined and self.last_message_at > 0.0 and not self.finishing and self.leaves_by is None
 
 
 @dataclass(slots=True)
@@ -95,9 +97,9 @@ class Worker:
     live_at: float | None = None
     """When it first went live."""
     generation: int = 0
-    """Of the newest world that it has entered."""
+    """The newest world that it has entered."""
     agreed: int = 0
-    """Of the newest world in which it has agreed on the state."""
+    """The newest world in which it has agreed on the state."""
     started: bool = False
     pid: int | None = None
     silent_s: float = 0.0
@@ -110,24 +112,27 @@ class Worker:
     stepped_at: float | None = None
     """When its last step ended, by a clock of its own."""
     progress: int = 0
-    """Grows with all that its main thread does."""
+    """Grows with all actions of its main thread."""
     moved_at: float = 0.0
     """When it sent the heartbeat in which its progress was new (mono); 0: not since it entered its world."""
     steps_s: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
-    """Seconds between its latest steps, waits included, as its heartbeats tell: of several steps between two heartbeats
-    the mean."""
+    """Seconds between its latest steps, waits included, by its heartbeats. For several steps between two heartbeats
+    it is the mean.
+    """
     waiting: bool = False
     """Its main thread waited for other ranks at its last heartbeat."""
     waits_since: float = math.inf
-    """When it sent the first of the latest heartbeats that all say so (mono); infinite if the last one does not."""
+    """When it sent the first of its latest heartbeats that all report waiting (mono); infinite if the last one does
+    not.
+    """
     waits_until: float = 0.0
-    """When it sent the last heartbeat that says so (mono)."""
+    """When it sent the last heartbeat that reports waiting (mono)."""
     every: int | None = None
-    """It commits at every N-th call of ``commit()``; None if unknown, or if its State is not ours."""
+    """One in this many calls of ``commit()`` commits; None if unknown, or if its State is not ours."""
     commit_s: float | None = None
     """Seconds that its last commit took."""
     call_s: float | None = None
-    """Seconds from one call of ``commit()`` to the next, without what the commit takes."""
+    """Seconds from one call of ``commit()`` to the next, without the time of the commit."""
     observed: Mapping[str, float] = field(default_factory=dict)
     """What its script has observed, by its last heartbeat."""
     loops: bool = False
@@ -138,11 +143,11 @@ class Worker:
     failure: tuple[str, str, str] | None = None
     """What its training function raised: a digest, the error, the traceback."""
     failed_at: float = 0.0
-    """When that was heard (mono)."""
+    """When that report came (mono)."""
     leaving: str | None = None
-    """Why it was told to leave; None if it was not."""
+    """Why it has the order to leave; None if it has not."""
     leaving_since: float = 0.0
-    """When it was told to (mono)."""
+    """When it got that order (mono)."""
     reclaimed: bool = False
     """It was told that its host, or the whole job, will be preempted."""
     warned: bool = False
@@ -150,7 +155,7 @@ class Worker:
     stopping_at: float | None = None
     """When it is killed if it has not left; infinite while no other process waits for it."""
     stop_again_at: float | None = None
-    """When it is told again to end: orders get lost."""
+    """When it gets the order to end again: orders get lost."""
     killed: Cause | None = None
     """Why it was killed."""
     killed_at: float = 0.0
@@ -161,7 +166,7 @@ class Worker:
     """When its connections are cut if it has not asked for the next world by itself."""
     fenced_at: float | None = None
     """When its connections were cut."""
-    told_at: float | None = None
+    called_at: float | None = None
     """When it was last called to the newest world."""
 
     def __post_init__(self) -> None:
@@ -185,7 +190,7 @@ class Worker:
 
     @property
     def has_state(self) -> bool:
-        """Whether it has a trained state: it has agreed on one with others, or has trained itself."""
+        """Whether it has a trained state: it has agreed on one with others, or has trained alone."""
         return self.killed is None and (self.agreed > 0 or (self.generation > 0 and self.step > 0))
 
     @property
@@ -195,7 +200,7 @@ class Worker:
 
     @property
     def is_usual(self) -> bool:
-        """Whether it trains, as nearly all do, and is to go on."""
+        """Whether it trains and goes on, as nearly all do."""
         ends = self.killed is not None or self.leaving is not None or self.stopping_at is not None
         return self.stage is Stage.LIVE and not (self.done or ends)
 
@@ -205,7 +210,7 @@ class Worker:
 
 
 class _Found(NamedTuple):
-    """Processes that were asked for, those of them that live, and the others; all in the order of the question."""
+    """The processes of a question, those of them that live, and the others; all in the order of the question."""
 
     lives: tuple[ProcessId, ...]
     present: tuple[Worker, ...]
@@ -220,7 +225,7 @@ class _Found(NamedTuple):
 
 
 class _Speakers(NamedTuple):
-    """Processes that say something together, those of them that live, and their agents."""
+    """Processes that send the same message, those of them that live, and their agents."""
 
     lives: tuple[ProcessId, ...]
     workers: tuple[Worker, ...]
@@ -237,20 +242,20 @@ class Roster:
     lives: dict[Seat, int] = field(default_factory=dict)
     """The highest life of each seat so far, under all its agents. The next life is one more."""
     ended: dict[Seat, int] = field(default_factory=dict)
-    """The newest life of each seat with an end that was reported to this launcher."""
+    """By seat, the newest life whose end was reported to this launcher."""
     commits: Holders = field(default_factory=Holders)
     """Commits in the agents' memory."""
     join_s: float = JOIN_S
     _by_host: dict[str, dict[int, Worker]] = field(default_factory=dict, compare=False, repr=False)
-    """The same processes: to ask for those of one host must not cost a look at thousands."""
+    """The same processes by host, so that a question about one host does not read thousands."""
     failed: dict[ProcessId, Worker] = field(default_factory=dict, compare=False, repr=False)
     """Living processes that have reported an error of their script."""
     _found: tuple[_Found, ...] = field(default=(), compare=False, repr=False)
-    """The last two answers of :meth:`present`: while a world changes, both are asked for."""
+    """The last two answers of :meth:`present`: both are needed while a world changes."""
     _oldest: float = field(default=-math.inf, compare=False, repr=False)
-    """No agent that was heard was heard last before that."""
-    beaten: dict[str, None] = field(default_factory=dict, compare=False, repr=False)
-    """Hosts whose agents have told of all their processes since :mod:`silence` looked at it."""
+    """No agent with messages sent its last one before this time."""
+    full_heartbeats: dict[str, None] = field(default_factory=dict, compare=False, repr=False)
+    """Hosts whose agents have named all their processes since the last look of :mod:`silence`."""
     _speakers: _Speakers | None = field(default=None, compare=False, repr=False)
     _ids: tuple[tuple[Worker, ...], int, frozenset[int]] | None = field(default=None, compare=False, repr=False)
     """The last answer of :meth:`present_ids`."""
@@ -284,7 +289,7 @@ class Roster:
         self._speakers = self._unfilled = None
 
     def watch(self, worker: Worker) -> None:
-        """A process may not be usual any more. Whoever makes it so calls this: a look does not ask thousands."""
+        """A process may not be usual any more. The code that causes this calls it: a look does not read thousands."""
         if self._workers.get(worker.seat) is worker:
             self._watched[worker.seat] = worker
 
@@ -301,7 +306,7 @@ class Roster:
         )
 
     def start_agent(self, host: Host, now: float) -> Agent:
-        """The agent of a host is being started, or has come by itself."""
+        """The agent of a host is being started, or has connected by itself."""
         agent = self.agents[host.name] = Agent(host, now)
         self._speakers = None
         self.watch_agent(agent)
@@ -339,21 +344,21 @@ class Roster:
         return worker if worker is not None and worker.life == life else None
 
     def unfilled(self, seats: tuple[Seat, ...]) -> tuple[Seat, ...]:
-        """Those of these seats that have no process. Each look asks that of the same seats."""
+        """The seats without a process. Each look asks for the same seats."""
         if self._unfilled is None or self._unfilled[0] is not seats:
             workers = self._workers
             self._unfilled = seats, tuple([seat for seat in seats if seat not in workers])
         return self._unfilled[1]
 
     def present_ids(self, lives: Iterable[ProcessId]) -> frozenset[int]:
-        """What :func:`id` says of the processes that :meth:`present` names."""
+        """The :func:`id` of each process in :meth:`present`."""
         present = self.present(lives)
         if self._ids is None or self._ids[0] is not present or self._ids[1] != id(present):  # a copy has others
             self._ids = present, id(present), frozenset(map(id, present))
         return self._ids[2]
 
     def present(self, lives: Iterable[ProcessId]) -> tuple[Worker, ...]:
-        """Those of ``lives`` that are alive. One look asks many times for the members of the world."""
+        """The living processes among ``lives``. One look asks often for the members of the world."""
         return self._find(lives).present
 
     def absent(self, lives: Iterable[ProcessId]) -> tuple[ProcessId, ...]:
@@ -373,10 +378,10 @@ class Roster:
         self._found = (*self._found[-1:], found)
         return found
 
-    def heard(self, lives: tuple[ProcessId, ...], now: float) -> tuple[Worker, ...]:
-        """Note that the agents of processes that say something together are heard; those of them that live.
+    def note_message_from(self, lives: tuple[ProcessId, ...], now: float) -> tuple[Worker, ...]:
+        """Note that the agents of these processes have sent a message. Return the processes that live.
 
-        They say more than one thing.
+        The same processes send several messages.
         """
         known = self._speakers
         if known is None or known.lives is not lives:
@@ -389,25 +394,27 @@ class Roster:
                 tuple([agent for agent in agents if agent is not None]),
             )
         for agent in known.agents:
-            agent.heard = now
+            agent.last_message_at = now
         return known.workers
 
     @property
     def join_timeout_s(self) -> float:
-        """Seconds from its start in which each of the agents that are starting now has to come."""
-        return self.join_s + JOIN_EACH_S * sum(not agent.heard for agent in self.agents.values())
+        """Seconds from its start in which each starting agent has to join."""
+        return self.join_s + JOIN_EACH_S * sum(not agent.last_message_at for agent in self.agents.values())
 
     def next_life(self, seat: Seat) -> ProcessId:
         """A life that the seat has not had yet."""
         self.lives[seat] = self.lives.get(seat, 0) + 1
         return ProcessId(seat, self.lives[seat])
 
-    def lived(self, life: ProcessId) -> None:
-        """An agent reports a life of a seat."""
+    def note_life(self, life: ProcessId) -> None:
+        """Note a life of a seat that an agent has reported."""
         self.lives[life.seat] = max(self.lives.get(life.seat, 0), life.number)
 
     def remember(self, workers: Iterable[Worker]) -> None:
-        """Note the commit of each process as its agent's: it outlives the process. Note those that have failed, too."""
+        """Note each process's commit as its agent's, since it outlives the process, and the processes that have
+        failed.
+        """
         agents, commits = self.agents, self.commits
         for worker in workers:
             seat, commit = worker.life.seat, worker.holds
@@ -426,21 +433,24 @@ class Roster:
         """Hosts with an agent that has given notice, and when that, or the host, will be gone (mono)."""
         return {name: agent.leaves_by for name, agent in self.unusual_agents.items() if agent.leaves_by is not None}
 
-    def all_heard_after(self, at: float) -> bool:
-        """Whether all agents that were ever heard were heard after a time (mono). What is known of that is kept:
-        an agent is never heard earlier than it was, and one that comes is heard later."""
+    def all_sent_after(self, at: float) -> bool:
+        """Whether all agents that have ever sent a message have sent one after ``at`` (mono). The answer is cached:
+        the time of the last message only grows.
+        """
         if self._oldest <= at:
-            self._oldest = min([agent.heard for agent in self.agents.values() if agent.heard], default=-math.inf)
+            self._oldest = min(
+                [agent.last_message_at for agent in self.agents.values() if agent.last_message_at], default=-math.inf
+            )
         return self._oldest > at
 
     def most_silent_s(self) -> float:
-        """The longest silence of a process that an agent has reported last."""
+        """The longest silence of a process in the last reports of agents."""
         if self._most_silent_s is None:
             self._most_silent_s = max(map(_SILENT_S, self._workers.values()), default=0.0)
         return self._most_silent_s
 
     def silent(self, worker: Worker, seconds: float) -> None:
-        """An agent reports the silence of a process."""
+        """Note an agent's report of the silence of a process."""
         before, worker.silent_s = worker.silent_s, seconds
         most = self._most_silent_s
         if most is not None and seconds >= most:
@@ -449,7 +459,7 @@ class Roster:
             self._most_silent_s = None
 
     def taken(self) -> dict[Seat, Stage]:
-        """Seats with a process that may stay, and how far that is."""
+        """Seats with a process that may stay, and its stage."""
         workers = self.workers.items()
         return {seat: worker.stage for seat, worker in workers if worker.killed is None and worker.leaving is None}
 

@@ -1,7 +1,7 @@
-"""What a launcher saves of the job's state for the next one, as one value, and the way there and back.
+"""The part of the job's state that a launcher saves for the next one, as one value, and the conversions.
 
-It is a part of :class:`JobState`, in the types that the state itself has. Agents report the rest when they connect
-again: what runs, how far it is, and what memory holds. A saved picture of that would be older than their reports.
+It is a part of :class:`JobState`, with the same types. Agents report the rest when they connect again: what runs, how
+far it is, and what memory holds. A saved copy of that would be older than their reports.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hvd_elastic_ext.launcher.state.parts.membership import Scaling
 
 
 class UnrecordedChange(NamedTuple):
-    """A change of the world, ``at`` a time (Unix seconds), with a journal line that is not written yet: ``fields``."""
+    """A change of the world ``at`` a time (Unix seconds) whose journal line is not written yet: ``fields``."""
 
     generation: int
     at: float
@@ -53,7 +53,7 @@ class SavedScaling(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What outlives a launcher. The defaults are those of a job that no launcher has had.
+    """The state that outlives a launcher. The defaults are those of a job without a launcher so far.
 
     ``incarnation``: of the launcher that saved it; ``generation``: of the newest world.
     """
@@ -63,9 +63,9 @@ class Saved:
     run: str | None = None
     """The name of the run."""
     ended: bool = False
-    """The run is over, and nothing of it may still run: the next launcher begins another one."""
+    """The run has ended, and nothing of it may still run: the next launcher begins another one."""
     finished: bool = False
-    """The job was over, and all hosts were told to end."""
+    """The job has ended, and all hosts were told to end."""
     at: float = 0.0
     """When :attr:`ledger` was saved (Unix seconds)."""
     ledger: HealthLedger = field(default_factory=HealthLedger)
@@ -80,7 +80,7 @@ class Saved:
     """As :attr:`Checkpoints.stored`, if its commit is known."""
     change: UnrecordedChange | None = None
     commits: tuple[NotedCommit, ...] = ()
-    """Who held the newest commit."""
+    """The holders of the newest commit."""
     outcome: str | None = None
     """How the run has ended, in one line."""
     scaling: SavedScaling | None = None
@@ -125,8 +125,7 @@ def job_of(
 ) -> JobState:
     """The state with which the next launcher begins, as of ``now`` (mono) and ``wall`` (Unix seconds).
 
-    ``expects``: a checkpoint that is known to have been made. ``helper_number``: a number that no earlier launcher has
-    had.
+    ``expects``: a checkpoint that exists. ``helper_number``: a number that no earlier launcher has used.
     """
     place = None if options.durability is None else options.durability.place
     return JobState.new(
@@ -185,12 +184,12 @@ def _continued(saved: SavedScaling | None, options: ScaleOptions | None, at: flo
 
 
 def _short(seconds: float) -> float:
-    """As exact as a step is known: thousands of them are in a file that is written often."""
+    """Rounded: thousands of step times are in a file that is written often."""
     return float(f"{seconds:.4g}")
 
 
 def _commits_of(job: JobState) -> tuple[NotedCommit, ...]:
-    """All that is known of commits in memory; of a job that has failed, what is lost; of one that is done, nothing."""
+    """All known commits in memory; of a job that has failed, the lost ones; of a job that is done, none."""
     commits, stored = job.roster.commits, job.checkpoints.stored
     if not job.outcome.over:
         return commits.noted()

@@ -1,14 +1,14 @@
-"""Worker pods of a job that sleeps: released, asked for from time to time, and restored when it wakes.
+"""Worker pods of a job that sleeps: released, requested from time to time, and restored when it wakes.
 
 The job calls, in its loop::
 
     await releases.began()               # once: an earlier launcher may have ended while the job slept
-    await releases.asleep(hosts_before)  # nothing of the job runs any more, and what it was is on storage
+    await releases.asleep(hosts_before)  # nothing of the job runs any more, and its state is on storage
     await releases.look(enough=…)        # any number of times; from ``enough`` on no worker is released
     await releases.woke()                # as many workers as before are asked for, in the background
     await releases.launcher_ends(code=75)         # instead: this launcher ends, and the job sleeps on
 
-None of them waits for the cluster but the last, for some seconds. What fails is tried again after a while, for ever: it
+Only the last call waits for the cluster, for some seconds. A failed request is tried again after a while, for ever: it
 never ends the sleep.
 """
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FINAL_CALL_S: Final = 10.0
-"""How long the final call may take: a pod that ends seldom has more than 30 s."""
+"""Longest time for the final call: a pod that ends rarely has more than 30 s."""
 FILE: Final = "released.json"
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """How many slots the job needs, to begin and to go on; ``per_host``: how many a host has where nothing is known."""
+    """Slots that the job needs, to begin and to go on; ``per_host``: the number of a host if nothing is known."""
 
     start: int
     least: int
@@ -64,8 +64,9 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class WorkersNote:
-    """What is to be known after a launcher's end. ``before``: how many workers there were, None if they are there;
-    ``requested``: the number that was asked for last; ``slots``: what workers had."""
+    """The note for the time after a launcher's end. ``before``: the number of workers before, None if they are
+    there; ``requested``: the number in the last request; ``slots``: those of each worker.
+    """
 
     before: int | None = None
     requested: int | None = None
@@ -73,7 +74,9 @@ class WorkersNote:
 
 
 class NoteFile:
-    """Keeps a note in the job's folder. On a full disk it is lost; where possible the object has a copy."""
+    """Keeps a note in the job's folder. On a full disk it is lost; if possible, the object in the cluster has a
+    copy.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE
@@ -156,7 +159,7 @@ class PodReleases:
         self._changed()
 
     async def asleep(self, hosts_before: HostSet) -> None:
-        """The job has gone to sleep; these were its hosts. What was asked for at the beginning still has its time."""
+        """The job has gone to sleep; ``hosts_before``: its hosts. A request of the beginning keeps its time limit."""
         slots = tuple(sorted({host.slots for host in hosts_before}))
         self._note = replace(self._note, slots=slots or self._note.slots)
         asked_at = self._last_progress.since if self._starting else None
@@ -166,7 +169,7 @@ class PodReleases:
         self._changed()
 
     async def look(self, *, enough: bool) -> None:
-        """Note whether the job is about to wake. It need not be called again without a change."""
+        """Note whether the job is about to wake. Only a change needs another call."""
         if enough != self._enough:
             self._enough = enough
             self._changed()
@@ -178,7 +181,7 @@ class PodReleases:
         self._changed()
 
     async def launcher_ends(self, *, code: int) -> None:
-        """The launcher ends with this exit code. Its job may be started again, so its operator must not ignore it."""
+        """The launcher ends with this exit code. Its job may be started again, so its operator must still manage it."""
         await self.stop()
         try:
             await asyncio.wait_for(self._final_call(code), FINAL_CALL_S)
@@ -224,7 +227,7 @@ class PodReleases:
     # --- what is due
 
     async def step(self) -> float | None:
-        """Do what is due; when time alone makes something due again (mono)."""
+        """Do what is due. Returns when time alone makes something due again (mono)."""
         now = self._clock.mono()
         try:
             again_at = await (self._restore() if self._progress is None else self._in_sleep(now, self._progress))
@@ -241,7 +244,7 @@ class PodReleases:
             return rest.again_at
         seen = await self._call(self._workers.look)
         if self._progress is not progress or self._enough:
-            return now  # meanwhile it was told to go on, or is about to be
+            return now  # meanwhile it has woken, or is about to wake
         return await self._act(release_policy.decide(now, progress, seen, self._limits), progress, seen)
 
     async def _act(self, decision: ReleaseDecision, progress: SleepProgress, seen: Seen) -> float | None:
@@ -261,7 +264,7 @@ class PodReleases:
                 self._tell("workers_requested", decision.reason, replicas=wanted)
                 return self._clock.mono()
             case ReleaseAction.ADOPT:
-                self._note = replace(self._note, before=seen.replicas)  # nor are there to be more once it is awake
+                self._note = replace(self._note, before=seen.replicas)  # an awake job keeps this number, too
                 self._set_progress(progress, SleepProgress(seen.replicas, self._clock.mono()))
                 self._tell("workers_requested", decision.reason, replicas=seen.replicas)
                 return self._clock.mono()
@@ -277,14 +280,14 @@ class PodReleases:
             self._progress = new
 
     async def _restore(self) -> float | None:
-        """Ask for as many workers as there were."""
+        """Request as many workers as before."""
         if not self._restore_due:
             return None
         seen, kind = await self._call(self._workers.look), self._limits.job.kind
         if not kind.scale and seen.before is None:
             self._note = WorkersNote(
                 slots=self._note.slots
-            )  # the workers that were let go were those of another object of this name
+            )  # the released workers belonged to another object of this name
         before = self._note.before or seen.before
         if before is None and self._starting and seen.replicas == 0:
             before = self._wanted(self._need.start, seen)
@@ -308,7 +311,7 @@ class PodReleases:
         return release_policy.workers_for(slots, self._note.slots, guess=guess, before=self._note.before or 0)
 
     async def _tell_workers(self, replicas: int, seen: Seen) -> None:
-        """The note comes first: after it anything may end."""
+        """Write the note first: after it, the launcher or the request may end at any time."""
         before = self._note.before or seen.before
         if before is None and seen.replicas > self._limits.job.kind.fewest:
             before = seen.replicas
@@ -323,9 +326,9 @@ class PodReleases:
         return await asyncio.shield(call)
 
     def _tell(self, event: str, reason: str, **fields: Any) -> None:
-        said = f"{self._limits.job} is to have {fields['replicas']} workers: {reason}"
-        log.warning("%s", said)
-        self._record(event, reason=said, **{name: value for name, value in fields.items() if value is not None})
+        text = f"{self._limits.job} is to have {fields['replicas']} workers: {reason}"
+        log.warning("%s", text)
+        self._record(event, reason=text, **{name: value for name, value in fields.items() if value is not None})
 
     def _fail(self, error: BaseException) -> None:
         why = f"{self._limits.job}: {str(error) or f'no answer within {FINAL_CALL_S:g} s'}"

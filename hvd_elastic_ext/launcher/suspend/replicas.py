@@ -1,6 +1,6 @@
-"""The way to the number of a job's workers in a cluster. Loads the official client, for its credentials.
+"""Reads and sets the number of a job's workers in a cluster. Loads the official client, for its credentials.
 
-Everything here may wait, for as long as ``timeout`` says: it is for threads, not for the loop.
+All calls may block, as long as ``timeout`` says: they are for threads, not for the loop.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from hvd_elastic_ext.launcher.rules.suspend import workloads
 from hvd_elastic_ext.launcher.rules.suspend.workloads import RELEASE, Pod, Seen, Workload
 
 TIMEOUT: Final = (3.0, 5.0)
-"""Seconds for a connection, and without a byte of the answer: a launcher that is to end waits for what is under way."""
+"""Seconds for a connection, and without a byte of the answer: a launcher that ends waits for a running request."""
 
-_REMEDIES: Final[Mapping[int, str]] = {HTTPStatus.UNAUTHORIZED: "its token is none, or has expired"}
+_REMEDIES: Final[Mapping[int, str]] = {HTTPStatus.UNAUTHORIZED: "its token is missing or has expired"}
 _RIGHTS: Final = {RELEASE: "hvd-elastic manifest sleep gives the right"}
 _RIGHTS_ELSE: Final = "docs/autoscale.md says which rights it needs"
 
@@ -31,7 +31,7 @@ class _Send(Protocol):
 
 
 class RequestFailed(Transient):
-    """The cluster could not be asked, or told, just now; ``str()`` is the reason, in one line."""
+    """A request to the cluster has failed; ``str()`` is the reason, in one line."""
 
 
 class Replicas:
@@ -49,7 +49,7 @@ class Replicas:
         self._timeout = timeout
 
     def look(self) -> Seen:
-        """What there is. Raises :class:`RequestFailed`."""
+        """Read the present state. Raises :class:`RequestFailed`."""
 
         def act(send: _Send, space: str) -> Seen:
             number = send("GET", self._job.number_path(space))
@@ -59,14 +59,16 @@ class Replicas:
         return self._within(act)
 
     def tell(self, replicas: int, *, before: int | None) -> None:
-        """Ask for so many workers; ``before``: how many there were, to be noted where that is possible, and None if
-        nothing is to be remembered any more. Raises :class:`RequestFailed`; it may have been heard all the same."""
+        """Request so many workers; ``before``: the number before, noted if possible; None removes the note. Raises
+        :class:`RequestFailed`; the cluster may have received the request nevertheless.
+        """
         body = workloads.scale_patch(self._job, replicas, before)
         self._within(lambda send, space: send("PATCH", self._job.number_path(space), body))
 
     def resize(self, replicas: int, leaving: Sequence[str]) -> None:
-        """Ask for so many workers; if they are fewer, those of the hosts ``leaving`` go, as far as the kind can be told
-        so. Raises :class:`RequestFailed`."""
+        """Request so many workers. If they are fewer, those of the hosts ``leaving`` go, if the kind allows that
+        choice. Raises :class:`RequestFailed`.
+        """
         if self._job.kind.requested:
             self._within(lambda send, space: self._request(send, space, replicas, leaving))
             return
@@ -76,7 +78,7 @@ class Replicas:
         self.tell(replicas, before=None)
 
     def asked_for(self) -> int | None:
-        """How many workers are asked for; None while the et-operator is at a change. Raises :class:`RequestFailed`."""
+        """The requested number of workers; None while the et-operator makes a change. Raises :class:`RequestFailed`."""
 
         def act(send: _Send, space: str) -> int | None:
             number = send("GET", self._job.number_path(space))
@@ -116,7 +118,7 @@ class Replicas:
         self._within(lambda send, space: send("PATCH", self._job.path(space), body))
 
     def delete(self, pods: tuple[Pod, ...]) -> None:
-        """Delete pods, and none of the same name that has come after them. Raises :class:`RequestFailed`."""
+        """Delete these pods, but no later pods of the same name. Raises :class:`RequestFailed`."""
 
         def act(send: _Send, space: str) -> None:
             for pod in pods:
@@ -148,8 +150,8 @@ class Replicas:
 def found(
     job: Workload, environ: Mapping[str, str], *, option: str = RELEASE, asked_by: str = "--sleep-releases"
 ) -> Replicas:
-    """In the cluster that ``$KUBECONFIG`` names, else that this machine belongs to. Raises :class:`UsageError`.
+    """Use the cluster that ``$KUBECONFIG`` names, else the one of this machine. Raises :class:`UsageError`.
 
-    ``option`` names the job, and ``asked_by`` needs the cluster: errors say so.
+    ``option`` names the job, and ``asked_by`` needs the cluster: for error messages.
     """
     return Replicas(Access.found(None, environ, remedy=f"for {asked_by} let KUBECONFIG name one"), job, option=option)

@@ -16,27 +16,27 @@ from hvd_elastic_ext.core.errors import Asleep
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
-from hvd_elastic_ext.launcher.rules.health.pace import log_again_s, said_again
+from hvd_elastic_ext.launcher.rules.health.pace import log_again_s, next_line_hint
 from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.rules.suspend import sleep_policy
 from hvd_elastic_ext.launcher.rules.suspend.sleep_policy import SleepAction, SleepFacts
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
 from hvd_elastic_ext.launcher.state.facts import waits
-from hvd_elastic_ext.launcher.state.facts.waits import SAY_S, Wait
+from hvd_elastic_ext.launcher.state.facts.waits import LOG_PERIOD_S, Wait
 from hvd_elastic_ext.launcher.suspend.releaser import PodReleases
 
 log = logging.getLogger(__name__)
 
 MAX_PAUSE_S: Final = 60.0
-"""Longest time between two looks: the clock may have stood still with the machine."""
+"""Longest time between two looks: the clock may have stopped with the machine."""
 WAKES: Final = "it goes on by itself when those slots may work; Ctrl-C ends this launcher"
 
 
 class SleepingJob:
     """One sleep. ``ledger`` returns the present health of hosts; it may change meanwhile.
 
-    ``idle_wakes``: wakes in a row after which the job slept again before it trained. Each makes the same hosts wake it
-    later: their agents may know of a preemption that the host list does not show. New hosts wake it as usual.
+    ``idle_wakes``: wakes in a row after which the job slept again before it trained. Each delays the next wake by the
+    same hosts: their agents may know of a preemption that the host list does not show. New hosts wake it as usual.
     ``lines_s``: ``--wait-lines``.
     """
 
@@ -76,7 +76,7 @@ class SleepingJob:
         self._soon.set()
 
     async def sleep(self, asleep: Asleep, hosts_before: HostSet) -> None:
-        """Wait until the job goes on. Raises :class:`Asleep` if it is not to wait any longer."""
+        """Wait until the job goes on. Raises :class:`Asleep` if it should not wait any longer."""
         held = {} if asleep.path is None else {"path": asleep.path, "step": asleep.step}
         kept = "" if asleep.path is None else f"; step {asleep.step} is in {asleep.path}"
         ends = "" if self._max_wait_s is None else f"; it waits {self._max_wait_s:g} s at most (--max-wait-time)"
@@ -97,17 +97,17 @@ class SleepingJob:
             await self._releases.woke()
 
     def status(self) -> str:
-        """What is waited for, and until when, in one line."""
+        """What the job waits for, and until when, in one line."""
         ends = None if self._max_wait_s is None else self._since + self._max_wait_s
         wait = Wait(f"asleep: {self._lacks}", ends, ", then this launcher ends (--max-wait-time)", ends=WAKES)
         return waits.line(wait, self._clock.mono())
 
-    def _say(self, now: float) -> float:
-        """Print it, if that is due; when it is due next (mono)."""
+    def _log_wait(self, now: float) -> float:
+        """Log the wait, if that is due. Returns when it is due next (mono)."""
         lasts_s = now - self._since
         if now >= self._log_at:
-            if lasts_s >= SAY_S:
-                log.info("%s%s", self.status(), said_again(lasts_s, self._lines_s))
+            if lasts_s >= LOG_PERIOD_S:
+                log.info("%s%s", self.status(), next_line_hint(lasts_s, self._lines_s))
             self._log_at = now + log_again_s(lasts_s, self._lines_s)
         return self._log_at
 
@@ -119,7 +119,7 @@ class SleepingJob:
             if decision.act is not SleepAction.SLEEP_ON:
                 return decision
             self._lacks = decision.reason
-            say_at = self._say(now)
+            say_at = self._log_wait(now)
             if self._releases is not None:
                 await self._releases.look(enough=self._enough_since is not None)
             at = min(time for time in (now + MAX_PAUSE_S, decision.again_at, say_at) if time is not None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
-from hvd_elastic_ext.launcher.state.actions import Deal, Tell
+from hvd_elastic_ext.launcher.state.actions import AssignRanks, Tell
 from hvd_elastic_ext.simulate.cluster.commits import Commit
 from hvd_elastic_ext.simulate.cluster.processes import Message, Process
 from hvd_elastic_ext.simulate.cluster.times import AGAIN_S, LATELY_S, LATENCY_S
@@ -124,7 +124,7 @@ class Crowd:
         if lines:
             self._sim.at(self._sim.now + LATENCY_S, self._told, lines, wanted, self._cluster.disturbances)
 
-    def deal(self, launcher: Launcher, wanted: Deal) -> None:
+    def assign_ranks(self, launcher: Launcher, wanted: AssignRanks) -> None:
         """A launcher tells processes which world they are in, and their ranks."""
         lines = self._lines(launcher, list(wanted.dealt.places), wanted)
         if lines:
@@ -133,7 +133,7 @@ class Crowd:
             self._sim.at(at, self._dealt, lines, wanted, undisturbed, launcher.incarnation)
 
     def _lines(
-        self, launcher: Launcher, lives: Sequence[ProcessId], wanted: Tell | Deal
+        self, launcher: Launcher, lives: Sequence[ProcessId], wanted: Tell | AssignRanks
     ) -> list[tuple[int, Line, ProcessId]]:
         """By number, connections that something goes over at once. Where something is in the way, it goes by itself."""
         cluster, at = self._cluster, self._sim.now + LATENCY_S
@@ -155,7 +155,7 @@ class Crowd:
         return found
 
     def _hear(
-        self, lines: Sequence[tuple[int, Line, ProcessId]], wanted: Tell | Deal, disturbances: int
+        self, lines: Sequence[tuple[int, Line, ProcessId]], wanted: Tell | AssignRanks, disturbances: int
     ) -> list[tuple[int, Process]]:
         """Processes that hear it; a network that was cut meanwhile does not let it through."""
         cut, heard = self._cluster.cut, list[tuple[int, Process]]()
@@ -186,7 +186,7 @@ class Crowd:
             process.agent.told(process, wanted.message)
 
     def _dealt(
-        self, lines: Sequence[tuple[int, Line, ProcessId]], wanted: Deal, disturbances: int, incarnation: int
+        self, lines: Sequence[tuple[int, Line, ProcessId]], wanted: AssignRanks, disturbances: int, incarnation: int
     ) -> None:
         numbers, those = wanted.dealt.numbers, list[Process]()
         for number, process in self._hear(lines, wanted, disturbances):

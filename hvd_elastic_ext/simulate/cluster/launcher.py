@@ -13,13 +13,13 @@ from hvd_elastic_ext.launcher.driver.driver import Driver
 from hvd_elastic_ext.launcher.folder import saved_text
 from hvd_elastic_ext.launcher.folder.saved_state import start_of, write_noted_change
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
-from hvd_elastic_ext.launcher.state.actions import Deal, Tell
+from hvd_elastic_ext.launcher.state.actions import AssignRanks, Tell
 from hvd_elastic_ext.launcher.state.events import (
     AgentEnded,
     AgentJoined,
     AgentLost,
     Expected,
-    Heard,
+    HeartbeatsReceived,
     HostsChanged,
     LaunchEnded,
     LauncherPaused,
@@ -261,10 +261,12 @@ class Launcher:
                 self.hears(line.agent)
             return
         reached, cut = self._reached(), self._cluster.cut
-        early = [host for host in reached if (known := agents.get(host)) is not None and known.heard <= latest]
+        early = [
+            host for host in reached if (known := agents.get(host)) is not None and known.last_message_at <= latest
+        ]
         alive = [host for host in early if host not in cut] if cut else early
         if alive and self._missed is None:
-            self.driver.tell(Heard(tuple(alive)))
+            self.driver.tell(HeartbeatsReceived(tuple(alive)))
 
     def _reached(self) -> Sequence[str]:
         """Hosts that are connected to living agents, but for those that are cut off."""
@@ -371,8 +373,8 @@ class Launcher:
     def tell(self, wanted: Tell) -> None:
         self._cluster.crowd.tell(self, wanted)
 
-    def deal(self, wanted: Deal) -> None:
-        self._cluster.crowd.deal(self, wanted)
+    def assign_ranks(self, wanted: AssignRanks) -> None:
+        self._cluster.crowd.assign_ranks(self, wanted)
 
     def _notes(self, line: Line, order: Mapping[str, Any]) -> None:
         match order["do"]:

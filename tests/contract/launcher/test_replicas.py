@@ -18,7 +18,7 @@ import yaml
 
 from hvd_elastic_ext.install.hpa import autoscaler
 from hvd_elastic_ext.io.kube_access import Access
-from hvd_elastic_ext.launcher.rules.suspend.workloads import BEFORE, COST, GOES, Pod, workload
+from hvd_elastic_ext.launcher.rules.suspend.workloads import BEFORE, COST, DELETION_COST, Pod, workload
 from hvd_elastic_ext.launcher.suspend.replicas import Replicas, RequestFailed
 from tests.contract.kube.conftest import KUBECONFIG, SERVERS, Space, _ours, api, eventually, space
 from tests.support.kube import bodies
@@ -147,10 +147,10 @@ def test_the_pods_that_go_are_marked_before_a_deployments_number_is_lowered(
         the_deployment.resize(2, ["four"])
     assert the_deployment.asked_for() == 3, "whichever pod would go is not known"
     the_deployment.resize(2, ["two"])
-    assert {pod.name for pod in the_deployment.look().pods if pod.cost == GOES} == {"two"}
+    assert {pod.name for pod in the_deployment.look().pods if pod.cost == DELETION_COST} == {"two"}
     the_deployment.resize(1, ["two", "three.w"])
     the_deployment.resize(3, ["three"])
-    assert {pod.name for pod in the_deployment.look().pods if pod.cost == GOES} == {"three"}
+    assert {pod.name for pod in the_deployment.look().pods if pod.cost == DELETION_COST} == {"three"}
     metadata = where.space.api.done("GET", where.space.path("pods", "two")).body["metadata"]
     assert COST not in metadata.get("annotations", {})
 
@@ -330,7 +330,7 @@ def test_a_token_that_has_expired_is_read_anew(kube: KubeServer, tmp_path: Path)
     path, old = tmp_path / "config", kube.access.issue("somebody", "system:masters")
     replicas = Replicas(Access(str(kube.kubeconfig(path, token=old))), workload("mpijob/digits"))
     kube.access.revoke(old)
-    with pytest.raises(RequestFailed, match=r"says 401 Unauthorized; its token is none, or has expired"):
+    with pytest.raises(RequestFailed, match=r"says 401 Unauthorized; its token is missing or has expired"):
         replicas.look()
     kube.kubeconfig(path)
     assert replicas.look().replicas == 2

@@ -22,7 +22,7 @@ from hvd_elastic_ext.io.kube_access import Access
 from hvd_elastic_ext.launcher.agents.transports import child_process, transports
 from hvd_elastic_ext.launcher.agents.transports.pod_stream import Cluster
 from hvd_elastic_ext.launcher.agents.transports.transports import (
-    Ended,
+    LaunchResult,
     Local,
     PodTransport,
     SshTransport,
@@ -104,7 +104,7 @@ async def test_an_agent_gets_its_line_and_what_it_says_and_how_it_ends_is_told(m
     remarks: list[str] = []
     way = make('line=$(head -n 1); echo "got ${#line} bytes" >&2; echo "args $*"')
     launch = await way.start(HOST, b"0123456789\n", remark=remarks.append)
-    assert await launch.wait() == Ended(0, reached=True, message="got 10 bytes")
+    assert await launch.wait() == LaunchResult(0, reached=True, message="got 10 bytes")
     assert launch.reached
     assert sorted(remarks) == [f"args {ARGUMENTS}", "got 10 bytes"]
     launch.close()
@@ -114,7 +114,7 @@ async def test_an_agent_gets_its_line_and_what_it_says_and_how_it_ends_is_told(m
 async def test_the_exit_code_and_the_message_of_an_agent_are_its_own(make: Make, ending: str, code: int) -> None:
     way = make(f"echo 'no launcher there' >&2; {ending}")
     launch = await way.start(HOST, b"x\n", remark=quiet)
-    assert await launch.wait() == Ended(code, reached=True, message="no launcher there")
+    assert await launch.wait() == LaunchResult(code, reached=True, message="no launcher there")
 
 
 async def test_no_secret_is_an_argument_or_in_the_environment(make: Make) -> None:
@@ -151,9 +151,9 @@ async def test_the_end_of_a_launch_ends_what_it_hears_and_an_agent_that_has_join
 
 
 async def test_the_longest_line_is_taken(make: Make) -> None:
-    line = b"x" * (child_process.LONGEST_INPUT - 1) + b"\n"
+    line = b"x" * (child_process.MAX_INPUT_BYTES - 1) + b"\n"
     launch = await make("sleep 0.2; head -n 1 | wc -c >&2").start(HOST, line, remark=quiet)
-    assert await launch.wait() == Ended(0, reached=True, message=str(child_process.LONGEST_INPUT))
+    assert await launch.wait() == LaunchResult(0, reached=True, message=str(child_process.MAX_INPUT_BYTES))
 
 
 async def test_waiting_may_be_given_up(make: Make) -> None:
@@ -182,7 +182,7 @@ async def test_a_host_elsewhere_gets_the_code_that_it_asks_for_before_its_line(
     if isinstance(way, Local):
         way = make('read line; echo "line $line" >&2')
     launch = await way.start(HOST, b"the key\n", remark=remarks.append, code=CODE)
-    assert await launch.wait() == Ended(0, reached=True, message="line the key")
+    assert await launch.wait() == LaunchResult(0, reached=True, message="line the key")
     assert remarks == ["line the key"]
     if not isinstance(way, Local):
         assert int((tmp_path / "agent.first").read_text()) == len(code_line(CODE, Path.cwd())) - 1
@@ -194,7 +194,7 @@ async def test_code_that_cannot_be_brought_to_a_host_ends_its_start_with_the_rea
     if isinstance(way, Local):
         return  # this machine has the code
     launch = await way.start(HOST, b"x\n", remark=quiet, code=CODE)
-    assert await launch.wait() == Ended(1, reached=True, message="disk full")
+    assert await launch.wait() == LaunchResult(1, reached=True, message="disk full")
 
 
 # --- what is elsewhere ------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ async def test_a_host_without_our_interpreter_was_reached_all_the_same(ssh: Path
 
 
 async def test_only_a_few_exec_are_on_their_way_at_once(pods: KubeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transports, "AT_ONCE", 1)
+    monkeypatch.setattr(transports, "MAX_CONCURRENT_STARTS", 1)
     pods.faults.on("get", "pods").answer(statuses.internal("no"))
     pods.hanging = True
     way = to_pods()

@@ -17,7 +17,7 @@ import pytest
 
 from hvd_elastic_ext.core.messages.slot_protocol import AGENT_METRICS
 from hvd_elastic_ext.core.messages.wire import KEY_SIZE
-from hvd_elastic_ext.launcher.agents.capacity import Pace
+from hvd_elastic_ext.launcher.agents.capacity import HeartbeatPace
 from hvd_elastic_ext.launcher.agents.server import Control
 from hvd_elastic_ext.launcher.agents.transports.transports import Local, join_line
 from tests.integration.agent.test_with_the_control_port import Seen
@@ -37,7 +37,7 @@ class Agents:
     def __init__(self) -> None:
         self.seen, self._key = Seen(), os.urandom(KEY_SIZE)
         self.control = Control(
-            "job-1", self._key, incarnation=1, pace=Pace(0.1), orphan_grace_s=20, on_event=self.seen.take
+            "job-1", self._key, incarnation=1, pace=HeartbeatPace(0.1), orphan_grace_s=20, on_event=self.seen.take
         )
         self.seen.failed = True  # no news is to be lost here
         self.remarks: list[str] = []

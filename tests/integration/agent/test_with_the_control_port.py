@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.core.messages.wire import KEY_SIZE
-from hvd_elastic_ext.launcher.agents.capacity import Pace
+from hvd_elastic_ext.launcher.agents.capacity import HeartbeatPace
 from hvd_elastic_ext.launcher.agents.server import Control, ControlEvent
 from hvd_elastic_ext.launcher.agents.transports.transports import Local, join_line
 from hvd_elastic_ext.launcher.state.events import AgentJoined, News
@@ -44,7 +44,7 @@ def test_what_a_defect_of_the_launcher_lost_an_agent_tells_again(
 
     async def story() -> None:
         seen, key = Seen(), os.urandom(KEY_SIZE)
-        control = Control("job-1", key, incarnation=1, pace=Pace(0.2), orphan_grace_s=20, on_event=seen.take)
+        control = Control("job-1", key, incarnation=1, pace=HeartbeatPace(0.2), orphan_grace_s=20, on_event=seen.take)
         at = ("127.0.0.1", await control.start("127.0.0.1"))
         line = join_line("job-1", "h1", key=key, launcher=at, incarnation=1, orphan_grace_s=20)
         launch = await Local().start("h1", line, remark=lambda _: None)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from hvd_elastic_ext.launcher.cli.doctor.probes import ask
+from hvd_elastic_ext.launcher.cli.doctor.probes import run_probe
 from tests.support.processes import run_process
 
 DOCTOR = [sys.executable, "-m", "hvd_elastic_ext.cli", "doctor"]
@@ -47,7 +47,7 @@ def test_no_interpreter_runs_what_lies_in_the_directory_of_the_doctor(tmp_path, 
     for name in ("json", "socket", "importlib"):
         (tmp_path / f"{name}.py").write_text("import os\nopen('was-run', 'w').close()\nos._exit(66)\n")
     monkeypatch.chdir(tmp_path)
-    assert "done" in ask([sys.executable, "-"]).steps
+    assert "done" in run_probe([sys.executable, "-"]).steps
     assert not (tmp_path / "was-run").exists()
 
 

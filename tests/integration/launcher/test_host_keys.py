@@ -60,7 +60,7 @@ def test_a_new_host_is_accepted_without_a_question_and_a_changed_key_is_refused(
     assert not jobs.known.exists()
     hosts["h1"].impersonate(jobs.heard)
     said = jobs.refused()
-    assert f"if it was changed rightly: ssh-keygen -R h1 -f {jobs.own}" in said
+    assert f"if that change was intended: ssh-keygen -R h1 -f {jobs.own}" in said
     jobs.own.unlink()  # what the remedy comes to, where the host has no other name: then it is trusted
     jobs.run()
     assert SECRET in jobs.heard.read_text()
@@ -78,7 +78,7 @@ def test_a_false_sshd_gets_nothing_where_an_authority_signs_host_keys(nethosts: 
     hosts = nethosts(1)
     jobs = Jobs(hosts, tmp_path, known=f"@cert-authority h* {key_of(hosts, 'h1').partition(' ')[2]}")
     hosts["h1"].impersonate(jobs.heard)
-    assert "your ssh configuration demands that it is" in jobs.refused()
+    assert "your ssh configuration requires a known key" in jobs.refused()
     assert not jobs.own.exists()
 
 
@@ -89,7 +89,7 @@ def test_a_false_sshd_gets_nothing_with_strict_checking(nethosts: MakeHosts, tmp
     jobs = Jobs(hosts, tmp_path, "  StrictHostKeyChecking yes\n", known=known)
     hosts["h1"].impersonate(jobs.heard)
     said = jobs.refused()
-    assert ("ssh-keygen -R h1 -f" in said) if knows else ("your ssh configuration demands that it is" in said)
+    assert ("ssh-keygen -R h1 -f" in said) if knows else ("your ssh configuration requires a known key" in said)
     assert not jobs.own.exists()
 
 

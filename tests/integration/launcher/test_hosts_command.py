@@ -81,7 +81,7 @@ def test_hosts_of_a_running_job_are_listed_blocked_and_cleared(
     assert "blocked by hand: bad fan" in listed
     assert (
         user.hosts("block", "a")
-        == "host a is blocked until it is cleared (no launcher runs; the next one will heed this)\n"
+        == "host a is blocked until it is cleared (no launcher runs; the next one will apply this)\n"
     )
     with run_process(user.launcher()) as launcher:
         ready(launcher)

@@ -22,9 +22,9 @@ import websocket
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.kube_access import Access, Endpoint
 from hvd_elastic_ext.launcher.agents.transports.pod_exec import NotRun
-from hvd_elastic_ext.launcher.agents.transports.pod_stream import Cluster, Pace, connected
+from hvd_elastic_ext.launcher.agents.transports.pod_stream import Cluster, StreamTimeouts, connected
 from hvd_elastic_ext.launcher.agents.transports.pods import ROLE
-from hvd_elastic_ext.launcher.agents.transports.transports import UNREACHABLE, Ended, PodTransport
+from hvd_elastic_ext.launcher.agents.transports.transports import UNREACHABLE, LaunchResult, PodTransport
 from tests.support import marks, rights
 from tests.support.clock import ManualClock
 from tests.support.kube import bodies, statuses
@@ -35,7 +35,7 @@ from tests.support.waiting import wait_until
 
 HOST = "w-0.job.jobs.svc"
 EXEC = "/api/v1/namespaces/jobs/pods/w-0/exec?command=true&stdin=true"
-BRISK = Pace(connect=10.0, answer=10.0, ping=0.1, unanswered=600, keepalive=60.0)
+BRISK = StreamTimeouts(connect=10.0, answer=10.0, ping=0.1, unanswered=600, keepalive=60.0)
 WAITING = 'read line; echo "pid $$"; cat >/dev/null; touch "$0.saw-the-end"; exec sleep 1000'
 
 
@@ -61,14 +61,14 @@ def access(server: KubeServer, folder: Path, **how: object) -> Access:
     return Access(str(server.kubeconfig(folder / "kubeconfig", **how)))  # type: ignore[arg-type]
 
 
-def to_pods(access: Access, python: str = "true", *, pace: Pace = BRISK) -> PodTransport:
+def to_pods(access: Access, python: str = "true", *, pace: StreamTimeouts = BRISK) -> PodTransport:
     return PodTransport(Cluster(access, pace=pace).open, python=python)
 
 
-def ended(transport: PodTransport, host: str = HOST) -> Ended:
+def ended(transport: PodTransport, host: str = HOST) -> LaunchResult:
     """Start an agent and wait for its end."""
 
-    async def act() -> Ended:
+    async def act() -> LaunchResult:
         launch = await transport.start(host, b"0123456789\n", remark=lambda text: None)
         return await asyncio.wait_for(launch.wait(), 90)
 
@@ -85,7 +85,7 @@ def grant(server: KubeServer, granted: frozenset[rights.Right]) -> str:
     return server.access.issue_for("jobs", "launcher")
 
 
-def refused(words: Ended) -> str:
+def refused(words: LaunchResult) -> str:
     assert (words.code, words.reached) == (UNREACHABLE, False)
     assert "\n" not in words.message
     return words.message
@@ -100,7 +100,7 @@ def test_the_rights_of_the_manifest_suffice_and_each_is_needed(
 ) -> None:
     pods.execs.create_too = create_too
     transport = to_pods(access(pods, tmp_path, token=grant(pods, rights.EXEC)))
-    assert ended(transport) == Ended(0, reached=True, message="")
+    assert ended(transport) == LaunchResult(0, reached=True, message="")
     for right in sorted(rights.EXEC):
         if right.verb == "create" and not create_too:
             continue
@@ -226,7 +226,7 @@ def test_refused_credentials_are_read_again_at_once(pods: KubeServer, tmp_path: 
 
 def test_credentials_that_never_come_do_not_block_a_start_for_ever(pods: KubeServer, tmp_path: Path) -> None:
     slow = Slow(access(pods, tmp_path).kubeconfig)
-    transport = PodTransport(Cluster(slow, pace=Pace(answer=0.2)).open, python="true")
+    transport = PodTransport(Cluster(slow, pace=StreamTimeouts(answer=0.2)).open, python="true")
 
     async def act() -> None:
         first = await transport.start(HOST, b"x\n", remark=print)
@@ -381,7 +381,7 @@ async def test_a_silent_server_is_given_up_and_delays_no_other_host(
     pods: KubeServer, tmp_path: Path, what: str
 ) -> None:
     pods.faults.on("get", what).hang()
-    transport = to_pods(access(pods, tmp_path), pace=Pace(answer=1.0))
+    transport = to_pods(access(pods, tmp_path), pace=StreamTimeouts(answer=1.0))
     launch = await transport.start(HOST, b"x\n", remark=print)
     waiting, turns = asyncio.ensure_future(launch.wait()), 0
     while not waiting.done():
@@ -396,7 +396,7 @@ async def test_a_start_that_is_cancelled_while_the_server_is_silent_ends_at_once
     pods: KubeServer, tmp_path: Path, what: str
 ) -> None:
     hang = pods.faults.on("get", what).hang()
-    transport = to_pods(access(pods, tmp_path), pace=Pace(answer=1.0))
+    transport = to_pods(access(pods, tmp_path), pace=StreamTimeouts(answer=1.0))
     launch = await transport.start(HOST, b"x\n", remark=print)
     await asyncio.to_thread(hang.wait)
     launch.close()
@@ -444,7 +444,7 @@ async def test_a_connection_that_breaks_ends_the_input_and_not_the_agent(
 async def test_a_server_that_hangs_later_is_noticed(
     pods: KubeServer, tmp_path: Path, agent: Callable[[str], str]
 ) -> None:
-    transport = to_pods(access(pods, tmp_path), agent(WAITING), pace=Pace(ping=0.1, unanswered=5))
+    transport = to_pods(access(pods, tmp_path), agent(WAITING), pace=StreamTimeouts(ping=0.1, unanswered=5))
     said: asyncio.Queue[str] = asyncio.Queue()
     launch = await transport.start(HOST, b"x\n", remark=said.put_nowait)
     pid = int((await said.get()).removeprefix("pid "))
@@ -452,7 +452,7 @@ async def test_a_server_that_hangs_later_is_noticed(
     session.silent.set()
     end = await launch.wait()
     assert (end.code, end.reached) == (UNREACHABLE, True)
-    assert "lost: 5 questions for a sign of life were not answered" in end.message
+    assert "lost: 5 pings were not answered" in end.message
     marks.kill([pid])
     session.silent.clear()
 
@@ -460,7 +460,7 @@ async def test_a_server_that_hangs_later_is_noticed(
 async def test_pings_keep_the_connection_of_a_quiet_agent_open(
     pods: KubeServer, tmp_path: Path, agent: Callable[[str], str]
 ) -> None:
-    async def quiet_for(seconds: float, pace: Pace) -> tuple[int, bool]:
+    async def quiet_for(seconds: float, pace: StreamTimeouts) -> tuple[int, bool]:
         """How often the server was pinged, and whether it has cut the stream."""
         transport = to_pods(access(pods, tmp_path), agent("read line; echo up; exec cat"), pace=pace)
         said: asyncio.Queue[str] = asyncio.Queue()
@@ -476,11 +476,11 @@ async def test_pings_keep_the_connection_of_a_quiet_agent_open(
         return session.pings, cut
 
     pods.execs.idle_s = 3.0  # launcher, server and agent share a machine that may be busy
-    pings, cut = await quiet_for(4.5, Pace(ping=0.2, unanswered=600, keepalive=0.4))
+    pings, cut = await quiet_for(4.5, StreamTimeouts(ping=0.2, unanswered=600, keepalive=0.4))
     assert pings >= 3
     assert not cut
     pods.execs.idle_s = 1.0
-    pings, cut = await quiet_for(60.0, Pace(ping=0.2, unanswered=600, keepalive=60.0))
+    pings, cut = await quiet_for(60.0, StreamTimeouts(ping=0.2, unanswered=600, keepalive=60.0))
     assert pings >= 3
     assert cut  # pings alone do not count
 
@@ -495,7 +495,7 @@ async def test_an_agent_that_writes_faster_than_the_launcher_reads_loses_nothing
     await asyncio.to_thread(pods.execs.wait_for, 1)
     time.sleep(1.0)  # the loop stands still
     assert not (tmp_path / "agent.done").exists()
-    assert await launch.wait() == Ended(5, reached=True, message=f"{count:01000d}")
+    assert await launch.wait() == LaunchResult(5, reached=True, message=f"{count:01000d}")
     assert lines == [f"{number:01000d}" for number in range(1, count + 1)]
 
 

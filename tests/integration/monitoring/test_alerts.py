@@ -21,7 +21,7 @@ from hvd_elastic_ext.agent.slots.slot import Slot
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.journal import Journal, read
 from hvd_elastic_ext.launcher.metrics.endpoint import _family
-from hvd_elastic_ext.launcher.metrics.figures import OWN, PREFIX, Figure, of_job
+from hvd_elastic_ext.launcher.metrics.figures import PREFIX, RESERVED_NAMES, Figure, of_job
 from hvd_elastic_ext.launcher.metrics.tally import Tally
 from hvd_elastic_ext.launcher.state.roster import USAGE
 from tests.support.clock import ManualClock
@@ -174,7 +174,9 @@ def panels() -> list[dict[str, Any]]:
 def test_alerts_and_dashboard_ask_for_figures_that_the_launcher_tells() -> None:
     tally = Tally(lambda: 0.0, lambda: 0.0)
     tally.note("started", {"job": "j", "run": "r", "version": "v"})
-    known = OWN | {f"{figure.name}_total" for figure in tally.figures() if figure.counter} | names_of_agents()
+    known = (
+        RESERVED_NAMES | {f"{figure.name}_total" for figure in tally.figures() if figure.counter} | names_of_agents()
+    )
     asked = metrics_in([rule["expr"] for rule in RULES])
     shown = metrics_in(target["expr"] for panel in panels() for target in panel.get("targets", ()))
     assert asked <= known

@@ -93,7 +93,7 @@ def test_what_needs_horovod_is_refused_in_one_line_that_says_how_to_get_it(
     assert not (tmp_path / ".hvd-elastic").exists()
     said = environment.run(*run, "--engine", "torchrun", "--cycle-time-ms", "5", "true", cwd=tmp_path, code=2)
     assert said == (
-        "hvd-elastic run: --cycle-time-ms is an option for Horovod itself, and there is none here; leave it out\n"
+        "hvd-elastic run: --cycle-time-ms is an option for Horovod itself, which is not installed; leave it out\n"
     )
 
 

@@ -9,7 +9,7 @@ import yaml
 
 from hvd_elastic_ext.autoscale.policies import TOTALS
 from hvd_elastic_ext.install.hpa import autoscaler
-from hvd_elastic_ext.launcher.metrics.figures import OWN, PREFIX
+from hvd_elastic_ext.launcher.metrics.figures import PREFIX, RESERVED_NAMES
 from tests.support.manifests import problems
 
 TEXT = (Path(__file__).parents[3] / "docs" / "autoscale.md").read_text(encoding="utf-8")
@@ -24,7 +24,7 @@ def test_examples_name_metrics_that_a_job_has() -> None:
     assert set(found[1].split("|")) == {*TOTALS, "hosts_desired"}
     query = keda["spec"]["triggers"][0]["metadata"]["query"]
     assert re.findall(rf"{PREFIX}(\w+)", query) == ["hosts_desired"]
-    assert "hosts_desired" in OWN
+    assert "hosts_desired" in RESERVED_NAMES
     assert keda["spec"]["scaleTargetRef"]["name"] == keda["metadata"]["name"]
 
 

@@ -18,7 +18,9 @@ def test_the_worker_to_kill_is_found_by_its_rank_and_no_child_of_it_is(
     (words,) = re.findall(r"kill -9 \$\(env/bin/hvd-elastic status ([^)]+)\)", PAGE.read_text(encoding="utf-8"))
     monkeypatch.setattr(hosts, "folder_of", lambda options, environ: tmp_path)
     monkeypatch.setattr(
-        hosts, "asked", lambda folder, request: {"said": "world 1", "processes": {"localhost": [[0, 41], [1, 42]]}}
+        hosts,
+        "ask_launcher",
+        lambda folder, request: {"said": "world 1", "processes": {"localhost": [[0, 41], [1, 42]]}},
     )
     assert status.main(words.split()) == 0
     assert capsys.readouterr().out == "42\n"

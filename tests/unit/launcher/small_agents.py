@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import pytest
 
 from hvd_elastic_ext.core.messages.wire import AgentWire
-from hvd_elastic_ext.launcher.agents.capacity import Pace
+from hvd_elastic_ext.launcher.agents.capacity import HeartbeatPace
 from hvd_elastic_ext.launcher.agents.server import Control, ControlEvent
 
 KEY = bytes(range(32))
@@ -62,7 +62,7 @@ class Scene:
         self.events: list = []
         self.heed: Callable[[ControlEvent], None] = self.events.append
         self.control = Control(
-            JOB, KEY, incarnation=INCARNATION, pace=Pace(0.5), on_event=lambda event: self.heed(event)
+            JOB, KEY, incarnation=INCARNATION, pace=HeartbeatPace(0.5), on_event=lambda event: self.heed(event)
         )
         self.port = 0
         self._writers: list[asyncio.StreamWriter] = []

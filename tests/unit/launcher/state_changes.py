@@ -38,7 +38,7 @@ def small_job(**options: Any) -> JobState:
     for host, stage in zip("abc", (Stage.LIVE, Stage.LIVE, Stage.BOOTING), strict=True):
         job.roster.add(_worker(host, stage))
     for worker in job.roster.workers.values():
-        job.roster.lived(worker.life)
+        job.roster.note_life(worker.life)
     members = ProcessId(Seat("a", 0), 2), ProcessId(Seat("b", 0), 2)
     job.rendezvous.adopt(3, places(members))
     job.world.members, job.world.begun, job.world.own = members, True, True

@@ -15,13 +15,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import IO, Final
 
-LONGEST_LINE: Final = 4096
+MAX_LINE_BYTES: Final = 4096
 """A line of more bytes is passed on in pieces."""
-LONGEST_INPUT: Final = 1 << 20
-"""Bytes of the line that a child is given."""
+MAX_INPUT_BYTES: Final = 1 << 20
+"""Most bytes of the line on a child's standard input."""
 
 _CHUNK: Final = 64 << 10
-_LOOK_EACH_S: Final = 0.1
+_EXIT_CHECK_S: Final = 0.1
 
 
 class Lines:
@@ -73,10 +73,10 @@ class Child:
         self._watch_exit()
         self._unread: deque[memoryview] = deque()
         os.set_blocking(self._stdin.fileno(), False)
-        self.give(line)
+        self.write(line)
 
-    def give(self, *pieces: bytes) -> None:
-        """More for its input. Nothing happens once that is closed."""
+    def write(self, *pieces: bytes) -> None:
+        """Write more to its input. Does nothing once the input is closed."""
         if self._stdin.closed:
             return
         self._unread.extend(map(memoryview, filter(None, pieces)))
@@ -114,7 +114,7 @@ class Child:
         self._all_written()
 
     def _all_written(self) -> None:
-        """Write no more, done or not."""
+        """Stop writing, whether all is written or not."""
         self._unread.clear()
         if not self._stdin.closed:
             self._loop.remove_writer(self._stdin.fileno())
@@ -150,13 +150,13 @@ class Child:
         try:
             descriptor = os.pidfd_open(self._process.pid)
         except (AttributeError, OSError):  # some kernels, sandboxes and builds of Python do not have it
-            self._loop.call_later(_LOOK_EACH_S, self._look)
+            self._loop.call_later(_EXIT_CHECK_S, self._look)
         else:
             self._loop.add_reader(descriptor, self._exited, descriptor)
 
     def _look(self) -> None:
         if self._process.poll() is None:
-            self._loop.call_later(_LOOK_EACH_S, self._look)
+            self._loop.call_later(_EXIT_CHECK_S, self._look)
         else:
             self._ended()
 
@@ -167,7 +167,7 @@ class Child:
         self._ended()
 
     def _ended(self) -> None:
-        """It has ended. Its last output is in the pipes. Other processes that hold the pipes are not waited for."""
+        """It has ended. Its last output is in the pipes. Does not wait for other processes that hold the pipes."""
         for stream in list(self._streams):
             while self._read(stream):
                 pass
@@ -181,4 +181,4 @@ class Child:
 
 
 def _pieces(line: bytes) -> list[bytes]:
-    return [line[start : start + LONGEST_LINE] for start in range(0, len(line), LONGEST_LINE)] or [b""]
+    return [line[start : start + MAX_LINE_BYTES] for start in range(0, len(line), MAX_LINE_BYTES)] or [b""]

@@ -12,20 +12,22 @@ from hvd_elastic_ext.io.threads.background_calls import BackgroundCalls
 from hvd_elastic_ext.launcher.agents.transports.child_process import Child
 from hvd_elastic_ext.launcher.agents.transports.ssh import HostKeys, Ssh, is_certified, read_host_keys
 
-ANSWER_S: Final = 5.0
+TIMEOUT_S: Final = 5.0
 """It takes milliseconds, unless the configuration has names looked up or programs run."""
-AT_ONCE: Final = 8
+MAX_CONCURRENT: Final = 8
 
 
 async def host_keys(ssh: Ssh, host: str) -> HostKeys:
     """Ask for one host. Without an answer ssh's own defaults apply: an unknown host is refused."""
     lines: list[str] = []
     try:
-        child = Child(ssh.question(host), b"", on_line=lambda stream, text: lines.append(text * (stream == "stdout")))
+        child = Child(
+            ssh.query_command(host), b"", on_line=lambda stream, text: lines.append(text * (stream == "stdout"))
+        )
     except OSError:
         return HostKeys()
     try:
-        await asyncio.wait_for(asyncio.shield(child.code), ANSWER_S)
+        await asyncio.wait_for(asyncio.shield(child.code), TIMEOUT_S)
     except asyncio.TimeoutError:
         return HostKeys()
     finally:
@@ -33,13 +35,13 @@ async def host_keys(ssh: Ssh, host: str) -> HostKeys:
         child.close()
     keys = read_host_keys("\n".join(lines))
     try:
-        return await asyncio.wait_for(BackgroundCalls().call(lambda: with_authorities(keys)), ANSWER_S)
+        return await asyncio.wait_for(BackgroundCalls().call(lambda: with_authorities(keys)), TIMEOUT_S)
     except (OSError, asyncio.TimeoutError):
         return HostKeys()
 
 
 def with_authorities(keys: HostKeys) -> HostKeys:
-    """The same, with the authorities that sign host keys, read from its files. Files may be slow."""
+    """Add the authorities that sign host keys, read from its files. Blocks while files are slow."""
     certified = any(_has_authority(Path(name).expanduser(), keys) for name in (*keys.files, *keys.shared_files))
     return dataclasses.replace(keys, certified=certified)
 
@@ -56,7 +58,7 @@ def _has_authority(file: Path, keys: HostKeys) -> bool:
 
 async def all_host_keys(ssh: Ssh, hosts: Iterable[str]) -> list[HostKeys]:
     """Ask for each of ``hosts``, a few at a time."""
-    room = asyncio.Semaphore(AT_ONCE)
+    room = asyncio.Semaphore(MAX_CONCURRENT)
 
     async def ask(host: str) -> HostKeys:
         async with room:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hvd_elastic_ext.io.code.files import NO_CODE, Code
-from hvd_elastic_ext.launcher.agents.transports.transports import Ended, Launch, Transport
+from hvd_elastic_ext.launcher.agents.transports.transports import Launch, LaunchResult, Transport
 
 
 class Launches:
@@ -27,7 +27,7 @@ class Launches:
         self._needless.discard(host)
         self._waiting[host] = task
 
-    async def run(self, transport: Transport, host: str, line: bytes, *, code: Code = NO_CODE) -> Ended | None:
+    async def run(self, transport: Transport, host: str, line: bytes, *, code: Code = NO_CODE) -> LaunchResult | None:
         """Start an agent, with ``code``, and wait for the end of the launch; None if it is no longer needed."""
         if host in self._needless:
             self._waiting.pop(host, None)

@@ -1,7 +1,8 @@
 """A command in a pod, with the interface of a child process. A thread of its own carries its streams.
 
-The thread may wait for a server that hangs; the loop never does. Nothing is lost and nothing piles up: the thread reads
-again when the loop has taken what it read before. So a busy loop slows down the thread, and at last the command.
+The thread may wait for a server that hangs; the loop never does. The thread reads again only when the loop has taken
+the previous data, so nothing is lost and buffers stay small. A busy loop slows down the thread, and in the end the
+command.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from hvd_elastic_ext.launcher.agents.transports.pods import Pod
 
 log = logging.getLogger(__name__)
 
-LOST: Final = 255
+EXIT_CODE_UNKNOWN: Final = 255
 """Exit code where the command's own is not known, as ssh has it."""
 KILLED: Final = 137
 
@@ -35,12 +36,12 @@ class NotRun(Exception):
 
 
 class Stream(Protocol):
-    """The streams of a command that runs. Used by one thread, but for ``cut``."""
+    """The streams of a command that runs. For one thread, except for ``cut``."""
 
     def send(self, data: bytes) -> None:
         """Pass on input. Raises :class:`NotRun`."""
 
-    def hear(self) -> Iterator[tuple[int, bytes]]:
+    def receive(self) -> Iterator[tuple[int, bytes]]:
         """Yield each channel number with its data, to the end. Raises :class:`NotRun` if the connection breaks."""
 
     def cut(self) -> None:
@@ -72,9 +73,10 @@ class Exec:
         self._on_line = on_line
         self._lines = {"stdout": Lines(), "stderr": Lines()}
         self.code: asyncio.Future[int] = self._loop.create_future()
-        """The exit code; LOST if it was not run, or its end is not known. All lines have been passed on before."""
+        """The exit code, set after the last line is passed on; EXIT_CODE_UNKNOWN if the command did not run, or its end
+        is not known."""
         self.why = ""
-        """Why it is LOST."""
+        """Why it is unknown."""
         self._lock = threading.Lock()
         self._stream: Stream | None = None
         self._over = False
@@ -84,8 +86,8 @@ class Exec:
         except RuntimeError:  # a limit on processes: this command fails, as it does if a fork fails
             raise OSError(errno.EAGAIN, f"no thread can be started: {os.strerror(errno.EAGAIN)}") from None
 
-    def give(self, *pieces: bytes) -> None:
-        """More for its input. Call it within ``on_line`` only: the thread sends it before it reads on."""
+    def write(self, *pieces: bytes) -> None:
+        """Write more to its input. Call it within ``on_line`` only: the thread sends it before it reads on."""
         self._to_send.extend(pieces)
 
     def kill(self) -> None:
@@ -112,7 +114,7 @@ class Exec:
                 stream.close()
         except NotRun as error:
             why = str(error)
-        except Exception as error:  # else its waiter waits for ever
+        except Exception as error:  # else the caller would wait for ever
             log.exception("a command in a pod")
             why = f"a defect: {type(error).__name__}"
         with contextlib.suppress(RuntimeError):  # the loop has gone
@@ -126,7 +128,7 @@ class Exec:
             self._stream = stream
         self._send(stream)
         names = {pods.STDOUT: "stdout", pods.STDERR: "stderr"}
-        for channel, data in stream.hear():
+        for channel, data in stream.receive():
             if channel == pods.ERROR:
                 return pods.outcome(data)
             if channel in names:
@@ -135,12 +137,12 @@ class Exec:
         return None
 
     def _send(self, stream: Stream) -> None:
-        """None of it is kept: there are secrets in it."""
+        """Send waiting input, and keep none of it: it contains secrets."""
         while self._to_send:
             stream.send(self._to_send.popleft())
 
     def _hand_over(self, stream: str, data: bytes) -> None:
-        """Give the data to the loop, and wait until the loop has taken it."""
+        """Pass the data to the loop, and wait until the loop has taken it."""
         taken = threading.Event()
         with contextlib.suppress(RuntimeError):  # the loop has gone
             self._loop.call_soon_threadsafe(self._take, stream, data, taken)
@@ -160,7 +162,7 @@ class Exec:
             self._pass_on(stream, lines.end())
         self.why = outcome.why
         if not self.code.done():
-            self.code.set_result(LOST if outcome.code is None else outcome.code)
+            self.code.set_result(EXIT_CODE_UNKNOWN if outcome.code is None else outcome.code)
 
     def _pass_on(self, stream: str, lines: Iterable[str]) -> None:
         for line in lines:

@@ -1,6 +1,6 @@
 """A WebSocket to the API server's exec, for a command in a pod. Loads the official client for its credentials.
 
-Every call may block, for as long as :class:`Pace` says. Call them in threads, not in the loop.
+Every call may block, for as long as :class:`StreamTimeouts` says. Call them in threads, not in the loop.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CLOSE: Final = 255
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class StreamTimeouts:
     """In seconds. ``connect``: timeout of a connection. ``answer``: longest time without a byte while one is expected.
 
     ``ping``: time without data after which the server is pinged: load balancers before it close connections that are
@@ -50,7 +50,7 @@ class Pace:
     keep: float = 5.0
 
 
-class _Silent(NotRun):
+class _TimedOut(NotRun):
     """Nothing came within the time."""
 
 
@@ -71,7 +71,7 @@ class _Credentials:
 class Cluster:
     """An API server. Credentials are read again every few seconds, if there are commands: tokens last for an hour."""
 
-    def __init__(self, access: Access, *, pace: Pace = Pace(), clock: Clock | None = None) -> None:
+    def __init__(self, access: Access, *, pace: StreamTimeouts = StreamTimeouts(), clock: Clock | None = None) -> None:
         self._access = access
         self._pace = pace
         self._clock = clock or SystemClock()
@@ -88,7 +88,7 @@ class Cluster:
             except Unauthorized:
                 if self._kept is known:
                     self._kept = None
-                if known.at >= began:  # else there may be newer ones
+                if known.at >= began:  # otherwise there may be newer ones
                     raise
 
     def _credentials(self) -> _Credentials:
@@ -127,7 +127,7 @@ class Cluster:
 class WebSocketStream:
     """See :class:`hvd_elastic_ext.launcher.agents.transports.pod_exec.Stream`."""
 
-    def __init__(self, made: Any, pace: Pace) -> None:
+    def __init__(self, made: Any, pace: StreamTimeouts) -> None:
         self._made = made
         self._pace = pace
         self._socket: socket.socket | None = made.sock
@@ -136,39 +136,39 @@ class WebSocketStream:
 
     def send(self, data: bytes, *, channel: int = pods.STDIN) -> None:
         """In messages of at most 32 KiB; blocks until all are written."""
-        with self._stream_errors("could not be told its orders"):
+        with self._stream_errors("was lost while input was sent"):
             for start in range(0, len(data), _PIECE):
                 self._made.send_binary(bytes([channel]) + data[start : start + _PIECE])
 
     def end_input(self) -> None:
-        """Tell the command that no more input comes. A server that cannot be told (before 1.30) waits for more."""
+        """Tell the command that no more input comes. Servers before 1.30 have no such message, and wait for more."""
         if self._made.getsubprotocol() == pods.PROTOCOLS[0]:
-            with self._stream_errors("could not be told its orders"):
+            with self._stream_errors("was lost while input was sent"):
                 self._made.send_binary(bytes([_CLOSE, pods.STDIN]))
 
-    def hear(self) -> Iterator[tuple[int, bytes]]:
+    def receive(self) -> Iterator[tuple[int, bytes]]:
         """Ping a silent server. Raises :class:`NotRun` also when too many pings in a row are not answered."""
         self._made.settimeout(self._pace.ping)
         while True:
             try:
-                heard = self.take()
-            except _Silent:
-                self._ask_for_life()
+                received = self.take()
+            except _TimedOut:
+                self._ping()
                 continue
-            if heard is None:
+            if received is None:
                 return
-            yield from heard
+            yield from received
 
     def wait(self, source: int | None, seconds: float) -> tuple[bool, bool]:
         """Whether :meth:`take` has something to read, and whether ``source`` has. Pings a silent server: see
-        :meth:`hear`."""
+        :meth:`receive`."""
         reads = [each for each in (self._made.sock, source) if each is not None]
         with self._stream_errors("was lost"):
             if isinstance(self._made.sock, ssl.SSLSocket) and self._made.sock.pending():
                 return True, False
             ready, _, _ = select.select(reads, [], [], seconds)
         if not ready and time.monotonic() - self._heard_at >= self._pace.ping * (1 + self._unanswered):
-            self._ask_for_life()
+            self._ping()
         return self._made.sock in ready, source in ready
 
     def take(self) -> tuple[tuple[int, bytes], ...] | None:
@@ -177,7 +177,7 @@ class WebSocketStream:
             try:
                 opcode, data = self._made.recv_data(control_frame=True)
             except websocket.WebSocketTimeoutException:
-                raise _Silent("the connection to the pod was lost: it says nothing") from None
+                raise _TimedOut("the connection to the pod was lost: it sends no data") from None
             except websocket.WebSocketConnectionClosedException:
                 return None
         self._heard_at, self._unanswered = time.monotonic(), 0
@@ -188,9 +188,9 @@ class WebSocketStream:
             return ((data[0], data[1:]),)
         return ()
 
-    def _ask_for_life(self) -> None:
+    def _ping(self) -> None:
         if self._unanswered >= self._pace.unanswered:
-            why = f"{self._unanswered} questions for a sign of life were not answered"
+            why = f"{self._unanswered} pings were not answered"
             raise NotRun(f"the connection to the pod was lost: {why}")
         self._unanswered += 1
         with self._stream_errors("was lost"):
@@ -220,7 +220,7 @@ class WebSocketStream:
             raise NotRun(f"the connection to the pod {what}: {_reason(error)}") from None
 
 
-def connected(endpoint: Endpoint, path: str, *, pace: Pace) -> WebSocketStream:
+def connected(endpoint: Endpoint, path: str, *, pace: StreamTimeouts) -> WebSocketStream:
     """Open a WebSocket for the request in ``path``. Raises :class:`NotRun`."""
     made: Any = websocket.WebSocket(sslopt=_tls(endpoint), sockopt=list(SOCKET_OPTIONS))
     try:
@@ -229,13 +229,13 @@ def connected(endpoint: Endpoint, path: str, *, pace: Pace) -> WebSocketStream:
             header=[f"{name}: {value}" for name, value in endpoint.headers.items()],
             subprotocols=list(pods.PROTOCOLS),
             timeout=pace.answer,
-            redirect_limit=0,  # the token is for no other server
+            redirect_limit=0,  # the token must not go to another server
             **_proxied(endpoint),
         )
     except websocket.WebSocketBadStatusException as error:
         raise _refused(error.status_code, error.resp_body or b"") from None
     except websocket.WebSocketTimeoutException:
-        raise NotRun(f"no answer from {endpoint.url}: it says nothing for {pace.answer:g} s") from None
+        raise NotRun(f"no answer from {endpoint.url}: it sends no data for {pace.answer:g} s") from None
     except (websocket.WebSocketException, OSError, ValueError) as error:
         raise NotRun(f"no answer from {endpoint.url}: {_reason(error)}") from None
     stream = WebSocketStream(made, pace)
@@ -267,5 +267,5 @@ def _proxied(endpoint: Endpoint) -> dict[str, Any]:
 
 def _reason(error: BaseException) -> str:
     below = error.args[0] if error.args and isinstance(error.args[0], BaseException) else error
-    said = (isinstance(below, OSError) and below.strerror) or str(below) or type(below).__name__
-    return " ".join(said.split())[:300]
+    text = (isinstance(below, OSError) and below.strerror) or str(below) or type(below).__name__
+    return " ".join(text.split())[:300]

@@ -28,9 +28,9 @@ DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
 _LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _SERVICE: Final = re.compile(r"(?P<pod>[^.]+)\.[^.]+\.(?P<namespace>[^.]+)\.svc(\..+)?")
 _ADDRESS: Final = re.compile(r"[0-9.]+")
-_LONGEST_WORDS: Final = 500
+_MAX_CHARS: Final = 500
 _REMEDIES: Final = {
-    401: "its token is none, or has expired",
+    401: "its token is missing or has expired",
     403: ROLE,
     404: "with --rsh pod hosts have names of pods, as hvd-discover publishes them",
 }
@@ -103,15 +103,15 @@ def words_in(directory: Path, words: Sequence[str]) -> list[str]:
 
 
 def refusal(code: int, body: bytes, remedies: Mapping[int, str] = _REMEDIES) -> str:
-    """Why a server refuses, and the remedy where that is known, in one line.
+    """Why a server refuses, and the remedy if it is known, in one line.
 
-    The remedy comes before the server's own words: whoever keeps the line cuts its end.
+    The remedy comes before the server's own text, because long lines are cut at the end.
     """
     status = _object(body)
-    said = _line(str(status.get("message") or body.decode("utf-8", "replace")))
+    text = _line(str(status.get("message") or body.decode("utf-8", "replace")))
     line = f"the API server says {code} {status.get('reason') or ''}".rstrip()
     line += f"; {remedies[code]}" if code in remedies else ""
-    return f"{line}: {said}" if said.strip() else line
+    return f"{line}: {text}" if text.strip() else line
 
 
 class Outcome(NamedTuple):
@@ -146,4 +146,4 @@ def _object(data: bytes) -> dict[str, Any]:
 
 
 def _line(text: str) -> str:
-    return " ".join(text.split())[:_LONGEST_WORDS]
+    return " ".join(text.split())[:_MAX_CHARS]

@@ -15,7 +15,7 @@ from hvd_elastic_ext.core.hosts import name_error
 KNOWN_HOSTS: Final = "known_hosts"
 """The job's own file of hosts' keys, in its folder."""
 _ASK: Final = "ask"
-"""OpenSSH's default for hosts that are not known: nobody is there to be asked."""
+"""OpenSSH's default for unknown hosts. It asks on a terminal, which a job does not have."""
 _AMBIGUOUS: Final = re.compile(r"[\s\"'\\$%]")
 """Characters with another meaning on a command line than in a path."""
 _AUTHORITY: Final = "@cert-authority"
@@ -39,14 +39,14 @@ class HostKeys:
 
     @property
     def open(self) -> bool:
-        """The user has decided nothing, so the job decides about unknown hosts."""
+        """The user has configured nothing, so the job decides about unknown hosts."""
         return self.strict == _ASK and not self.certified
 
     def options(self, known_hosts: Path | None) -> tuple[str, ...]:
-        """Options of ssh for host keys; none where the user has decided.
+        """Options of ssh for host keys; none if the user has configured them.
 
         A host without a known key is accepted. Its key is kept in ``known_hosts``, which is read before the user's own
-        files, or without it in those alone. A host with another key than the known one is refused.
+        files; without ``known_hosts``, in the user's own files. A host with another key than the known one is refused.
         """
         if not self.open:
             return ()
@@ -61,15 +61,15 @@ class HostKeys:
 
 def read_host_keys(output: str) -> HostKeys:
     """Read what ``ssh -G`` has printed. Pure."""
-    said = dict(line.split(" ", 1) for line in output.splitlines() if " " in line)
+    settings = dict(line.split(" ", 1) for line in output.splitlines() if " " in line)
     files, shared = (
-        tuple(name for name in said.get(key, "").split() if name != "none")
+        tuple(name for name in settings.get(key, "").split() if name != "none")
         for key in ("userknownhostsfile", "globalknownhostsfile")
     )
     names: tuple[str, ...] = ()
-    if host := said.get("hostkeyalias", said.get("hostname", "")).lower():
-        names = (host, f"[{host}]:{said.get('port', '22')}")
-    return HostKeys(said.get("stricthostkeychecking", ""), files, shared, names)
+    if host := settings.get("hostkeyalias", settings.get("hostname", "")).lower():
+        names = (host, f"[{host}]:{settings.get('port', '22')}")
+    return HostKeys(settings.get("stricthostkeychecking", ""), files, shared, names)
 
 
 def is_certified(lines: Iterable[str], names: Sequence[str]) -> bool:
@@ -109,19 +109,21 @@ def shared_options(found: Sequence[HostKeys], known_hosts: Path) -> tuple[str, .
     return (*everywhere, *file)
 
 
-def refused_key(host: str, port: int | None, said: Sequence[str]) -> str | None:
+def refused_key(host: str, port: int | None, lines: Sequence[str]) -> str | None:
     """The remedy for a host key that ssh has refused, found in its last lines; None if it has refused none. Pure."""
-    if not any("host key verification failed" in line.lower() for line in said):
+    if not any("host key verification failed" in line.lower() for line in lines):
         return None
     name = host if port in (None, 22) else shlex.quote(f"[{host}]:{port}")
-    files = [match[1] for line in said if (match := _OFFENDING.search(line))]
+    files = [match[1] for line in lines if (match := _OFFENDING.search(line))]
     if not files:
-        return f"its key is not known, and your ssh configuration demands that it is: {ADD_HOST_KEY.format(host=host)}"
-    return f"its key is not the one that is known; if it was changed rightly: ssh-keygen -R {name} -f {files[0]}"
+        return (
+            f"its key is not known, and your ssh configuration requires a known key: {ADD_HOST_KEY.format(host=host)}"
+        )
+    return f"its key is not the one that is known; if that change was intended: ssh-keygen -R {name} -f {files[0]}"
 
 
 ADD_HOST_KEY: Final = (
-    "add it to ~/.ssh/known_hosts, or say StrictHostKeyChecking accept-new for {host} in ~/.ssh/config"
+    "add it to ~/.ssh/known_hosts, or set StrictHostKeyChecking accept-new for {host} in ~/.ssh/config"
 )
 
 
@@ -138,9 +140,9 @@ class Ssh:
     connect_timeout_s: int = 10
     known_hosts: Path | None = None
 
-    def question(self, host: str) -> list[str]:
+    def query_command(self, host: str) -> list[str]:
         """The command that prints the user's configuration for ``host``. Raises as :meth:`command` does."""
-        return ["ssh", "-G", *self._way(), "--", _checked(host)]
+        return ["ssh", "-G", *self._options(), "--", _checked(host)]
 
     def command(self, host: str, words: Sequence[str], *, keys: Sequence[str] = ()) -> list[str]:
         """The command that runs ``words`` on ``host``; ``keys``: options for host keys.
@@ -156,14 +158,14 @@ class Ssh:
             "-oServerAliveInterval=5",
             "-oServerAliveCountMax=3",
             "-oControlMaster=no",
-            *self._way(),
+            *self._options(),
             "--",
             _checked(host),
             # A host without this directory still runs commands given by absolute path, as with horovodrun.
             f"cd {shlex.quote(str(self.directory))} 2>/dev/null; exec {shlex.join(words)}",
         ]
 
-    def _way(self) -> list[str]:
+    def _options(self) -> list[str]:
         return [
             *(["-p", str(self.port)] if self.port else []),
             *(["-i", self.identity_file] if self.identity_file else []),

@@ -1,9 +1,9 @@
 """Ways to start an agent on a host: directly, over ssh, or in a pod.
 
 An agent gets one line on standard input: the launcher's address, the job's key, and environment and command of its
-processes. None of it is an argument, which others could read, and the way to another host is encrypted. From then on
-the agent uses the control port, which is not encrypted. The end of a started command (an agent that hands over, a
-broken ssh) says nothing about an agent that has joined. Failures are returned, not raised.
+processes. None of it is an argument, which others could read, and the connection to another host is encrypted. After
+that the agent uses the control port, which is not encrypted. The end of a started command (an agent that hands over, a
+broken ssh) does not mean that an agent which has joined has ended. Failures are returned, not raised.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from hvd_elastic_ext.launcher.options.settings import RunSettings
 
 UNREACHABLE: Final = 255
 """Exit code of ssh, and of any transport here, that did not reach the host."""
-AT_ONCE: Final = 8
-"""How many starts over ssh may be under way at a time: with its defaults sshd refuses some from the eleventh on."""
-ON_ITS_WAY_S: Final = 20.0
-"""Seconds after which a start that has neither reached its host nor ended gives its turn to another."""
+MAX_CONCURRENT_STARTS: Final = 8
+"""Most starts over ssh at a time: with its defaults, sshd refuses some from the eleventh on."""
+SLOW_START_S: Final = 20.0
+"""A start that takes longer, and has neither reached its host nor ended, no longer counts towards that limit."""
 _REACHED: Final = "hvd-elastic-host-reached"
-MOST_EXPLAINED: Final = 40
-"""Lines kept of an ssh that fails; the refusal of a host key takes some 15."""
+MAX_KEPT_LINES: Final = 40
+"""Lines kept of an ssh that fails. The refusal of a host key takes some 15."""
 
 _NO_ANSWERS: Final[Mapping[str, Sequence[bytes]]] = {}
 
@@ -76,7 +76,7 @@ def end_line(job: str, host: str, *, key: bytes, grace_s: float = 0.0) -> bytes:
 
 
 def code_line(code: Code, directory: Path) -> bytes:
-    """The line that names the files a host is to have, before it is told anything else. Pure."""
+    """The line that names the files a host must have. It is sent before all other input. Pure."""
     files = {"code": base64.b64encode(code.wanted).decode(), "sha256": code.sha256, "size": len(code.archive)}
     return _line({**files, "mark": code.mark, "directory": str(directory)})
 
@@ -85,7 +85,7 @@ def _line(order: dict[str, object]) -> bytes:
     return to_text(order).encode("ascii") + b"\n"
 
 
-class Ended(NamedTuple):
+class LaunchResult(NamedTuple):
     """How a launch ended. ``code``: 128 + N for signal N. ``reached``: the host was reached.
 
     ``message``: the last line of standard error, or else of the output.
@@ -104,7 +104,7 @@ class Carrier(Protocol):
     why: str
     """Why the command has no exit code of its own; empty if it has one."""
 
-    def give(self, *pieces: bytes) -> None: ...
+    def write(self, *pieces: bytes) -> None: ...
 
     def kill(self) -> None: ...
 
@@ -114,9 +114,10 @@ class Carrier(Protocol):
 class Launch:
     """An agent that is being started by ``begin(on_line=…)``.
 
-    ``carrier``: the command only carries the streams of an agent elsewhere. ``explain`` gets the last lines, and says
-    what to do about a host that was not reached. ``settled`` is called once: when the host is reached, the launch has
-    ended, or :data:`ON_ITS_WAY_S` are over. ``answers``: what the command's input gets when it says one of these lines.
+    ``carrier``: the command only carries the streams of an agent elsewhere. ``explain`` gets the last lines, and
+    returns the remedy for a host that was not reached. ``settled`` is called once: when the host is reached, when the
+    launch has ended, or after :data:`SLOW_START_S`. ``answers``: by line of output, what to write to the command's
+    input.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class Launch:
         *,
         remark: Remark,
         carrier: bool = True,
-        explain: Callable[[Sequence[str]], str | None] = lambda said: None,
+        explain: Callable[[Sequence[str]], str | None] = lambda lines: None,
         settled: Callable[[], None] = lambda: None,
         answers: Mapping[str, Sequence[bytes]] = _NO_ANSWERS,
     ) -> None:
@@ -134,33 +135,33 @@ class Launch:
         """The program on the host has been started."""
         self._remark, self._carrier, self._explain = remark, carrier, explain
         self._settled: Callable[[], None] | None = settled
-        self._errors: deque[str] = deque(maxlen=MOST_EXPLAINED)
-        self._held: deque[str] = deque(maxlen=MOST_EXPLAINED)
+        self._errors: deque[str] = deque(maxlen=MAX_KEPT_LINES)
+        self._held: deque[str] = deque(maxlen=MAX_KEPT_LINES)
         """Lines of the carrier, until it is known whether they are the message of its end."""
         self._newest = {"stdout": "", "stderr": ""}
         self._child: Carrier | None = None
         self._timer: asyncio.TimerHandle | None = None
         try:
-            self._child = begin(on_line=self._hear)
+            self._child = begin(on_line=self._receive)
         except OSError as error:
             self.reached = False
             self._newest["stderr"] = ": ".join(filter(None, (error.filename, error.strerror))) or str(error)
             self._settle()
         else:
-            self._timer = asyncio.get_running_loop().call_later(ON_ITS_WAY_S, self._late)
+            self._timer = asyncio.get_running_loop().call_later(SLOW_START_S, self._late)
             self._child.code.add_done_callback(lambda _: self._settle())
 
-    async def wait(self) -> Ended:
+    async def wait(self) -> LaunchResult:
         """Wait for its end; all remarks have been passed on then. May be waited for repeatedly and given up."""
         code = UNREACHABLE if self._child is None else await asyncio.shield(self._child.code)
         why = "" if self._child is None else self._child.why
         message = why or self._newest["stderr"] or self._newest["stdout"]
         self._pass_on(but=message)
         remedy = None if self.reached else self._explain(self._errors)
-        return Ended(code, self.reached, message if remedy is None else f"{message.rstrip('.')}: {remedy}")
+        return LaunchResult(code, self.reached, message if remedy is None else f"{message.rstrip('.')}: {remedy}")
 
     def close(self) -> None:
-        """Take no more remarks. An agent that runs continues; a carrier ends."""
+        """Take no more remarks. An agent that runs goes on; a carrier ends."""
         if self._child is not None:
             self._child.close()
             if self._carrier:
@@ -183,14 +184,14 @@ class Launch:
         if act is not None:
             act()
 
-    def _hear(self, stream: str, text: str) -> None:
+    def _receive(self, stream: str, text: str) -> None:
         if not self.reached and stream == "stdout" and text == _REACHED:
             self.reached = True
             self._pass_on()
             self._settle()
         elif self._child is not None and stream == "stdout" and text in self._answers:
             pieces, self._answers = self._answers[text], _NO_ANSWERS
-            self._child.give(*pieces)
+            self._child.write(*pieces)
         elif text.strip():
             self._newest[stream] = text.strip()
             if stream == "stderr" and not self.reached:
@@ -204,11 +205,11 @@ class Transport(Protocol):
     """A way of starting agents."""
 
     async def start(self, host: str, line: bytes, *, remark: Remark, code: Code = NO_CODE) -> Launch:
-        """Start an agent on ``host`` and give it ``line``. Returns without waiting for it to be reached.
+        """Start an agent on ``host`` and give it ``line``. Does not wait until the host is reached.
 
-        ``code``: files that a host elsewhere gets before, if it has others.
+        ``code``: files that another machine gets first, if its own differ.
 
-        Never raises for what is wrong with a host: then the launch has ended, and says why.
+        Never raises for a problem of a host: then the launch has ended, and its result says why.
         """
 
 
@@ -219,7 +220,7 @@ class Local:
     python: str = sys.executable
 
     async def start(self, host: str, line: bytes, *, remark: Remark, code: Code = NO_CODE) -> Launch:
-        """As a child process; ``host`` and ``code`` are not looked at."""
+        """Start it as a child process; ``host`` and ``code`` are ignored."""
         return Launch(functools.partial(Child, agent_command(self.python), line), remark=remark, carrier=False)
 
 
@@ -229,7 +230,7 @@ class _RemoteTransport(abc.ABC):
     def __init__(self, directory: Path, python: str) -> None:
         self._directory = directory
         self._python = python
-        self._room = asyncio.Semaphore(AT_ONCE)
+        self._room = asyncio.Semaphore(MAX_CONCURRENT_STARTS)
 
     async def start(self, host: str, line: bytes, *, remark: Remark, code: Code = NO_CODE) -> Launch:
         program, answers = agent_command(self._python), _NO_ANSWERS
@@ -260,7 +261,7 @@ class _RemoteTransport(abc.ABC):
     async def _begin(self, host: str, words: list[str], line: bytes) -> Callable[..., Carrier]:
         """Returns what runs ``words`` on ``host``, and gives them ``line``, when it is called with ``on_line``."""
 
-    def _explain(self, host: str, said: Sequence[str]) -> str | None:
+    def _explain(self, host: str, lines: Sequence[str]) -> str | None:
         """What to do about a host that was not reached, by the last lines of ssh; None if unknown."""
         return None
 
@@ -273,15 +274,15 @@ class SshTransport(_RemoteTransport):
         super().__init__(self._ssh.directory, python)
 
     def _check(self, host: str) -> None:
-        self._ssh.question(host)
+        self._ssh.query_command(host)
 
     async def _begin(self, host: str, words: list[str], line: bytes) -> Callable[..., Carrier]:
         keys = await host_keys(self._ssh, host)
         command = self._ssh.command(host, words, keys=keys.options(self._ssh.known_hosts))
         return functools.partial(Child, command, line)
 
-    def _explain(self, host: str, said: Sequence[str]) -> str | None:
-        return refused_key(host, self._ssh.port, said)
+    def _explain(self, host: str, lines: Sequence[str]) -> str | None:
+        return refused_key(host, self._ssh.port, lines)
 
 
 class PodTransport(_RemoteTransport):

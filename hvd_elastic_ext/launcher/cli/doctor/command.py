@@ -1,4 +1,4 @@
-"""``hvd-elastic doctor``: what would break a job here, and the command that mends it."""
+"""``hvd-elastic doctor``: what would break a job here, and how to repair it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from hvd_elastic_ext.core.hosts import name_error
 from hvd_elastic_ext.core.publication import parse_hosts_text
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.launcher.cli.doctor.findings import Finding, breaks_a_job, judge
-from hvd_elastic_ext.launcher.cli.doctor.probes import Reach, gather
+from hvd_elastic_ext.launcher.cli.doctor.probes import SshAccess, gather
 
 STYLES: Final = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "bold red"}
 
 
 def main(argv: Sequence[str]) -> int:
-    """Look, report, and return 0 if nothing would break a job, 1 if something would, 2 for wrong usage."""
+    """Check and report. Return 0 if nothing would break a job, 1 if something would, 2 for wrong usage."""
     options = build_parser().parse_args(list(argv))
     hosts = wanted_hosts(options.host, options.hosts_file)
-    reach = Reach(options.ssh_port, options.ssh_identity_file, options.python)
+    reach = SshAccess(options.ssh_port, options.ssh_identity_file, options.python)
     findings = judge(gather(hosts, reach, directory=Path.cwd()), local=options.local)
     report(findings, sys.stdout, as_json=options.json)
     return 1 if breaks_a_job(findings) else 0
@@ -34,13 +34,11 @@ def build_parser() -> argparse.ArgumentParser:
     """All options, documented."""
     parser = Parser(
         prog="hvd-elastic doctor",
-        description="Say what on this machine, and on the hosts given, would break a job, and what mends it. "
-        "Nothing is changed. Exit code 0: nothing would; 1: something would.",
+        description="Check this machine, and the given hosts, for what would break a job, and print the remedies. "
+        "Nothing is changed. Exit code 0: nothing would break a job; 1: something would.",
     )
-    parser.add_argument(
-        "--host", action="append", default=[], metavar="HOST", help="look at this host too (repeatable)"
-    )
-    parser.add_argument("--hosts-file", metavar="PATH", help="look at each host of a file of host:slots lines")
+    parser.add_argument("--host", action="append", default=[], metavar="HOST", help="check this host too (repeatable)")
+    parser.add_argument("--hosts-file", metavar="PATH", help="check each host of a file of host:slots lines")
     parser.add_argument(
         "--local", action="store_true", help="the job stays on this machine: needs of other jobs are notes"
     )

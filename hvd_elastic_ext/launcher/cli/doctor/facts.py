@@ -10,15 +10,15 @@ from typing import Any, Final
 SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - measured, not written to
 
 Steps = Mapping[str, Mapping[str, Any]]
-"""What an interpreter said of each thing it tried, by name."""
+"""By name, what an interpreter reports of each thing that it tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class InterpreterReport:
-    """What an interpreter said of itself: the last word of each step, and how it ended.
+    """What an interpreter reports of itself: the last result of each step, and how it ended.
 
-    ``code`` is its exit code (negative: the signal that ended it, 255: ssh
-    failed, None: it did not end in time); ``stderr`` its last complaint.
+    ``code`` is its exit code (negative: the signal that ended it, 255: ssh failed, None: it did not end in time).
+    ``stderr`` is the last line of its standard error.
     """
 
     steps: Steps
@@ -27,7 +27,7 @@ class InterpreterReport:
 
     @property
     def crashed_in(self) -> str | None:
-        """The step it died in, if it died in one."""
+        """The step in which it crashed; None if it did not."""
         return next((name for name, facts in self.steps.items() if facts.get("trying")), None)
 
     @property
@@ -37,7 +37,7 @@ class InterpreterReport:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """What the machine takes its own hostname for; empty if it does not resolve."""
+        """The addresses of the machine's own hostname; empty if it does not resolve."""
         return tuple(self.steps.get("python", {}).get("addresses", ()))
 
 
@@ -52,7 +52,7 @@ class HostFacts:
 
 @dataclass(frozen=True, slots=True)
 class DoctorFacts:
-    """Everything a finding may rest on. Sizes in bytes; None where it could not be learnt."""
+    """All facts for findings. Sizes are in bytes. None: unknown."""
 
     answer: InterpreterReport
     compiler: str | None

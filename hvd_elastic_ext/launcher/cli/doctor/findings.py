@@ -22,7 +22,7 @@ Level = Literal["ok", "note", "warning", "error"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``ok``: looked at and fine; ``note``: good to know; ``warning``: breaks some jobs; ``error``: breaks a job."""
+    """``ok``: checked and good; ``note``: for information; ``warning``: breaks some jobs; ``error``: breaks a job."""
 
     level: Level
     what: str
@@ -61,21 +61,21 @@ def interpreter(answer: InterpreterReport, *, on: str = "") -> Iterator[Finding]
     """Python, numpy, torch and Horovod of one machine; ``on`` is put before each, ``"h1: "`` or nothing."""
     python = answer.steps.get("python")
     if python is None:
-        said = answer.stderr or f"exit code {answer.code}"
-        yield Finding("error", f"{on}Python does not run", said, "give the interpreter's absolute path with --python")
+        output = answer.stderr or f"exit code {answer.code}"
+        yield Finding("error", f"{on}Python does not run", output, "give the interpreter's absolute path with --python")
         return
     yield _python(str(python["version"]), on=on)
     if taken := python.get("taken"):
-        reason = "somebody else has made it or can enter it; agents use XDG_RUNTIME_DIR or the home directory instead"
-        yield Finding("warning", f"{on}{taken} is not ours alone", reason, f"as root: rm -r {taken}")
+        reason = "another user owns it or can enter it; agents use XDG_RUNTIME_DIR or the home directory instead"
+        yield Finding("warning", f"{on}{taken} belongs to others too", reason, f"as root: rm -r {taken}")
     for step in ("hvd-elastic-ext", "numpy", "torch", "horovod"):
         if step == "horovod" and step in answer.steps:
             yield from _horovod(answer, on=on)
         elif step in answer.steps:
             yield _library(answer, step, on=on)
-        else:  # a consequence of what is named above, so no error of its own
+        else:  # it follows from an error above, so it is none itself
             reason = f"the interpreter ended before, in {answer.crashed_in or 'an earlier step'}"
-            yield Finding("note", f"{on}{step} was not looked at", reason)
+            yield Finding("note", f"{on}{step} was not checked", reason)
 
 
 def _python(version: str, *, on: str) -> Finding:
@@ -88,7 +88,7 @@ _LIBRARIES: Final = {
     "numpy": ("samplers and Horovod's broadcast_object need it", "pip install numpy"),
     "torch": (None, "pip install torch, before Horovod is built"),
 }
-"""Why each is needed, where an import does not say it, and what to do where it is not there."""
+"""By library: why it is needed, if the failed import does not say it, and the remedy if it is missing."""
 
 
 def _library(answer: InterpreterReport, name: str, *, on: str) -> Finding:
@@ -111,7 +111,7 @@ def _horovod(answer: InterpreterReport, *, on: str) -> Iterator[Finding]:
         yield Finding("warning", f"{on}Horovod is not installed", reason, BUILD)
         return
     if version != HOROVOD:
-        reason = f"this release is made for {HOROVOD} and tried with no other"
+        reason = f"this release is tested with {HOROVOD} only"
         yield Finding("warning", f"{on}Horovod {version}", reason, BUILD)
     if why is not None:
         yield Finding("error", f"{on}Horovod {version} cannot be imported", *_why_horovod_fails(answer, why))
@@ -130,7 +130,7 @@ def _horovod(answer: InterpreterReport, *, on: str) -> Iterator[Finding]:
 def _why_horovod_fails(answer: InterpreterReport, why: str) -> tuple[str, str]:
     torch_broken = _failure(answer, "torch")[0] is not None
     if torch_broken:
-        return "torch itself cannot be imported", "mend torch first, then look again"
+        return "torch itself cannot be imported", "repair torch first, then run this command again"
     torch = answer.steps["torch"]["version"]
     if "undefined symbol" in why or "cannot open shared object" in why:
         return f"it was built against another torch than {torch} ({why})", BUILD
@@ -147,8 +147,8 @@ def _failure(answer: InterpreterReport, step: str) -> tuple[str | None, str | No
         if answer.code is None:
             return "the import did not end in time", version
         death = f"signal {-answer.code}" if answer.code < 0 else f"exit code {answer.code}"
-        said = f": {answer.stderr}" if answer.stderr else ""
-        return f"the import crashed the interpreter ({death}{said})", version
+        output = f": {answer.stderr}" if answer.stderr else ""
+        return f"the import crashed the interpreter ({death}{output})", version
     return facts.get("error"), version
 
 
@@ -156,7 +156,7 @@ def _failure(answer: InterpreterReport, step: str) -> tuple[str | None, str | No
 
 
 def own_name(answer: InterpreterReport, *, on: str = "", local: bool = False) -> Iterator[Finding]:
-    """A machine's own hostname, which Gloo resolves whatever interface it was told to use."""
+    """A machine's own hostname. Gloo resolves it, whichever interface is configured."""
     if "python" not in answer.steps:
         return
     name, addresses = answer.hostname, answer.addresses
@@ -187,7 +187,7 @@ def own_name(answer: InterpreterReport, *, on: str = "", local: bool = False) ->
 
 
 def building(facts: DoctorFacts) -> Iterator[Finding]:
-    """Compilers matter only where Horovod has yet to be built."""
+    """Compilers matter only if Horovod is not built yet."""
     missing = [
         (what, package)
         for what, package, path in (("C++ compiler", "g++", facts.compiler), ("CMake", "cmake", facts.cmake))
@@ -203,7 +203,7 @@ def building(facts: DoctorFacts) -> Iterator[Finding]:
 
 
 def ssh_client(path: str | None, *, needed: bool, local: bool) -> Iterator[Finding]:
-    """ssh reaches other hosts."""
+    """The ssh client, which reaches other hosts."""
     if path is not None:
         yield Finding("ok", f"ssh client {path}")
         return
@@ -216,7 +216,7 @@ def resources(facts: DoctorFacts) -> Iterator[Finding]:
     size = facts.shared_memory
     if size is None or size < SMALL_SHARED_MEMORY:
         shown = "missing" if size is None else f"{size / 2**20:.0f} MiB"
-        reason = "DataLoader workers hand over batches there and die of a bus error when it is full"
+        reason = "DataLoader workers pass batches through it, and a bus error kills them when it is full"
         yield Finding(
             "warning", f"{SHARED_MEMORY} is {shown}", reason, "docker run --shm-size=2g; an emptyDir of medium Memory"
         )
@@ -240,8 +240,8 @@ _SSH: Final = (
     ("permission denied", "the host does not take this key", "ssh-copy-id {host}, or name the key with -i"),
     (
         "host key verification failed",
-        "its host key is not the one known here, or is not known and your ssh configuration demands that it is",
-        "ssh-keygen -R {host} if it was changed rightly; if it is not known: " + ADD_HOST_KEY,
+        "its host key is not the one known here, or is not known and your ssh configuration requires a known key",
+        "ssh-keygen -R {host} if that change was intended; if it is not known: " + ADD_HOST_KEY,
     ),
     (
         "host identification has changed",
@@ -256,7 +256,7 @@ _SSH: Final = (
 
 
 def host_findings(host: HostFacts, here: InterpreterReport) -> Iterator[Finding]:
-    """One host of the job: its name, ssh to it, and what runs there beside what runs ``here``."""
+    """One host of the job: its name, ssh to it, and its versions, compared with those ``here``."""
     on = f"{host.name}: "
     if host.answer is None:
         yield _this_machine(host, here)
@@ -280,13 +280,13 @@ def _this_machine(host: HostFacts, here: InterpreterReport) -> Finding:
     loopback = next((a for a in host.addresses if ipaddress.ip_address(a).is_loopback), None)
     if loopback is None or host.name in ("localhost", here.hostname, loopback):
         return Finding("ok", f"{host.name}: is this machine; no ssh is used")
-    reason = "so it is taken for this machine, and its processes would be started here"
+    reason = "so the job would start its processes here, on this machine"
     remedy = f"if it is another machine, give {host.name} its own address in /etc/hosts or DNS"
     return Finding("warning", f"{host.name}: name resolves to {loopback}", reason, remedy)
 
 
 def differences(there: InterpreterReport, here: InterpreterReport, *, on: str) -> Iterator[Finding]:
-    """Versions that must be the same on every host and are not."""
+    """Versions that must be the same on every host, but differ."""
     for step, name, level, reason in (
         ("horovod", "Horovod", "error", "ranks of different releases do not understand one another"),
         ("hvd-elastic-ext", "hvd-elastic-ext", "error", "launcher and agent are parts of one release"),
@@ -311,19 +311,19 @@ def differences(there: InterpreterReport, here: InterpreterReport, *, on: str) -
 
 def _unreachable(host: HostFacts) -> Finding:
     assert host.answer is not None
-    said = host.answer.stderr
+    output = host.answer.stderr
     for symptom, why, remedy in _SSH:
-        if symptom in said.lower():
-            return Finding("error", f"{host.name}: ssh fails", f"{why} ({said})", remedy.format(host=host.name))
-    return Finding("error", f"{host.name}: ssh fails", said or "it said nothing", f"try: ssh -v {host.name} true")
+        if symptom in output.lower():
+            return Finding("error", f"{host.name}: ssh fails", f"{why} ({output})", remedy.format(host=host.name))
+    return Finding("error", f"{host.name}: ssh fails", output or "no output", f"try: ssh -v {host.name} true")
 
 
 def _no_answer(host: HostFacts) -> Finding:
     assert host.answer is not None
-    on, code, said = f"{host.name}: ", host.answer.code, host.answer.stderr
+    on, code, output = f"{host.name}: ", host.answer.code, host.answer.stderr
     if code is None:
-        return Finding("error", f"{on}ssh connects, and nothing comes back", "", f"try: ssh {host.name} true")
+        return Finding("error", f"{on}ssh connects, but no output comes back", "", f"try: ssh {host.name} true")
     if code in (126, 127):
         remedy = "install the same environment at the same path, or name the interpreter there with --python"
-        return Finding("error", f"{on}the interpreter is not there", said, remedy)
-    return Finding("error", f"{on}Python does not run (exit code {code})", said, f"try: ssh {host.name} python3 -V")
+        return Finding("error", f"{on}the interpreter is not there", output, remedy)
+    return Finding("error", f"{on}Python does not run (exit code {code})", output, f"try: ssh {host.name} python3 -V")

@@ -1,7 +1,7 @@
-"""What ``hvd-elastic doctor`` looks at: facts of this machine and of hosts, gathered and not judged.
+"""Gathers the facts for ``hvd-elastic doctor``: of this machine and of hosts. It does not judge them.
 
-Nothing is imported here that could crash: torch and Horovod are asked in a
-process of their own, the same way here and over ssh.
+Nothing is imported here that could crash: torch and Horovod are tried in a process of their own, in the same way here
+and over ssh.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HOSTS_AT_ONCE: Final = 16
 
 PROBE: Final = r"""
 import sys
-if not sys.path[0]:  # the directory that it runs in: a json.py there is not Python's
+if not sys.path[0]:  # the current directory: a json.py there is not Python's
     del sys.path[0]
 import json, os, socket, stat
 def say(step, **facts):
@@ -88,11 +88,13 @@ attempt("torch", load_torch, version=version("torch"))
 attempt("horovod", load_horovod, version=version("horovod"))
 say("done")
 """
-"""Asked of an interpreter over standard input. It says what it is about to try, so that a crash has a name."""
+"""The program that an interpreter reads from standard input. It reports each step before it tries it, so that a crash
+can be assigned to a step.
+"""
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class SshAccess:
     """How hosts are reached, as ``horovodrun`` and ``hvd-elastic run`` do it."""
 
     ssh_port: int | None = None
@@ -100,9 +102,9 @@ class Reach:
     python: str = field(default=sys.executable)
 
     def command(self, host: str) -> list[str]:
-        """ssh to an interpreter on ``host`` that reads its program from standard input.
+        """The ssh command for an interpreter on ``host`` that reads its program from standard input.
 
-        Asks the user's configuration of ssh what is to be said of the host's key.
+        Options for the host's key follow the user's configuration of ssh.
         """
         ssh = Ssh(Path.cwd(), self.ssh_port, self.ssh_identity_file, CONNECT_TIMEOUT_S)
         try:
@@ -111,11 +113,11 @@ class Reach:
             raise UsageError(str(error)) from None
 
 
-def gather(hosts: Sequence[str], reach: Reach, *, directory: Path) -> DoctorFacts:
-    """Look at this machine and at each of ``hosts``; takes as long as the slowest answer."""
+def gather(hosts: Sequence[str], reach: SshAccess, *, directory: Path) -> DoctorFacts:
+    """Check this machine and each of ``hosts``; takes as long as the slowest answer."""
     with ThreadPoolExecutor(max_workers=HOSTS_AT_ONCE, thread_name_prefix="hvd-doctor") as pool:
-        here = pool.submit(ask, [sys.executable, "-"])
-        there = [pool.submit(look_at, host, reach) for host in hosts]
+        here = pool.submit(run_probe, [sys.executable, "-"])
+        there = [pool.submit(probe_host, host, reach) for host in hosts]
         return DoctorFacts(
             answer=here.result(),
             compiler=next((path for name in ("g++", "c++", "clang++") if (path := shutil.which(name))), None),
@@ -129,30 +131,32 @@ def gather(hosts: Sequence[str], reach: Reach, *, directory: Path) -> DoctorFact
         )
 
 
-def look_at(host: str, reach: Reach) -> HostFacts:
+def probe_host(host: str, reach: SshAccess) -> HostFacts:
     """Resolve a host's name and ask its interpreter, over ssh unless the name is this machine's."""
     addresses = resolve(host)
     if addresses and all(map(is_this_machine, addresses)):
         return HostFacts(host, addresses, None)
-    return HostFacts(host, addresses, ask(reach.command(host)))
+    return HostFacts(host, addresses, run_probe(reach.command(host)))
 
 
-def ask(command: Sequence[str], *, timeout: float = PROBE_TIMEOUT_S) -> InterpreterReport:
+def run_probe(command: Sequence[str], *, timeout: float = PROBE_TIMEOUT_S) -> InterpreterReport:
     """Run the probe in the interpreter that ``command`` starts."""
     try:
         done = subprocess.run(
             command, input=PROBE, capture_output=True, text=True, errors="replace", timeout=timeout, check=False
         )
     except subprocess.TimeoutExpired as error:
-        said = error.stdout or b""
-        return InterpreterReport(steps_in(said.decode(errors="replace") if isinstance(said, bytes) else said), None)
+        output = error.stdout or b""
+        return InterpreterReport(
+            steps_in(output.decode(errors="replace") if isinstance(output, bytes) else output), None
+        )
     except OSError as error:
         return InterpreterReport({}, 127, f"{command[0]}: {error.strerror}")
     return InterpreterReport(steps_in(done.stdout), done.returncode, _last_line(done.stderr))
 
 
 def steps_in(text: str) -> Steps:
-    """The last word of each step in a probe's output; other lines (a chatty shell profile) are passed over."""
+    """The last report of each step in a probe's output. Other lines, such as output of a shell profile, are ignored."""
     steps: dict[str, dict[str, Any]] = {}
     for line in text.splitlines():
         if line.startswith("hvd-doctor "):
@@ -160,7 +164,7 @@ def steps_in(text: str) -> Steps:
                 facts = json.loads(line.removeprefix("hvd-doctor "))
                 steps[facts.pop("step")] = facts
             except (ValueError, KeyError, AttributeError):
-                continue  # cut off in the middle: what was being tried stands in the line before
+                continue  # cut off: the line before names the step that was tried
     return steps
 
 

@@ -1,7 +1,6 @@
 """Horovod's own command-line parser, with our options added to it.
 
-Taking the parser itself, instead of writing its options down again, is what
-makes every option of ``horovodrun`` mean here what it means there.
+Horovod's parser itself is used, so every option of ``horovodrun`` keeps its meaning.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from horovod.runner.common.util import config_parser, hosts
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.config_file import YAMLError
-from hvd_elastic_ext.launcher.cli.horovodrun.parser import Words, parser_class
+from hvd_elastic_ext.launcher.cli.horovodrun.parser import ParserInput, parser_class
 
 
-def parse(words: Words) -> argparse.Namespace:
+def parse(words: ParserInput) -> argparse.Namespace:
     """Parse by Horovod's parser and ours. Raises :class:`UsageError` for what Horovod's own checks refuse."""
     # parse_args() makes its parser itself and reads sys.argv: both are replaced by name, for this call.
     theirs = launch.argparse

@@ -1,6 +1,6 @@
-"""``horovodrun``'s options for a machine without Horovod: those that mean something to any engine.
+"""``horovodrun``'s options for a machine without Horovod: those that apply to any engine.
 
-The same interface as ``horovod_options``. A test holds names, destinations and types against Horovod's own parser.
+The same interface as ``horovod_options``. A test compares names, destinations and types with Horovod's own parser.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.launcher.cli.horovodrun.parser import Words, parser_class
+from hvd_elastic_ext.launcher.cli.horovodrun.parser import ParserInput, parser_class
 
 SWITCHES: Final = """
 --version -v --check-build -cb --disable-cache --hierarchical-allreduce --no-hierarchical-allreduce
@@ -27,10 +27,10 @@ VALUES: Final = """
 --stall-check-shutdown-time-seconds --mpi-args --binding-args --num-nccl-streams --thread-affinity
 --gloo-timeout-seconds --log-level
 """
-"""Options for Horovod itself, without and with a value: where there is none they are refused, by name."""
+"""Options of Horovod itself, without and with a value. Without Horovod they are refused by name."""
 
 
-def parse(words: Words) -> argparse.Namespace:
+def parse(words: ParserInput) -> argparse.Namespace:
     """Parse our options and those of ``horovodrun`` that need no Horovod. Raises :class:`UsageError`."""
     parser = parser_class(words)()
     add_options(parser)
@@ -40,8 +40,8 @@ def parse(words: Words) -> argparse.Namespace:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add ``horovodrun``'s options."""
     parser.add_argument("command", nargs=argparse.REMAINDER, help="command to run")
-    _of_the_job(parser.add_argument_group("as horovodrun has them"))
-    _of_hosts(parser.add_argument_group("as horovodrun has them: hosts").add_mutually_exclusive_group())
+    _of_the_job(parser.add_argument_group("as in horovodrun"))
+    _of_hosts(parser.add_argument_group("as in horovodrun: hosts").add_mutually_exclusive_group())
     for names, nargs in ((SWITCHES, 0), (VALUES, None)):
         for name in names.split():
             parser.add_argument(name, nargs=nargs, dest="horovods", action=_Refused, help=argparse.SUPPRESS)
@@ -52,9 +52,9 @@ def _of_the_job(group: Any) -> None:
     add("-np", "--num-proc", dest="num_proc", **number, help="processes needed to start (all slots that are there)")
     add("--min-np", "--min-num-proc", dest="min_num_proc", **number, help="processes needed to go on (--num-proc)")
     add("--max-np", "--max-num-proc", dest="max_num_proc", **number, help="processes at most (no limit)")
-    add("--slots-per-host", dest="slots", **number, help="slots of a host for which none are given")
+    add("--slots-per-host", dest="slots", **number, help="slots of a host that is given without a number")
     add("--elastic-timeout", type=int, metavar="S", help="seconds to wait for --min-np processes (600)")
-    add("--reset-limit", **number, help="how often, at most, the world may change (no limit)")
+    add("--reset-limit", **number, help="highest number of changes of the world (no limit)")
     add(
         "--blacklist-cooldown-range",
         dest="cooldown_range",
@@ -67,7 +67,7 @@ def _of_the_job(group: Any) -> None:
         add(name, dest="nics", action=_Interfaces, nargs=1, metavar="NAME", help="interface of this host to use")
     add("--output-filename", metavar="DIR", help="folder for the output of each process")
     add("-prefix-timestamp", "--prefix-output-with-timestamp", action="store_true", help="time before each line")
-    add("--verbose", action="store_true", help="say more")
+    add("--verbose", action="store_true", help="print more log lines")
     add("-p", "--ssh-port", type=int, metavar="PORT", help="port of sshd on the hosts")
     add("-i", "--ssh-identity-file", metavar="FILE", help="private key for ssh")
 
@@ -80,11 +80,11 @@ def _of_hosts(group: Any) -> None:
 
 class _Refused(argparse.Action):
     def __call__(self, parser: object, namespace: object, values: object, option_string: str | None = None) -> NoReturn:
-        raise UsageError(f"{option_string} is an option for Horovod itself, and there is none here; leave it out")
+        raise UsageError(f"{option_string} is an option for Horovod itself, which is not installed; leave it out")
 
 
 class _Interfaces(argparse.Action):
-    """Names gather, from several options or separated by commas."""
+    """Collects names, from several options or separated by commas."""
 
     def __call__(
         self, parser: object, namespace: argparse.Namespace, values: Any, option_string: str | None = None
@@ -94,7 +94,7 @@ class _Interfaces(argparse.Action):
 
 
 def tuning_env(args: argparse.Namespace) -> dict[str, str]:
-    """Nothing of Horovod is tuned."""
+    """Empty: without Horovod there is nothing to tune."""
     return {}
 
 
@@ -114,5 +114,5 @@ def _host(line: str) -> str:
 
 
 def why_not_elastic(args: argparse.Namespace) -> str | None:
-    """Whatever is left of the options can be elastic."""
+    """None: all options of this parser work in an elastic job."""
     return None

@@ -1,4 +1,4 @@
-"""How ``run`` reads its words: ours come first in the help, and a mistake is told with the nearest option."""
+"""The parser of ``run``: our options come first in the help, and an error names the nearest option."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Layer = Callable[[argparse.ArgumentParser, Sequence[str]], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
-    """What is read, and by whom: ``add_options`` adds our options; ``layer`` may put further words before ``argv``."""
+class ParserInput:
+    """The input of a parser. ``add_options`` adds our options; ``layer`` may put further arguments before ``argv``."""
 
     argv: Sequence[str]
     prog: str
@@ -27,10 +27,10 @@ class Words:
     layer: Layer
 
 
-def parser_class(words: Words) -> type[argparse.ArgumentParser]:
-    """Return the class with a ``parse_args()`` that reads ``words``, whatever options it was given before.
+def parser_class(words: ParserInput) -> type[argparse.ArgumentParser]:
+    """Return a class whose ``parse_args()`` reads ``words``, whatever arguments the call has.
 
-    Raises :class:`UsageError`, in at most two lines, for what cannot be read.
+    Raises :class:`UsageError`, in at most two lines, for arguments that cannot be read.
     """
 
     class Parser(argparse.ArgumentParser):
@@ -43,7 +43,7 @@ def parser_class(words: Words) -> type[argparse.ArgumentParser]:
             words.add_options(self)
             self._action_groups[:] = self._action_groups[theirs:] + self._action_groups[:theirs]  # ours come first
             for action in self._actions:
-                action.required = False  # what is missing is found when all else is right
+                action.required = False  # a missing argument is reported last
             show(self)
             refuse_unknown(self, words.argv, command_follows=True)
             return super().parse_args(list(words.layer(self, words.argv)))

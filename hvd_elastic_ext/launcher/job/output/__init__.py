@@ -2,5 +2,5 @@
 
 Belongs here: how lines are put together, marked, and written without waiting for a reader; the status line.
 
-Never here: what the launcher itself says of its job.
+Never here: lines of the launcher itself.
 """

@@ -1,6 +1,6 @@
-"""Output of training processes: to the terminal with the rank that each has now, and to files that are appended to.
+"""Output of training processes: to the terminal with the present rank, and appended to files.
 
-Files get every line; the terminal gets a mistake of the script that all ranks tell in the same words once.
+Files get every line. The terminal gets an error of the script once if all ranks print it with the same text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
 
 def fitting(line: str, width: int) -> str:
-    """``line`` in ``width`` characters. Its last part stays, if there is room: it says until when something lasts."""
+    """``line`` in ``width`` characters. Its last part stays, if there is room: it names the limit of a wait."""
     if len(line) <= width:
         return line
     last = line[line.rfind(";") :] if ";" in line else ""

@@ -14,10 +14,10 @@ from hvd_elastic_ext.io.threads.writer_thread import Appended, Outlet, Stream
 
 log = logging.getLogger(__name__)
 
-LONGEST_LINE: Final = 1 << 20
+MAX_LINE_BYTES: Final = 1 << 20
 """A longer line is passed on in pieces (bytes)."""
 
-LONGEST_BAR: Final = 1000
+MAX_BAR_BYTES: Final = 1000
 """A longer state of a progress bar waits for the end of its line (bytes): all of it is written again as it grows."""
 
 ERASE: Final = "\r\x1b[K"
@@ -138,7 +138,7 @@ class LineAssembler:
         if not self._bar and b"\r" not in data and b"\n" not in data:
             self._partial.append(data)
             self._size += len(data)
-            return self.flush() if self._size > LONGEST_LINE else []
+            return self.flush() if self._size > MAX_LINE_BYTES else []
         *done, rest = PIECE.findall(b"".join([*self._partial, data]))[:-1] or [b""]
         if rest.endswith(b"\n"):
             done, rest = [*done, rest], b""
@@ -146,10 +146,10 @@ class LineAssembler:
             del done[0]
         shown = [b"\r" * (piece[:1] == b"\r" or piece[-1:] != b"\n") + piece.lstrip(b"\r") for piece in done]
         self._bar = rest.startswith(b"\r")
-        self._shown = rest if self._bar and 1 < len(rest) <= LONGEST_BAR else b""
+        self._shown = rest if self._bar and 1 < len(rest) <= MAX_BAR_BYTES else b""
         shown += [self._shown] if self._shown else []
         self._partial, self._size = [rest], len(rest)
-        return [*map(_decoded, shown), *(self.flush() if self._size > LONGEST_LINE else [])]
+        return [*map(_decoded, shown), *(self.flush() if self._size > MAX_LINE_BYTES else [])]
 
     def flush(self) -> list[str]:
         """The unfinished line, with a line end."""

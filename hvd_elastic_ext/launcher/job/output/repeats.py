@@ -1,4 +1,4 @@
-"""A mistake in the script that ends each process in the same words is shown once."""
+"""Shows an error of the script once if it ends several processes with the same text."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final
 from hvd_elastic_ext.core import errors
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
-BEGINS: Final = "Traceback (most recent call last):"
-OURS: Final = f"{errors.__name__}."
-"""How the last line of an error of ours begins: it tells a mistake, and how to mend it."""
-LONGEST: Final = 100
-"""Lines of a traceback that are held back until its last one. Those of our errors end at the script's own line."""
+TRACEBACK_START: Final = "Traceback (most recent call last):"
+OWN_ERROR_PREFIX: Final = f"{errors.__name__}."
+"""The beginning of the last line of our own errors, which name a mistake and its remedy."""
+MAX_HELD_LINES: Final = 100
+"""Lines of a traceback that are held back until its last one. Tracebacks of our errors end at the script's own line."""
 
 
 class Repeats:
@@ -22,29 +22,29 @@ class Repeats:
 
     def __init__(self) -> None:
         self._held: dict[ProcessId, list[str]] = {}
-        self._said: dict[str, set[Seat]] = {}
+        self._shown_by: dict[str, set[Seat]] = {}
         """By traceback, the processes that had it since it was shown."""
 
     def next(self, life: ProcessId, line: str) -> list[str]:
         """Take a line of a process. Return the lines to show now."""
-        if line.startswith(BEGINS):
+        if line.startswith(TRACEBACK_START):
             before, self._held[life] = self.rest(life), [line]
             return before
         held = self._held.get(life)
-        if held is not None and line.startswith(" ") and len(held) < LONGEST:
+        if held is not None and line.startswith(" ") and len(held) < MAX_HELD_LINES:
             held.append(line)
             return []
         whole = [*self.rest(life), line]
-        return [] if line.startswith(OURS) and self._repeats(life.seat, "".join(whole)) else whole
+        return [] if line.startswith(OWN_ERROR_PREFIX) and self._repeats(life.seat, "".join(whole)) else whole
 
     def rest(self, life: ProcessId) -> list[str]:
-        """Return what is held back of a process: no more of it comes."""
+        """Return the lines held back of a process that has ended."""
         return self._held.pop(life, [])
 
     def _repeats(self, seat: Seat, text: str) -> bool:
-        said = self._said.setdefault(text, set())
-        repeats = bool(said) and seat not in said
+        seats = self._shown_by.setdefault(text, set())
+        repeats = bool(seats) and seat not in seats
         if not repeats:
-            said.clear()
-        said.add(seat)
+            seats.clear()
+        seats.add(seat)
         return repeats

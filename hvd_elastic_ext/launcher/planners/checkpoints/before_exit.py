@@ -1,4 +1,4 @@
-"""A job that is told to end makes a last checkpoint first, within a time limit."""
+"""A job that has to end makes a last checkpoint first, within a time limit."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ log = logging.getLogger(__name__)
 
 
 def plan(job: JobState) -> Plan:
-    """End a job that was told to end, once all is saved or the time is over."""
+    """End a job that has to end, once all is saved or the time is over."""
     part = job.before_exit
     if part.why is None or job.outcome.failure is not None:
         return NOTHING
     _end_newcomers(job)
     until = last_checkpoint_until(job)
-    # A world that another launcher has begun may stand only now.
+    # A world of an earlier launcher may be complete only now.
     saving = job.checkpoints.asked or not job.standing or attempts.request(job)
     if saving and job.now < until:
         stops_at = _stops_at(job)
@@ -50,17 +50,19 @@ def _end_newcomers(job: JobState) -> None:
 
 
 def _stops_at(job: JobState) -> float:
-    """When a world that has not come to its next commit is ended (mono)."""
+    """When a world that has not reached its next commit is ended (mono)."""
     part, attempt = job.before_exit, job.checkpoints.attempt
     if not (job.in_place or trains(job)):
-        return job.now  # its processes are new ones: what it would continue from is in memory
+        return job.now  # its processes are new: the commit from which it would continue is in memory
     if attempt is not None and not (attempt.stay or attempt.at_rest):
         part.commit_by = job.now + COMMIT_S  # an older one is completed first
     return part.commit_by
 
 
 def _stop_training(job: JobState) -> None:
-    """End a world that does not come to the next commit, as one that hangs: its last one is in memory, and is saved."""
+    """End a world that does not reach its next commit, perhaps because it hangs. Its last commit is in memory, and
+    is saved.
+    """
     attempt = job.checkpoints.attempt
     if job.standing and (attempt is None or len(attempt.kept) < len(attempt.ranks)):
         going = [worker for worker in members(job) if worker.killed is None]

@@ -24,7 +24,7 @@ def plan(job: JobState) -> Plan:
     if state.made is Call.LAST and not job.checkpoints.holds_training:
         state.made = Call.NONE  # another world has formed, and trains
     if state.made is Call.LAST and wanted is Call.NOW:
-        wanted = Call.LAST  # it was faster than expected; to train on could lose what comes after it
+        wanted = Call.LAST  # it was faster than expected; steps after it could be lost
     if wanted is not state.made:
         if wanted is Call.NONE:
             attempts.withdraw_request(job)

@@ -1,7 +1,7 @@
 """One in how many calls of ``state.commit()`` commits.
 
-Ranks change to a new interval at the same call, start each world with every call, and skip none while a commit is named
-for a checkpoint. The planner does not follow that: it tells a rank that reports another interval again.
+Ranks change to a new interval at the same call. They start each world with every call, and skip none while a commit is
+named for a checkpoint. The planner does not track that: it sends the interval again to a rank that reports another one.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 from hvd_elastic_ext.launcher.state.roster import Worker
 
-ENOUGH: Final = 5
+MIN_COMMITS: Final = 5
 """Commits to measure before any is skipped: the first ones allocate their memory."""
 CHOOSE_S: Final = 10.0
 """Seconds between two choices."""
-AGAIN_S: Final = 5.0
-"""Seconds until a rank with another interval is told again."""
+RETRY_S: Final = 5.0
+"""Seconds until the interval is sent again to a rank that uses another one."""
 
 
 def plan(job: JobState) -> Plan:
-    """Measure, choose, and tell ranks that use another interval."""
+    """Measure, choose, and send the interval to ranks that use another one."""
     state = job.commit_interval
     now = job.now
     auto = job.options.commit_every is not None and job.options.commit_every.auto
     if not auto and now < state.look_at:  # there may be thousands of ranks, and mostly nothing to tell
         return NOTHING
-    state.look_at = now + AGAIN_S
+    state.look_at = now + RETRY_S
     if not job.settled:
         return NOTHING
     members = job.roster.present(job.world.members)
@@ -42,7 +42,7 @@ def plan(job: JobState) -> Plan:
             _choose(job, hosts=len({worker.seat.host for worker in members}))
     others = [worker for worker in members if worker.every not in (None, state.every)]
     if others and now >= state.tell_at:
-        state.tell_at = now + AGAIN_S
+        state.tell_at = now + RETRY_S
         job.tell_all(members, "thin", every=state.every)
     return NOTHING
 
@@ -66,7 +66,7 @@ def _choose(job: JobState, *, hosts: int) -> None:
         state.failures = state.failures.failed()
     state.failures = state.failures.watched(now - state.watched_from, hosts)
     state.watched_from = now
-    if len(state.commits_s) < ENOUGH:
+    if len(state.commits_s) < MIN_COMMITS:
         return
     before = state.choice
     state.choice = interval.commit_every(

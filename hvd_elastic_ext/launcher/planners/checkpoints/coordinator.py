@@ -7,7 +7,7 @@ import math
 from typing import Final
 
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import due
-from hvd_elastic_ext.launcher.state.effects.checkpoints.attempts import WRITE_S, begin, give_up, let_train_on
+from hvd_elastic_ext.launcher.state.effects.checkpoints.attempts import WRITE_S, begin, give_up, resume_waiting
 from hvd_elastic_ext.launcher.state.facts.checkpoints import members, newest_of_all, newest_step
 from hvd_elastic_ext.launcher.state.helpers import Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -15,8 +15,8 @@ from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 
 log = logging.getLogger(__name__)
 
-TRAINS_S: Final = 30.0
-"""A process that trains for so long without a commit has no State of ours."""
+STATELESS_AFTER_S: Final = 30.0
+"""A process that trains this long without a commit has no State of ours."""
 
 
 def plan(job: JobState) -> Plan:
@@ -31,7 +31,7 @@ def plan(job: JobState) -> Plan:
         job.cost.slowing.trains(now, newest_step(job))
     _warn_of_stateless(job)
     if state.staying is not None and state.staying.generation != job.generation:
-        let_train_on(job, state.staying)  # into the next world
+        resume_waiting(job, state.staying)  # into the next world
     attempt = state.attempt
     if attempt is None:
         if now >= state.not_before and _due(job):
@@ -50,7 +50,9 @@ def _warn_of_stateless(job: JobState) -> None:
     state = job.checkpoints
     if state.logged_stateless or not job.settled:
         return
-    others = [each for each in members(job) if each.holds is None and each.step and job.now - each.since > TRAINS_S]
+    others = [
+        each for each in members(job) if each.holds is None and each.step and job.now - each.since > STATELESS_AFTER_S
+    ]
     if others:
         state.logged_stateless = True
         reason = f"{others[0].seat} trains without a State of hvd_elastic_ext; use one, or --adopt"
@@ -67,7 +69,7 @@ def _next_look(job: JobState) -> float:
         return state.attempt.deadline
     seconds = job.cost.choice.seconds if how.every.seconds is None else how.every.seconds
     at = math.inf if how.every.steps else max(state.not_before, state.last.at + seconds)
-    return at if at > job.now else math.inf  # one that is due and cannot be made yet needs no earlier look
+    return at if at > job.now else math.inf  # a checkpoint that is due and cannot be made yet needs no earlier look
 
 
 def _due(job: JobState) -> bool:

@@ -27,7 +27,7 @@ def plan(job: JobState) -> Plan:
 
 
 def save(job: JobState) -> Plan:
-    """Save the end of training once all processes have ended, or are late, and before agents are told to end."""
+    """Save the end of training once all processes have ended, or are late, and before the agents end."""
     ends = job.outcome.finishing and job.outcome.failure is None and job.shutdown.gone_by is None
     ready = ends and (job.shutdown.is_late(job.now) or not job.roster.workers)
     job.final_checkpoint.waits = ready and _needs_agents(job)

@@ -1,6 +1,6 @@
 """A job resumes from its newest checkpoint: before the first world each host loads it into its commit memory.
 
-Its processes find it there as the commit of an earlier process. All else (holders, transfers) is as after any restart.
+Its processes find it there as the commit of an earlier process. Holders and transfers work as after any restart.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def plan(job: JobState) -> Plan:
             continue
         if loading is None and (found := job.roster.on(host)):
             if all(worker.stage is not Stage.LIVE for worker in found):
-                job.restore.hosts[host] = Loading(agent.identity, ready=True)  # found running: it has what it needs
+                job.restore.hosts[host] = Loading(agent.identity, ready=True)  # it ran already: it has its state
                 job.helpers[Purpose.RESTORE].pop(host, None)
             # Else they are of a lost world: they are sent away, and their commits may be old.
         elif loading is None or (loading.again_at is not None and now >= loading.again_at):
@@ -54,7 +54,7 @@ def plan(job: JobState) -> Plan:
 
 
 def why_not(job: JobState) -> HeldBack | None:
-    """Why the first world does not form: it has no holder of the checkpoint, and there is or may be one."""
+    """Why the first world does not form: no member has the checkpoint, and there is or may be one."""
     state = job.restore
     members = job.decision.members
     if members is None or job.options.durability is None or job.world.begun:
@@ -95,8 +95,8 @@ def _reload_lost(job: JobState, wanted: tuple[Seat, ...]) -> None:
 def _fail_if_unreadable(job: JobState, hosts: set[str]) -> None:
     """End the job if no host has the checkpoint, or may still get it."""
     known = [job.loading_of(host) for host in hosts]
-    told = [loading for loading in known if loading is not None and not loading.under_way]
-    if len(told) == len(known) and any(loading.for_good for loading in told) and not holding(job):
+    answered = [loading for loading in known if loading is not None and not loading.under_way]
+    if len(answered) == len(known) and any(loading.for_good for loading in answered) and not holding(job):
         job.fail(JobFailed(job.restore.why or "no checkpoint can be loaded"))
 
 

@@ -1,6 +1,6 @@
 """Hosts and processes that leave.
 
-Belongs here: what processes are told of notices, the end of a job.
+Belongs here: messages to processes about notices, the end of a job.
 
 Never here: checkpoints that are made for it: see ``planners/checkpoints``.
 """

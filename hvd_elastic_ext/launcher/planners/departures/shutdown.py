@@ -90,7 +90,7 @@ def _none_left(job: JobState) -> bool:
 def _end_unconnected(job: JobState) -> None:
     """End hosts without a connection by the transport that starts agents."""
     now, state = job.now, job.shutdown
-    no_connection = {name: host for name, host in state.running.items() if not _hears_orders(job, name)}
+    no_connection = {name: host for name, host in state.running.items() if not _receives_orders(job, name)}
     state.unconnected = {**job.adoption.missing, **no_connection}
     state.asked, state.pending = set(state.unconnected), set(state.unconnected)
     state.gone_by = now + LAST_S + LAST_EACH_S * len(state.unconnected)
@@ -100,11 +100,11 @@ def _end_unconnected(job: JobState) -> None:
         job.do(actions.EndAgent(host))
 
 
-def _hears_orders(job: JobState, host: str) -> bool:
+def _receives_orders(job: JobState, host: str) -> bool:
     """Whether orders arrive. A connection may be lost without notice."""
     agent = job.roster.agents.get(host)
     silent_s = job.options.heartbeat_timeout_s
-    return agent is not None and agent.joined and job.now - agent.heard <= silent_s
+    return agent is not None and agent.joined and job.now - agent.last_message_at <= silent_s
 
 
 def _all_gone(job: JobState, gone_by: float) -> bool:
@@ -129,7 +129,7 @@ def _add_unreachable_hosts(job: JobState) -> None:
         return
     names = ", ".join(f"{name} ({why})" for name, why in unreachable.items())
     between = "\n" if "\n" in str(failure) else "; "  # a traceback has lines of its own
-    said = f"{failure}{between}not told to end, and may train on: {names}"
+    text = f"{failure}{between}not told to end, and may train on: {names}"
     job.outcome.failure = (
-        Interrupted(failure.signal_number, said) if isinstance(failure, Interrupted) else JobFailed(said)
+        Interrupted(failure.signal_number, text) if isinstance(failure, Interrupted) else JobFailed(text)
     )

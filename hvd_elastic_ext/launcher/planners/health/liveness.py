@@ -16,28 +16,28 @@ from hvd_elastic_ext.launcher.state.effects.health.early_ends import finished as
 from hvd_elastic_ext.launcher.state.facts.health import finished_limit_s, missing_limit_s, stall_limit_s
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
-from hvd_elastic_ext.launcher.state.roster import GO_S, Worker
+from hvd_elastic_ext.launcher.state.roster import GO_LIVE_S, Worker
 
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
 PAUSE_EACH_S: Final = 0.004
-"""What each member adds to that in a world that has formed, up to :data:`MOST_S`: to look at thousands takes long."""
-MOST_S: Final = 20.0
+"""What each member adds to :data:`LOOK_S` in a formed world, up to :data:`MAX_PAUSE_S`: thousands take long."""
+MAX_PAUSE_S: Final = 20.0
 COMPARE_S: Final = 5.0
 """Seconds between two comparisons of step times: thousands take a while."""
 
 
 def plan(job: JobState) -> Plan:
     """Look for stalled and slow processes, unless another world was called just now."""
-    if job.decision.members is None:  # a process that was called just now is not late yet
+    if job.decision.members is None:  # a member that was called just now is not late yet
         _look(job)
     return NOTHING
 
 
 def _look(job: JobState) -> None:
     now, state = job.now, job.liveness
-    pause_s = LOOK_S if not job.formed else max(LOOK_S, min(MOST_S, PAUSE_EACH_S * len(job.world.members)))
+    pause_s = LOOK_S if not job.formed else max(LOOK_S, min(MAX_PAUSE_S, PAUSE_EACH_S * len(job.world.members)))
     if now - state.looked_at < pause_s:
         return
     state.looked_at = now
@@ -46,7 +46,7 @@ def _look(job: JobState) -> None:
         return
     if _find_left_waiting(job):
         return
-    if not job.settled:  # what newcomers need may take long to send
+    if not job.settled:  # the state for newcomers may take long to send
         state.moved.clear()
         state.reported = None
         return
@@ -72,21 +72,21 @@ def at_the_end(job: JobState) -> Plan:
 
 
 def _all_hosts_heard(job: JobState) -> bool:
-    """Whether every host of the world was heard lately: the progress of a silent one is unknown."""
+    """Whether every host of the world has sent messages lately: the progress of a silent one is unknown."""
     lately, roster, members = job.now - job.options.heartbeat_timeout_s / 2, job.roster, job.world.members
-    if not roster.absent(members) and roster.all_heard_after(lately):
+    if not roster.absent(members) and roster.all_sent_after(lately):
         return True  # nearly always, and there may be thousands
     agents = map(roster.agents.get, {life.seat.host for life in members})
-    return all(agent is not None and agent.heard >= lately for agent in agents)
+    return all(agent is not None and agent.last_message_at >= lately for agent in agents)
 
 
 def _trains(job: JobState) -> list[Worker]:
-    """Members that are not done yet."""
+    """Members that still train."""
     return [each for each in job.roster.present(job.world.members) if each.killed is None and not each.done]
 
 
 def _note_progress(job: JobState) -> float:
-    """Note what each member has counted. For how long the one that stands still longest does (seconds)."""
+    """Note the progress of each member. Return the longest time without progress, in seconds."""
     now, state, trains = job.now, job.liveness, _trains(job)
     before, times = state.moved, state.times
     state.moved, state.times = {}, {}
@@ -116,7 +116,7 @@ def _members(job: JobState) -> list[Member]:
 
 
 def _find_left_waiting(job: JobState) -> bool:
-    """Whether only some members are done. Reports it if the others only wait for those."""
+    """Whether only some members are done. Reports it if the others only wait for them."""
     now, state = job.now, job.liveness
     state.of_world(job.generation)
     for worker in job.roster.present(job.world.members):
@@ -146,7 +146,7 @@ def _find_missing(job: JobState) -> None:
         entry = state.moved[life] = (worker.progress, since if counted == worker.progress else now)
         if now - entry[1] >= limit_s:
             late.append(Member(life, -1, entry[1], worker.waiting))
-        if not worker.generation and worker.live_at is not None and now - worker.live_at > GO_S:
+        if not worker.generation and worker.live_at is not None and now - worker.live_at > GO_LIVE_S:
             detail = f"{worker.seat} was told to go live and did not come"
             job.strike(Cause.NEVER_READY, worker.host, worker.seat.slot, detail=detail)
             orders.kill(job, worker, Cause.NEVER_READY)

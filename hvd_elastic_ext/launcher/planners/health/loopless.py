@@ -21,7 +21,7 @@ def plan(job: JobState) -> Plan:
 
     Scripts without an elastic loop cannot say that they are done: they are when all processes have ended well.
     """
-    job.fail(_see_lost_training(job))
+    job.fail(_check_lost_training(job))
     found, why = job.world_outcome
     if found is WorldPhase.FAILED:
         job.fail(JobFailed(why))
@@ -30,12 +30,12 @@ def plan(job: JobState) -> Plan:
     return NOTHING
 
 
-def _see_lost_training(job: JobState) -> JobFailed | None:
+def _check_lost_training(job: JobState) -> JobFailed | None:
     """Note what living processes have reported; why the job is over, if all of its training is lost."""
     state = job.loopless
     state.kept = state.kept or job.roster.commits.newest is not None or job.checkpoints.known
     if state.kept and state.loops:
-        return None  # the usual case, and nothing more to learn from thousands of processes
+        return None  # the usual case: there may be thousands of processes
     survivors = 0
     for worker in job.roster.workers.values():
         state.note(worker)
@@ -58,7 +58,7 @@ def _see_lost_training(job: JobState) -> JobFailed | None:
 
 
 def _warn_of_unreported_training(job: JobState) -> None:
-    """Warn if a whole world is lost that reported no step: it may have trained all the same."""
+    """Warn if a world is lost that reported no step: it may have trained nevertheless."""
     state = job.loopless
     members, generation = job.world.members, job.generation
     lost = members and job.formed and not job.roster.present(members)
@@ -72,7 +72,7 @@ def _warn_of_unreported_training(job: JobState) -> None:
 
 
 def _why_lost(job: JobState) -> str:
-    """Which process of the newest world to name for its loss, and how it ended; else the one that ended last."""
+    """Which process of the newest world caused its loss, and how it ended; else the one that ended last."""
     first = first_cause(job.loopless.ends_of(job.generation))
     return job.loopless.last if first is None else f"{first.who} {first.how}"
 
@@ -86,7 +86,7 @@ def why_not(job: JobState) -> HeldBack | None:
 
 
 def report_unchanged_world(job: JobState) -> Plan:
-    """Say that the world stays as it is, and tell members that wait for a lost process that it is gone."""
+    """Log that the world stays as it is, and tell members that wait for a lost process that it is gone."""
     state, decision = job.loopless, job.loopless.held
     if decision is None:
         return NOTHING

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from hvd_elastic_ext.launcher.rules.health.pace import OFTEN_S, StepPause, log_again_s, said_again
+from hvd_elastic_ext.launcher.rules.health.pace import LINE_PERIOD_S, StepPause, log_again_s, next_line_hint
 from hvd_elastic_ext.launcher.state.facts.pace import pause_of, what_follows
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
@@ -16,8 +16,8 @@ log = logging.getLogger(__name__)
 def plan(job: JobState) -> Plan:
     """Log a pause, unless another wait is logged.
 
-    It names no time for the next look: what is only logged changes nothing else. In a job of thousands, with its longer
-    times between looks, a pause is logged later.
+    It returns no time for the next look, because a log line changes nothing else. In a job of thousands, with its
+    longer times between looks, a pause is logged later.
     """
     state = job.pace
     members = job.roster.present(job.world.members)
@@ -33,17 +33,17 @@ def plan(job: JobState) -> Plan:
         if state.began is None:
             state.began = job.now - found.still_s
         most_s = job.options.wait_lines_s
-        state.log_at = job.now + (OFTEN_S if found.waited_for else log_again_s(found.still_s, most_s))
-        again = "" if found.waited_for else said_again(found.still_s, most_s)
+        state.log_at = job.now + (LINE_PERIOD_S if found.waited_for else log_again_s(found.still_s, most_s))
+        again = "" if found.waited_for else next_line_hint(found.still_s, most_s)
         log.info("%s; %s%s", found.text, what_follows(job, found), again)
     return NOTHING
 
 
 def _is_due(job: JobState, found: StepPause) -> bool:
-    """Whether to log it now; soon, if ranks wait that were busy when it was logged last."""
+    """Whether to log it now. It is due soon if ranks wait that were busy at the last line."""
     state = job.pace
     if state.log_at is not None and found.waited_for:
-        state.log_at = min(state.log_at, job.now + OFTEN_S)
+        state.log_at = min(state.log_at, job.now + LINE_PERIOD_S)
     return state.log_at is None or job.now >= state.log_at
 
 

@@ -7,7 +7,7 @@ import math
 
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.state import actions, orders
-from hvd_elastic_ext.launcher.state.effects.health.cut_off import GONE_S, cut_off, end_earlier_lives, goes
+from hvd_elastic_ext.launcher.state.effects.health.cut_off import GONE_S, cut_off, end_earlier_lives, is_departing
 from hvd_elastic_ext.launcher.state.facts.silence import limit_s
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
@@ -23,10 +23,10 @@ def plan(job: JobState) -> Plan:
     end_earlier_lives(job)
     now = job.now
     for agent in _maybe_silent(job):
-        if agent.heard and now - agent.heard > _limit_s(job, agent):
-            reason = f"nothing was heard of it for {now - agent.heard:.1f} s"
+        if agent.last_message_at and now - agent.last_message_at > _limit_s(job, agent):
+            reason = f"nothing was heard of it for {now - agent.last_message_at:.1f} s"
             cut_off(job, agent, reason, strike=not job.ending)
-            gone = goes(job, agent) or agent.heard <= agent.inherited_at
+            gone = is_departing(job, agent) or agent.last_message_at <= agent.inherited_at
             if not (job.ending or gone) and agent.host.name in job.fleet.hosts:
                 job.fleet.unreachable[agent.host.name] = reason
     for worker in _silent(job):
@@ -38,12 +38,19 @@ def plan(job: JobState) -> Plan:
 
 
 def due_at(job: JobState) -> float | None:
-    """When the next host will have been silent for too long, unless it speaks (mono)."""
+    """When the next host will have been silent for too long, unless a message comes (mono)."""
     limit_s, agents = job.options.heartbeat_timeout_s, job.roster.agents.values()
     if job.fleet.newer_lives:
-        return min((agent.heard + _limit_s(job, agent) for agent in agents if agent.heard), default=None)
-    first = min((agent.heard for agent in agents if agent.heard and agent.joined), default=math.inf) + limit_s
-    others = [agent.heard + _limit_s(job, agent) for agent in agents if agent.heard and not agent.joined]
+        return min(
+            (agent.last_message_at + _limit_s(job, agent) for agent in agents if agent.last_message_at), default=None
+        )
+    first = (
+        min((agent.last_message_at for agent in agents if agent.last_message_at and agent.joined), default=math.inf)
+        + limit_s
+    )
+    others = [
+        agent.last_message_at + _limit_s(job, agent) for agent in agents if agent.last_message_at and not agent.joined
+    ]
     at = min(first, *others) if others else first
     return None if at == math.inf else at
 
@@ -55,13 +62,13 @@ def is_due(job: JobState) -> bool:
 
 
 def _maybe_silent(job: JobState) -> list[Agent]:
-    """All agents but those that are connected and were heard within the usual limit: nearly all, of thousands."""
+    """All agents except those that are connected and have sent a message within the usual limit: few of thousands."""
     agents, latest = job.roster.agents.values(), job.now - job.options.heartbeat_timeout_s
     if job.fleet.newer_lives:
         return list(agents)
-    if job.roster.all_heard_after(latest):
+    if job.roster.all_sent_after(latest):
         return list(job.roster.unusual_agents.values())
-    return [agent for agent in agents if agent.heard <= latest or not agent.joined]
+    return [agent for agent in agents if agent.last_message_at <= latest or not agent.joined]
 
 
 def _limit_s(job: JobState, agent: Agent) -> float:
@@ -70,7 +77,7 @@ def _limit_s(job: JobState, agent: Agent) -> float:
     limit_s = job.options.heartbeat_timeout_s
     if agent.host.name in fleet.newer_lives:
         return limit_s / 2 if agent.joined else 0.0
-    listed = agent.host.name in fleet.hosts and agent.unlisted_at < agent.heard
+    listed = agent.host.name in fleet.hosts and agent.unlisted_at < agent.last_message_at
     gone = not agent.joined and bool(fleet.hosts) and not listed
     return min(limit_s, GONE_S) if gone else limit_s
 
@@ -79,13 +86,13 @@ def _ask_for_unreported_ends(job: JobState) -> None:
     """A process that is missing from its agent's heartbeats has ended: have the agent report that again."""
     limit, roster = job.options.heartbeat_timeout_s, job.roster
     lost: dict[str, list[Worker]] = {}
-    for host in roster.beaten:  # of the others nothing new is known
+    for host in roster.full_heartbeats:  # there is nothing new about the others
         if (agent := roster.agents.get(host)) is None:
             continue
         for worker in roster.on(host):
             if worker.in_heartbeat_at is not None and agent.heartbeats_at - worker.in_heartbeat_at > limit:
                 lost.setdefault(host, []).append(worker)
-    roster.beaten.clear()
+    roster.full_heartbeats.clear()
     for host, workers in lost.items():
         for worker in workers:
             worker.in_heartbeat_at = None

@@ -1,4 +1,4 @@
-"""Waits for the hosts of an earlier launcher, and continues the world that they train in."""
+"""Waits for the hosts of an earlier launcher, and continues the world in which they train."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _waits(job: JobState) -> bool:
     adoption = job.adoption
     if adoption.until is None:
         return False
-    # A process that waits for a world is not kept waiting for long; those that train lack nothing.
+    # A process that waits for a world should not wait long. Processes that train lose nothing by the wait.
     waited_enough = bool(job.rendezvous.waiting) and job.now - adoption.begun >= job.options.heartbeat_timeout_s
     if adoption.on_their_way(job.now) and not waited_enough and job.now < adoption.until:
         return True
@@ -59,12 +59,12 @@ def retry_missing(job: JobState) -> Plan:
             agent.since = now  # no join timeout: the world trains without it
             if now - adoption.failed.get(name, now - handed_over_s) >= RETRY_S:
                 call(job, host)
-        elif not agent.heard and (name in adoption.failed or handed_over_s >= RETRY_S):
+        elif not agent.last_message_at and (name in adoption.failed or handed_over_s >= RETRY_S):
             # One that was found may have ended before it connected.
             adoption.handed_over.pop(name, None)
             del agents[name]
     if not job.world.inherited:
-        if job.world.members:  # those that trained with them have gone on without them
+        if job.world.members:  # the others have continued without them
             adoption.missing.clear()
         adoption.failed.clear()
     return NOTHING

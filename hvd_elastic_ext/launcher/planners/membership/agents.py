@@ -12,7 +12,7 @@ from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 def plan(job: JobState) -> Plan:
     """Start missing agents, dismiss those that are not needed, and give up starts that take too long.
 
-    Not in a job that was told to end: its agents hold what is saved.
+    Not in a job that has to end: its agents hold the state that is saved.
     """
     if job.before_exit.why is not None:
         return NOTHING
@@ -36,7 +36,7 @@ def plan(job: JobState) -> Plan:
         leaves = agent.finishing or (name not in needed and name not in listed)
         if leaves and not agent.dismissed and not job.roster.on(name) and _may_end(job, name):
             orders.dismiss(job, agent)  # the agent of a blocked host stays: its commit may be needed
-        if not agent.heard and now - agent.since > timeout and name in agents:
+        if not agent.last_message_at and now - agent.since > timeout and name in agents:
             del agents[name]
             job.do(actions.StopLaunch(name))
             detail = f"no agent came within {timeout:g} s"

@@ -1,4 +1,4 @@
-"""Whether the next world has to wait for the newest commit; saves for the next launcher where that is."""
+"""Whether the next world has to wait for the newest commit. Saves for the next launcher who holds it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Final
 from hvd_elastic_ext.launcher.rules.membership.custody import FORMS, CustodyAction
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.state.effects.membership.custody import custody_decision
-from hvd_elastic_ext.launcher.state.facts.custody import candidates, is_calm, leaves_by
+from hvd_elastic_ext.launcher.state.facts.custody import candidates, is_in_sync, leaves_by
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, HeldBack, Plan
 
 NOTE_S: Final = 1.0
-"""How often the newest commit is saved for the next launcher, which reports losses by that."""
+"""How often the holders of the newest commit are saved for the next launcher, which can then report losses."""
 NOTE_EACH_S: Final = 0.002
 """What each slot with a commit adds to that: saving thousands takes a while."""
 
 
 def why_not(job: JobState) -> HeldBack | None:
-    """Why the next world does not form before the newest commit is there. ``transfers`` does what it wants."""
+    """Why the next world does not form before the newest commit is available. ``transfers`` moves it."""
     part = job.custody
-    part.decision, part.holds_back, part.needs_none = FORMS, False, is_calm(job)
+    part.decision, part.holds_back, part.needs_none = FORMS, False, is_in_sync(job)
     if part.needs_none:
         return None
     seats, ready = candidates(job)
@@ -28,7 +28,7 @@ def why_not(job: JobState) -> HeldBack | None:
         return None
     part.decision = custody_decision(job, seats, ready=ready)
     members = job.decision.members
-    # What members of a world hold is known only when they ask for their ranks; ``may_form`` is asked then.
+    # The commits of members of a world are known only when they ask for their ranks; ``may_form`` decides then.
     if members is None or any(worker.stage is Stage.LIVE for worker in job.roster.present(members)):
         return None
     part.needs_none = (

@@ -18,9 +18,9 @@ from hvd_elastic_ext.launcher.state.plan import Plan
 from hvd_elastic_ext.launcher.state.roster import Agent, Worker
 
 LEAVE_S: Final = 30.0
-"""How long a process that has to leave at its next step may take once another member has left; then it is ended.
+"""Longest time for a process to leave at its next step after another member has left; then it is ended.
 
-Until one has left, all may be in a long evaluation, and to end one would cost the others their steps.
+Until one has left, all may be in a long evaluation, and ending one would cost the others their steps.
 """
 
 
@@ -51,7 +51,7 @@ def plan(job: JobState) -> Plan:
 
 
 def _others(job: JobState, kept: frozenset[int]) -> list[Worker]:
-    """Processes that are not live, are told to stop, or are not ``kept``: of thousands few, in the order of all."""
+    """Processes that are not live, have to stop, or are not ``kept``: few of thousands, in the order of all."""
     unusual, workers = job.roster.unusual, job.roster.workers
     outside = sum(id(worker) not in kept for worker in unusual)
     those = unusual if outside + len(kept) == len(workers) else workers.values()
@@ -60,9 +60,9 @@ def _others(job: JobState, kept: frozenset[int]) -> list[Worker]:
 
 
 def _may_start(job: JobState) -> bool:
-    """Whether a process may start in a wanted seat: as a rule all have one, or their hosts are not there yet.
+    """Whether a process may start in a wanted seat. Usually all seats have one, or their hosts are not ready yet.
 
-    None starts in a job that was told to end, also while that makes its last checkpoint.
+    None starts in a job that has to end, not even while it makes its last checkpoint.
     """
     return job.before_exit.why is None and any(_is_free(job, seat) for seat in job.roster.unfilled(job.wanted))
 
@@ -121,7 +121,7 @@ class _Plan(NamedTuple):
 def _plans(wanted: tuple[Seat, ...], workers: Mapping[Seat, Worker], *, joining: bool) -> list[_Plan]:
     """Each wanted seat without a process, with the place that its process shows to user code at first."""
     hosts = {host: number for number, host in enumerate(dict.fromkeys([seat.host for seat in wanted]))}
-    with_free = {seat.host for seat in wanted if seat not in workers}  # of thousands few, as a rule
+    with_free = {seat.host for seat in wanted if seat not in workers}  # usually few of thousands
     by_host: dict[str, list[tuple[int, Seat]]] = {}
     for rank, seat in [(rank, seat) for rank, seat in enumerate(wanted) if seat.host in with_free]:
         by_host.setdefault(seat.host, []).append((rank, seat))
@@ -131,7 +131,7 @@ def _plans(wanted: tuple[Seat, ...], workers: Mapping[Seat, Worker], *, joining:
         living = {seat.slot: workers[seat].local_rank for _, seat in group if seat in workers}
         neighbours = local_ranks([seat.slot for _, seat in group], living)
         for at, seat in free:
-            # A process that joins others is not shown rank 0: what rank 0 does at the start is done.
+            # A process that joins others does not see rank 0: the work of rank 0 at the start is done.
             rank = max(1, len(wanted) - 1) if joining and at == 0 else at
             local = neighbours[seat.slot]
             place = Place(rank, max(len(wanted), rank + 1), local, len(group), hosts[host], len(hosts))

@@ -1,4 +1,4 @@
-"""How many hosts the job is worth (``--autoscale``): asks for more, or lets some go that no world needs any more."""
+"""Asks for more hosts, or releases hosts that no world needs any more, as ``--autoscale`` decides."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hvd_elastic_ext.launcher.state.roster import USAGE
 log = logging.getLogger(__name__)
 
 GPU: Final = "gpu"
-PAUSE_S, CALM_S = 2.0, 10.0
+PAUSE_S, UNCHANGED_PAUSE_S = 2.0, 10.0
 """Time between two decisions; after one that is the same as before, for the same reason."""
 
 
@@ -33,7 +33,7 @@ def plan(job: JobState) -> Plan:
     if options is None:
         return NOTHING
     _note_steps(job)
-    _let_go(job, options)
+    _release_hosts(job, options)
     if state.by_hand is not None:
         return _by_hand(job, options, state.by_hand)
     if not job.settled or not job.world.members or job.decisions_held:
@@ -41,17 +41,17 @@ def plan(job: JobState) -> Plan:
     if job.now < state.look_at:
         return Plan(again_at=state.look_at)
     chosen = chosen_of(options.policy)
-    _say_unknown(job, chosen)
+    _log_unknown_gpu(job, chosen)
     limits = limits_of(job, options, chosen)
     decision, memory = decide(job.now, chosen.policy(state.since), observed(job), limits, state.memory)
     if decision.change and not options.acts:
-        _recommend(job, decision)  # nothing changes, so nothing is to be remembered
+        _recommend(job, decision)  # nothing changes, so nothing has to be saved
     else:
         state.memory = memory
         if decision.change:
             _change(job, options, decision)
     same = decision.reason == state.reason and not decision.change
-    state.reason, state.look_at = decision.reason, job.now + (CALM_S if same else PAUSE_S)
+    state.reason, state.look_at = decision.reason, job.now + (UNCHANGED_PAUSE_S if same else PAUSE_S)
     return Plan(again_at=state.look_at)
 
 
@@ -71,7 +71,7 @@ def chosen_of(text: str) -> Chosen:
 
 
 def limits_of(job: JobState, options: ScaleOptions, chosen: Chosen) -> ScaleLimits:
-    """Bounds of the job, in hosts, and what the policy's text sets."""
+    """Bounds of the job, in hosts, and the parameters in the policy's text."""
     slots = max((host.slots for host in job.fleet.hosts), default=1)
     least = max(1, math.ceil(job.options.limits.least / slots))
     most = options.most_hosts if job.options.limits.most is None else job.options.limits.most // slots
@@ -80,7 +80,7 @@ def limits_of(job: JobState, options: ScaleOptions, chosen: Chosen) -> ScaleLimi
 
 
 def observed(job: JobState) -> Observations:
-    """What decisions go by."""
+    """The input of a decision."""
     state = job.scaling
     names, signals = {life.seat.host for life in job.world.members}, signals_of(job)
     size, prices = len(names), (price_of(job, name) for name in names)
@@ -98,19 +98,19 @@ def observed(job: JobState) -> Observations:
 
 
 def _wanted(job: JobState, size: int) -> int:
-    """Hosts that were asked for last; before that, those that are there."""
+    """Hosts that were requested last; before the first request, those of the world."""
     state = job.scaling
     return state.wanted if state.wanted is not None else max(size, len(job.fleet.hosts) - len(state.leaving))
 
 
 def signals_of(job: JobState) -> dict[str, float]:
-    """All that was observed: means of the hosts, what rank 0's script tells, and what the launcher reads itself."""
+    """All signals: means of the hosts, rank 0's observations, and what the launcher reads itself."""
     names = {life.seat.host for life in job.world.members}
-    told = {name: value for name, value in job.scaling.signals.items() if not isinstance(value, Mapping)}
+    own = {name: value for name, value in job.scaling.signals.items() if not isinstance(value, Mapping)}
     by_host = {name: value for name, value in job.scaling.signals.items() if isinstance(value, Mapping)}
     by_host["price"] = {name: price for name in names if (price := price_of(job, name)) is not None}
     means = {name: fmean(of) for name, value in by_host.items() if (of := [value[h] for h in names & value.keys()])}
-    found = {**means, **told}
+    found = {**means, **own}
     members = job.roster.present(job.world.members)
     agents = [job.roster.agents.get(name) for name in {worker.seat.host for worker in members}]
     for name in USAGE:
@@ -130,8 +130,8 @@ def _noted_signals(job: JobState) -> dict[str, float]:
     return {name: float(f"{value:.4g}") for name, value in sorted(signals_of(job).items())}
 
 
-def _say_unknown(job: JobState, chosen: Chosen) -> None:
-    """Once: why a policy that goes by GPUs gets no value of them."""
+def _log_unknown_gpu(job: JobState, chosen: Chosen) -> None:
+    """Log once why a policy that uses GPUs gets no value for them."""
     if GPU not in chosen.signals or job.scaling.gpu_unknown:
         return
     for name, agent in job.roster.agents.items():
@@ -142,9 +142,9 @@ def _say_unknown(job: JobState, chosen: Chosen) -> None:
 
 
 def _note_steps(job: JobState) -> None:
-    """The time of steps by the first rank's heartbeats. The first one of a world has waited for others.
+    """Note step times, by the heartbeats of rank 0. The first step of a world includes waiting for others.
 
-    While hosts come, steps are not those of a size: newcomers start, perhaps beside the training.
+    While hosts are being added, step times do not count for a size: newcomers start, perhaps beside the training.
     """
     state, members = job.scaling, job.roster.present(job.world.members)
     first = next((worker for worker in members if job.rank(worker.life) == 0), None)
@@ -154,7 +154,7 @@ def _note_steps(job: JobState) -> None:
     seen, size = state.seen, len({life.seat.host for life in job.world.members})
     if seen is None or seen[0] != job.generation:
         state.seen = (job.generation, first.step, None)
-        if state.counted is not None:  # what was done while no launcher looked
+        if state.counted is not None:  # steps without a launcher
             missed, state.counted = max(0, first.step - state.counted), None
             state.steps += missed
             state.host_steps += missed * size
@@ -182,7 +182,7 @@ def _change(job: JobState, options: ScaleOptions, decision: Decision) -> None:
     facts = [_facts(job, host.name) for host in training]
     go = leaving(facts, len(training) - decision.size, ordered=options.ordered)
     staying = [host.name for host in job.fleet.hosts if host.name in state.leaving]
-    back = staying[: max(0, decision.size - len(training))]  # they are still there, so nobody else has to come
+    back = staying[: max(0, decision.size - len(training))]  # these hosts are still there, so no others are needed
     state.wanted = decision.size
     state.leaving = state.leaving.difference(back) | frozenset(go)
     state.asked_because = decision.reason
@@ -192,8 +192,8 @@ def _change(job: JobState, options: ScaleOptions, decision: Decision) -> None:
     job.save()
 
 
-def _let_go(job: JobState, options: ScaleOptions) -> None:
-    """Ask for the hosts that are wanted, once no host that is to go trains."""
+def _release_hosts(job: JobState, options: ScaleOptions) -> None:
+    """Release hosts that are to go, once none of them trains."""
     state = job.scaling
     state.leaving = frozenset(name for name in state.leaving if name in job.fleet.hosts)
     if not state.unasked and state.wanted is not None and len(job.fleet.hosts) <= state.wanted:

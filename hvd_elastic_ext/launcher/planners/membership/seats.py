@@ -8,7 +8,7 @@ from typing import Final
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.health.endings import why_unjoined_failed
-from hvd_elastic_ext.launcher.rules.health.first_start import why_never
+from hvd_elastic_ext.launcher.rules.health.first_start import why_cannot_start
 from hvd_elastic_ext.launcher.rules.membership import next_world
 from hvd_elastic_ext.launcher.state.effects.membership.hosts import follow_slots
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -17,13 +17,13 @@ from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 log = logging.getLogger(__name__)
 
 SEPARATE: Final = (
-    "no process asked for a world: {} programs have run, each by itself. If the script trains, it has trained as many "
-    "models: call hvd.init() or elastic.init(); train in a function with @elastic.run if hvd_elastic_ext.torch is "
-    "imported; or give --engine torchrun to a script that torchrun runs"
+    "no process asked for a world: {} programs have run, each by itself. If the script trains, each of them has "
+    "trained a model of its own: call hvd.init() or elastic.init(); train in a function with @elastic.run if "
+    "hvd_elastic_ext.torch is imported; or give --engine torchrun to a script that torchrun runs"
 )
 
 REFUSED: Final = ": exit code 2"
-"""How a process has ended whose script does not know an option: so ``argparse`` exits, and most programs."""
+"""The end of a process whose script does not know an option: ``argparse``, and most programs, exit like that."""
 
 
 def plan(job: JobState) -> Plan:
@@ -34,9 +34,9 @@ def plan(job: JobState) -> Plan:
     follow_slots(job, staying)
     limits = job.options.limits
     if job.offered == (staying, limits):
-        return NOTHING  # as in nearly all looks, and there may be thousands
+        return NOTHING  # the usual case, and there may be thousands
     job.wanted = next_world.seats(staying, limits, job.roster.taken, job.roster.commits.newest_hosts)
-    surplus = len(job.wanted) < sum([len(slots) for _, slots in staying])  # which ones are chosen depends on more
+    surplus = len(job.wanted) < sum([len(slots) for _, slots in staying])  # the choice among them depends on more
     job.offered = None if surplus else (staying, limits)
     return NOTHING
 
@@ -55,7 +55,7 @@ def check_start(job: JobState) -> Plan:
     elif wanted or job.roster.hosts_with_notice() or job.faults.first is None or not hosts:
         return NOTHING
     elif not (job.options.woken or job.has_trained):  # such a job sleeps on, or waits for hosts
-        why = why_never(job.now, hosts.hosts, job.faults.ledger, fixed=job.options.fixed_hosts)
+        why = why_cannot_start(job.now, hosts.hosts, job.faults.ledger, fixed=job.options.fixed_hosts)
         if why is not None:
             hint = job.options.misplaced if job.faults.first.endswith(REFUSED) else None
             job.fail(
@@ -75,8 +75,8 @@ def _usable(job: JobState) -> list[tuple[Host, tuple[int, ...]]]:
 
 
 def _unjoined_failed(job: JobState, *, wanted: int) -> JobFailed | None:
-    """Why a program that needs no world has failed on hosts that are published, ``wanted`` of which were to end well;
-    None if it has not.
+    """Why a program that needs no world has failed on the published hosts; None if it has not. ``wanted``: the
+    number of processes that have to end well.
     """
     hosts = set(job.fleet.hosts.names)
     why = why_unjoined_failed(

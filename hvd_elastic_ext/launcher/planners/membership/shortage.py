@@ -10,7 +10,7 @@ from hvd_elastic_ext.launcher.state.facts.shortage import free, host_names, reme
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 
-MOST_NAMED: Final = 4
+MAX_NAMED: Final = 4
 """Most processes that are not ready in the reason."""
 
 
@@ -46,7 +46,7 @@ def _timed_out(job: JobState) -> JobFailed | None:
     why = [job.decision.reason, *why_too_few(job)]
     if blocked := left_out(job):
         why.append(f"left out: {', '.join(blocked)}")
-    why += (starting := unready(job))[:MOST_NAMED]
+    why += (starting := unready(job))[:MAX_NAMED]
     if then := remedy(job) or ("--elastic-timeout S waits longer" if starting else ""):
         why.append(then)
     return JobFailed(f"{there} after {options.elastic_timeout_s:g} s, --elastic-timeout: {'; '.join(why)}")

@@ -30,15 +30,15 @@ from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 from hvd_elastic_ext.launcher.state.roster import Worker
 
-TELL_AGAIN_S: Final = 5.0
-"""Pause before a member that was called and has not asked for its rank is called again."""
+CALL_AGAIN_S: Final = 5.0
+"""Pause before a member that was called, and has not asked for its rank, is called again."""
 NOTICE_S: Final = 0.25
 """How long a member may take to notice that a peer is lost before its connections are cut."""
 STUCK_S: Final = 8.0
-"""How long a member may still wait for others after its connections were cut; then it is killed.
+"""Longest wait for others after a member's connections were cut; then it is killed.
 
 Gloo reports a closed connection to all that wait on it, but not to a process whose data is partly sent, or that has
-found out by its send. That process waits for Gloo's timeout of 30 s, and all others wait for it.
+noticed it by its send. That process waits for Gloo's timeout of 30 s, and all others wait for it.
 """
 
 
@@ -61,7 +61,7 @@ def is_answer_due(job: JobState) -> bool:
 
 def plan(job: JobState) -> Plan:
     """Give ranks when all members of the newest world have asked, and call the others again."""
-    _deal(job, job.wanted)
+    _assign_ranks(job, job.wanted)
     engine_at = engine_of(job).look(job)
     _tell_again(job)
     uncut = job.roster.present(job.world.members) if job.world.fences and not job.formed else ()
@@ -70,7 +70,7 @@ def plan(job: JobState) -> Plan:
 
 
 def begin(job: JobState) -> Plan:
-    """Begin the world that was decided on, unless the way in which the last one has ended fails the job."""
+    """Begin the world of the decision, unless the end of the last one fails the job."""
     if job.decision.members is not None:
         engine_of(job).world_begun(job)
         if job.outcome.failure is None:
@@ -83,7 +83,7 @@ def _change(job: JobState, decision: WorldDecision, members: tuple[ProcessId, ..
     world = job.world
     before = world.members
     old, new = job.rendezvous.members, frozenset(members)
-    early_ends.going_on(job, new)
+    early_ends.others_continue(job, new)
     joining = {life.seat.host for life in new - old}
     if decision.cause == "hosts added" and joining <= job.fleet.recovering:
         decision = replace(decision, cause="cooldown over")
@@ -92,7 +92,7 @@ def _change(job: JobState, decision: WorldDecision, members: tuple[ProcessId, ..
     world.lost.update(life.seat.host for life in job.roster.absent(before) if life not in blameless)
     world.not_at_fault.clear()
     world.left_out = (old if job.formed else world.left_out | old) - new
-    job.fleet.cut_off_live &= world.left_out  # nobody waits for the others any more
+    job.fleet.cut_off_live &= world.left_out  # no member waits for the others any more
     if world.begun and job.formed:
         world.changes += 1
         world.rollbacks += decision.cause in LOSS_CAUSES
@@ -100,13 +100,13 @@ def _change(job: JobState, decision: WorldDecision, members: tuple[ProcessId, ..
     job.generation += 1
     job.answer(job.rendezvous.form(job.generation, new))
     world.members, world.decision, world.provisional = members, decision, {}
-    _call(job, job.roster.present(members))
+    _call_members(job, job.roster.present(members))
     for worker in [worker for life in before if life not in new and (worker := job.roster.alive(life)) is not None]:
         if worker.leaving is None and not worker.done:
             orders.remove(job, worker, decision.reason)
 
 
-def _call(job: JobState, members: Sequence[Worker]) -> None:
+def _call_members(job: JobState, members: Sequence[Worker]) -> None:
     """Call the members of the newest world."""
     now, waiting = job.now, job.rendezvous.waiting
     # All others may wait for a lost member. Most of them notice at once by themselves.
@@ -115,7 +115,7 @@ def _call(job: JobState, members: Sequence[Worker]) -> None:
     job.world.late_from = now + NOTICE_S
     absent: list[Worker] = []
     for worker in members:
-        worker.told_at = now
+        worker.called_at = now
         if worker.stage is Stage.PARKED:
             worker.stage, worker.since, worker.live_at = Stage.LIVE, now, now
             absent.append(worker)
@@ -144,22 +144,22 @@ def _tell_members(job: JobState, members: Iterable[Worker]) -> None:
     """Tell members to go live, or to leave the world that they are in."""
     now, elsewhere, placed = job.now, list[Worker](), job.rendezvous.placed
     for worker in members:
-        worker.told_at = now
+        worker.called_at = now
         if worker.generation or placed(worker.life):
             elsewhere.append(worker)
         else:
-            _go(job, worker)
+            _send_go_live(job, worker)
     reason = job.world.decision.reason
     job.tell_all(elsewhere, "update", generation=job.generation, leave=False, in_s=job.next_end_s, reason=reason)
 
 
-def _go(job: JobState, worker: Worker) -> None:
+def _send_go_live(job: JobState, worker: Worker) -> None:
     job.world.provisional = job.world.provisional or places(job.by_seniority(job.world.members))
-    provisional = job.world.provisional[worker.life]  # Horovod asks for the final one
+    provisional = job.world.provisional[worker.life]  # Horovod asks for the final place
     job.do(actions.GoLive(worker.life, job.generation, provisional))
 
 
-def _deal(job: JobState, wanted: tuple[Seat, ...]) -> None:
+def _assign_ranks(job: JobState, wanted: tuple[Seat, ...]) -> None:
     """Give the members of the newest world their ranks, once all ask for them and the world may form."""
     if not job.world.members or not job.rendezvous.ready:
         return
@@ -170,10 +170,10 @@ def _deal(job: JobState, wanted: tuple[Seat, ...]) -> None:
     if not may:
         return
     order = _order(job, present, wanted)
-    dealt = job.rendezvous.deal(order)
+    dealt = job.rendezvous.assign_ranks(order)
     for worker in present:
         worker.fence_at = worker.fenced_at = None
-    job.do(actions.Deal(job.generation, dealt))
+    job.do(actions.AssignRanks(job.generation, dealt))
     _journal(job, order, custody.world_formed(job, loss), loss)
 
 
@@ -226,25 +226,27 @@ def _tell_again(job: JobState) -> None:
                 job.tell(worker, "fence")
                 worker.fenced_at = now
         if worker.life not in waiting and _is_stuck(worker):
-            _free(job, worker)
-        told = -math.inf if worker.told_at is None else worker.told_at  # None: it was disconnected, and is back
-        if worker.life not in waiting and now - told >= TELL_AGAIN_S:
+            _kill_stuck(job, worker)
+        called_at = (
+            -math.inf if worker.called_at is None else worker.called_at
+        )  # None: it was disconnected, and is back
+        if worker.life not in waiting and now - called_at >= CALL_AGAIN_S:
             late.append(worker)
     _tell_members(job, late)
 
 
 def _is_stuck(worker: Worker) -> bool:
-    """Whether, by its heartbeats, it has waited for others all the time since its connections were cut: in an operation
-    of the lost world, on its way out of it, or while it connects to a world that was lost before it formed.
+    """Whether, by its heartbeats, it has always waited for others since its connections were cut: in an operation of
+    the lost world, while it leaves that world, or while it connects to a world that was lost before it formed.
 
-    What it computes may take long, and one that was stopped sends no heartbeat.
+    A computation may take long, and a stopped process sends no heartbeat: neither counts.
     """
     if worker.fenced_at is None or worker.killed is not None:
         return False
     return worker.waits_until - max(worker.fenced_at, worker.waits_since) >= STUCK_S
 
 
-def _free(job: JobState, worker: Worker) -> None:
+def _kill_stuck(job: JobState, worker: Worker) -> None:
     """Kill a process that is stuck in a lost world. Its successor continues from its last commit."""
     worker.fenced_at = None
     reason = f"{STUCK_S:g} s after its connections were cut it still waits for a peer that it lost"
@@ -253,7 +255,7 @@ def _free(job: JobState, worker: Worker) -> None:
 
 
 def finish(job: JobState) -> Plan:
-    """While the job ends: write what the last change has cost, and let members that are not done yet finish."""
+    """While the job ends: write the cost of the last change, and let members finish that are not done yet."""
     if job.ending:
         resize_report.close(job)
         if job.outcome.failure is None:
@@ -262,7 +264,7 @@ def finish(job: JobState) -> Plan:
 
 
 def _finish(job: JobState) -> None:
-    """A process is done and has ended: members that lost the world by that finish in a world of their own."""
+    """A process that is done has ended. Members that lost the world by that finish in a world of their own."""
     alive = job.roster.present(job.world.members)
     rest = [worker for worker in alive if not (worker.done or worker.is_newcomer) and worker.killed is None]
     if not any(worker.life in job.rendezvous.waiting for worker in rest):
@@ -271,12 +273,12 @@ def _finish(job: JobState) -> None:
     decision = decide(job.now, job.situation_for(wanted), WorldLimits())  # of any size
     if decision.members is not None:
         _change(job, _without_the_done(job, decision), decision.members)
-    _deal(job, wanted)
+    _assign_ranks(job, wanted)
     _tell_again(job)
 
 
 def _without_the_done(job: JobState, decision: WorldDecision) -> WorldDecision:
-    """The decision with its right cause: members that are done with training have not failed."""
+    """The decision with the right cause: members that are done with training have not failed."""
     lost = {life for life in job.world.members if job.roster.alive(life) is None}
     if not lost or not lost <= job.liveness.finished.keys():
         return decision

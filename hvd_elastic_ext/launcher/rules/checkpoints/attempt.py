@@ -18,10 +18,10 @@ Name = tuple[int, int, int]
 
 
 class Kept(NamedTuple):
-    """What a process keeps: which commit, after how many steps, and on which side of its memory.
+    """The commit that a process keeps: its identity, its step, and its side of the memory.
 
-    ``files``: a function of the user's saved what lies there, and all others keep only their own state. Training
-    waited ``stall_s`` seconds for that.
+    ``files``: a function of the user has saved the content there, and the other ranks keep only their own state.
+    Training waited ``stall_s`` seconds for that.
     """
 
     commit: tuple[int, int, int, int]
@@ -32,8 +32,7 @@ class Kept(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """Which of a commit's ``parts`` each member on one host writes; None for a member that writes only its own
-    state."""
+    """Which of a commit's ``parts`` each member on one host writes; None: only its own state."""
 
     parts: int
     of: Mapping[ProcessId, int | None]
@@ -52,9 +51,9 @@ class Attempt:
     began: float
     wanted: Name
     stay: bool = False
-    """No process trains beyond the commit: the job ends with it."""
+    """No process trains beyond the commit, because the job ends with it."""
     at_rest: bool = False
-    """No process trains: it is the commit in memory."""
+    """No process trains, so it contains the commit in memory."""
     kept: dict[ProcessId, Kept] = field(default_factory=dict)
     misses: int = 0
     written: dict[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -106,14 +105,14 @@ class Attempt:
 
 
 class Last(NamedTuple):
-    """The newest checkpoint: when it was made, or this launcher began (mono), and after how many steps."""
+    """The newest checkpoint: when it was made, or this launcher began (mono), and its step."""
 
     at: float
     step: int
 
 
 def due(now: float, step: int, last: Last, every: Cadence, interval_s: float) -> bool:
-    """Whether another checkpoint is to be made. Pure. ``interval_s`` is what ``auto`` has come to."""
+    """Whether another checkpoint is due. Pure. ``interval_s``: the interval that ``auto`` has chosen."""
     if every.notice_only or step <= last.step:
         return False
     if every.steps is not None:

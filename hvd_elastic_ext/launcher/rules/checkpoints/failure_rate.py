@@ -1,7 +1,7 @@
 """An estimate of how often something fails, from few failures or none. Pure.
 
 The caller decides what counts: for checkpoints only a loss of *every* copy of the commits in memory, for commits every
-failure that rolls training back. What fails together is one failure; a host that leaves with notice is none.
+failure that rolls training back. Simultaneous failures count as one; a host that leaves with notice counts as none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ EVERY_S: Final = 8 * 3600.0
 """Assumed seconds between failures of each unit at first. Rather too few: an extra checkpoint costs little."""
 WEIGHT: Final = 0.25
 """Weight of this assumption, in failures: the first observed failure counts four times as much."""
-MEMORY: Final = 0.85
+DECAY_FACTOR: Final = 0.85
 """Each failure multiplies all older evidence by this factor: about the last 7 failures count, over any length of
 time."""
 
@@ -36,8 +36,8 @@ class Failures:
     """An estimate of a rate: ``count`` failures in ``exposure_s`` seconds of all units.
 
     It is a gamma distribution over the rate. Losses are proportional to the rate, so the interval that is best for the
-    mean is best for the whole estimate. At each failure all evidence shrinks to ``MEMORY`` of itself: the estimate
-    forgets by failures and not by hours, so it suits jobs that fail every minute and every week.
+    mean is best for the whole estimate. Each failure multiplies all older evidence by ``DECAY_FACTOR``. The weight of
+    evidence depends on later failures and not on hours, so it suits jobs that fail every minute and every week.
     """
 
     count: float = WEIGHT
@@ -53,7 +53,7 @@ class Failures:
 
     def failed(self) -> Failures:
         """One failure happened now."""
-        return Failures(MEMORY * self.count + 1.0, MEMORY * self.exposure_s, self.seen + 1)
+        return Failures(DECAY_FACTOR * self.count + 1.0, DECAY_FACTOR * self.exposure_s, self.seen + 1)
 
     def to_json(self) -> dict[str, float]:
         """For JSON: the next launcher continues with the estimate."""

@@ -1,18 +1,18 @@
-"""How long the last checkpoint of a job is waited for: of one that is done, or told to end. Pure."""
+"""The limits of the last checkpoint of a job that is done, or has to end. Pure."""
 
 from __future__ import annotations
 
 from typing import Final
 
 ANSWER_S: Final = 300.0
-"""Shortest limit for storage that gives no answer."""
-TIMES: Final = 4.0
-"""That limit as a multiple of what the last checkpoint took, if that is longer."""
-FAILING_S: Final = 20.0
+"""Shortest limit for storage that does not answer."""
+DURATION_FACTOR: Final = 4.0
+"""That limit is this multiple of the duration of the last checkpoint, if that is longer."""
+RETRY_S: Final = 20.0
 """How long to retry when storage fails."""
-TOLD_S: Final = 20.0
-"""Longest time for the last checkpoint of a job that is told to end: pods have 30 s in all."""
-BY_HAND_S: Final = 60.0
+STOP_LIMIT_S: Final = 20.0
+"""Longest time for the last checkpoint of a job that has to end: pods have 30 s in all."""
+CTRL_C_LIMIT_S: Final = 60.0
 """The same after Ctrl-C: on a busy machine each program of an agent takes seconds to start, and a second Ctrl-C ends
 the job at any time."""
 
@@ -25,7 +25,7 @@ def decide(waited_s: float, *, saved: bool, answered: bool, durable_s: float) ->
     """
     if saved:
         return False, ""
-    if answered and waited_s >= FAILING_S:
+    if answered and waited_s >= RETRY_S:
         return False, f"it could not be written for {waited_s:.0f} s"
     if waited_s >= longest_s(durable_s):
         return False, f"storage gave no answer for {waited_s:.0f} s"
@@ -33,10 +33,10 @@ def decide(waited_s: float, *, saved: bool, answered: bool, durable_s: float) ->
 
 
 def longest_s(durable_s: float) -> float:
-    """Seconds after which storage that gives no answer is not waited for any longer."""
-    return max(ANSWER_S, TIMES * durable_s)
+    """Seconds after which storage that does not answer is given up."""
+    return max(ANSWER_S, DURATION_FACTOR * durable_s)
 
 
-def longest_told_s(*, by_hand: bool, on_its_way: bool = True) -> float:
-    """Seconds from the signal. ``on_its_way``: agents are heard, and none has reported that it cannot write."""
-    return BY_HAND_S if by_hand and on_its_way else TOLD_S
+def stop_limit_s(*, by_hand: bool, on_its_way: bool = True) -> float:
+    """Seconds from the signal. ``on_its_way``: agents are connected, and none has reported that it cannot write."""
+    return CTRL_C_LIMIT_S if by_hand and on_its_way else STOP_LIMIT_S

@@ -29,19 +29,19 @@ from hvd_elastic_ext.launcher.rules.health.host_requests import duration
 
 FIRST_S: Final = 60.0
 """Seconds until the first seal. It is early, because the first seal gives the first measurement."""
-LATEST: Final = 9
-"""Seals (or commits) of which the median counts: one slow write is chance, five are the storage."""
+MAX_SAMPLES: Final = 9
+"""Seals (or commits) whose median counts: one slow write is chance, five are the storage."""
 TOLERANCE: Final = 1.25
 """A choice stays while the best interval differs by no more than this factor, which adds 2.5 % to the loss."""
 WRITES: Final = 2.0
 """The interval is at least this many times the time until a seal is durable, so that others can use the storage too."""
-LEAST_S: Final = 10.0
-MOST_S: Final = 3600.0
+MIN_S: Final = 10.0
+MAX_S: Final = 3600.0
 """The longest interval: a job without any failure so far loses at most an hour to the first one."""
 FREE_SHARE: Final = 0.01
-"""Commits that take no more than this share of the time are all made: so small a gain is not worth a lost step."""
+"""Commits that take no more than this share of the time are all made: less cost is not worth a lost step."""
 MAX_SHARE: Final = 0.05
-"""The largest share of the time that commits take, where fewer commits can have that."""
+"""The largest share of the time for commits, if fewer commits can reach it."""
 MAX_LOST_S: Final = 60.0
 """Seconds of training between two commits at most, if commits take no more than ``MAX_SHARE`` then."""
 
@@ -75,7 +75,7 @@ class IntervalInSeconds:
 
 @dataclass(frozen=True, slots=True)
 class IntervalInSteps:
-    """Every how many calls of ``state.commit()`` one is done; 1 is all of them."""
+    """One in this many calls of ``state.commit()`` commits; 1: all of them."""
 
     steps: int
     reason: str
@@ -110,9 +110,11 @@ def checkpoint_interval(
     """
     if not seals:
         return before or UNMEASURED
-    cost, durable = (median(values) for values in zip(*((s.cost_s, s.durable_s) for s in seals[-LATEST:]), strict=True))
+    cost, durable = (
+        median(values) for values in zip(*((s.cost_s, s.durable_s) for s in seals[-MAX_SAMPLES:]), strict=True)
+    )
     best = best_interval(cost, rate.per_s)
-    wanted = max(LEAST_S, WRITES * durable, min(best, MOST_S))
+    wanted = max(MIN_S, WRITES * durable, min(best, MAX_S))
     if before is not None and before.measured and _near(before.seconds, wanted):
         return before
     what = f"a seal costs {cost:.3g} s and is durable after {durable:.3g} s"
@@ -124,7 +126,7 @@ def checkpoint_interval(
 def _bound(best: float, wanted: float) -> str:
     """Text about the bound that replaced the best interval; empty if none did."""
     if wanted > best:
-        least = f"{WRITES:g} × that" if wanted > LEAST_S else f"{wanted:.3g} s"
+        least = f"{WRITES:g} × that" if wanted > MIN_S else f"{wanted:.3g} s"
         return f"; every {best:.3g} s would be best, and {least} is the least"
     return f"; {wanted:.3g} s is the most" if wanted < best else ""
 
@@ -142,7 +144,7 @@ def commit_every(
     """
     if not commits_s or step_s <= 0.0:
         return before or IntervalInSteps(1, "no commit has been measured yet")
-    commit = median(commits_s[-LATEST:])
+    commit = median(commits_s[-MAX_SAMPLES:])
     best = _training_between(commit, rate.per_s)
     most = max(MAX_LOST_S, commit / MAX_SHARE)
     steps = max(1, min(math.ceil(commit / FREE_SHARE / step_s), int(min(best, most) / step_s)))

@@ -1,4 +1,4 @@
-"""What comes next while memory is saved in a job in which no process trains. Pure."""
+"""The next step of saving memory in a job in which no process trains. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Known:
 
 
 class Step(Enum):
-    """What comes next."""
+    """The next step."""
 
     LOOK = "see what memory and storage hold"
     WRITE = "write what memory holds"

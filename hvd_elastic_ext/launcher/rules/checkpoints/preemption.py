@@ -7,24 +7,24 @@ from typing import Final
 
 
 class Call(Enum):
-    """What there is to be done before all hosts are gone."""
+    """What is due before all hosts are gone."""
 
     NONE = "nothing"
     NOW = "a checkpoint, and training goes on"
     LAST = "the last checkpoint"
 
 
-BEFORE_S: Final = 5.0
+MARGIN_S: Final = 5.0
 """Part of the time before the end at which the last checkpoint begins; see :func:`lead_s`."""
 SHORTEST_S: Final = 30.0
-"""Assumed time left by a notice that names none: the least that clouds give."""
-OVER_S: Final = 60.0
-"""Training continues if hosts are still there so long after the announced end."""
+"""Assumed time left if a notice names none: the shortest that clouds give."""
+CANCELLED_AFTER_S: Final = 60.0
+"""Training continues if hosts are still there this long after the announced end."""
 
 
 def decide(now: float, by: float | None, lead_s: float) -> Call:
     """Which checkpoint an end at ``by`` (mono; None: no end is known) calls for."""
-    if by is None or now > by + OVER_S:
+    if by is None or now > by + CANCELLED_AFTER_S:
         return Call.NONE
     return Call.LAST if now >= by - lead_s else Call.NOW
 
@@ -34,4 +34,4 @@ def lead_s(durable_s: float, waited_s: float = 0.0) -> float:
 
     ``durable_s``: time from its commit to its completion; ``waited_s``: time until the named commit is made.
     """
-    return BEFORE_S + 3.0 * durable_s + 2.0 * waited_s
+    return MARGIN_S + 3.0 * durable_s + 2.0 * waited_s

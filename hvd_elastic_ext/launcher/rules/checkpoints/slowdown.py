@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-UNKNOWN: Final = 0.05
-"""Assumed until something is measured."""
-LEAST_S: Final = 5.0
+DEFAULT_SLOWDOWN: Final = 0.05
+"""Assumed until a measurement."""
+MIN_S: Final = 5.0
 """Shorter times are not measured: step counts are up to a second old."""
-LEAST_STEPS: Final = 5
-MOST: Final = 1.0
+MIN_STEPS: Final = 5
+MAX_SLOWDOWN: Final = 1.0
 
 
 class StepAt(NamedTuple):
@@ -23,15 +23,15 @@ class StepAt(NamedTuple):
 def slowed(before: tuple[StepAt, StepAt], meanwhile: tuple[StepAt, StepAt]) -> float | None:
     """The share by which steps took longer ``meanwhile`` than ``before``; None if not measurable.
 
-    Between 0 and :data:`MOST`: faster is chance, and twice as long has another cause.
+    Between 0 and :data:`MAX_SLOWDOWN`: faster is chance, and twice as long has another cause.
     """
     usual, then = _step_s(*before), _step_s(*meanwhile)
-    return None if usual is None or then is None else min(MOST, max(0.0, then / usual - 1.0))
+    return None if usual is None or then is None else min(MAX_SLOWDOWN, max(0.0, then / usual - 1.0))
 
 
 def _step_s(first: StepAt, last: StepAt) -> float | None:
     took, steps = last.at - first.at, last.step - first.step
-    return took / steps if took >= LEAST_S and steps >= LEAST_STEPS else None
+    return took / steps if took >= MIN_S and steps >= MIN_STEPS else None
 
 
 @dataclass(slots=True)

@@ -43,28 +43,28 @@ class Cause(str, Enum):
     @property
     def fault(self) -> bool:
         """Whether it is a fault of a slot or a host."""
-        return BLAME[self].points_at != "nobody"
+        return BLAME[self].points_at != "none"
 
-    def with_words(self, said: str) -> str:
-        """The cause, and what was ``said`` of it, unless that begins with the cause."""
-        return said if said.startswith(self.value) else f"{self.value}: {said}" if said else self.value
+    def with_detail(self, detail: str) -> str:
+        """The cause and the text ``detail``, unless that begins with the cause."""
+        return detail if detail.startswith(self.value) else f"{self.value}: {detail}" if detail else self.value
 
 
 class Blame(NamedTuple):
-    """``points_at``: ``nobody``; ``slot`` (the whole host if no slot is named); or ``host``, whatever slot is named."""
+    """``points_at``: ``none``; ``slot`` (the whole host if no slot is named); or ``host``, whichever slot is named."""
 
     points_at: str
     why: str
 
 
 BLAME: Final[Mapping[Cause, Blame]] = {
-    Cause.DONE: Blame("nobody", "training is over"),
-    Cause.LEFT: Blame("nobody", "it exited cleanly without an order of the launcher"),
-    Cause.TOLD: Blame("nobody", "the launcher told it to leave"),
-    Cause.DRAINED: Blame("nobody", "an operator empties the host; it works as well as before"),
-    Cause.EVICTED: Blame("nobody", "the cluster evicted the pod"),
-    Cause.PREEMPTED: Blame("nobody", "the cloud took the machine back, or a more important pod its place"),
-    Cause.PEER_LOST: Blame("nobody", "Horovod ends a whole process when a peer is gone: the peer is to blame"),
+    Cause.DONE: Blame("none", "training is over"),
+    Cause.LEFT: Blame("none", "it exited cleanly without an order of the launcher"),
+    Cause.TOLD: Blame("none", "the launcher told it to leave"),
+    Cause.DRAINED: Blame("none", "an operator empties the host; it works as well as before"),
+    Cause.EVICTED: Blame("none", "the cluster evicted the pod"),
+    Cause.PREEMPTED: Blame("none", "the cloud took the machine back, or a pod of higher priority took its place"),
+    Cause.PEER_LOST: Blame("none", "Horovod ends a whole process when a peer is gone: the peer is to blame"),
     Cause.CRASHED: Blame("slot", "one process failed and its neighbours did not: its device, if it does so again"),
     Cause.MEMORY: Blame("slot", "the memory is the host's, but one process fewer is what relieves it"),
     Cause.SILENT: Blame("slot", "one process is stopped or stuck while its agent speaks"),
@@ -84,7 +84,7 @@ def announced(reason: str) -> Cause:
 
 
 class Ending(NamedTuple):
-    """Why a process ended: the cause, and a text with details."""
+    """The cause of the end of a process, and a text with details."""
 
     cause: Cause
     text: str
@@ -100,12 +100,12 @@ def ending(
     oom: bool = False,
     warned: bool = False,
 ) -> Ending:
-    """Tell why a training process ended.
+    """The cause of the end of a training process.
 
     ``code``: exit code as of a shell, or minus the signal as of Python. ``done``: it had reported the end of training.
-    ``departure``: the notice of its host. ``peer_lost``: its world had just lost another process. ``oom``: the
-    kernel killed something for memory there meanwhile. ``warned``: ``check_alive()`` was False; scripts for Alibaba's
-    SDK then save and end with -1.
+    ``departure``: the notice of its host. ``peer_lost``: its world had just lost another process. ``oom``: the kernel
+    has killed something there for memory meanwhile. ``warned``: ``check_alive()`` was False; scripts for Alibaba's SDK
+    then save and end with -1.
     """
     number = -code if code < 0 else code - SIGNALLED if SIGNALLED < code < SSH_FAILED else 0
     how = _how(code, number)

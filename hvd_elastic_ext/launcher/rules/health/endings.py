@@ -1,7 +1,7 @@
-"""How a world ends if its script has no elastic loop, and what is left when all processes that trained are lost. Pure.
+"""How a world ends if its script has no elastic loop, and what remains when all processes that trained are lost. Pure.
 
-A script with a loop reports that training is done, and asks for another world when it loses one. One without a loop
-does neither: only the ends of its processes are known.
+A script with a loop reports that training is done, and asks for another world when it loses one. A script without a
+loop does neither: only the ends of its processes are known.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 
 class Ended(NamedTuple):
-    """How a process has ended. ``who``: its rank and seat. ``well``: with 0, and without having been told to.
+    """How a process has ended. ``who``: its rank and seat. ``well``: with exit code 0, and without an order to end.
 
-    ``own``: it has reported an error of its script. Errors that only tell of a lost peer are not reported.
+    ``own``: it has reported an error of its script. Errors that only report a lost peer do not count.
     """
 
     who: str
@@ -24,7 +24,7 @@ class Ended(NamedTuple):
 
 
 class WorldPhase(Enum):
-    """How far a world whose processes have no elastic loop has come to its end, as far as is known."""
+    """How far a world without an elastic loop has come to its end, as far as known."""
 
     RUNNING = "running"
     """Some processes live, and none has ended well. Next: any other."""
@@ -60,10 +60,10 @@ def outcome_of_world(size: int, alive: int, ended: Sequence[Ended]) -> WorldOutc
 
 
 def why_unjoined_failed(ended: Iterable[Ended], *, wanted: int) -> str | None:
-    """Why programs that need no world have failed, after the last of them has ended; None if they have not.
+    """Why programs that need no world have failed, after the end of the last one; None if they have not.
 
-    ``ended``: the last one of each seat. ``wanted``: how many were to end well. Another one may have taken the place
-    of one that failed.
+    ``ended``: the last end in each seat. ``wanted``: the number of programs that have to end well. Another one may have
+    replaced a failed one.
     """
     last = list(ended)
     well = sum(each.well for each in last)
@@ -71,10 +71,10 @@ def why_unjoined_failed(ended: Iterable[Ended], *, wanted: int) -> str | None:
 
 
 def first_cause(ended: Iterable[Ended]) -> Ended | None:
-    """The process to name for what has gone wrong: the first with an error of its own, else the first that failed.
+    """The process that caused a failure: the first with an error of its own, else the first that failed.
 
-    ``ended``: in the order in which their ends became known. The peers of one that fails end by that, and may be gone
-    first: it has its interpreter to take down.
+    ``ended``: in the order in which the ends became known. Peers of a failed process end because of it, and may end
+    first: the failed one still has to shut down its interpreter.
     """
     bad = [each for each in ended if not each.well]
     return next((each for each in bad if each.own), bad[0] if bad else None)
@@ -90,8 +90,8 @@ def _failure(size: int, well: int, ended: Sequence[Ended]) -> str:
 def restart_reason(step: int, last: str, *, loops: bool) -> str:
     """Why the next world would start from the beginning, and what would have prevented that.
 
-    All processes that have trained are lost, and no commit is known. ``step``: the newest one that was reported.
-    ``last``: the process to name for that, and how it ended. ``loops``: the script has an elastic loop.
+    All processes that have trained are lost, and no commit is known. ``step``: the newest reported one. ``last``: the
+    process that caused it, and how it ended. ``loops``: the script has an elastic loop.
     """
     kept = f"{step} steps were" if step else "what was trained was"
     remedy = (

@@ -14,17 +14,19 @@ _UNKNOWN_NAME: Final = re.compile(
     r"could not resolve hostname .*(not known|does not resolve|no address associated|nodename nor servname)",
     re.IGNORECASE,
 )
-"""ssh's words for a name that no name server knows, by the C library in use. One that is down is another matter."""
+"""ssh's messages for a name that no name server knows; they depend on the C library. If a name server is down, ssh
+prints other messages.
+"""
 _NO_SSH: Final = "ssh: No such file"
-"""The program is not there."""
+"""The program ssh is missing."""
 
 
-def why_never(now: float, hosts: Sequence[Host], ledger: HealthLedger, *, fixed: bool) -> str | None:
-    """Why no process can ever start on ``hosts``, all of which are blocked; None if one may, later.
+def why_cannot_start(now: float, hosts: Sequence[Host], ledger: HealthLedger, *, fixed: bool) -> str | None:
+    """Why no process can ever start on ``hosts``, all of which are blocked; None if one may start later.
 
-    Empty if the faults say it all: those of the script come back. A host that cannot be reached, or with processes
-    that were silent, is tried again after its cooldown. ``fixed``: no other host is ever published; then a name that
-    nobody knows is a mistake.
+    Empty if the faults are the reason: errors of the script repeat. A host that cannot be reached, or whose processes
+    were silent, is tried again after its cooldown. ``fixed``: no other host is ever published, so a name that does not
+    resolve is an error.
     """
     by_hand = [host for host in hosts if any(ledger.records[each].held_back(now) for each in ledger.subjects(host))]
     if any(_is_silent(now, host, ledger) for host in hosts):
@@ -34,21 +36,21 @@ def why_never(now: float, hosts: Sequence[Host], ledger: HealthLedger, *, fixed:
         return None  # it may be cleared
     if not all(out):
         return ""
-    if all(record is not None and record.said.startswith(_NO_SSH) for record in out):
+    if all(record is not None and record.detail.startswith(_NO_SSH) for record in out):
         return "install ssh on this machine"
-    if not fixed or not all(record is not None and _UNKNOWN_NAME.search(record.said) for record in out):
+    if not fixed or not all(record is not None and _UNKNOWN_NAME.search(record.detail) for record in out):
         return None
     names = ", ".join(host.name for host in hosts)
     return f"no name server knows {names}, and no other host can come: correct the name in -H or in the hostfile"
 
 
 def _unreachable(now: float, host: Host, ledger: HealthLedger) -> HealthRecord | None:
-    """The record by which the whole host is out because it cannot be reached."""
+    """The record that blocks the whole host because it cannot be reached."""
     found = (ledger.records[subject] for subject in ledger.subjects(host) if subject.kind in ("host", "pod"))
-    return next((record for record in found if record.cooling(now) and record.cause is Cause.UNREACHABLE), None)
+    return next((record for record in found if record.in_cooldown(now) and record.cause is Cause.UNREACHABLE), None)
 
 
 def _is_silent(now: float, host: Host, ledger: HealthLedger) -> bool:
-    """Whether it is out because processes there were silent."""
+    """Whether it is blocked because processes there were silent."""
     found = (ledger.records[subject] for subject in ledger.records if subject.concerns(host, subject.slot))
-    return any(record.cooling(now) and record.cause is Cause.SILENT for record in found)
+    return any(record.in_cooldown(now) and record.cause is Cause.SILENT for record in found)

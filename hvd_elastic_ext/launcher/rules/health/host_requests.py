@@ -25,9 +25,9 @@ NAMES: Final = 8
 
 
 class Starting(NamedTuple):
-    """``what`` of a host was started ``since_s`` seconds ago, and is in no world yet; ``lacks`` says what it lacks.
+    """``what`` of a host was started ``since_s`` seconds ago, and is in no world yet. ``lacks``: what is missing.
 
-    ``left_s``: how long that may take at most; None if there is no limit. ``limit``: the option that sets it.
+    ``left_s``: the time that is left; None if there is no limit. ``limit``: the option that sets it.
     """
 
     what: str
@@ -65,11 +65,11 @@ def answer(
     starting: Mapping[str, Starting] | None = None,
     kept: Mapping[Host, str] | None = None,
 ) -> Answered:
-    """Answer one request; ``hosts`` are those published now, ``training`` those in the world.
+    """Answer one request. ``hosts``: those published now; ``training``: those in the world.
 
     ``starting``: by host, what is being started there. ``kept``: hosts in use that are not published, and why.
 
-    Raises :class:`UsageError` for one that makes no sense.
+    Raises :class:`UsageError` for an invalid request.
     """
     match request.get("do"):
         case "list":
@@ -84,7 +84,7 @@ def answer(
 
 
 def journal_entry(request: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The journal's event of a request that has changed something, and its fields."""
+    """The event of the journal for a request that has changed something, and its fields."""
     host = str(request.get("host"))
     if request.get("do") == "clear":
         return "cleared", {"host": host, "reason": "by hand"}
@@ -101,9 +101,10 @@ def rows(
     starting: Mapping[str, Starting] | None = None,
     kept: Mapping[Host, str] | None = None,
 ) -> list[dict[str, Any]]:
-    """One row a published host, one a host that is ``kept``, then one for each other subject on record.
+    """One row for each published host, then each ``kept`` host, then each other subject on record.
 
-    ``training``, ``starting``: as above. Where hosts are known, others than those have a row while they are blocked.
+    ``training``, ``starting``: as above. If there are hosts, other subjects except nodes have a row only while they are
+    blocked.
     """
     listed: set[Subject] = set()
     found, unlisted = [], kept or {}
@@ -186,7 +187,7 @@ def _facts(record: HealthRecord, now: float) -> dict[str, Any]:
         "by_hand": by_hand and not record.drained,
         "strikes": record.strikes_left(now),
         "cause": None if record.cause is None else record.cause.value,
-        "said": record.said,
+        "said": record.detail,
         "left_s": None if end is None else round(end - now, 3),
         "why": why,
     }
@@ -208,10 +209,10 @@ def _block(request: Mapping[str, Any], ledger: HealthLedger, hosts: Sequence[Hos
     is_node = not known and _is_node(name, ledger, hosts)
     subject = Subject("node" if is_node else "host", name)
     until = None if seconds is None else now + seconds
-    said = f"{subject} is blocked " + ("until it is cleared" if seconds is None else f"for {duration(seconds)}")
+    text = f"{subject} is blocked " + ("until it is cleared" if seconds is None else f"for {duration(seconds)}")
     if hosts and not known and not is_node:
-        said += f"; no host of that name is published now{_near(name, [host.name for host in hosts])}"
-    return Answered(ledger.block(subject, until, reason), {"said": said})
+        text += f"; no host of that name is published now{_near(name, [host.name for host in hosts])}"
+    return Answered(ledger.block(subject, until, reason), {"said": text})
 
 
 def _clear(name: str, ledger: HealthLedger, hosts: Sequence[Host], now: float) -> Answered:
@@ -225,13 +226,13 @@ def _clear(name: str, ledger: HealthLedger, hosts: Sequence[Host], now: float) -
     for subject in dict.fromkeys([*mine, *faults]):
         after = after.cleared(subject)
     if not any(not ledger.records[subject].empty(now) for subject in mine):
-        said = f"nothing was held against {name}"
+        text = f"nothing was held against {name}"
     else:
-        said = f"{name} is cleared: {', '.join(map(str, sorted(mine, key=_order)))}"
+        text = f"{name} is cleared: {', '.join(map(str, sorted(mine, key=_order)))}"
     for host in hosts:
         if host.name == name and (left := after.blocked(now, host)).blocked:
-            said += f"; still blocked: {left.reason}; clear {host.node} too"
-    return Answered(after if mine or faults else ledger, {"said": said})
+            text += f"; still blocked: {left.reason}; clear {host.node} too"
+    return Answered(after if mine or faults else ledger, {"said": text})
 
 
 def _near(name: str, known: Iterable[str]) -> str:

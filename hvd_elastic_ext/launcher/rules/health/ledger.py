@@ -29,14 +29,14 @@ SEVERAL_SLOTS: Final = 2
 """How many slots that needs. Two devices rarely fail independently within half a minute."""
 
 SWEEP_S: Final = 60.0
-"""Records without effect are kept so long at most."""
+"""Longest time for which records without effect are kept."""
 
 NODE_WINDOW_S: Final = 3600.0
 NODE_FAULTS: Final = 3
-"""So many faults on one node within :data:`NODE_WINDOW_S`, in any pods, count as faults of the node."""
+"""This many faults on one node within :data:`NODE_WINDOW_S`, in any pods, count as faults of the node."""
 
 MAX_FAULTS: Final = 1000
-"""Faults remembered; more than any job survives within :data:`NODE_WINDOW_S`."""
+"""Most faults that are remembered: no job survives more within :data:`NODE_WINDOW_S`."""
 
 Commit = tuple[int, int, int]
 """Incarnation, generation and number of a commit. Greater is newer."""
@@ -98,8 +98,8 @@ def subject_of(cause: Cause, host: Host, slot: int | None = None) -> Subject:
 class Strike:
     """One fault: subject, cause, time (mono), and node if known.
 
-    ``unproven_s``: seconds before it without any work; they do not count as time without a fault. ``said``: what was
-    said of it, on one line.
+    ``unproven_s``: seconds before it without any work; they do not count as time without a fault. ``detail``: details,
+    in one line.
     """
 
     subject: Subject
@@ -107,14 +107,14 @@ class Strike:
     at: float
     node: str = ""
     unproven_s: float = 0.0
-    said: str = ""
+    detail: str = ""
 
     @classmethod
     def of(
-        cls, cause: Cause, host: Host, slot: int | None, *, at: float, unproven_s: float = 0.0, said: str = ""
+        cls, cause: Cause, host: Host, slot: int | None, *, at: float, unproven_s: float = 0.0, detail: str = ""
     ) -> Strike | None:
         """The strike for ``cause``; None if it is no fault."""
-        return cls(subject_of(cause, host, slot), cause, at, host.node, unproven_s, said) if cause.fault else None
+        return cls(subject_of(cause, host, slot), cause, at, host.node, unproven_s, detail) if cause.fault else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,17 +135,17 @@ class HealthRecord:
     reason: str = ""
     drained: bool = False
     """The launcher drained it, and may lift that when no other host is left."""
-    said: str = ""
-    """What was said of the last fault, on one line."""
+    detail: str = ""
+    """Details of the last fault, in one line."""
 
     @property
     def why(self) -> str:
-        """The cause of the last fault, and what was said of it."""
-        return "" if self.cause is None else self.cause.with_words(self.said)
+        """The cause of the last fault, and its details."""
+        return "" if self.cause is None else self.cause.with_detail(self.detail)
 
     @property
     def how_held(self) -> str:
-        """``drained`` or ``blocked by hand``, with the reason if one was given; has a meaning only while it is held."""
+        """``drained`` or ``blocked by hand``, with the reason if one was given. Only valid while it is held."""
         return ("drained" if self.drained else "blocked by hand") + (f": {self.reason}" if self.reason else "")
 
     def strikes_left(self, now: float) -> int:
@@ -154,7 +154,7 @@ class HealthRecord:
             return self.strikes
         return max(0, self.strikes - int((now - self.until) / (DECAY * self.cooldown)))
 
-    def cooling(self, now: float) -> bool:
+    def in_cooldown(self, now: float) -> bool:
         """Whether its cooldown lasts at ``now`` (mono), and was not lifted."""
         return self.strikes > 0 and not self.lifted and now < self.until
 
@@ -164,14 +164,14 @@ class HealthRecord:
 
     def blocked(self, now: float) -> bool:
         """Whether a cooldown, a block by hand or a drain lasts at ``now`` (mono)."""
-        return self.cooling(now) or self.held_back(now)
+        return self.in_cooldown(now) or self.held_back(now)
 
     def ends(self, now: float) -> float | None:
         """When a present block ends; None is never."""
         if self.held_back(now) and self.held_until is None:
             return None
         return max(
-            self.until if self.cooling(now) else now,
+            self.until if self.in_cooldown(now) else now,
             self.held_until if self.held_back(now) and self.held_until else now,
         )
 
@@ -180,11 +180,11 @@ class HealthRecord:
         return not self.blocked(now) and self.strikes_left(now) == 0
 
     def struck(
-        self, now: float, cause: Cause, limits: tuple[float, float], *, unproven_s: float = 0.0, said: str = ""
+        self, now: float, cause: Cause, limits: tuple[float, float], *, unproven_s: float = 0.0, detail: str = ""
     ) -> HealthRecord:
         """Add one strike, with a cooldown from ``now`` (mono) on.
 
-        ``limits``: shortest and longest cooldown in seconds. ``unproven_s``, ``said``: as in :class:`Strike`.
+        ``limits``: shortest and longest cooldown in seconds. ``unproven_s``, ``detail``: as in :class:`Strike`.
         """
         strikes = self.strikes_left(now - unproven_s) + 1
         cooldown = cooldown_s(strikes, limits)
@@ -192,7 +192,7 @@ class HealthRecord:
             # More strikes than the longest cooldown needs would only take hours longer to decay.
             strikes = next(n for n in range(1, strikes + 1) if cooldown_s(n, limits) >= limits[1])
         until = now + cooldown
-        return replace(self, strikes=strikes, cooldown=cooldown, until=until, cause=cause, lifted=False, said=said)
+        return replace(self, strikes=strikes, cooldown=cooldown, until=until, cause=cause, lifted=False, detail=detail)
 
     def taken_back(self) -> HealthRecord:
         """Take one strike back, and end the block: another subject is to blame."""
@@ -241,22 +241,22 @@ class HealthLedger:
         records, swept_at = dict(self.records), self.swept_at
         if now - swept_at > SWEEP_S:
             records, swept_at = {key: each for key, each in records.items() if not each.empty(now)}, now
-        subject, said = strike.subject, strike.said
+        subject, detail = strike.subject, strike.detail
         together = {slot for slot in _slots_failing(now, faults, subject) if not self._fails_alone(now, slot, subject)}
         together = together if len(together) >= SEVERAL_SLOTS else set()
         if together:
             for slot in together:
                 if (record := records.get(slot)) is not None:
                     records[slot] = record.taken_back()
-            said = _last_of(f"{len(together)} slots failed within {SLOTS_WINDOW_S:g} s", strike)
+            detail = _last_of(f"{len(together)} slots failed within {SLOTS_WINDOW_S:g} s", strike)
             subject = subject.whole()
             faults = (*(f for f in faults if f.subject not in together), replace(strike, subject=subject))
         record = self.records.get(subject, HealthRecord()) if subject not in records else records[subject]
-        records[subject] = record.struck(now, strike.cause, limits, unproven_s=strike.unproven_s, said=said)
+        records[subject] = record.struck(now, strike.cause, limits, unproven_s=strike.unproven_s, detail=detail)
         if strike.node and _node_faults(faults, strike.node) >= NODE_FAULTS:
             node = Subject("node", strike.node)
-            said = _last_of(f"{NODE_FAULTS} faults or more within an hour", strike)
-            records[node] = records.get(node, HealthRecord()).struck(now, strike.cause, limits, said=said)
+            detail = _last_of(f"{NODE_FAULTS} faults or more within an hour", strike)
+            records[node] = records.get(node, HealthRecord()).struck(now, strike.cause, limits, detail=detail)
         return HealthLedger(records, faults, swept_at)
 
     def lifted(self, subject: Subject) -> HealthLedger:
@@ -313,9 +313,9 @@ class HealthLedger:
         ]
 
     def by_host(self, hosts: Iterable[Host]) -> Iterator[tuple[Host, HealthLedger | None]]:
-        """Each host with what of the ledger may concern it; None for nothing.
+        """Each host with the part of the ledger that may concern it; None for nothing.
 
-        It spares who asks about each host a look at the records of all.
+        So a caller that asks about each host does not read the records of all.
         """
         by_name: defaultdict[str, dict[Subject, HealthRecord]] = defaultdict(dict)
         for subject, record in self.records.items():
@@ -378,7 +378,7 @@ class HealthLedger:
     def _covered(self, now: float, strike: Strike) -> bool:
         """Whether the subject, its host or its node is in a cooldown already."""
         covers = {strike.subject, strike.subject.whole(), Subject("node", strike.node)}
-        return any((record := self.records.get(s)) is not None and record.cooling(now) for s in covers)
+        return any((record := self.records.get(s)) is not None and record.in_cooldown(now) for s in covers)
 
 
 @cache
@@ -395,8 +395,8 @@ def _status_of(now: float, subject: Subject, record: HealthRecord) -> BlockStatu
 
 
 def _last_of(what: str, strike: Strike) -> str:
-    """What is said of several faults, with the words of the last one; empty if that has none."""
-    words = strike.said.removeprefix(f"{strike.cause}: ")
+    """One text for several faults, with the details of the last one; empty if it has none."""
+    words = strike.detail.removeprefix(f"{strike.cause}: ")
     return words and foreign_words(f"{what}, the last: {strike.subject}: {words}")
 
 

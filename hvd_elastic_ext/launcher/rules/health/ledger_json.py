@@ -22,7 +22,7 @@ KINDS: Final = ("slot", "pod", "host", "node")
 def as_saved(ledger: HealthLedger, now: float) -> HealthLedger:
     """The ledger with all times in seconds from ``now`` (mono); what no longer counts is left out."""
     records = {s: _as_saved(record, now) for s, record in ledger.records.items() if not record.empty(now)}
-    faults = tuple(replace(fault, at=fault.at - now, unproven_s=0.0, said="") for fault in ledger.faults)
+    faults = tuple(replace(fault, at=fault.at - now, unproven_s=0.0, detail="") for fault in ledger.faults)
     return HealthLedger(records, faults)
 
 
@@ -37,7 +37,7 @@ def continued(saved: HealthLedger, now: float, *, passed_s: float) -> HealthLedg
 def by_hand(saved: HealthLedger) -> HealthLedger:
     """Of a ledger of :func:`as_saved` the blocks by hand: they hold for every run of the job."""
     records = {
-        subject: replace(record, strikes=0, cooldown=0.0, until=0.0, cause=None, lifted=False, said="")
+        subject: replace(record, strikes=0, cooldown=0.0, until=0.0, cause=None, lifted=False, detail="")
         for subject, record in saved.records.items()
         if record.held and not record.drained
     }
@@ -119,7 +119,7 @@ def _record(record: HealthRecord) -> dict[str, Any]:
         "held_for": record.held_until,
         "reason": record.reason,
         "drained": record.drained,
-        "said": record.said,
+        "said": record.detail,
     }
 
 
@@ -148,7 +148,7 @@ def _record_of(item: Mapping[str, Any]) -> HealthRecord:
         held_until=None if held_for is None else _number(held_for),
         reason=str(item["reason"]),
         drained=item.get("drained") is True,
-        said=foreign_words(said) if isinstance(said := item.get("said"), str) else "",
+        detail=foreign_words(text) if isinstance(text := item.get("said"), str) else "",
     )
 
 

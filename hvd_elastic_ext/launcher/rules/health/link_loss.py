@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def is_isolated(now: float, heard: Sequence[float], *, limit_s: float, grace_s: float) -> bool:
+def is_isolated(now: float, last_messages: Sequence[float], *, limit_s: float, grace_s: float) -> bool:
     """Whether hosts are silent, and no other host of the world could continue without them. Pure.
 
-    ``heard``: when each host of the world was last heard. Hosts send three messages in ``limit_s``: one that was
-    silent for half of it counts as silent here. Hosts that are all silent for longer than ``grace_s`` are gone.
+    ``last_messages``: the time of each host's last message. Hosts send three messages in ``limit_s``, so half of it
+    without one counts as silence here. Hosts that are all silent for longer than ``grace_s`` are gone.
     """
-    if not heard or now - min(heard) <= limit_s:
+    if not last_messages or now - min(last_messages) <= limit_s:
         return False
-    return limit_s / 2 < now - max(heard) <= max(limit_s, grace_s)
+    return limit_s / 2 < now - max(last_messages) <= max(limit_s, grace_s)

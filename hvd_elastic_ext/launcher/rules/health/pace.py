@@ -1,9 +1,9 @@
 """Whether a world makes no step for longer than usual. Pure.
 
-A pause is only logged; what counts as a stall is in :mod:`stalls`, and begins much later. A pause is logged within 5 s,
-and every 4 s while it lasts, as all waits are. ``--wait-lines`` makes lines rarer for which no rank waits: if all are
-busy, which may be a validation, what starts beside the training, and a sleep. That begins after half a minute, in
-which somebody may be looking: each time it has lasted twice as long, and each line tells when the next one comes.
+A pause is only logged. A stall (see :mod:`stalls`) begins much later. A pause is logged within 5 s, and every 4 s while
+it lasts, as all waits are. ``--wait-lines`` makes lines rarer for which no rank waits: all ranks are busy (perhaps in a
+validation), a start beside the training, a sleep. That begins after half a minute, in which a user may watch. Then each
+line comes when the wait has lasted twice as long, and names the time of the next one.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ within 5 s of the last step.
 FACTOR: Final = 2.0
 """A pause is logged if it is longer than a usual step by this factor."""
 RECENT: Final = 20
-"""How many of the last steps tell what is usual."""
-OFTEN_S: Final = 4.0
-"""Time between two lines about one wait; with the next look that is 5 s."""
-OFTEN_FOR_S: Final = 30.0
-"""How long lines about one wait come that often, whatever ``--wait-lines`` is."""
+"""The number of last steps that decide what is usual."""
+LINE_PERIOD_S: Final = 4.0
+"""Time between two lines about one wait; with the next look it is 5 s."""
+FREQUENT_FOR_S: Final = 30.0
+"""How long lines about one wait come with that period, whatever ``--wait-lines`` is."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepPause:
-    """``still_s``: for how long no rank has made progress, as far as heartbeats tell.
+    """``still_s``: for how long no rank has made progress, by heartbeats.
 
-    ``usual_s``: seconds of a usual step; 0 if unknown. ``lag``: ranks that do not wait for others; ``waiting``: how
-    many do; ``finished``: members that are done with training; ``unbegun``: those that have reported no progress yet.
-    ``killed``: those that were killed, and whose end is not known yet.
+    ``usual_s``: seconds of a usual step; 0 if unknown. ``lag``: ranks that do not wait for others; ``waiting``: the
+    number of those that do; ``finished``: members that are done with training; ``unbegun``: those without a report of
+    progress yet. ``killed``: those that were killed, and whose end is not known yet.
     """
 
     still_s: float
@@ -111,12 +111,13 @@ def usual_s(steps: Sequence[float]) -> float:
 
 
 def log_again_s(still_s: float, most_s: float) -> float:
-    """Seconds, up to ``most_s`` (``--wait-lines``), until something that has lasted ``still_s``, and for which no rank
-    waits, is logged again."""
-    return OFTEN_S if still_s < OFTEN_FOR_S else max(OFTEN_S, min(still_s, most_s))
+    """Seconds, up to ``most_s`` (``--wait-lines``), until the next line about a wait that has lasted ``still_s``,
+    and that stops no rank.
+    """
+    return LINE_PERIOD_S if still_s < FREQUENT_FOR_S else max(LINE_PERIOD_S, min(still_s, most_s))
 
 
-def said_again(still_s: float, most_s: float) -> str:
-    """What a line says of the next one, if that does not come soon; empty if it does."""
+def next_line_hint(still_s: float, most_s: float) -> str:
+    """The end of a line: when the next one comes, if that is not soon; else empty."""
     again_s = log_again_s(still_s, most_s)
-    return f"; said again in {again_s:.0f} s" if again_s > OFTEN_S else ""
+    return f"; next line in {again_s:.0f} s" if again_s > LINE_PERIOD_S else ""

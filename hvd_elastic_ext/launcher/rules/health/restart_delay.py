@@ -1,4 +1,4 @@
-"""How long to wait before a process follows one that left by itself. Reads no clock: times are arguments."""
+"""How long to wait before a process replaces one that left by itself. Reads no clock: times are arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 
 @dataclass(slots=True)
 class RestartDelays:
-    """Delays by seat, as long as cooldowns; no fault, so not in the ledger. Times are mono."""
+    """Delays by seat, as long as cooldowns. They are no faults, so they are not in the ledger. Times are mono."""
 
     _of: dict[Seat, tuple[int, float]] = field(default_factory=dict)
     """By seat: exits in a row, and when the next process may start."""
@@ -27,5 +27,5 @@ class RestartDelays:
         self._of[seat] = (times, now + cooldown_s(times, limits))
 
     def forget(self, host: str) -> None:
-        """Another host has the name now."""
+        """Another host has this name now."""
         self._of = {seat: rest for seat, rest in self._of.items() if seat.host != host}

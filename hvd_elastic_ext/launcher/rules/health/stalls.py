@@ -1,7 +1,7 @@
 """Processes that make no progress, though they send heartbeats. Pure.
 
 Heartbeats come from their own thread. Progress of the main thread shows in its counts: steps, commits, checks and
-``elastic.heartbeat()``. A process that waits for others in a collective makes no progress either, and is not to blame.
+``elastic.heartbeat()``. A process that waits for others in a collective makes no progress either, and is not the cause.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Stall:
     finished: tuple[Member, ...] = ()
 
 
-MOST_NAMED: Final = 8
+MAX_NAMED: Final = 8
 """Most ranks that a reason names."""
 
 
@@ -85,7 +85,7 @@ def left_waiting(now: float, members: Sequence[Member], finished: Sequence[Membe
 
 
 def ended_early(done: Sequence[Member], others: Sequence[Seat]) -> str:
-    """What is said when ``others`` train on, in a world of their own, after some ranks are ``done``."""
+    """The message when ``others`` train on, in a world of their own, after some ranks are ``done``."""
     train, go = ("trains", "goes") if len(others) == 1 else ("train", "go")
     return (
         f"{_ended(done)}, and {_seats(others)} still {train}: do all ranks do the same number of steps? "
@@ -94,7 +94,9 @@ def ended_early(done: Sequence[Member], others: Sequence[Seat]) -> str:
 
 
 def uneven(done: Sequence[Member], more: Mapping[Seat, int]) -> str | None:
-    """What is said of it at the end: how many steps others did ``more``; None if they only did a lost one again."""
+    """The message about that at the end: the number of steps that others did ``more``; None if they only repeated a
+    lost one.
+    """
     known = any(member.step for member in done)
     # Else the count is not exact: Horovod does a step of its own when it forms a world.
     named = {seat: count for seat, count in more.items() if count > (not known)}
@@ -114,8 +116,8 @@ def _it(done: Sequence[Member]) -> str:
 
 
 def _seats(seats: Sequence[Seat]) -> str:
-    more = len(seats) - MOST_NAMED
-    return ", ".join(map(str, seats[:MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
+    more = len(seats) - MAX_NAMED
+    return ", ".join(map(str, seats[:MAX_NAMED])) + (f" and {more} more" if more > 0 else "")
 
 
 def named(members: Sequence[Member]) -> str:
@@ -123,14 +125,14 @@ def named(members: Sequence[Member]) -> str:
     if len(members) == 1:
         return f"rank {members[0].rank} ({members[0].life.seat})"
     ranks = [str(rank) for rank in sorted(member.rank for member in members)]
-    shown = ranks if len(ranks) <= MOST_NAMED else [*ranks[:MOST_NAMED], f"{len(ranks) - MOST_NAMED} more"]
+    shown = ranks if len(ranks) <= MAX_NAMED else [*ranks[:MAX_NAMED], f"{len(ranks) - MAX_NAMED} more"]
     return f"ranks {', '.join(shown[:-1])} and {shown[-1]}"
 
 
 def absence(now: float, absent: Sequence[Member], limit: float, *, waiting: int) -> Stall | None:
-    """Name the members that the next world waits for; ``waiting`` others have come.
+    """Name the members for which the next world waits; ``waiting`` others have asked for their ranks.
 
-    Those without progress for ``limit`` seconds that do not wait for others themselves.
+    Those are members without progress for ``limit`` seconds that do not wait for others themselves.
     """
     late = tuple(member for member in absent if now - member.moved_at >= limit and not member.waiting)
     if not late:

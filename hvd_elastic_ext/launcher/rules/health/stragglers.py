@@ -36,7 +36,7 @@ def stragglers(step_times: Mapping[Seat, Sequence[float]]) -> list[Straggler]:
 
     ``step_times`` holds each process's recent steps, newest last. The median is
     taken over the processes' own medians. With fewer than three processes
-    nothing can be said.
+    there is no result.
     """
     typical = {seat: median(times[-SUSTAINED:]) for seat, times in step_times.items() if len(times) >= SUSTAINED}
     if len(typical) < 3:

@@ -1,4 +1,4 @@
-"""Which processes should be in the world, and what a process of it is given: rank, keys, device. Pure.
+"""Which processes should be in the world, and the rank, keys and device of each. Pure.
 
 Belongs here: membership, whether a world may form and from which commit (``custody``), rendezvous, devices.
 

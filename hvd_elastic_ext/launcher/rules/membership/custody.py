@@ -25,21 +25,21 @@ Commit = tuple[int, int, int]
 """(incarnation, generation, number): of two commits of one job the greater one is the newer."""
 
 ANY_SLOT: Final = -1
-"""Slot of a holding that an earlier launcher noted: it knew the host only."""
+"""Slot of a holding that an earlier launcher noted: it knew only the host."""
 
-LEAST_S: Final = 0.001
-"""Least time until a source counts as failed, so that each is tried at least once."""
+MIN_S: Final = 0.001
+"""Shortest time until a source counts as failed, so that each is tried at least once."""
 ASKED_S: Final = 2.0
-"""Least time that a holder stays, so that it can be asked for its commit."""
+"""Shortest time that a holder stays, so that its commit can be requested."""
 
 
 class Reachability(Enum):
-    """Whether the agent that owns the memory can be asked for it."""
+    """Whether the agent that owns the memory can be reached."""
 
-    HERE = "connected"
-    """Next: AWAY or GONE."""
-    AWAY = "not connected"
-    """It may come back. Next: HERE, or GONE when its end is told."""
+    CONNECTED = "connected"
+    """Next: NOT_CONNECTED or GONE."""
+    NOT_CONNECTED = "not connected"
+    """It may come back. Next: CONNECTED, or GONE when its end is reported."""
     GONE = "gone"
     """Its memory is lost."""
 
@@ -47,16 +47,16 @@ class Reachability(Enum):
 class Holding(NamedTuple):
     """The newest commit in the memory of one slot. A tuple, because a decision may need thousands.
 
-    ``step``: optimizer steps in it. ``since``: when the agent was last heard (mono), if it is not HERE. ``why``: what
-    is known of that. ``leaves_by``: when the host will be gone (mono; infinite if that is not known), None if it stays.
-    ``stale``: noted by an earlier launcher; the slot may hold a newer commit by now. ``told``: a world has formed
-    without it, and that loss was reported; saved files have this name.
+    ``step``: optimizer steps in it. ``since``: when the agent last sent a message (mono), if it is not CONNECTED.
+    ``why``: what is known of that. ``leaves_by``: when the host will be gone (mono; infinite if unknown), None if it
+    stays. ``stale``: noted by an earlier launcher; the slot may hold a newer commit by now. ``told``: a world has
+    formed without it, and that loss was reported; saved files have this name.
     """
 
     seat: Seat
     commit: Commit
     step: int
-    reach: Reachability = Reachability.HERE
+    reach: Reachability = Reachability.CONNECTED
     since: float = 0.0
     why: str = ""
     leaves_by: float | None = None
@@ -74,36 +74,35 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CustodyFacts:
-    """The input of a decision.
-
-    ``members``: seats that would form the world, the preferred receiver first; empty if there is none.
-    ``ready``: they are to form it now. ``writable``: seats whose memory may be written: they have no process, or one
-    that has not begun to train or waits for its rank. ``keepers``: seats on hosts that stay, which may receive the
-    commit of a leaving host. ``failing``: for how long all tries in a row to send a holder's commit have failed
-    (seconds), by seat; ``loading``: the same of loading the checkpoint; ``looked``: hosts that have
-    loaded the newest complete one, or found none. ``active``: seats with a process that may still commit: it has not
-    ended and does not wait for its rank. ``ending``: those with a process that was killed, and until when its end is
-    waited for (mono): its memory may hold a newer commit than it reported. ``sending``: the seat with the commit that
-    is on its way.
-    ``readers``: hosts that are known to have the storage on which ``stored`` is; None: all have it.
-    """
+    """The input of a decision."""
 
     holdings: tuple[Holding, ...] = ()
     members: tuple[Seat, ...] = ()
+    """Seats that would form the world, the preferred receiver first; empty if there is none."""
     ready: bool = False
+    """The members would form it now."""
     writable: frozenset[Seat] = frozenset()
+    """Seats whose memory may be written: without a process, or with one that does not train yet or awaits its rank."""
     keepers: tuple[Seat, ...] = ()
+    """Seats on hosts that stay, which may receive the commit of a leaving host."""
     stored: Stored | None = None
     failing: Mapping[Seat, float] = field(default_factory=dict)
+    """By seat of a holder, for how many seconds all tries in a row to send its commit have failed."""
     loading: float = 0.0
+    """The same for tries to load the checkpoint."""
     looked: frozenset[str] = frozenset()
+    """Hosts that have loaded the newest complete checkpoint, or found none."""
     active: frozenset[Seat] = frozenset()
+    """Seats with a process that may still commit: it has not ended and does not wait for its rank."""
     ending: Mapping[Seat, float] = field(default_factory=dict)
+    """Seats with a killed process, and until when its end is awaited (mono). Its memory may hold a newer commit."""
     sending: Seat | None = None
+    """The seat whose commit is being sent."""
     readers: frozenset[str] | None = None
+    """Hosts that are known to reach the storage of ``stored``; None: all do."""
 
     def is_stored(self, each: Holding) -> bool:
-        """Whether others than its holder have a checkpoint that is as new, as far as is known."""
+        """Whether hosts other than its holder have a checkpoint as new, as far as known."""
         stored = None if self.stored is None else self.stored.commit
         others = self.readers is None or bool(self.readers - {each.seat.host})
         return stored is not None and stored >= each.commit and others
@@ -124,8 +123,10 @@ class CustodyAction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CommitLoss:
-    """A world forms behind a commit that was once told. ``newest``: that commit and its step; ``left``: the newest one
-    that could be had, and its step, None if there is none; ``holders``: the hosts with it; ``why`` it cannot be had."""
+    """A world forms without the newest commit that was ever reported. ``newest``: that commit and its step; ``left``:
+    the newest available commit and its step, None if there is none; ``holders``: the hosts that held it; ``why``: why
+    it is not available.
+    """
 
     newest: tuple[Commit, int]
     left: tuple[Commit, int] | None
@@ -154,7 +155,7 @@ FORMS: Final = CustodyDecision(CustodyAction.FORM, "the newest commit is there")
 
 
 def decide(now: float, facts: CustodyFacts, wait_s: float) -> CustodyDecision:
-    """Say whether the members may form a world, and if not what comes first. See the module."""
+    """Whether the members may form a world, and if not, the next action. See the module."""
     if not facts.members:
         return _copy_from_leaving_host(facts, wait_s)
     if not facts.holdings and facts.stored is None:
@@ -163,7 +164,7 @@ def decide(now: float, facts: CustodyFacts, wait_s: float) -> CustodyDecision:
         names = ", ".join(map(str, sorted(ending)))
         return CustodyDecision(CustodyAction.WAIT, f"killed, and not ended yet: {names}", min(ending.values()))
     members = frozenset(facts.members)
-    at_hand = _newest(each for each in facts.holdings if each.seat in members and each.reach is Reachability.HERE)
+    at_hand = _newest(each for each in facts.holdings if each.seat in members and each.reach is Reachability.CONNECTED)
     better = [each for each in facts.holdings if _newer(each, at_hand)]
     source = _newest(each for each in better if _can_send(each, facts, wait_s))
     if source is not None and source.seat in facts.active:
@@ -185,14 +186,14 @@ def decide(now: float, facts: CustodyFacts, wait_s: float) -> CustodyDecision:
 def is_needed(
     now: float, host: str, facts: CustodyFacts, wait_s: float, *, may_end_since: float, heard: Container[str]
 ) -> tuple[bool, str]:
-    """Say whether an agent that may end has to stay, because no host that stays holds a commit as new.
+    """Whether an agent that may end has to stay, because no host that stays holds a commit as new.
 
-    ``may_end_since``: since when it may end (mono). ``heard``: hosts that were heard since then; others may be gone
-    with all that they hold. It stays ``wait_s`` from then on at most, or to the deadline of its notice if that is
-    later, and until a transfer that is under way has ended. (One that is there after its deadline still holds what it
-    holds.)
+    ``may_end_since``: since when it may end (mono). ``heard``: hosts that have sent messages since then; others may be
+    gone with their commits. The agent stays at most ``wait_s`` from then on, or to the deadline of its notice if that
+    is later, and until a running transfer has ended. (A host that is still there after its deadline still holds its
+    commit.)
     """
-    own = _newest(each for each in facts.holdings if each.seat.host == host and each.reach is Reachability.HERE)
+    own = _newest(each for each in facts.holdings if each.seat.host == host and each.reach is Reachability.CONNECTED)
     if own is None:
         return False, "it holds no commit"
     if facts.sending is not None and facts.sending.host == host:
@@ -212,8 +213,8 @@ def is_needed(
 
 
 def awaited(now: float, facts: CustodyFacts, wait_s: float) -> float | None:
-    """Until when a holder of a commit that is newer than all that can be had is waited for (mono); None if none is."""
-    here = _newest(each for each in facts.holdings if each.reach is Reachability.HERE)
+    """Until when a holder of a commit newer than all available ones is awaited (mono); None if none is."""
+    here = _newest(each for each in facts.holdings if each.reach is Reachability.CONNECTED)
     stored = None if facts.stored is None else facts.stored.commit
     times = [
         until
@@ -226,7 +227,7 @@ def awaited(now: float, facts: CustodyFacts, wait_s: float) -> float | None:
 
 def _copy_from_leaving_host(facts: CustodyFacts, wait_s: float) -> CustodyDecision:
     """There are no members. Send a commit that only a leaving host holds to a host that stays."""
-    here = [each for each in facts.holdings if each.reach is Reachability.HERE]
+    here = [each for each in facts.holdings if each.reach is Reachability.CONNECTED]
     staying = _newest(each for each in here if _stays(each))
     leaving = [each for each in here if not _stays(each) and _newer(each, staying)]
     source = _newest(each for each in leaving if _can_send(each, facts, wait_s))
@@ -261,7 +262,7 @@ def _load(facts: CustodyFacts) -> CustodyDecision:
 
 
 def _storage_is_newer(facts: CustodyFacts, at_hand: Holding | None, source: Holding | None) -> bool:
-    """Whether the checkpoint is newer than all that can be had from memory."""
+    """Whether the checkpoint is newer than all commits that memory can give."""
     if facts.stored is None:
         return False
     best = max((each.commit for each in (at_hand, source) if each is not None), default=None)
@@ -270,18 +271,18 @@ def _storage_is_newer(facts: CustodyFacts, at_hand: Holding | None, source: Hold
 
 def _may_load(facts: CustodyFacts, wait_s: float) -> bool:
     untried = any(seat.host not in facts.looked for seat in facts.members)
-    return untried and facts.loading < max(wait_s, LEAST_S)
+    return untried and facts.loading < max(wait_s, MIN_S)
 
 
 def _can_send(each: Holding, facts: CustodyFacts, wait_s: float) -> bool:
-    """Whether a holder can be asked for its commit. One that has failed for too long is not asked again."""
-    given_up = facts.failing.get(each.seat, 0.0) >= max(wait_s, LEAST_S)
-    return each.reach is Reachability.HERE and not given_up
+    """Whether a holder can send its commit. One that has failed for too long is not asked again."""
+    given_up = facts.failing.get(each.seat, 0.0) >= max(wait_s, MIN_S)
+    return each.reach is Reachability.CONNECTED and not given_up
 
 
 def _awaited_until(now: float, each: Holding, wait_s: float) -> float | None:
     """Until when to wait for a holder that is not connected (mono); None if the wait is over or useless."""
-    if each.reach is not Reachability.AWAY:
+    if each.reach is not Reachability.NOT_CONNECTED:
         return None
     until = each.since + wait_s
     if each.leaves_by is not None:
@@ -290,7 +291,7 @@ def _awaited_until(now: float, each: Holding, wait_s: float) -> float | None:
 
 
 def _newer(each: Holding, than: Holding | None) -> bool:
-    return than is None or each.commit > than.commit or (each.stale and each.reach is Reachability.AWAY)
+    return than is None or each.commit > than.commit or (each.stale and each.reach is Reachability.NOT_CONNECTED)
 
 
 def _newest(holdings: Iterable[Holding]) -> Holding | None:
@@ -298,7 +299,7 @@ def _newest(holdings: Iterable[Holding]) -> Holding | None:
 
 
 def _stays(each: Holding) -> bool:
-    return each.reach is Reachability.HERE and each.leaves_by is None
+    return each.reach is Reachability.CONNECTED and each.leaves_by is None
 
 
 def _waiting(awaited: Mapping[Holding, float], now: float) -> str:
@@ -329,9 +330,9 @@ def _loss(facts: CustodyFacts, at_hand: Holding | None, better: Iterable[Holding
 
 def _why_not(each: Holding) -> str:
     match each.reach:
-        case Reachability.HERE:
+        case Reachability.CONNECTED:
             return "could not send it in time"
-        case Reachability.AWAY:
+        case Reachability.NOT_CONNECTED:
             return f"did not come back in time ({each.why or 'it cannot be reached'})"
         case Reachability.GONE:
             return f"is gone ({each.why or 'its agent has ended'})"

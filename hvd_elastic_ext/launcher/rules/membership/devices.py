@@ -1,8 +1,8 @@
-"""Which device a slot has, which local rank its process is given, and what that one sees of the host's devices. Pure.
+"""The device of a slot, the local rank of its process, and the order of the host's devices that the process sees. Pure.
 
-The ``i``-th device is slot ``i``'s, whichever others are missing. Scripts choose a device by local rank
-(``torch.cuda.set_device(hvd.local_rank())``), and local ranks are dense. So each *new* process is shown the devices in
-such an order that the one at its local rank is its slot's. A running one keeps device and local rank.
+The ``i``-th device belongs to slot ``i``, whichever others are missing. Scripts choose a device by local rank
+(``torch.cuda.set_device(hvd.local_rank())``), and local ranks have no gaps. So each *new* process sees the devices in
+such an order that the one at its local rank belongs to its slot. A running process keeps device and local rank.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ def named(text: str) -> tuple[str, ...]:
 def shown(
     devices: Sequence[str], slot: int, *, local_ranks: Mapping[int, int], blocked: Collection[int]
 ) -> tuple[str, ...]:
-    """Order the devices for a new process of ``slot``: the one at its local rank is its slot's.
+    """Order the devices for a new process of ``slot``: the one at its local rank belongs to its slot.
 
-    ``local_ranks``: of all used slots of the host; their devices stand at these, if possible. Devices of ``blocked``
-    slots are left out: a broken one can keep CUDA from starting.
+    ``local_ranks``: of all used slots of the host; their devices are at these places, if possible. Devices of
+    ``blocked`` slots are left out: a broken one can keep CUDA from starting.
     """
     good = [device for number, device in enumerate(devices) if number not in blocked or number == slot]
     places: list[str | None] = [None] * len(good)
@@ -81,14 +81,14 @@ def device_env(
     local_ranks: Mapping[int, int],
     blocked: Collection[int],
 ) -> dict[str, str]:
-    """What a new process of ``slot``, one of a host's ``slots``, gets for devices; empty if there are too few.
+    """The environment of a new process of ``slot``, one of a host's ``slots``, for devices; empty if there are too few.
 
-    ``env`` is what it gets otherwise, ``facts`` what its host's agent reported.
-    The list of visible devices is set only if it differs from the usual one.
+    ``env``: its other environment; ``facts``: the report of its host's agent. The list of visible devices is set only
+    if it differs from the usual one.
     """
     devices = devices_of(env, facts)
     if len(devices) < max(slots, slot + 1):
         return {}
     order = shown(devices, slot, local_ranks=local_ranks, blocked=blocked)
-    told = {DEVICE: devices[slot]}
-    return told if order == devices and DEVICES not in env else {**told, VISIBLE: ",".join(order)}
+    variables = {DEVICE: devices[slot]}
+    return variables if order == devices and DEVICES not in env else {**variables, VISIBLE: ",".join(order)}

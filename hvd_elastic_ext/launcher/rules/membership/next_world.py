@@ -18,14 +18,14 @@ from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
 SETTLE_CAP_S: Final = 30.0
-"""However many newcomers follow one another, the first one waits no longer than this."""
+"""Longest wait of the first newcomer, however many others follow it."""
 SETTLE_S: Final = 3.0
 LISTED_S: Final = 1.0
 """Seconds in which hosts that come together are listed one after the other, unless ``--settle`` says more. Python and
 torch take longer to start: newcomers that are all ready then join at once.
 """
 REPLACE_MARGIN_S: Final = 2.0
-"""What is left of a deadline when waiting for replacements ends."""
+"""The time before a deadline at which the wait for replacements ends."""
 
 Commit = tuple[int, ...]
 
@@ -36,18 +36,16 @@ class Stage(Enum):
     BOOTING = "booting"
     PARKED = "parked"
     LIVE = "live"
-    """It was told to go live, or is a member already."""
+    """It has the order to go live, or is a member already."""
 
 
 class Process(NamedTuple):
     """A living process, as decisions see it.
 
-    ``since``: when it came to its stage. ``holds``: the newest commit in its
-    slot's memory. ``broken``: it asks for a rank though it has one, so its world is
-    lost. ``leaves_by``: when its host will be gone (mono), if that is known.
-    ``done``: its training function has returned; it may have much to do yet, but it comes to no other world.
-    ``trained``: it has agreed with a world on the state, and so has a state beyond that of its start.
-    ``created``: when it was started, or taken over.
+    ``since``: when it reached its stage. ``holds``: the newest commit in its slot's memory. ``broken``: it asks for a
+    rank though it has one, so its world is lost. ``leaves_by``: when its host will be gone (mono), if known. ``done``:
+    its training function has returned; it may run on, but it joins no other world. ``trained``: it has agreed with a
+    world on the state, so its state is not that of its start. ``created``: when it was started, or taken over.
     """
 
     life: ProcessId
@@ -70,11 +68,10 @@ class Process(NamedTuple):
 class Situation:
     """The input of a decision.
 
-    ``wanted``: seats that ought to be filled, most senior first. ``processes``:
-    those that live. ``members``: of the newest world, dead ones too. ``formed``:
-    they have their ranks; ``settled``: and have agreed on their state.
-    ``begun``: there has been a world that settled. ``waiting``: processes that ask
-    for a rank. ``finishing``: one that was done with training has ended.
+    ``wanted``: seats that should be filled, most senior first. ``processes``: those that live. ``members``: of the
+    newest world, including dead ones. ``formed``: they have their ranks; ``settled``: and have agreed on their state.
+    ``begun``: a world has settled before. ``waiting``: processes that ask for a rank. ``finishing``: a process that was
+    done with training has ended.
     """
 
     wanted: tuple[Seat, ...]
@@ -91,8 +88,8 @@ class Situation:
 class WorldLimits:
     """``start`` processes are needed for the first world, ``least`` for any other; ``most`` None is no limit.
 
-    ``settle_s``: how long newcomers that are ready wait for others that are not, from the last one that is ready.
-    ``listed_s``: how long they wait for hosts that are not listed yet, from the start of the last one; None is as long.
+    ``settle_s``: how long ready newcomers wait for others that are not ready, from the last one that is. ``listed_s``:
+    how long they wait for hosts that are not listed yet, from the start of the last one; None: ``settle_s``.
     """
 
     start: int = 1
@@ -111,9 +108,9 @@ class WorldLimits:
         return size if size >= (self.least if begun else self.start) else 0
 
     def of_slots(self, slots: int) -> WorldLimits:
-        """The limits of a job whose start is to have all slots, now that these are ``slots``.
+        """The limits of a job that starts with all slots, now that there are ``slots``.
 
-        No list asks for more than the first one. ``least`` falls with ``start`` if it is the same number.
+        A later list never asks for more than the first one. ``least`` falls with ``start`` if both are the same number.
         """
         if not 0 < slots < self.start:
             return self
@@ -151,13 +148,13 @@ CAUSES: Final = (
 )
 """All causes that a world can have."""
 STILL_FORMING: Final = WorldDecision(None, "", "the newest world is still forming")
-AS_IT_SHOULD_BE: Final = WorldDecision(None, "", "the world is as it should be")
+AS_WANTED: Final = WorldDecision(None, "", "the world is as it should be")
 NOT_READY_YET: Final = WorldDecision(None, "", "newcomers are not ready yet")
 
 
 @lru_cache(maxsize=1 << 16)
 def _seats(host: str, slots: tuple[int, ...]) -> tuple[Seat, ...]:
-    """Of one host: they are the same objects for each list, and keys of many tables."""
+    """The seats of one host. They are the same objects for each list, because they are keys of many tables."""
     return tuple([Seat(host, slot) for slot in slots])
 
 
@@ -167,11 +164,12 @@ def seats(
     taken: Callable[[], Mapping[Seat, Stage]] = dict,
     holders: Callable[[], frozenset[str]] = frozenset,
 ) -> tuple[Seat, ...]:
-    """Seats that ought to be filled: ``hosts`` most senior first, with their usable slots.
+    """Seats that should be filled; ``hosts``: most senior first, with their usable slots.
 
     As many as the largest world may have. Of more seats the ``taken`` ones come first, the most advanced before the
     others, so a host that comes back does not replace its replacement. While no process trains, the ``holders`` of the
-    newest commit come first. Below the smallest world all seats are wanted. Both are asked for only if there are more.
+    newest commit come first. Below the smallest world all seats are wanted. ``taken`` and ``holders`` are called only
+    if there are more seats.
     """
     every = tuple([seat for host, slots in hosts for seat in _seats(host.name, tuple(slots))])
     size = limits.size(len(every), begun=True)
@@ -196,13 +194,13 @@ def decide(now: float, situation: Situation, limits: WorldLimits) -> WorldDecisi
 
 
 def decide_by(now: float, found: Difference, limits: WorldLimits) -> WorldDecision:
-    """The same, for whoever knows what differs without a look at each process there is."""
+    """The same, for a caller that knows the differences already."""
     if not (found.staying or found.leaving):
         return WorldDecision(None, "", "training is done") if found.over else _begin(now, found, limits)
     if found.lost or found.broken:
         return _after_loss(found, limits)
     if found.over:
-        return WorldDecision(None, "", "training is done, and the last ones are about to say so")
+        return WorldDecision(None, "", "training is done, and some members have not reported that yet")
     if not (found.formed and found.settled):
         return STILL_FORMING
     if found.leaving:
@@ -213,18 +211,18 @@ def decide_by(now: float, found: Difference, limits: WorldLimits) -> WorldDecisi
 
 
 _NEARNESS: Final[Mapping[Stage | None, int]] = {Stage.LIVE: 0, Stage.PARKED: 1, Stage.BOOTING: 2, None: 3}
-"""Of a seat's process to the world."""
+"""How near to the world the process of a seat is: the lowest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How the newest world differs from what is wanted. Few of thousands of processes are named in it.
+    """How the newest world differs from the wanted one. It names few of thousands of processes.
 
     ``staying``: members that train on in wanted seats; ``leaving``: those in other seats. ``must_stay``: leaving ones
     that a world without the ``lost`` ones needs. ``lost``: members that have ended, or end. ``done``: those whose
-    training function has returned. ``broken``: those that ask for a rank though they have one. All in their order in
-    the world. ``parked``: processes that are ready in wanted seats, most senior first; ``coming``: how many of these
-    seats have none that is. If none is lost and the world still forms, what is wanted does not matter. ``over``: some
+    training function has returned. ``broken``: those that ask for a rank though they have one. All are in their order
+    in the world. ``parked``: ready processes in wanted seats, most senior first; ``coming``: the number of wanted seats
+    without a ready process. If none is lost and the world still forms, the wanted seats do not matter. ``over``: some
     process, of any world, is done: no newcomer joins, and none that was called to a world that still forms.
     """
 
@@ -243,7 +241,7 @@ class Difference:
 
     @classmethod
     def of(cls, situation: Situation) -> Difference:
-        """By a look at each process."""
+        """Compare each process."""
         processes, wanted = situation.processes, situation.wanted
         needed, inside = frozenset(wanted), set[Seat]()
         lost, done, staying, leaving = list[ProcessId](), list[ProcessId](), list[Process](), list[Process]()
@@ -278,10 +276,10 @@ class Difference:
         )
 
     def window_closes(self, limits: WorldLimits) -> float:
-        """When no more newcomers are waited for: it slides from the one that was ready last.
+        """When the wait for further newcomers ends. It moves with the newcomer that was ready last.
 
-        If all that are wanted are ready, it slides from the start of the last one: hosts that come together are listed
-        while the first of them boots.
+        If all wanted ones are ready, it moves with the start of the last one instead: hosts that come together are
+        listed while the first of them boots.
         """
         ready = [process.since for process in self.parked]
         closes = max(ready) + limits.settle_s
@@ -296,7 +294,7 @@ class Difference:
         return [process.life for process in self.parked]
 
     def chosen(self, lives: Sequence[ProcessId], limits: WorldLimits) -> tuple[ProcessId, ...]:
-        """As many of them as one world takes, the first ones; empty if they are too few."""
+        """The first ones, as many as one world takes; empty if there are too few."""
         return tuple(lives[: limits.size(len(lives), begun=self.begun)])
 
 
@@ -366,7 +364,7 @@ def _with_newcomers(now: float, found: Difference, limits: WorldLimits) -> World
     kept = [*found.staying, *(process.life for process in found.leaving)]
     chosen = found.chosen([*kept, *found.ready], limits) if found.parked else ()
     if len(chosen) <= trains:
-        return NOT_READY_YET if found.coming else AS_IT_SHOULD_BE
+        return NOT_READY_YET if found.coming else AS_WANTED
     closes = found.window_closes(limits)
     if now < closes:
         return WorldDecision(None, "", "more newcomers may come", closes)
@@ -376,11 +374,11 @@ def _with_newcomers(now: float, found: Difference, limits: WorldLimits) -> World
 def in_order(
     members: Sequence[ProcessId], wanted: Sequence[Seat], *, holds: Sequence[Commit | None], trained: Sequence[bool]
 ) -> tuple[ProcessId, ...]:
-    """Order in which ranks are dealt: hosts with the newest commit first, then by seniority; on each host likewise.
+    """The order of ranks: hosts with the newest commit first, then by seniority; on each host likewise.
 
-    So rank 0 holds the newest commit, and a user's own sync from rank 0 is right, too. If no commit is known, as with
+    So rank 0 holds the newest commit, and a user's own sync from rank 0 is also right. If no commit is known, as with
     Horovod's own State, processes that have trained come first: a newcomer as rank 0 would reset the training of all.
-    ``holds``, ``trained``: of each member, as :class:`Process` has it.
+    ``holds``, ``trained``: of each member, as in :class:`Process`.
     """
     newest = max({commit for commit in holds if commit is not None}, default=None)
     behind = [commit != newest for commit in holds] if newest is not None else [not each for each in trained]
@@ -388,7 +386,7 @@ def in_order(
     last = list(compress(members, behind))
     hosts = {life.seat.host for life in last}
     if not hosts or all(life.seat.host not in hosts for life in first):
-        found = _as_wanted(first, wanted), _as_wanted(last, wanted)  # as a rule, and there may be thousands
+        found = _as_wanted(first, wanted), _as_wanted(last, wanted)  # the usual case, and there may be thousands
         if found[0] is not None and found[1] is not None:
             return (*found[0], *found[1])
     place = {seat: index for index, seat in enumerate(wanted)}
@@ -402,7 +400,7 @@ def in_order(
 def _as_wanted(members: Sequence[ProcessId], wanted: Sequence[Seat]) -> Sequence[ProcessId] | None:
     """In the order of the wanted seats; None if that is not host by host and slot by slot, or if not all are wanted."""
     rest = iter(wanted)
-    if not all(life.seat in rest for life in members):  # as a rule they are in that order already
+    if not all(life.seat in rest for life in members):  # usually they are in that order already
         by_seat = {life.seat: life for life in members}
         members = [by_seat[seat] for seat in wanted if seat in by_seat]
         if len(members) < len(by_seat):
@@ -420,7 +418,7 @@ def _as_wanted(members: Sequence[ProcessId], wanted: Sequence[Seat]) -> Sequence
 
 
 _Ranked = tuple[bool, int, int, ProcessId]
-"""Of a process: whether it is behind, its slot, its place among those that are wanted."""
+"""Of a process: whether it is behind, its slot, its place among the wanted ones."""
 
 
 def _first(group: Sequence[_Ranked]) -> tuple[bool, int, Seat]:

@@ -8,16 +8,18 @@ from typing import Final
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
 
 SAVE_S: Final = 30.0
-"""A process is told so long before its host is gone, though others may come: the least that some clouds leave."""
+"""A process is warned this long before its host is gone, even if other hosts may come: some clouds give no more
+time.
+"""
 
 
 def reclaimed(
     members: Collection[ProcessId], leaves_by: Mapping[str, float], *, now: float, enough: bool
 ) -> frozenset[ProcessId]:
-    """Those of ``members`` that are to save their state. Pure.
+    """The ``members`` that have to save their state. Pure.
 
-    ``leaves_by``: hosts that will go, and when (mono). If present and coming hosts are not ``enough``, all are:
-    the job is below its minimum.
+    ``leaves_by``: hosts that will go, and when (mono). If present and coming hosts are not ``enough``, all members have
+    to: the job is below its minimum.
     """
     leaving = frozenset(life for life in members if life.seat.host in leaves_by)
     if leaving and not enough:

@@ -5,7 +5,7 @@ Horovod asks two kinds of question, through the rendezvous proxy of each process
 * ``GET /rank_and_size/…`` blocks until all members of the newest generation have asked: then all are alive, and
   each gets its rank. The answer is never 404 or rank -1, which would end a process.
 * ``GET`` and ``PUT /scope/key`` exchange Gloo's addresses. Each generation has a key space of its own. A question
-  for a key that is not there *yet* waits. What a world may store is limited: see :func:`most_kept`.
+  for a key that is not there *yet* waits. What a world may store is limited: see :func:`max_stored_bytes`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class RendezvousAnswer(NamedTuple):
     body: bytes = b""
 
 
-class Dealt(NamedTuple):
+class RankAssignments(NamedTuple):
     """The places of a world's members, and the numbers of the questions that they answer, in the order of ranks."""
 
     places: Mapping[ProcessId, Place]
@@ -97,7 +97,7 @@ def seat_of(host: str, number: str) -> Seat | None:
     return None if slot is None else Seat(host, slot)
 
 
-def largest_value(size: int) -> int:
+def max_value_bytes(size: int) -> int:
     """Bytes of a key and its value in a world of so many processes.
 
     A process stores its host's name and one address of 136 bytes for each of its peers.
@@ -105,13 +105,13 @@ def largest_value(size: int) -> int:
     return _BASE + _EACH_PEER * size
 
 
-def most_kept(size: int) -> int:
+def max_stored_bytes(size: int) -> int:
     """Most bytes of all keys and values of a world of so many processes.
 
     A process stores two values in each of three scopes, and as many again for each process set that it is in. This
     limit allows some fifty sets of all processes in small worlds, and a dozen in the largest.
     """
-    return size * _VALUES_EACH * largest_value(size)
+    return size * _VALUES_EACH * max_value_bytes(size)
 
 
 def places(members: Sequence[ProcessId]) -> dict[ProcessId, Place]:
@@ -133,7 +133,7 @@ def places(members: Sequence[ProcessId]) -> dict[ProcessId, Place]:
         found[life] = Place(rank, size, local, slots[host], seen[local], crossing[local])
         seen[local] += 1
     if hosts != len(slots):
-        raise ValueError("the members of one host do not stand together")
+        raise ValueError("the members of one host do not follow one another")
     return found
 
 
@@ -151,10 +151,10 @@ class _World:
     def put(self, key: str, value: bytes) -> int:
         """Store a value if there is room for it; return the status."""
         size, cost = len(self.members), _EACH_KEY + len(key) + len(value)
-        if cost > largest_value(size):
+        if cost > max_value_bytes(size):
             return TOO_LARGE
         before = _EACH_KEY + len(key) + len(self.keys[key]) if key in self.keys else 0
-        if self.kept - before + cost > most_kept(size):
+        if self.kept - before + cost > max_stored_bytes(size):
             return NO_ROOM
         self.kept += cost - before
         self.keys[key] = value
@@ -177,12 +177,12 @@ class Rendezvous:
 
     @property
     def generation(self) -> int:
-        """Of the newest world."""
+        """The number of the newest world."""
         return self._newest.generation
 
     @property
     def members(self) -> frozenset[ProcessId]:
-        """Of the newest world."""
+        """The members of the newest world."""
         return self._newest.members
 
     @property
@@ -192,7 +192,7 @@ class Rendezvous:
 
     @property
     def ready(self) -> bool:
-        """Whether all members of the newest world have asked for their ranks and wait for :meth:`deal`."""
+        """Whether all members of the newest world have asked for their ranks and wait for :meth:`assign_ranks`."""
         return not self._newest.formed and self._newest.members <= self._waiting.keys()
 
     @property
@@ -201,7 +201,7 @@ class Rendezvous:
         return self._waiting.keys()
 
     def place(self, life: ProcessId) -> Place | None:
-        """In the newest world."""
+        """The place of a process in the newest world."""
         return self._newest.places.get(life)
 
     def form(self, generation: int, members: Iterable[ProcessId]) -> list[RendezvousAnswer]:
@@ -216,18 +216,18 @@ class Rendezvous:
         self._newest, self._again = _World(generation, frozenset(members)), None
         return answers
 
-    def deal(self, order: Sequence[ProcessId]) -> Dealt:
+    def assign_ranks(self, order: Sequence[ProcessId]) -> RankAssignments:
         """Give ranks to the members of the newest world, all of whom are waiting, in ``order``."""
         world = self._newest
         all_ask = not world.formed and all(map(self._waiting.__contains__, order))
         if not all_ask or len(order) != len(world.members) or not world.members.issuperset(order):
-            raise ValueError("ranks are dealt to all members, once all have asked")
+            raise ValueError("ranks are assigned to all members, once all have asked")
         world.formed, self._again = True, None
         world.places = places(order)
         self._worlds.update(dict.fromkeys(order, world))
         numbers = list(map(self._waiting.pop, order))
         self._answered.update(zip(order, numbers, strict=True))
-        return Dealt(world.places, numbers)
+        return RankAssignments(world.places, numbers)
 
     def adopt(self, generation: int, members: Mapping[ProcessId, Place]) -> None:
         """Take over a world that formed under another launcher. Its keys are not known."""
@@ -246,10 +246,10 @@ class Rendezvous:
         return life in self._answered
 
     def ask_for_ranks(self, lives: Sequence[ProcessId], number: int) -> list[RendezvousAnswer]:
-        """Processes ask for a rank, by a question of this number each. Answers those that were answered before: a
-        question comes again because the answer may be lost.
+        """Processes ask for a rank, by a question of this number each. Those that were answered before are answered
+        again: a question comes again because its answer may be lost.
 
-        The others wait. If the world of one is lost by now, it finds that out in it, and asks again.
+        The others wait. If the world of one is lost meanwhile, it notices that itself, and asks again.
         """
         answers, waiting, before = list[RendezvousAnswer](), self._waiting, self._answered.get
         for life in lives:  # at a change thousands ask at once
@@ -263,9 +263,9 @@ class Rendezvous:
         return answers
 
     def ask(self, question: Question, now: float) -> list[RendezvousAnswer]:
-        """Answer a question, and those that it makes answerable; nothing if it has to wait."""
+        """Answer a question, and those that can be answered because of it; nothing if it has to wait."""
         if question.method != "PUT" and question.body:
-            question = question._replace(body=b"")  # it is not read, and the question may wait for long
+            question = question._replace(body=b"")  # it is not used, and the question may wait for long
         if is_for_a_rank(question.method, question.path):
             return self.ask_for_ranks((question.life,), question.number)
         world = self._worlds.get(question.life)
@@ -281,7 +281,7 @@ class Rendezvous:
         return [_answer(question, OK, world.keys.get(question.path, b"") if question.method == "GET" else b"")]
 
     def withdraw(self, life: ProcessId, number: int) -> None:
-        """A process has closed its connection before its answer."""
+        """A process has closed its connection before the answer."""
         self._held.pop((life, number), None)
         if self._waiting.get(life) == number:
             del self._waiting[life]

@@ -1,7 +1,7 @@
-"""When a world of processes that keep their places is to be ended, for another one. Pure.
+"""When a world of processes that cannot change worlds ends, for another one. Pure.
 
-The members are decided as in any job. Horovod's processes would continue in another world; these end: all with the
-same commit, or at once if one is lost.
+The members are decided as in any job. Horovod's processes would continue in another world; these end: all with the same
+commit, or at once if one is lost.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
 LOSS_CAUSES: Final = ("worker failed", "connection lost", next_world.FINISHED)
 BACK_S: Final = 30.0
-"""How long the seat of a process that ended for a change may take until the next one stands by in it."""
+"""Longest time from the end of a process for a change until the next one stands by in its seat."""
 
 
 class ChangeAction(Enum):
@@ -32,7 +32,7 @@ class ChangeAction(Enum):
     DRAIN = "drain"
     """All members end at one and the same step. Next: FORM, or END if one is lost on the way."""
     END = "end"
-    """One is lost: the others are of no use any more, and end now. Next: FORM."""
+    """One is lost: the others cannot continue, and end now. Next: FORM."""
 
 
 class ChangeDecision(NamedTuple):
@@ -51,10 +51,10 @@ def decide(
     ended: Mapping[Seat, float] = MappingProxyType({}),
     starting_until: float = -math.inf,
 ) -> ChangeDecision:
-    """Say what to do. ``done``: members that ended well without having been told to end.
+    """Decide the next action. ``done``: members that ended well without an order to end.
 
-    ``ended``: when members ended for this very change (mono): their seats are being filled, and are waited for.
-    ``starting_until``: until when members may be about to begin their training: newcomers do not undo that.
+    ``ended``: when members ended for this change (mono): their seats are being filled, and are awaited.
+    ``starting_until``: until when members may be about to begin their training: newcomers do not interrupt that.
     """
     decision = next_world.decide(now, situation, limits)
     inside = frozenset(members_in(situation))
@@ -82,7 +82,7 @@ def decide(
 
 
 def _back_by(now: float, situation: Situation, ended: Mapping[Seat, float]) -> float | None:
-    """Until when the next processes of ended members are waited for (mono); None if none is."""
+    """Until when the next processes of ended members are awaited (mono); None if none is."""
     parked = {seat for seat, process in situation.processes.items() if process.stage is Stage.PARKED}
     until = [ended[seat] + BACK_S for seat in situation.wanted if seat in ended and seat not in parked]
     return max((at for at in until if at > now), default=None)

@@ -1,8 +1,8 @@
-"""When a sleeping job lets its workers go, and when it asks for them again. Pure: ``(now, facts, limits) → decision``.
+"""When a sleeping job releases its workers, and when it requests them again. Pure: ``(now, facts, limits) → decision``.
 
-A sleeping job has as few workers as its operator allows. They are asked for again at intervals: as many as the job
-needs, and for ``wake_timeout_s`` at most, since a part of them is of no use. Whether the job wakes is decided by the
-published hosts. Once awake it has as many workers as before.
+A sleeping job has as few workers as its operator allows. They are requested again at intervals: as many as the job
+needs, and for at most ``wake_timeout_s``, since only some of them are of no use. The published hosts decide whether the
+job wakes. An awake job has as many workers as before.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.rules.suspend.workloads import Kind, Seen, Workload, to_delete, workload
 
 PUBLISHED_S: Final = 60.0
-"""How long workers that are all ready may take to be published as hosts: they are probed first, and settle."""
+"""Longest time until workers that are all ready are published as hosts: they are probed first, and settle."""
 DELETE_RETRY_S: Final = 5.0
 """Pause between two looks for workers that are to be deleted."""
 PAUSES_S: Final = (5.0, 300.0)
@@ -27,9 +27,10 @@ PAUSES_S: Final = (5.0, 300.0)
 
 @dataclass(frozen=True, slots=True)
 class ReleaseLimits:
-    """``wake_every_s``: how long workers stay away until they are asked for; ``wake_timeout_s``: how long all of them
-    may take to be ready then. ``suspends``: the job is suspended when it ends with exit code 75. Raises
-    :class:`UsageError`."""
+    """``wake_every_s``: how long workers are released until they are requested; ``wake_timeout_s``: how long they may
+    then take to be ready. ``suspends``: the job is suspended when it ends with exit code 75. Raises
+    :class:`UsageError`.
+    """
 
     job: Workload
     wake_every_s: float = 300.0
@@ -45,7 +46,7 @@ class ReleaseLimits:
 
 
 def limits_of(what: str, job: str | None, wake_every_s: float, wake_timeout_s: float) -> ReleaseLimits | None:
-    """Read ``--sleep-releases`` and ``--release-job``; None if no worker is let go. Raises :class:`UsageError`."""
+    """Read ``--sleep-releases`` and ``--release-job``; None if no worker is released. Raises :class:`UsageError`."""
     if what == "none":
         if job is not None:
             raise UsageError("--release-job is for --sleep-releases pods; give both, or none")
@@ -59,19 +60,21 @@ def limits_of(what: str, job: str | None, wake_every_s: float, wake_timeout_s: f
 
 
 class ReleaseAction(Enum):
-    """What is done about the workers of a job that sleeps."""
+    """What to do with the workers of a job that sleeps."""
 
     WAIT = "wait"
     RELEASE = "let them go"
     DELETE = "delete those that the operator leaves"
-    ADOPT = "somebody else has asked for some"
+    ADOPT = "others have requested some"
     ASK = "ask for as many as the job needs"
 
 
 @dataclass(frozen=True, slots=True)
 class SleepProgress:
-    """What was done so far in one sleep. ``asked``: for how many workers, None while they are released. ``since``: when
-    (mono), None before anything was done. ``deletions_done``: the released pods are known to be in deletion."""
+    """The actions so far in one sleep. ``asked``: the number of workers that were requested, None while they are
+    released. ``since``: when (mono), None before the first action. ``deletions_done``: the released pods are known to
+    be in deletion.
+    """
 
     asked: int | None = None
     since: float | None = None
@@ -88,7 +91,7 @@ class ReleaseDecision:
 
 
 def without_look(now: float, progress: SleepProgress, limits: ReleaseLimits, *, enough: bool) -> ReleaseDecision | None:
-    """Say that there is nothing to do, where that is known without a look at the cluster; else None.
+    """The decision, if it needs no look at the cluster; else None.
 
     ``enough``: so many hosts are published that the job is about to wake.
     """
@@ -99,12 +102,14 @@ def without_look(now: float, progress: SleepProgress, limits: ReleaseLimits, *, 
     ends = progress.since + (limits.wake_every_s if progress.asked is None else limits.wake_timeout_s)
     if now >= ends:
         return None
-    for_what = "the workers have been let go" if progress.asked is None else f"{progress.asked} workers were asked for"
+    for_what = (
+        "the workers have been released" if progress.asked is None else f"{progress.asked} workers were asked for"
+    )
     return ReleaseDecision(ReleaseAction.WAIT, for_what, ends)
 
 
 def decide(now: float, progress: SleepProgress, seen: Seen, limits: ReleaseLimits) -> ReleaseDecision:
-    """Say what is to be done about what a look has shown, where :func:`without_look` does not know."""
+    """The decision after a look at the cluster, if :func:`without_look` gives none."""
     kind = limits.job.kind
     if progress.since is None:
         return ReleaseDecision(ReleaseAction.RELEASE, "the job sleeps")
@@ -113,7 +118,7 @@ def decide(now: float, progress: SleepProgress, seen: Seen, limits: ReleaseLimit
     if now < progress.since + limits.wake_every_s:
         return _after_release(now, progress.since + limits.wake_every_s, seen, limits)
     if seen.replicas > kind.fewest:
-        return ReleaseDecision(ReleaseAction.ADOPT, "somebody else has asked for them")
+        return ReleaseDecision(ReleaseAction.ADOPT, "others have requested them")
     return ReleaseDecision(ReleaseAction.ASK, f"{limits.wake_every_s:g} s have passed without them")
 
 
@@ -123,7 +128,7 @@ def _after_release(now: float, ends: float, seen: Seen, limits: ReleaseLimits) -
         return ReleaseDecision(
             ReleaseAction.DELETE, f"{len(left)} workers are still there", min(now + DELETE_RETRY_S, ends)
         )
-    return ReleaseDecision(ReleaseAction.WAIT, "the workers have been let go", ends)
+    return ReleaseDecision(ReleaseAction.WAIT, "the workers have been released", ends)
 
 
 def _while_asked(now: float, asked: int, since: float, seen: Seen, limits: ReleaseLimits) -> ReleaseDecision:
@@ -134,7 +139,7 @@ def _while_asked(now: float, asked: int, since: float, seen: Seen, limits: Relea
         if now < ends:
             return ReleaseDecision(ReleaseAction.WAIT, ready, ends)
         return ReleaseDecision(
-            ReleaseAction.RELEASE, f"all {asked} workers are ready and the job has too few hosts all the same"
+            ReleaseAction.RELEASE, f"all {asked} workers are ready but the job still has too few hosts"
         )
     if now < ends:
         return ReleaseDecision(ReleaseAction.WAIT, ready, ends)
@@ -142,9 +147,9 @@ def _while_asked(now: float, asked: int, since: float, seen: Seen, limits: Relea
 
 
 def workers_for(slots: int, per_worker: Iterable[int], *, guess: int, before: int) -> int:
-    """How many workers have so many slots, going by what workers had; by the smallest, as any may come.
+    """How many workers have ``slots`` slots, by the slots that workers had; by the smallest, as any may come.
 
-    Where nothing is known of those, ``guess`` each, and not more workers than there were.
+    If nothing is known of those, by ``guess`` each, but not more workers than there were.
     """
     least = min((each for each in per_worker if each > 0), default=0)
     if least:
@@ -153,9 +158,9 @@ def workers_for(slots: int, per_worker: Iterable[int], *, guess: int, before: in
 
 
 def restored(seen: Seen, before: int | None, requested: int | None, kind: Kind) -> int | None:
-    """How many workers a job that is awake is to have; None to leave it at what there are.
+    """How many workers an awake job should have; None to keep the present number.
 
-    As many as before. A number that a user has set since the last ``requested`` one stays; None: that is not known.
+    As many as before. A number that a user has set since the last ``requested`` one stays; None: unknown.
     """
     if before is None or seen.replicas >= before:
         return None

@@ -12,8 +12,9 @@ from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 
 FIRST_SETTLE_S: Final = 30.0
-"""How long hosts have to stay if they have just woken a job that then slept again. Each further time takes twice as
-long, up to :data:`MAX_SETTLE_S`."""
+"""How long hosts must stay if they have just woken a job that slept again. It doubles each time, up to
+:data:`MAX_SETTLE_S`.
+"""
 MAX_SETTLE_S: Final = 300.0
 
 
@@ -55,12 +56,14 @@ def slots_there(now: float, hosts: HostSet, ledger: HealthLedger) -> int:
 
 
 def settle_s(usual_s: float, idle_wakes: int) -> float:
-    """How long enough slots have to stay. ``idle_wakes``: how often hosts that are still there woke the job in vain."""
+    """How long enough slots must stay. ``idle_wakes``: how often hosts that are still there woke the job without
+    training.
+    """
     return max(usual_s, pause_after(idle_wakes, first=FIRST_SETTLE_S, longest=MAX_SETTLE_S)) if idle_wakes else usual_s
 
 
 def decide(now: float, facts: SleepFacts, limits: WorldLimits, max_wait_s: float | None) -> SleepDecision:
-    """Say what a sleeping job does. It wakes once the slots that it needs have stayed a while."""
+    """Decide what a sleeping job does. It wakes once the slots that it needs have stayed for a while."""
     if facts.end_reason is not None:
         return SleepDecision(SleepAction.END, facts.end_reason)
     ends = None if max_wait_s is None else facts.since + max_wait_s

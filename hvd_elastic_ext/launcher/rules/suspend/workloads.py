@@ -19,8 +19,10 @@ BEFORE: Final = "hvd-elastic-ext/workers-before-sleep"
 
 COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 """Annotation of a pod: a ReplicaSet deletes ready pods with lower costs first (KEP-2255, from Kubernetes 1.22)."""
-GOES: Final = "-2000000000"
-"""Our cost of a pod that is to go: no other is likely to be as low, and it tells our marks from others."""
+DELETION_COST: Final = "-2000000000"
+"""The cost that we set on a pod that is to go. No other cost is likely to be as low, so it also identifies our
+marks.
+"""
 REQUEST_S: Final = 300
 """How long the et-operator waits for pods that were asked for; then it deletes them."""
 
@@ -64,7 +66,7 @@ _MPI_WORKERS: Final = ("spec", "mpiReplicaSpecs", "Worker", "replicas")
 KINDS: Final[Mapping[str, Kind]] = {
     kind.name: kind
     for kind in (
-        # MPI Operator 0.3 to 0.8.2: validation wants at least 1; what fails it is told in an Event, and left as it is.
+        # MPI Operator 0.3 to 0.8.2: validation wants at least 1; an invalid job gets an Event, and nothing else.
         # Deletes the workers whose index is not below the number; so does the Training Operator.
         Kind(
             "mpijob",
@@ -182,10 +184,9 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a cluster shows of a workload. ``replicas``: how many workers it was told.
-
-    ``pods``: all that exist, also dead ones and those in deletion. ``before``: its annotation, None
-    if there is none. ``slots``: of each worker, if the workload names it; 1 may be the default of the API.
+    """What a cluster shows of a workload. ``replicas``: its requested number of workers. ``pods``: all that exist,
+    including dead ones and those in deletion. ``before``: its annotation, None if there is none. ``slots``: of each
+    worker, if the workload names it; 1 may be the default of the API.
     """
 
     replicas: int
@@ -210,12 +211,12 @@ def selector_of(of: Workload, number: Mapping[str, Any]) -> str:
 
 
 def seen(of: Workload, number: Mapping[str, Any], pods: Mapping[str, Any]) -> Seen:
-    """Read answers: an object or its scale, and a list of pods. Raises ``ValueError`` for what is none."""
+    """Read answers: an object or its scale, and a list of pods. Raises ``ValueError`` for invalid ones."""
     replicas = _at(number, ("spec", "replicas") if of.kind.scale else of.kind.at)
     if replicas is None and isinstance(number.get("spec"), dict):
-        replicas = 0  # a scale leaves it out, and operators mean it by nothing
+        replicas = 0  # a scale without it means 0
     if type(replicas) is not int or not isinstance(pods.get("items"), list):
-        raise ValueError(f"the answer about {of} is none")
+        raise ValueError(f"the answer about {of} is invalid")
     uid = None if of.kind.scale else _at(number, ("metadata", "uid"))
     mine = tuple(_pod(each) for each in pods["items"] if uid is None or _owner(each) == uid)
     slots = _at(number, ("spec", "slotsPerWorker"))
@@ -232,7 +233,11 @@ def marks(of: Workload, now: Seen, leaving: Sequence[str]) -> list[tuple[str, st
     if strange:
         raise ValueError(f"host {strange[0]} is no pod of {of}")
     goes = {pod.name for pod in there if any(pod.is_host(host) for host in leaving)}
-    return [(pod.name, GOES if pod.name in goes else None) for pod in there if (pod.name in goes) != (pod.cost == GOES)]
+    return [
+        (pod.name, DELETION_COST if pod.name in goes else None)
+        for pod in there
+        if (pod.name in goes) != (pod.cost == DELETION_COST)
+    ]
 
 
 def mark_patch(cost: str | None) -> Body:
@@ -241,10 +246,10 @@ def mark_patch(cost: str | None) -> Body:
 
 
 def request(name: str, before: Sequence[str], replicas: int, leaving: Sequence[str]) -> tuple[str, Body] | None:
-    """What asks the et-operator for so many workers: plural and object; None if there are as many.
+    """The request to the et-operator for so many workers: plural and object; None if there are as many.
 
-    ``name``: of the job; ``before``: its workers; ``leaving``: hosts that go, and no others do. Raises ``ValueError``
-    if none of them is a worker: the operator would choose.
+    ``name``: of the job; ``before``: its workers; ``leaving``: the only hosts that may go. Raises ``ValueError`` if
+    none of them is a worker: the operator would choose.
     """
     more = replicas - len(before)
     if not more:
@@ -273,7 +278,7 @@ def change_request(name: str, more: int, pods: Sequence[str] = (), *, timeout_s:
 
 
 def workers_of(of: Workload, job: Mapping[str, Any]) -> tuple[list[str], str]:
-    """Names of a TrainingJob's workers, and the change that the operator is at ("" for none)."""
+    """Names of a TrainingJob's workers, and the operator's running change ("" for none)."""
     names, scaler = _at(job, ("status", "targetWorkers")), _at(job, ("status", "currentScaler"))
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"{of} has no workers yet")
@@ -281,8 +286,9 @@ def workers_of(of: Workload, job: Mapping[str, Any]) -> tuple[list[str], str]:
 
 
 def scale_patch(of: Workload, replicas: int, before: int | None) -> Body:
-    """The merge patch that asks for so many workers, and notes in the same stroke how many there were, or, with None,
-    that nothing is to be remembered."""
+    """The merge patch that requests so many workers, and notes ``before`` in the same request: the number before;
+    None removes the note.
+    """
     if of.kind.scale:
         return {"spec": {"replicas": replicas}}
     return {**_nested(of.kind.at, replicas), "metadata": {"annotations": {BEFORE: before and str(before)}}}
@@ -295,7 +301,7 @@ def suspended(of: Workload, replicas: int) -> Body:
 
 
 def to_delete(of: Workload, now: Seen) -> tuple[Pod, ...]:
-    """The pods that the operator would leave."""
+    """The pods that the operator would not delete."""
     return (
         tuple(pod for pod in now.pods if not pod.leaving)
         if of.kind.invalid_without_workers and now.replicas == 0
@@ -306,7 +312,7 @@ def to_delete(of: Workload, now: Seen) -> tuple[Pod, ...]:
 def _pod(raw: Any) -> Pod:
     metadata = _at(raw, ("metadata",))
     if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
-        raise ValueError("a pod in the list is none")
+        raise ValueError("the list contains an invalid pod")
     conditions = _at(raw, ("status", "conditions"))
     ready = any(
         isinstance(each, dict) and each.get("type") == "Ready" and each.get("status") == "True"
@@ -324,7 +330,7 @@ def _pod(raw: Any) -> Pod:
 
 
 def _owner(raw: Any) -> str:
-    """UID of what has made a pod; "" if that is not told. Labels alone do not make a pod the job's."""
+    """UID of the owner of a pod; "" if unknown. Labels alone do not make a pod the job's."""
     owners = _at(raw, ("metadata", "ownerReferences"))
     for each in owners if isinstance(owners, list) else []:
         if isinstance(each, dict) and each.get("controller") is True:

@@ -10,7 +10,7 @@ from typing import Final
 
 from hvd_elastic_ext.core.errors import Interrupted
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Name
-from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import TOLD_S, longest_told_s
+from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import STOP_LIMIT_S, stop_limit_s
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Worker
@@ -60,16 +60,16 @@ def holding(job: JobState) -> frozenset[Seat]:
 
 
 def last_checkpoint_until(job: JobState) -> float:
-    """When the last checkpoint of a job that is told to end is waited for no more (mono)."""
+    """When the wait for the last checkpoint of a job that has to end is over (mono)."""
     part = job.before_exit
     if part.why is None:
         return math.inf
-    heard = any(agent.joined and job.now - agent.heard < TOLD_S for agent in job.roster.agents.values())
+    heard = any(agent.joined and job.now - agent.last_message_at < STOP_LIMIT_S for agent in job.roster.agents.values())
     on_its_way = heard and not job.checkpoints.failed_in_a_row
-    return part.since + longest_told_s(by_hand=ends_by_hand(job), on_its_way=on_its_way)
+    return part.since + stop_limit_s(by_hand=ends_by_hand(job), on_its_way=on_its_way)
 
 
 def ends_by_hand(job: JobState) -> bool:
-    """Whether Ctrl-C has told the job to end."""
+    """Whether Ctrl-C ends the job."""
     why = job.before_exit.why
     return isinstance(why, Interrupted) and why.signal_number == signal.SIGINT

@@ -1,4 +1,4 @@
-"""Where the newest commit is, who may be in the next world, and whom that commit needs."""
+"""Who holds the newest commit, who may be in the next world, and who has to stay for that commit."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.job import JobState
 
 ENDS_S: Final = 5.0
-"""How long to wait for the end of a killed process; as a rule it is reported at once."""
+"""Longest wait for the end of a killed process; usually it is reported at once."""
 
 
 def is_needed(job: JobState, host: str) -> bool:
     """Whether the agent of a host has to stay because only it holds the newest commit."""
     since = job.custody.may_end_since.get(host, job.now)
-    heard = {name for name, agent in job.roster.agents.items() if agent.heard > since}
+    heard = {name for name, agent in job.roster.agents.items() if agent.last_message_at > since}
     members, leaving = {life.seat.host for life in job.world.members}, leaves_by(job)
-    if is_calm(job) and not _is_ahead(job, host) and not members <= leaving.keys():
-        return members.isdisjoint(heard)  # a member that is silent since then may be gone with its commit
+    if is_in_sync(job) and not _is_ahead(job, host) and not members <= leaving.keys():
+        return members.isdisjoint(heard)  # a member without a message since then may be gone with its commit
     facts = _facts(job)
     return custody.is_needed(job.now, host, facts, job.options.commit_wait_s, may_end_since=since, heard=heard)[0]
 
 
 def is_awaited(job: JobState) -> bool:
     """Whether the only holder of the newest commit is awaited: nothing older may replace that commit yet."""
-    return not is_calm(job) and custody.awaited(job.now, _facts(job), job.options.commit_wait_s) is not None
+    return not is_in_sync(job) and custody.awaited(job.now, _facts(job), job.options.commit_wait_s) is not None
 
 
-def is_calm(job: JobState) -> bool:
+def is_in_sync(job: JobState) -> bool:
     """Whether a world trains and has agreed on its state: its members hold the newest commit."""
     return job.standing and job.formed and job.settled
 
@@ -61,19 +61,19 @@ def candidates(job: JobState) -> tuple[tuple[Seat, ...], bool]:
 
 
 def has_newest(job: JobState, seats: Sequence[Seat]) -> bool:
-    """Whether one of these seats holds the newest commit there is, and can be reached: then a world of them may form.
+    """Whether one of these seats holds the newest commit, and can be reached: then a world of them may form.
 
-    It is the usual case, and costs no look at all that thousands hold.
+    This is the usual case, and does not read the holdings of thousands.
     """
     commits = job.roster.commits
     newest = commits.newest
     held = map(commits.held.get, seats)
     has = any(each is not None and each.commit == newest and each.away_since is None for each in held)
-    return has and commits.plain(seats) and not storage_may_be_newer(job, seats) and not ending(job)
+    return has and commits.covers_newest(seats) and not storage_may_be_newer(job, seats) and not ending(job)
 
 
 def _facts(job: JobState) -> CustodyFacts:
-    """Where commits are."""
+    """Who holds commits."""
     how = job.options.durability
     return CustodyFacts(
         holdings=job.roster.commits.holdings(leaves_by(job)),
@@ -84,7 +84,7 @@ def _facts(job: JobState) -> CustodyFacts:
 
 
 def facts_for(job: JobState, seats: Iterable[Seat], *, ready: bool) -> CustodyFacts:
-    """The same, and what else counts for a world of these seats, or for a transfer."""
+    """The same, with the other facts for a world of these seats, or for a transfer."""
     members, active = tuple(seats), _active(job)
     joined = {name for name in job.roster.agents if _joined(job, name)}
     keepers = () if members else _keepers(job, joined - leaves_by(job).keys())
@@ -114,15 +114,15 @@ def ending(job: JobState) -> dict[Seat, float]:
 
 def leaves_by(job: JobState) -> Mapping[str, float]:
     """Hosts that leave, and when (mono): those with notice, and those that are not published any more."""
-    told, agents = dict(job.leaves_by), job.roster.agents
+    leaving, agents = dict(job.leaves_by), job.roster.agents
     if job.fleet.hosts.has_all(agents.keys()) and not any(
         agent.finishing for agent in job.roster.unusual_agents.values()
     ):
-        return told
+        return leaving
     for name, agent in job.roster.agents.items():
         if name not in job.fleet.hosts or agent.finishing:
-            told.setdefault(name, math.inf)
-    return told
+            leaving.setdefault(name, math.inf)
+    return leaving
 
 
 def storage_may_be_newer(job: JobState, seats: Iterable[Seat]) -> bool:

@@ -1,4 +1,4 @@
-"""How the newest world differs from what is wanted, without a look at each of thousands of processes."""
+"""How the newest world differs from the wanted one, mostly without comparing each of thousands of processes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from hvd_elastic_ext.launcher.state.job import JobState
 
 
 def difference(job: JobState) -> Difference:
-    """What :func:`next_world.decide_by` needs.
+    """The input of :func:`next_world.decide_by`.
 
-    It is rare that it takes a look at each: no member lives, one was killed or asks for a rank again, some process is
+    In rare cases it compares each process: no member lives, one was killed or asks for a rank again, some process is
     done with training, or some are lost and others in seats that are not wanted.
     """
     members, roster = job.world.members, job.roster

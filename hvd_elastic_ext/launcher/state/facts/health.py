@@ -14,7 +14,7 @@ from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Agent
 
 MISSED_S: Final = 30.0
-"""When to report for whom the next world waits, without ``--progress-timeout``."""
+"""When a missing member of the next world is reported, without ``--progress-timeout``."""
 STILL_S: Final = 60.0
 """When to report that a world is stalled, without ``--progress-timeout``."""
 STEPS: Final = 3.0
@@ -26,15 +26,15 @@ FINISHED_S: Final = 15.0
 def left_out(job: JobState, *, brief: bool = False, for_good: bool = True) -> list[str]:
     """Published hosts, and slots of others, that get no work: for how long each is blocked, and why.
 
-    ``brief``: without the words of ssh, which were printed when the host was blocked. ``for_good``: also those that are
-    blocked until somebody clears them.
+    ``brief``: without the messages of ssh, which were printed when the host was blocked. ``for_good``: include those
+    that are blocked until a user clears them.
     """
     now, found = job.now, []
     short = {host: usable for host, usable in job.faults.usable(job.fleet.hosts, now) if len(usable) < host.slots}
     for host, about in job.faults.ledger.by_host(short):
         ledger, usable = about or HealthLedger(), short[host]
-        said = [ledger.records[subject] for subject in ledger.subjects(host)] if brief else []
-        words = [(record.why, str(record.cause)) for record in said if record.cause is Cause.UNREACHABLE]
+        records = [ledger.records[subject] for subject in ledger.subjects(host)] if brief else []
+        words = [(record.why, str(record.cause)) for record in records if record.cause is Cause.UNREACHABLE]
         slots: Sequence[int | None] = sorted(set(range(host.slots)).difference(usable)) if usable else [None]
         for slot in slots:
             status = ledger.blocked(now, host, slot)
@@ -44,9 +44,9 @@ def left_out(job: JobState, *, brief: bool = False, for_good: bool = True) -> li
 
 
 def unreached(job: JobState, host: Host) -> str | None:
-    """Why a host could not be reached when it was tried last; None if its agent is heard, or it was not tried."""
+    """Why a host could not be reached at the last try; None if its agent has connected, or there was no try."""
     agent, ledger = job.roster.agents.get(host.name), job.faults.ledger
-    if agent is not None and agent.heard:
+    if agent is not None and agent.last_message_at:
         return None
     records = map(ledger.records.__getitem__, ledger.subjects(host))
     found = (each.why for each in records if each.cause is Cause.UNREACHABLE and each.strikes_left(job.now))
@@ -54,7 +54,7 @@ def unreached(job: JobState, host: Host) -> str | None:
 
 
 def not_waited_for(job: JobState) -> list[str]:
-    """Hosts and slots without which a job starts because ``--min-np`` lets it, and why; none if it starts on all."""
+    """Hosts and slots without which ``--min-np`` lets a job start, and why; none if it starts on all."""
     first = job.fleet.first_limits
     if job.world.begun or first is None or not first.least < first.start or job.options.limits.start == first.start:
         return []
@@ -64,9 +64,10 @@ def not_waited_for(job: JobState) -> list[str]:
 
 
 def needed_unlisted(job: JobState) -> dict[str, float]:
-    """Hosts that train on though they are not listed any more: without them the world is below ``--min-np``.
+    """Hosts that train on though they are not listed any more, because the world would be below ``--min-np`` without
+    them.
 
-    Since when they are not listed (mono). Where no host is listed, all are kept for another reason.
+    By host, since when it is not listed (mono). If no host is listed, all are kept for another reason.
     """
     listed = job.fleet.hosts
     if listed.has_all(job.roster.agents.keys()):
@@ -81,8 +82,8 @@ def needed_unlisted(job: JobState) -> dict[str, float]:
 
 def _left_out(name: str, status: BlockStatus, words: Sequence[tuple[str, str]], now: float) -> str:
     until, why = status.until, status.reason
-    for said, short in words:
-        why = why.replace(said, short)
+    for text, short in words:
+        why = why.replace(text, short)
     ends = "blocked until it is cleared" if until is None else f"blocked for {until - now:.0f} s more"
     return f"{name} ({ends}: {why.removeprefix(f'host {name}: ')})"
 
@@ -104,20 +105,20 @@ def finished_limit_s(job: JobState) -> float:
 
 
 def link_is_back_by(job: JobState) -> float | None:
-    """When decisions are made again at the latest (mono); None if the launcher's link is not lost."""
+    """When decisions are made again at the latest (mono); None if the launcher has its link."""
     state, options = job.link_loss, job.options
     if state.since is None or state.back_by is not None:
         return state.back_by
-    newest = max((agent.heard for agent in heard_of_world(job)), default=job.now)
+    newest = max((agent.last_message_at for agent in heard_of_world(job)), default=job.now)
     return newest + max(options.heartbeat_timeout_s, options.orphan_grace_s)
 
 
 def heard_of_world(job: JobState) -> list[Agent]:
-    """Agents of the world's hosts that have been heard."""
+    """Agents of the world's hosts that have sent messages."""
     roster = job.roster
     members = roster.present(job.world.members)
     # Newcomers have no state to continue from.
     those = [worker for worker in members if worker.generation] or members
     hosts = [*(worker.seat.host for worker in those), *(life.seat.host for life in job.world.not_at_fault)]
     found = map(roster.agents.get, dict.fromkeys(hosts))
-    return [agent for agent in found if agent is not None and agent.heard]
+    return [agent for agent in found if agent is not None and agent.last_message_at]

@@ -1,4 +1,4 @@
-"""When what memory holds may be saved, in a job in which no process trains."""
+"""When a job in which no process trains may save what memory holds."""
 
 from __future__ import annotations
 

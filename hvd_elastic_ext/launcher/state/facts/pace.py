@@ -1,4 +1,4 @@
-"""Whether the world makes steps, whom it waits for if not, and what follows if that lasts."""
+"""Whether the world makes steps, for whom it waits if not, and what happens if that lasts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Worker
 
 SILENT_S: Final = 1.9
-"""A process without a heartbeat for this time, which is almost two, may hang, whatever its last one said."""
+"""A process without a heartbeat for this time, almost two heartbeats, may hang, whatever the last one reported."""
 KNOWN_S: Final = 1.2
 """How long a heartbeat of its agent tells of no progress: until the next one is due."""
 
@@ -20,7 +20,7 @@ def pause_of(job: JobState) -> StepPause | None:
     """The pause of the world at this moment; None while it makes steps as usual."""
     present = job.roster.present(job.world.members)
     if any(_still_s(job, worker) < SOON_S for worker in present if _is_watched(worker)):
-        return None  # as a rule the first one: a look at a world that trains costs nothing
+        return None  # usually the first one: a world that trains costs nothing
     watched = [worker for worker in present if _is_watched(worker)]
     members = [_member(job, worker) for worker in watched]
     finished = [_member(job, worker) for worker in present if worker.done and worker.killed is None]
@@ -34,7 +34,7 @@ def pause_of(job: JobState) -> StepPause | None:
 
 
 def what_follows(job: JobState, found: StepPause) -> str:
-    """When it counts as a fault, and what is done then."""
+    """When it counts as a fault, and what happens then."""
     options = job.options
     if found.killed:
         return "no limit: it ends with the process there"

@@ -9,10 +9,10 @@ from hvd_elastic_ext.launcher.state.job import JobState
 
 
 def price_of(job: JobState, host: str) -> float | None:
-    """Of a host for an hour: by the signal if that tells it by host, else as its source says; None if unknown."""
-    told = job.scaling.signals.get("price")
-    if isinstance(told, Mapping) and host in told:
-        return told[host]
+    """The price of a host for an hour: by the signal if it is given by host, else by its source; None if unknown."""
+    prices = job.scaling.signals.get("price")
+    if isinstance(prices, Mapping) and host in prices:
+        return prices[host]
     listed = job.fleet.hosts.get(host)
     try:
         price = float("" if listed is None else listed.price)

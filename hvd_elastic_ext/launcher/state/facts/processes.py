@@ -1,4 +1,4 @@
-"""Which processes there are: for people who look at one, or end one."""
+"""The living processes, for users who inspect or end one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _by_rank(numbers: Numbers) -> tuple[bool, int]:
 
 
 def details(job: JobState) -> dict[str, Any]:
-    """What a page shows beside the status line: of each connected host, and of ``--autoscale``."""
+    """What the dashboard shows beside the status line: of each connected host, and of ``--autoscale``."""
     return {"hosts": _hosts(job), "scaling": None if job.options.scaling is None else _scaling(job)}
 
 
@@ -46,7 +46,7 @@ def _hosts(job: JobState) -> dict[str, dict[str, Any]]:
             "gpu_memory": agent.usage.get("gpu_memory"),
             "price": price_of(job, name),
             "ranks": ranks.get(name, []),
-            "heard_s": round(max(0.0, job.now - agent.heard), 1),
+            "heard_s": round(max(0.0, job.now - agent.last_message_at), 1),
             "step_s": steps.get(name),
         }
         for name, agent in job.roster.agents.items()

@@ -24,7 +24,7 @@ def why_short(job: JobState) -> str | None:
 
 
 def why_too_few(job: JobState) -> list[str]:
-    """What of options and of the newest list of hosts explains that no world can form."""
+    """Which options, and which part of the newest list of hosts, explain that no world can form."""
     found, fleet = [_why_so_many(job), list_refused(job)], job.fleet
     if fleet.list_refused is None and fleet.empty_list_refused:
         found.append("the newest host list names no host")
@@ -34,7 +34,7 @@ def why_too_few(job: JobState) -> list[str]:
 
 
 def list_refused(job: JobState) -> str:
-    """Why the newest list of hosts is not taken; empty if it is."""
+    """Why the newest list of hosts is not used; empty if it is."""
     refused = job.fleet.list_refused
     return "" if refused is None else f"the newest host list is refused: {refused.removesuffix(HOSTS_KEPT)}"
 
@@ -55,7 +55,7 @@ def remedy(job: JobState) -> str:
 
 
 def _why_so_many(job: JobState) -> str:
-    """Why the job needs more processes than it gets now, if an option of its user decides that."""
+    """Why the job needs more processes than it gets now, if an option causes that."""
     options, start, slots = job.options, job.options.limits.start, job.fleet.hosts.slots
     if job.world.begun:
         least = options.limits.least

@@ -10,22 +10,22 @@ from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Worker
 
 BEAT_S: Final = 2.0
-"""A process may have received a message so long before its silence: the time between heartbeats."""
+"""A process may have received a message this long before its silence: the time between heartbeats."""
 INTERPRETER_S: Final = 60.0
-"""How long a process that is starting, is done, or was sent away, may be silent: the imports of an interpreter take
-time, as its end does, and no thread sends heartbeats while a busy machine does not run it.
+"""Longest silence of a process that is starting, is done, or was sent away: imports and the end of an interpreter
+take time, and on a busy machine no thread sends heartbeats meanwhile.
 """
 STARTS_S: Final = 120.0
-"""How long a process may take until it trains; one that has no elastic loop cannot say that it does."""
+"""Longest time until a process trains; one without an elastic loop cannot report that it does."""
 
 
 def limit_s(job: JobState, worker: Worker) -> float:
     """Seconds of silence after which a process is killed. One that starts or leaves may be silent for longer."""
     limit, rendezvous = job.options.heartbeat_timeout_s, job.rendezvous
-    # A process that was silent before it was told to leave has not received that.
+    # A process that was silent before its order to leave has not received the order.
     silent_since = job.now - worker.silent_s + BEAT_S
-    told = worker.leaving is not None and silent_since > worker.leaving_since
-    left = told and rendezvous.formed and worker.life not in rendezvous.members
+    ordered = worker.leaving is not None and silent_since > worker.leaving_since
+    left = ordered and rendezvous.formed and worker.life not in rendezvous.members
     slow = worker.done or left or worker.stage is Stage.BOOTING
     slow = slow or (not job.in_place and (_imports(job, worker) or _ends(job, worker, silent_since)))
     return max(limit, INTERPRETER_S) if slow else limit
@@ -37,7 +37,7 @@ def _imports(job: JobState, worker: Worker) -> bool:
 
 
 def _ends(job: JobState, worker: Worker, silent_since: float) -> bool:
-    """Whether all leave their world on purpose, and this one was told so."""
+    """Whether all leave their world on purpose, and this one has the order."""
     change = job.restarting.change
     drains = change is not None and change.move is ChangeAction.DRAIN and worker.life in job.world.members
     return drains and change is not None and change.began is not None and silent_since > change.began

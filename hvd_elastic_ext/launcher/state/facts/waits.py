@@ -17,19 +17,19 @@ from hvd_elastic_ext.launcher.state.facts.shortage import NOT_READY, list_refuse
 from hvd_elastic_ext.launcher.state.facts.silence import STARTS_S, limit_s
 from hvd_elastic_ext.launcher.state.helpers import Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.roster import GO_S
+from hvd_elastic_ext.launcher.state.roster import GO_LIVE_S
 
 log = logging.getLogger(__name__)
 
-SAY_S: Final = 4.0
-"""Pause between two lines of one wait: a silence of more than 5 s is what people take for a hang."""
+LOG_PERIOD_S: Final = 4.0
+"""Time between two lines about one wait: users take a silence of more than 5 s for a hang."""
 SILENT: Final = 0.4
-"""The part of ``--heartbeat-timeout`` after which a silence is said, if that is longer than :data:`SAY_S`: in large
-jobs heartbeats are seconds apart.
+"""The part of ``--heartbeat-timeout`` after which a silence is logged, if that is longer than :data:`LOG_PERIOD_S`. In
+large jobs heartbeats are seconds apart.
 """
 NOT_CONNECTED: Final = "has not connected yet"
 STEPS_ALONE: Final = "does steps, alone: before hvd.init(), or outside a function with @elastic.run"
-"""With hvd_elastic_ext.torch a process is in a world of its own from hvd.init() until the loop."""
+"""With hvd_elastic_ext.torch a process trains in a world of its own from hvd.init() until the loop."""
 STANDBY: Final = "--standby-timeout"
 FAILS: Final = ", then the job fails (--elastic-timeout)"
 ARRIVES: Final = "it ends when that has come, or its holder is gone"
@@ -37,11 +37,11 @@ INITIALIZED: Final = "it ends when that is, or when it has failed"
 CONNECTED: Final = "it ends when they are, or when one has failed"
 FIREWALL: Final = "; look for a firewall between the hosts"
 FIREWALL_S: Final = 10.0
-"""Seconds without a connection after which a line of a world on several hosts says so."""
+"""After this many seconds without a connection, the line of a world on several hosts names firewalls."""
 FAILED: Final = "it ends with the process there; Ctrl-C ends the job"
 FAILED_LONG: Final = "it ends with the process there, which `py-spy dump --pid` shows; Ctrl-C ends the job"
 EXITS_S: Final = 10.0
-"""Seconds that a process may take to exit before a line names how to look at it."""
+"""Seconds that a process may take to exit before a line says how to look at it."""
 AGREED: Final = "it ends when the commit has come to them, or when one has failed"
 NAMES: Final = 4
 """Most names in one line."""
@@ -60,8 +60,8 @@ class Wait(NamedTuple):
     ends: str = "Ctrl-C ends the job"
 
 
-def say(wait: Wait, now: float) -> None:
-    """Print a wait. Whoever waits without a look calls it at the same pause, :data:`SAY_S`."""
+def log_wait(wait: Wait, now: float) -> None:
+    """Log a wait. Code that waits outside a look calls it every :data:`LOG_PERIOD_S`."""
     log.info("%s", line(wait, now))
 
 
@@ -89,11 +89,11 @@ def status(job: JobState) -> str:
     if job.world.trains_alone is not None:
         parts.append("EACH RANK TRAINS ALONE (`hvd-elastic events` says why)")
     if newcomers := starting(job, job.now):
-        parts.append(f"newcomers: {some([f'{host} ({one.brief})' for host, one in newcomers.items()])}")
+        parts.append(f"newcomers: {first_few([f'{host} ({one.brief})' for host, one in newcomers.items()])}")
     if (wanted := job.scaling.wanted) is not None and wanted != len({life.seat.host for life in job.world.members}):
         parts.append(f"hosts asked for: {wanted}")
     if blocked := health.left_out(job):
-        parts.append(f"left out: {some(blocked)}")
+        parts.append(f"left out: {first_few(blocked)}")
     if needed := health.needed_unlisted(job):
         parts.append(f"not listed, but needed until another host can take its place: {_names(needed)}")
     if refused := list_refused(job):
@@ -104,7 +104,7 @@ def status(job: JobState) -> str:
 
 
 def waits_for(job: JobState, *, brief: bool = True) -> Wait | None:
-    """What the job waits for; None if it trains, or nothing has to be waited for. ``brief``: as in :func:`left_out`."""
+    """What the job waits for; None if it trains, or waits for nothing. ``brief``: as in :func:`left_out`."""
     if job.ending:
         return _end(job)
     if job.before_exit.why is not None:
@@ -137,7 +137,7 @@ def starting(job: JobState, now: float) -> dict[str, Starting]:
     found = {
         name: Starting("its agent", now - agent.since, NOT_CONNECTED, agent.since + join_s - now)
         for name, agent in job.roster.agents.items()
-        if not agent.heard
+        if not agent.last_message_at
     }
     for seat, worker in job.roster.workers.items():
         if worker.generation or worker.killed is not None or worker.leaving is not None:
@@ -163,26 +163,26 @@ def _joins(job: JobState) -> str:
     return f"joins once world {job.generation} trains"
 
 
-def beside(job: JobState) -> dict[str, Starting]:
-    """As :func:`starting`, what takes :data:`SAY_S` or more while the job trains. It costs little if there is none."""
+def slow_starts(job: JobState) -> dict[str, Starting]:
+    """Of :func:`starting`, what takes :data:`LOG_PERIOD_S` or more while the job trains. Cheap if there is none."""
     roster = job.roster
-    if len(roster.workers) <= len(job.world.members) and all(agent.heard for agent in roster.agents.values()):
+    if len(roster.workers) <= len(job.world.members) and all(agent.last_message_at for agent in roster.agents.values()):
         return {}
-    return {host: one for host, one in starting(job, job.now).items() if one.since_s >= SAY_S}
+    return {host: one for host, one in starting(job, job.now).items() if one.since_s >= LOG_PERIOD_S}
 
 
 def lacking(job: JobState) -> list[str]:
-    """What a job that trains has less of than its list of hosts would give it, and until when."""
+    """What a job that trains lacks of its listed hosts, and until when."""
     found = []
     if refused := list_refused(job):
         found.append(f"{refused}; the hosts before it are kept until it is corrected")
     if blocked := health.left_out(job, brief=True, for_good=False):
-        found.append(f"left out: {some(blocked)}")
+        found.append(f"left out: {first_few(blocked)}")
     return found
 
 
-def kept(job: JobState, published: HostSet) -> dict[Host, str]:
-    """Hosts in use that the newest list, ``published``, does not name, and why they are in use."""
+def unlisted_in_use(job: JobState, published: HostSet) -> dict[Host, str]:
+    """Hosts in use that the newest list, ``published``, does not name, and the reasons."""
     if job.outcome.over:
         return {}
     if job.fleet.empty_list_refused:
@@ -206,7 +206,7 @@ def _end(job: JobState) -> Wait | None:
     if job.outcome.failure is None and job.roster.workers and (wait := _ends_of_the_done(job)) is not None:
         return wait
     if state.gone_by is not None:
-        names = some(sorted(state.pending | (state.asked & job.roster.agents.keys())))
+        names = first_few(sorted(state.pending | (state.asked & job.roster.agents.keys())))
         return Wait(f"for the end on {names}, told without a connection", state.gone_by) if names else None
     names = _names(state.running or job.roster.agents)
     if not names:
@@ -217,12 +217,12 @@ def _end(job: JobState) -> Wait | None:
 
 
 def _ends_of_the_done(job: JobState) -> Wait | None:
-    """Training is done on all ranks, and their processes have not ended: a script may have much to do then."""
+    """Training is done on all ranks, and their processes have not ended: a script may have more to do."""
     present = job.roster.present(job.world.members)
     members = present if job.formed else [each for each in present if not each.is_newcomer]
     if not members or not all(worker.done for worker in members):
         return None
-    names = some([str(worker.seat) for worker in members])
+    names = first_few([str(worker.seat) for worker in members])
     after = "" if job.final_checkpoint.over else ", and then the last checkpoint is made"
     last_step = max(worker.moved_at for worker in members) or None  # 0 of a process that did none
     after += "" if job.formed else "; no newcomer joins"
@@ -253,7 +253,7 @@ def _save(job: JobState) -> Wait | None:
     if state.since is None or not (doing := _saving(job)):
         return None
     at = state.asked_at + memory.ANSWER_S if attempt is None else attempt.deadline
-    until = at if math.isfinite(at) else None  # infinite before anything is written
+    until = at if math.isfinite(at) else None  # infinite before the first write
     what = f"for the checkpoint before the job sleeps: {doing}"
     return Wait(what, until, ", then it is tried again", ends="it ends when the checkpoint is complete, or has failed")
 
@@ -263,9 +263,9 @@ def _saving(job: JobState) -> str:
     state, attempt = job.before_sleep, job.checkpoints.attempt
     if attempt is not None:
         if absent := [str(life.seat) for life in attempt.ranks if life not in attempt.kept]:
-            return f"the commit is not kept yet by {some(absent)}"
+            return f"the commit is not kept yet by {first_few(absent)}"
         step = next(iter(attempt.kept.values())).step
-        hosts = some(sorted(job.helpers[Purpose.CHECKPOINT]))
+        hosts = first_few(sorted(job.helpers[Purpose.CHECKPOINT]))
         return f"step {step} is {'completed' if attempt.sealing else 'written'} by {hosts}"
     if not job.helpers[Purpose.SLEEP]:
         return ""
@@ -276,7 +276,7 @@ def _saving(job: JobState) -> str:
 
 
 def _failing(job: JobState) -> Wait | None:
-    """Processes whose script has raised an error and that are not gone yet: to end takes a large one seconds."""
+    """Processes whose script has raised an error and that have not ended yet: a large one takes seconds to end."""
     failing = [worker for worker in job.roster.failed.values() if worker.failure is not None and worker.killed is None]
     if not failing:
         return None
@@ -286,16 +286,18 @@ def _failing(job: JobState) -> Wait | None:
     who = "it" if len(failing) == 1 else str(first.seat)
     raised = "" if first.failure is None else first.failure[1]
     ends = FAILED if job.now - first.failed_at < EXITS_S else FAILED_LONG
-    return Wait(f"for the end of {some(names)}: {who} raised {raised}", since=first.failed_at, ends=ends)
+    return Wait(f"for the end of {first_few(names)}: {who} raised {raised}", since=first.failed_at, ends=ends)
 
 
 def _leaving(job: JobState) -> Wait | None:
-    """Processes that end on purpose, since the next world has others: to exit may take a busy machine seconds."""
+    """Processes that end on purpose, because the next world has others: on a busy machine an exit takes seconds."""
     change = job.restarting.change
     members = [each for each in job.roster.present(job.world.members) if each.killed is None and not each.done]
     if change is None or change.move is not ChangeAction.DRAIN or not members:
         return None
-    what = f"for the end of world {job.generation}, as the next one begins: {some([each.seat for each in members])}"
+    what = (
+        f"for the end of world {job.generation}, as the next one begins: {first_few([each.seat for each in members])}"
+    )
     then = ", then they are ended, and the next world begins"
     return Wait(what, change.ends_at, then, ends="it ends when they have come to their next commit, and left")
 
@@ -306,36 +308,36 @@ def _forming(job: JobState) -> Wait:
     absent = [life for life in job.world.members if life not in waiting and life not in done]
     what = f"world {job.generation} forms"
     if done and not absent:
-        what += f" when those that are done with training have ended: {some([each.seat for each in sorted(done)])}"
+        what += f" when those that are done with training have ended: {first_few([each.seat for each in sorted(done)])}"
         return Wait(what, ends="it ends with the script there; Ctrl-C ends the job")
     if not absent:
         return Wait(what, ends=ARRIVES)
-    what += f": not there yet: {some([life.seat for life in absent])}"
+    what += f": not there yet: {first_few([life.seat for life in absent])}"
     members = [worker for worker in job.roster.present(job.world.members) if not worker.generation]
     new = [each.live_at for each in members if each.live_at is not None and each.life not in waiting]
     if len(new) < len(absent):
         limit_s = health.missing_limit_s(job)
-        then = f"reported as stalled after {limit_s:g} s without progress"  # a step in the world before may take long
+        then = f"reported as stalled after {limit_s:g} s without progress"  # a step in the last world may take long
         return Wait(what, ends=f"it ends when they next call state.commit() or end; {then}")
-    return Wait(what, min(new) + GO_S, ", then a newcomer that is not there is ended")
+    return Wait(what, min(new) + GO_LIVE_S, ", then a newcomer that is not there is ended")
 
 
 def _first_step(job: JobState) -> Wait | None:
-    """A world that has formed and does not train yet. A look at a world that trains costs no look at its members."""
+    """A world that has formed and does not train yet. A world that trains costs no look at its members."""
     what = f"for the first step of world {job.generation}"
     if job.decision.reason == STILL_FORMING.reason:
         members = job.roster.present(job.world.members)
         outside = [worker.life.seat for worker in members if worker.generation < job.generation]
         if outside and len(members) == 1:
-            return Wait(f"{what}: not initialized yet: {some(outside)}", ends=INITIALIZED)
+            return Wait(f"{what}: not initialized yet: {first_few(outside)}", ends=INITIALIZED)
         if outside:
-            lasts_s = job.now - max(worker.told_at or job.now for worker in members)
+            lasts_s = job.now - max(worker.called_at or job.now for worker in members)
             apart = lasts_s >= FIREWALL_S and len({worker.seat.host for worker in members}) > 1
             ends = CONNECTED + (FIREWALL if apart else "")
-            return Wait(f"{what}: not connected to the others yet: {some(outside)}", ends=ends)
+            return Wait(f"{what}: not connected to the others yet: {first_few(outside)}", ends=ends)
         behind = [worker.life.seat for worker in members if worker.agreed < job.generation]
         if behind and any(worker.loops for worker in members):  # without an elastic loop they may train already
-            return Wait(f"{what}: no agreement on the state yet: {some(behind)}", ends=AGREED)
+            return Wait(f"{what}: no agreement on the state yet: {first_few(behind)}", ends=AGREED)
     change = job.resize.change
     if change is None:
         return None if job.in_place else _begins(job, what)
@@ -353,22 +355,30 @@ def _begins(job: JobState, what: str) -> Wait | None:
         return Wait(what, ends="it ends with that step, or when a process has failed")
     until = max(each.since for each in members) + STARTS_S
     if job.now >= until:
-        return None  # a script without an elastic loop may train, and not tell its steps
-    return Wait(f"{what}: imports and preparations by {some(absent)}", until, ", then no first step is waited for")
+        return None  # a script without an elastic loop may train without reporting steps
+    return Wait(f"{what}: imports and preparations by {first_few(absent)}", until, ", then no first step is waited for")
 
 
 def _silence(job: JobState) -> Wait | None:
-    """The silence of hosts, and of processes whose host is heard: after ``--heartbeat-timeout`` it is a failure."""
+    """Silent hosts, and silent processes of other hosts: after ``--heartbeat-timeout`` they have failed."""
     limit = job.options.heartbeat_timeout_s
-    after = max(SAY_S, SILENT * limit)
-    if job.roster.all_heard_after(job.now - after) and job.roster.most_silent_s() <= after:
-        return None  # nearly always, and there may be thousands
+    after = max(LOG_PERIOD_S, SILENT * limit)
+    if job.roster.all_sent_after(job.now - after) and job.roster.most_silent_s() <= after:
+        return None  # the usual case, and there may be thousands
     hosts, workers = job.roster.agents.items(), job.roster.present(job.world.members)
-    silent = {name: job.now - agent.heard for name, agent in hosts if agent.heard and job.now - agent.heard > after}
+    silent = {
+        name: job.now - agent.last_message_at
+        for name, agent in hosts
+        if agent.last_message_at and job.now - agent.last_message_at > after
+    }
     left = dict.fromkeys(silent, limit)
     for worker in workers:
         most = limit_s(job, worker)
-        if worker.silent_s > max(SAY_S, SILENT * most) and worker.killed is None and worker.seat.host not in silent:
+        if (
+            worker.silent_s > max(LOG_PERIOD_S, SILENT * most)
+            and worker.killed is None
+            and worker.seat.host not in silent
+        ):
             silent[str(worker.seat)], left[str(worker.seat)] = worker.silent_s, most
     if not silent:
         return None
@@ -385,24 +395,24 @@ def _shortage(job: JobState, *, brief: bool) -> Wait:
         latest = min(worker.since for worker in booting.values()) + job.options.standby_timeout_s
         alone = [seat for seat, worker in booting.items() if worker.step_s is not None]
         absent = [seat for seat in booting if seat not in alone]
-        boots = [f"processes that are not at hvd.init() or elastic.run yet: {some(absent)}"] if absent else []
+        boots = [f"processes that are not at hvd.init() or elastic.run yet: {first_few(absent)}"] if absent else []
         if alone:
             where = "before hvd.init() or outside a function with @elastic.run"
-            boots.append(f"processes that do steps, each alone, {where}: {some(alone)}")
+            boots.append(f"processes that do steps, each alone, {where}: {first_few(alone)}")
         if fails_at is not None and fails_at < latest and not job.before_sleep.will_sleep:
             return Wait("; ".join(boots), fails_at, FAILS)
         return Wait("; ".join(boots), latest, f" ({STANDBY})")
     what = [job.decision.reason or "no world is formed yet"]
     what += why_too_few(job)
     if done := [str(worker.seat) for worker in job.roster.present(job.world.members) if worker.done]:
-        what.append(f"the others go on when processes that are done with training have ended: {some(done)}")
-    if starting := {name: agent for name, agent in job.roster.agents.items() if not agent.heard}:
+        what.append(f"the others go on when processes that are done with training have ended: {first_few(done)}")
+    if starting := {name: agent for name, agent in job.roster.agents.items() if not agent.last_message_at}:
         left_s = min(agent.since for agent in starting.values()) + job.roster.join_timeout_s - job.now
         what.append(f"the agent {NOT_CONNECTED}: {_names(starting)} (at most {max(0.0, left_s):.0f} s more)")
     if loads := [host for host in job.restore.hosts if (load := job.loading_of(host)) is not None and load.under_way]:
-        what.append(f"the newest checkpoint is looked for, and loaded, by {some(loads)}")
+        what.append(f"the newest checkpoint is looked for, and loaded, by {first_few(loads)}")
     if blocked := health.left_out(job, brief=brief):
-        what.append(f"left out: {some(blocked)}")
+        what.append(f"left out: {first_few(blocked)}")
     if job.before_sleep.will_sleep:
         then = ", then it saves what memory holds and sleeps (--sleep-after)"
         return Wait("; ".join(what), memory.next_look(job), then)
@@ -410,10 +420,10 @@ def _shortage(job: JobState, *, brief: bool) -> Wait:
 
 
 def _names(hosts: Mapping[str, object]) -> str:
-    return some(list(hosts))
+    return first_few(list(hosts))
 
 
-def some(names: Sequence[object]) -> str:
+def first_few(names: Sequence[object]) -> str:
     """The first :data:`NAMES` of these, and how many more there are."""
     more = len(names) - NAMES
     return ", ".join(map(str, names[:NAMES])) + (f" and {more} more" if more > 0 else "")

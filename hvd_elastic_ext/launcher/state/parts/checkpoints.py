@@ -1,4 +1,4 @@
-"""What is known of checkpoints, and how far the next one is."""
+"""The newest checkpoints, and the progress of the next one."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from hvd_elastic_ext.launcher.rules.checkpoints import interval
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt, Kept, Last
 from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Failures
 from hvd_elastic_ext.launcher.rules.checkpoints.finished import Finished
-from hvd_elastic_ext.launcher.rules.checkpoints.interval import LATEST, IntervalInSeconds, SealCost
+from hvd_elastic_ext.launcher.rules.checkpoints.interval import MAX_SAMPLES, IntervalInSeconds, SealCost
 from hvd_elastic_ext.launcher.rules.checkpoints.memory import Known
-from hvd_elastic_ext.launcher.rules.checkpoints.preemption import OVER_S, SHORTEST_S, Call
+from hvd_elastic_ext.launcher.rules.checkpoints.preemption import CANCELLED_AFTER_S, SHORTEST_S, Call
 from hvd_elastic_ext.launcher.rules.checkpoints.slowdown import SlowdownMeter
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
 WAITED_S: Final = 2.0
-"""How long a commit that was named is thought to be waited for before any was."""
+"""Assumed time until a named commit is kept, before the first measurement."""
 
 
 @dataclass(slots=True)
@@ -32,52 +32,52 @@ class Checkpoints:
     """When the newest checkpoint's commit was kept, and its step."""
     attempt: Attempt | None = None
     not_before: float = -math.inf
-    """Before then nothing is tried again (mono)."""
+    """No attempt before then (mono)."""
     failed_in_a_row: int = 0
     asked: bool = False
-    """A checkpoint that was asked for is still to come."""
+    """A checkpoint was requested and is not made yet."""
     stay: bool = False
-    """No process trains beyond the one that is asked for."""
+    """No process trains beyond the requested checkpoint."""
     staying: Attempt | None = None
-    """Its members wait where they made it: they were to go no further."""
+    """The attempt at whose commit its members wait, because training stops there."""
     apart: bool = False
     """Hosts share no storage: each has a complete checkpoint of its own."""
     only_here: str | None = None
-    """The newest checkpoint, if only those hosts have it that made it."""
+    """The newest checkpoint, if only the hosts that made it have it."""
     stored: Stored | None = None
-    """The newest checkpoint, and of which commit it is."""
-    words: dict[str, str] = field(default_factory=dict)
-    """By host, what it calls the storage that it has."""
+    """The newest checkpoint, and its commit."""
+    storage_names: dict[str, str] = field(default_factory=dict)
+    """By host, its name for its storage."""
     readers: frozenset[str] = frozenset()
     """Hosts that are known to have the newest checkpoint on their storage."""
     done: bool = False
     """Training is done: the next checkpoint is its end."""
     files: dict[ProcessId, Kept] = field(default_factory=dict)
-    """What processes keep in the place of their last commit."""
+    """What processes keep in place of their last commit."""
     logged_stateless: bool = False
     path: str | None = None
-    """Where the newest checkpoint is that was made, or loaded."""
+    """The path of the newest checkpoint that was made, or loaded."""
     waited_s: float = WAITED_S
-    """How long all took to keep the commit that was named for the last checkpoint; a guess at first."""
+    """How long all took to keep the named commit of the last checkpoint; a guess at first."""
 
     @property
     def newest(self) -> tuple[str | None, int | None]:
-        """Where the newest checkpoint is that was made, or loaded, and its step."""
+        """The path of the newest checkpoint that was made, or loaded, and its step."""
         return self.path, None if self.path is None else self.last.step
 
     @property
     def known(self) -> bool:
-        """Whether a checkpoint is known of, of this job or of the one before it."""
+        """Whether a checkpoint is known, of this job or of the one before it."""
         return any(each is not None for each in (self.stored, self.only_here, self.path))
 
     @property
     def holds_training(self) -> bool:
-        """Whether a checkpoint is asked for, on its way, or made, beyond which no process trains."""
+        """Whether a checkpoint beyond which no process trains is requested, in progress, or made."""
         return self.staying is not None or (self.stay and (self.asked or self.attempt is not None))
 
 
 FIRST_S: Final = 5.0
-"""Assumed time for a commit to become durable, before one was measured."""
+"""Assumed time until a commit is durable, before the first measurement."""
 
 
 @dataclass(slots=True)
@@ -93,21 +93,21 @@ class Cost:
 
     @property
     def durable_s(self) -> float:
-        """Seconds in which the last commit became durable; a guess at first."""
+        """Seconds until the last commit was durable; a guess at first."""
         return self.seals[-1].durable_s if self.seals else FIRST_S
 
 
 @dataclass(slots=True)
 class CommitInterval:
-    """Every how many calls of ``state.commit()`` one commits, and what that was chosen by."""
+    """The interval between calls of ``state.commit()`` that commit, and the measurements behind it."""
 
     every: int
     watched_from: float
     choice: interval.IntervalInSteps | None = None
     failures: Failures = field(default_factory=Failures)
     rollbacks: int = 0
-    commits_s: deque[float] = field(default_factory=lambda: deque(maxlen=LATEST))
-    calls_s: deque[float] = field(default_factory=lambda: deque(maxlen=LATEST))
+    commits_s: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_SAMPLES))
+    calls_s: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_SAMPLES))
     newest: tuple[int, int, int] | None = None
     look_at: float = -math.inf
     choose_at: float = -math.inf
@@ -116,10 +116,10 @@ class CommitInterval:
 
 @dataclass(slots=True)
 class Loading:
-    """A host loads a checkpoint into the memory that ``agent`` owns: another agent's is empty.
+    """A host loads a checkpoint into the memory of ``agent``: the memory of another agent is empty.
 
-    ``slots``: those with memory that its helper may write to; ``again_at``: when another one runs (mono);
-    ``seats``: those with the checkpoint in their memory.
+    ``slots``: those whose memory its helper may write; ``again_at``: when another helper runs (mono); ``seats``: those
+    with the checkpoint in their memory.
     """
 
     agent: str
@@ -140,14 +140,14 @@ class Restore:
     """How far hosts have loaded the newest checkpoint before the first world."""
 
     expects: str | None
-    """A checkpoint that is known to have been made: a host has it, or will."""
+    """A checkpoint that exists: a host has it, or will have it."""
     hosts: dict[str, Loading] = field(default_factory=dict)
     why: str | None = None
     """Why the last host that tried could not read its storage."""
     path: str | None = None
     """The checkpoint that a host has loaded."""
     done: Finished | None = None
-    """The newest checkpoint that a host has is the end of this very job: nothing is to be trained."""
+    """The newest checkpoint of a host is the end of this job: there is nothing to train."""
 
 
 @dataclass(slots=True)
@@ -158,12 +158,12 @@ class BeforeSleep:
     """Since when no process can train (mono); None while one may."""
     known: Known = field(default_factory=Known)
     skip: list[str] = field(default_factory=list)
-    """Checkpoints that look complete and are not."""
+    """Checkpoints that look complete but are not."""
     answers: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     asked_at: float = -math.inf
     again_at: float = -math.inf
     cannot_save: bool = False
-    """Processes have trained that keep no commit: it cannot be saved."""
+    """Processes have trained that keep no commit, so their state cannot be saved."""
     skip_waiting: bool = False
     """The job ends, and does not wait for hosts."""
     read_back: bool = True
@@ -177,7 +177,7 @@ class BeforeSleep:
 
 @dataclass(slots=True)
 class BeforePreemption:
-    """``made``: which checkpoint was asked for. ``since``: since when an end at an unknown time is noticed (mono)."""
+    """``made``: which checkpoint was requested. ``since``: since when an end at an unknown time is known (mono)."""
 
     made: Call = Call.NONE
     since: float | None = None
@@ -186,18 +186,18 @@ class BeforePreemption:
         """When training continues at the latest although hosts were to go at ``by``: see :attr:`Preemption.all_by`."""
         if by == math.inf:
             by = None if self.since is None else self.since + SHORTEST_S
-        return None if by is None else by + OVER_S
+        return None if by is None else by + CANCELLED_AFTER_S
 
 
 COMMIT_S: Final = 10.0
-"""How long the commit of the last checkpoint is waited for; then the one in memory is saved."""
+"""Longest wait for the commit of the last checkpoint; then the one in memory is saved."""
 
 
 @dataclass(slots=True)
 class BeforeExit:
-    """A job that was told to end: ``why``, and ``since`` when (mono).
+    """A job that has to end: ``why``, and ``since`` when (mono).
 
-    ``commit_by``: when the commit of its last checkpoint is waited for no more (mono).
+    ``commit_by``: when the wait for the commit of its last checkpoint is over (mono).
     """
 
     why: JobFailed | None = None

@@ -19,8 +19,8 @@ class Held:
     """The newest commit of one slot. ``agent``: identity of the agent that owns the memory.
 
     ``reached``: the newest step that a process of the slot has reported since the last world formed, if any.
-    ``away_since``: when that was last heard (mono), if it is not connected; ``why``: what is known of that.
-    ``stale``: noted by an earlier launcher. ``told``: that it is lost, when a world formed without it.
+    ``away_since``: the last message of the agent (mono), if it is not connected; ``why``: what is known of that.
+    ``stale``: noted by an earlier launcher. ``told``: its loss was reported, when a world formed without it.
     """
 
     commit: Commit
@@ -34,7 +34,7 @@ class Held:
 
 
 class NotedCommit(NamedTuple):
-    """What a launcher notes of a host's newest commit for the next one, in the fields of :class:`Held`.
+    """A launcher's note of a host's newest commit for the next launcher, in the fields of :class:`Held`.
 
     ``gone``: why it is lost; None if the host holds it.
     """
@@ -56,7 +56,7 @@ class Progress(NamedTuple):
 
     @property
     def lost(self) -> int:
-        """Steps that are done again."""
+        """Steps that are repeated."""
         return max(0, self.reached - self.step)
 
 
@@ -79,7 +79,7 @@ class Holders:
         self.held[seat] = Held(commit, step, agent, reached)
 
     def newer(self, seat: Seat, found: tuple[Commit, int] | None, *, agent: str) -> None:
-        """The same, unless the report is older than what is known."""
+        """The same, unless the report is older than the known commit."""
         if found is not None and found[0] >= (self.commit_of(seat) or found[0]):
             self.reported(seat, *found, agent=agent)
 
@@ -112,18 +112,18 @@ class Holders:
                 self.reported(named, *found, agent=agent)
 
     def _answered(self, seat: Seat, held: Held, statuses: Mapping[str, Any]) -> None:
-        """A holder that an earlier launcher noted is back: now it is known what its slots hold."""
+        """A holder that an earlier launcher noted is back, and has reported what its slots hold."""
         del self.held[seat]
         found = [read(status.get("held")) for status in statuses.values() if isinstance(status, dict)]
         if not any(each is not None and each[0] >= held.commit for each in found):
             held.why, held.stale = "its memory does not hold it any more", False
             self.gone[seat] = held
 
-    def agent_lost(self, host: str, *, heard: float, why: str) -> None:
-        """A host's agent is not connected any more; it was last heard at ``heard`` (mono). It may come back."""
+    def agent_lost(self, host: str, *, last_message_at: float, why: str) -> None:
+        """A host's agent is not connected any more. ``last_message_at`` is in mono seconds. The agent may come back."""
         for _, held in self._of(host):
             if held.away_since is None:
-                held.away_since, held.why = heard, why
+                held.away_since, held.why = last_message_at, why
 
     def agent_ended(self, host: str, why: str) -> None:
         """A host's agent has ended, and its memory with it."""
@@ -167,10 +167,10 @@ class Holders:
 
     @property
     def newest(self) -> Commit | None:
-        """The newest commit that was ever reported, lost or not."""
+        """The newest commit that was ever reported, even if it is lost."""
         return max(map(_age, (*self.held.values(), *self.gone.values())), default=None)
 
-    def plain(self, members: Iterable[Seat]) -> bool:
+    def covers_newest(self, members: Iterable[Seat]) -> bool:
         """Whether one of ``members`` holds a commit as new as any known: the usual case, and cheap to check."""
         newest = self.newest
         own = (self.held.get(seat) for seat in members)
@@ -179,14 +179,16 @@ class Holders:
 
     @property
     def stale(self) -> int:
-        """How many were noted by an earlier launcher, and are not answered yet."""
+        """The number of notes of an earlier launcher without an answer."""
         count = sum(held.stale for held in self.held.values()) if self._expected else 0
         self._expected = count > 0
         return count
 
     def holdings(self, leaves_by: Mapping[str, float]) -> tuple[Holding, ...]:
-        """All of them, for a decision. ``leaves_by``: hosts that will be gone, and when (mono)."""
-        here = [_holding(seat, held, Reachability.HERE, leaves_by.get(seat.host)) for seat, held in self.held.items()]
+        """All holdings, for a decision. ``leaves_by``: hosts that will be gone, and when (mono)."""
+        here = [
+            _holding(seat, held, Reachability.CONNECTED, leaves_by.get(seat.host)) for seat, held in self.held.items()
+        ]
         gone = [_holding(seat, held, Reachability.GONE, None) for seat, held in self.gone.items()]
         return (*here, *gone)
 
@@ -256,7 +258,7 @@ def read(value: Any) -> tuple[Commit, int] | None:
 
 
 def whole_number(value: Any) -> int | None:
-    """A number of a message; None for anything else, and for one beyond 64 bits: no time can be divided by it."""
+    """A number in a message; None for anything else, and beyond 64 bits: times cannot be divided by that."""
     return value if type(value) is int and abs(value) < 1 << 64 else None
 
 
@@ -267,7 +269,7 @@ def whole_numbers(value: Any, count: int) -> tuple[int, ...] | None:
 
 
 def _holding(seat: Seat, held: Held, reach: Reachability, leaves_by: float | None) -> Holding:
-    if reach is Reachability.HERE and held.away_since is not None:
-        reach = Reachability.AWAY
+    if reach is Reachability.CONNECTED and held.away_since is not None:
+        reach = Reachability.NOT_CONNECTED
     since = 0.0 if held.away_since is None else held.away_since
     return Holding(seat, held.commit, held.step, reach, since, held.why, leaves_by, held.stale, held.told)

@@ -1,4 +1,4 @@
-"""What is known of hosts that will go, and of the end of the job."""
+"""Hosts that will go, and the end of the job."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class Notices:
     listed: frozenset[str] = frozenset()
     """Those that the newest list names."""
     unavailable: set[str] = field(default_factory=set)
-    """Clouds for which it was reported that a host cannot ask them."""
+    """Clouds that a host could not ask, as was reported."""
 
 
 @dataclass(slots=True)
 class Preemption:
-    """What processes were told about hosts that are taken away."""
+    """What processes were told about the loss of hosts."""
 
     all_by: float | None = None
     """When less than training needs will be left (mono; infinite if unknown); None if enough will be."""
     open: bool = True
-    """A process may have been told that its host goes, if by an earlier launcher."""
+    """A process may have been told that its host goes, perhaps by an earlier launcher."""
 
 
 @dataclass(slots=True)
@@ -45,31 +45,31 @@ class Outcome:
     failure: JobFailed | None = None
     """Why everything is to end."""
     finishing: bool = False
-    """Training is done: what is left of the world comes to its end."""
+    """Training is done: the rest of the world comes to its end."""
     failed: tuple[int, str] = (0, "")
-    """The generation of the last process that has failed, and what is said of it."""
+    """The generation of the last process that has failed, and a text about it."""
     early: tuple[Member, ...] = ()
     """Members that were done with training while others went on in a world of their own."""
     went_on: dict[ProcessId, int] = field(default_factory=dict)
-    """Those others, and the step from which what they do is more than the first ones did."""
+    """Those others, and the step after which they did more than the first ones."""
     more: dict[Seat, int] = field(default_factory=dict)
-    """How many steps more they did, of those that have ended."""
+    """How many steps more they did, for those that have ended."""
 
 
 @dataclass(slots=True)
 class Shutdown:
-    """How far the end of everything is."""
+    """The progress of the end."""
 
     unconnected: dict[str, Host] = field(default_factory=dict)
-    """Hosts that could not be told to end: what runs there may do so for ever."""
+    """Hosts that could not be told to end: their processes may run for ever."""
     refused: dict[str, str] = field(default_factory=dict)
-    """Why, of those that have answered."""
+    """The reasons, of those that have answered."""
     running: dict[str, Host] = field(default_factory=dict)
     """Hosts with processes that were not seen to end."""
     ends_by: float | None = None
     gone_by: float | None = None
     asked: set[str] = field(default_factory=set)
-    """Hosts that are told without a connection."""
+    """Hosts that are ended without a connection."""
     pending: set[str] = field(default_factory=set)
     """Those of them that have not answered."""
     skip_waiting: bool = False

@@ -1,4 +1,4 @@
-"""What is known of the health of hosts and processes, and of the launcher's own link."""
+"""The health of hosts and processes, and the launcher's own link."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Usable(NamedTuple):
 
 @dataclass(slots=True)
 class Faults:
-    """What is blamed, and how often something failed."""
+    """Strikes and blocks, and how often something failed."""
 
     ledger: HealthLedger
     first: str | None = None
@@ -40,7 +40,7 @@ class Faults:
     all_left_at: list[float] = field(default_factory=list)
     """When the last process of a world left without an order (mono)."""
     seen: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """Of each error, by digest, the host and the step where it was seen last."""
+    """By digest of an error, the host and the step where it came last."""
     _usable: _Usable | None = field(default=None, compare=False, repr=False)
 
     def usable(self, hosts: HostSet, now: float) -> list[tuple[Host, tuple[int, ...]]]:
@@ -55,8 +55,9 @@ class Faults:
 
 @dataclass(slots=True)
 class LinkLoss:
-    """``since``: since when no host of the world is heard (mono); ``back_by``: until when those that are heard again
-    wait for the others."""
+    """``since``: since when no host of the world sends messages (mono); ``back_by``: until when hosts that are back
+    wait for the others.
+    """
 
     since: float | None = None
     back_by: float | None = None
@@ -69,9 +70,9 @@ class Liveness:
     looked_at: float
     compared_at: float
     of: int
-    """The generation that ``finished`` is of."""
+    """The generation of ``finished``."""
     moved: dict[ProcessId, tuple[int, float]] = field(default_factory=dict)
-    """What each process had counted, and when that was new (mono)."""
+    """The count of each process, and when it was new (mono)."""
     times: dict[ProcessId, deque[float]] = field(default_factory=dict)
     """The latest step times of each process."""
     watch: Watch = field(default_factory=Watch)
@@ -93,16 +94,16 @@ class LauncherPauses:
     """Pauses of the launcher itself that are short, and not logged yet."""
 
     short: tuple[LauncherPause, ...] = ()
-    said_at: float | None = None
+    logged_at: float | None = None
     """When pauses were logged last (mono)."""
 
 
 @dataclass(slots=True)
 class Pace:
-    """What was logged of a pause in which the world makes no step."""
+    """The last logged pause in which the world makes no step."""
 
     since: float
-    """A pause counts from then: the world was not ready before (mono)."""
+    """A pause counts from then on: the world was not ready before (mono)."""
     began: float | None = None
     """When the pause began that was logged (mono); None if it is over."""
     log_at: float | None = None
@@ -111,16 +112,16 @@ class Pace:
 
 @dataclass(slots=True)
 class Loopless:
-    """What processes have reported: an elastic loop, steps and commits."""
+    """Reports of processes: an elastic loop, steps and commits."""
 
     of: int
-    """The generation that ``ended`` is of."""
+    """The generation of ``ended``."""
     loops: bool = False
     """A process has begun an elastic loop."""
     trained: bool = False
     """A process has trained that keeps no commit."""
     kept: bool = False
-    """A commit or a checkpoint is known of, or was made by a process."""
+    """A commit or a checkpoint exists, or was made by a process."""
     step: int = 0
     """The newest step of those that keep no commit."""
     training_restarts: int = 0
@@ -128,13 +129,13 @@ class Loopless:
     last: str = ""
     """Which process ended last, and how."""
     ended: dict[ProcessId, Ended] = field(default_factory=dict)
-    """Of the newest world."""
+    """Ends of processes of the newest world."""
     never_joined: dict[Seat, Ended] = field(default_factory=dict)
-    """The last end in each seat of a process that never asked for a world."""
+    """By seat, the last end of a process that never asked for a world."""
     logged: set[str] = field(default_factory=set)
-    """Causes of changes that were not made, as far as that was logged."""
+    """Causes of changes that were not made, if that was logged."""
     unknown: int = -1
-    """The world of which all processes were lost, and it is not known what they had done."""
+    """The world whose processes were all lost without a report of what they had done."""
     fenced: int = -1
     """The world with processes that were cut off from one another."""
 

@@ -1,4 +1,4 @@
-"""What is known of hosts, of the newest world and of the newest commit."""
+"""Hosts, the newest world and the newest commit."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from hvd_elastic_ext.launcher.rules.membership.custody import FORMS, CustodyDeci
 from hvd_elastic_ext.launcher.rules.membership.next_world import WorldDecision, WorldLimits
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.rules.membership.world_change import ChangeAction
-from hvd_elastic_ext.launcher.state.roster import RETURN_S, Worker
+from hvd_elastic_ext.launcher.state.roster import RECONNECT_S, Worker
 
 
 class NewerLife(NamedTuple):
-    """``host``: as it was listed last, with the life of its present container; ``since`` then (mono)."""
+    """``host``: as it was listed last, with the life of its present container; ``since``: since when (mono)."""
 
     host: Host
     since: float
@@ -34,7 +34,7 @@ class Fleet:
 
     hosts: HostSet = field(default_factory=HostSet)
     first_limits: WorldLimits | None = None
-    """The limits that a job began with whose start is to have all listed slots."""
+    """The first limits of a job that starts on all listed slots."""
     empty_list_refused: bool = False
     """The newest list is empty and was not accepted, because processes ran."""
     list_refused: str | None = None
@@ -49,7 +49,7 @@ class Fleet:
     pods: dict[str, Host] = field(default_factory=dict)
     """By host name, the newest published pod with its newest life."""
     newer_lives: dict[str, NewerLife] = field(default_factory=dict)
-    """Hosts that are listed with another life than that of their agent."""
+    """Hosts whose listed life differs from that of their agent."""
     lost: dict[str, tuple[str, str]] = field(default_factory=dict)
     """By host, the UID of the pod with the agent that was cut off last, and that agent's identity. An agent of another
     identity may belong to the pod that came after."""
@@ -59,7 +59,7 @@ class Fleet:
 
 @dataclass(slots=True)
 class World:
-    """The newest world: its members, how far it is, and why it was formed."""
+    """The newest world: its members, its progress, and why it was formed."""
 
     members: tuple[ProcessId, ...] = ()
     begun: bool = False
@@ -73,13 +73,13 @@ class World:
     decision: WorldDecision = field(default_factory=lambda: WorldDecision(None, "", ""))
     """Why it was formed."""
     provisional: Mapping[ProcessId, Place] = field(default_factory=dict)
-    """The place that each member shows until it has its rank; made at first use, for all."""
+    """The place that each member shows until it has its rank; made at first use."""
     own: bool = False
     """A world was formed by this launcher."""
     found: dict[ProcessId, int] = field(default_factory=dict)
-    """Generation of each process of an earlier launcher, as it was found."""
+    """Generation of each process of an earlier launcher when it was found."""
     fences: bool = False
-    """Members that do not notice the loss of their world have their connections cut."""
+    """Connections of members that do not notice the loss of their world are cut."""
     left_out: frozenset[ProcessId] = frozenset()
     """Former members that are not in this world. While it forms, members may still wait for them."""
     late_from: float = 0.0
@@ -89,7 +89,7 @@ class World:
     lost: Counter[str] = field(default_factory=Counter)
     """By host, members that were lost since a world last formed."""
     trains_alone: str | None = None
-    """How it is known that each rank trains alone, in this world or one before; None if it is not."""
+    """How it is known that each rank trains alone, in this world or an earlier one; None if it does not."""
 
     @property
     def inherited(self) -> bool:
@@ -98,20 +98,21 @@ class World:
 
 
 UNREPORTED_S: Final = 10.0
-"""How long the line of a new world waits for the first step, at most, unless steps are long."""
+"""Longest wait of the line about a new world for the first step, unless steps are long."""
 UNREPORTED_STEPS: Final = 3.0
-"""Where steps are long, it waits for this many of them."""
+"""If steps are long, the wait is this many of them."""
 UNREPORTED_BY_OTHERS_S: Final = 120.0
 """As :data:`UNREPORTED_S`, for new processes: they have to load everything first."""
 
 
 @dataclass(slots=True)
 class Change:
-    """A change of the world with a cost that is not written yet.
+    """A change of the world whose cost is not written yet.
 
-    ``first``: rank 0: its first step, in which it has ``begun``, completes it. ``pause_s``: the longest time without a
-    step. ``stopped_at``: when the first process ended (mono), if no process lives on to report its pause. ``step_s``:
-    seconds of a usual step; 0 if unknown. ``survivors``: some members were in a world before, and report their pause.
+    ``first``: rank 0. Its first step, in which it has ``begun``, completes the change. ``pause_s``: the longest time
+    without a step. ``stopped_at``: when the first process ended (mono), if no process lives on to report its pause.
+    ``step_s``: seconds of a usual step; 0 if unknown. ``survivors``: some members were in a world before, and report
+    their pause.
     """
 
     at: float
@@ -147,7 +148,7 @@ class Resize:
 
     @property
     def unrecorded(self) -> int | None:
-        """The generation of the world with a journal line that is not written yet."""
+        """The generation of the world whose journal line is not written yet."""
         return None if self.change is None else self.change.generation
 
 
@@ -165,11 +166,11 @@ class Adoption:
     handed_over: dict[str, float] = field(default_factory=dict)
     """When the last start on one of them found a living agent, which connects by itself (mono)."""
     ends: dict[ProcessId, tuple[int, int]] = field(default_factory=dict)
-    """Processes whose end no launcher has heard: the generation of their world, and the exit code."""
+    """Processes whose end was reported to no launcher: the generation of their world, and the exit code."""
 
     def on_their_way(self, now: float) -> bool:
-        """Whether missing hosts may still connect: by themselves, or because an agent is being started there."""
-        recent = now - self.begun < RETURN_S
+        """Whether missing hosts may still connect: by themselves, or by a start of an agent there."""
+        recent = now - self.begun < RECONNECT_S
         return bool(self.missing) and (recent or not self.failed.keys() >= self.missing.keys())
 
 
@@ -204,7 +205,7 @@ class FailedTries(NamedTuple):
 
 
 TRANSFER_S: Final = 900.0
-"""The longest that a transfer may take: the largest commit over a slow network."""
+"""Longest time for a transfer: the largest commit over a slow network."""
 
 
 @dataclass(slots=True)
@@ -229,7 +230,7 @@ class Transfers:
 
     @property
     def sending(self) -> Seat | None:
-        """The seat with the commit that is being sent."""
+        """The seat whose commit is being sent."""
         return None if self.current is None or self.current.source is None else self.current.source.seat
 
     @property
@@ -246,12 +247,12 @@ class Transfers:
 
 @dataclass(slots=True)
 class Custody:
-    """What was decided about the newest commit, and what was saved of it for the next launcher."""
+    """The decision about the newest commit, and what was saved of it for the next launcher."""
 
     noted_at: float
     noted: tuple[bool, frozenset[Seat], int, Stored | None, int | None] = (False, frozenset(), 0, None, None)
     may_end_since: dict[str, float] = field(default_factory=dict)
-    """By host, since when its agent would have ended but for its commit (mono)."""
+    """By host, since when its agent would have ended without its commit (mono)."""
     asked_for: set[str] = field(default_factory=set)
     """Hosts with agents that would have ended since the last look."""
     decision: CustodyDecision = FORMS
@@ -262,14 +263,14 @@ class Custody:
     logged: str = ""
 
     def asks_to_end(self, host: str, now: float) -> None:
-        """Note at this look that the agent of a host may end, but for its commit; and since when that is so."""
+        """Note that the agent of a host may end, except for its commit, and since when."""
         self.asked_for.add(host)
         self.may_end_since.setdefault(host, now)
 
 
 @dataclass(slots=True)
 class Scaling:
-    """How many hosts the job is worth, by ``--autoscale``, and what was asked for. ``since``: its start (mono)."""
+    """The state of ``--autoscale``: requests, decisions, and what was learned. ``since``: its start (mono)."""
 
     since: float
     wanted: int | None = None
@@ -279,7 +280,7 @@ class Scaling:
     leaving: frozenset[str] = frozenset()
     """Listed hosts that are to go: they get no work."""
     unasked: bool = False
-    """:attr:`wanted` is still to be asked for."""
+    """:attr:`wanted` is not requested yet."""
     ask_at: float = -math.inf
     """No request before then (mono): the last one has failed."""
     asked_at: float = -math.inf
@@ -287,27 +288,29 @@ class Scaling:
     look_at: float = -math.inf
     """No decision before then (mono)."""
     reason: str = ""
-    """Of the newest decision."""
+    """The reason of the newest decision."""
     asked_because: str = ""
-    """Of the newest change."""
+    """The reason of the newest change."""
     gpu_unknown: bool = False
-    """It was said that no value of GPUs comes."""
+    """It was logged that there is no value for GPUs."""
     recommended: int | None = None
     """The size that was recommended last, where nothing is asked for."""
     log: SpeedLog = field(default_factory=SpeedLog)
     memory: Memory = field(default_factory=Memory)
     seen: tuple[int, int, float | None] | None = None
-    """Of rank 0's newest heartbeat: generation, step, and when that ended; None before the first one of its world."""
+    """Generation, step, and time of that step in the newest heartbeat of rank 0; None before the first one of its
+    world.
+    """
     steps: float = 0.0
     host_steps: float = 0.0
-    """Steps that were done, and the same times the hosts that did them."""
+    """The number of steps, and the sum over steps of their numbers of hosts."""
     counted: int | None = None
-    """The newest of these under an earlier launcher: those since are counted at the first heartbeat."""
+    """The newest counted step of an earlier launcher: later ones are counted at the first heartbeat."""
     resize_s: float = 1.0
     """Seconds without a step that a change costs: the median of the latest ones."""
     pauses_s: tuple[float, ...] = ()
     signals: dict[str, float | Mapping[str, float]] = field(default_factory=dict)
-    """What was observed besides step times, by name."""
+    """By name, observed values other than step times."""
 
     def paused(self, seconds: float) -> None:
         """A change of the world has cost this time."""
@@ -316,45 +319,45 @@ class Scaling:
 
 
 BEHIND_S: Final = 15.0
-"""How long a member may take to leave once another has; then it is ended."""
+"""Longest time for a member to leave once another has left; then it is ended."""
 NOTICE_S: Final = 5.0
-"""How long members with an elastic loop may take to notice that a peer is lost, and to say what they roll back."""
+"""Longest time for members with an elastic loop to notice a lost peer, and to report what they roll back."""
 
 
 @dataclass(slots=True)
 class EngineChange:
-    """One change on its way. ``began``: when members were told first; that and ``..._at`` are times (mono)."""
+    """One change in progress. ``began``: when members first got the order; it and ``..._at`` are times (mono)."""
 
     move: ChangeAction
     cause: str
     reason: str
-    told_at: float | None = None
+    ordered_at: float | None = None
     first_gone_at: float | None = None
     began: float | None = None
 
     @property
     def ends_at(self) -> float | None:
-        """When the remaining members are ended (mono); None as long as none has gone."""
+        """When the remaining members are ended (mono); None until one has gone."""
         after_s = BEHIND_S if self.move is ChangeAction.DRAIN else NOTICE_S
         return None if self.first_gone_at is None else self.first_gone_at + after_s
 
 
 @dataclass(slots=True)
 class Restarting:
-    """How far a world with processes that cannot change worlds is, if it ends for the next one."""
+    """The progress of a change of the world whose processes cannot change worlds."""
 
     announced: int
-    """The newest generation that was begun."""
+    """The newest generation that has begun."""
     change: EngineChange | None = None
     done: set[ProcessId] = field(default_factory=set)
     """Members that have ended well by themselves."""
     ended: dict[Seat, float] = field(default_factory=dict)
-    """When members of the world that is to change have ended for that (mono)."""
+    """When members have ended for the change of their world (mono)."""
     blamed: bool = False
     """A process of the newest world is known to have failed."""
     peers_lost: bool = False
     """One of the newest world has ended because of another one, and not with its host."""
     errors: set[str] = field(default_factory=set)
-    """What members of the newest world have failed with, by digest."""
+    """By digest, the errors of members of the newest world."""
     unexplained: list[float] = field(default_factory=list)
-    """When worlds have ended within an hour though no process has failed (mono)."""
+    """When worlds have ended within an hour without a failed process (mono)."""

@@ -14,12 +14,12 @@ from hvd_elastic_ext.report.job_report import Row, build_report
 from tests.unit.launcher.scenarios import play
 
 DOCS = Path(__file__).parents[4] / "docs"
-FAULTS = [cause for cause in Cause if BLAME[cause].points_at != "nobody"]
+FAULTS = [cause for cause in Cause if BLAME[cause].points_at != "none"]
 
 
 @pytest.mark.parametrize("cause", FAULTS)
 def test_every_fault_of_a_process_or_a_host_has_a_remedy_that_names_the_host(cause: Cause) -> None:
-    told = advice.advice(Row(1.0, "struck", cause.value, ("h3",), note=cause.with_words("so it was")))
+    told = advice.advice(Row(1.0, "struck", cause.value, ("h3",), note=cause.with_detail("so it was")))
     assert "h3" in told
     assert "{" not in told
 

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.launcher.agents.admission import MIN_TIME_S, MOST, AdmissionDecision, Unauthenticated, most_for
+from hvd_elastic_ext.launcher.agents.admission import (
+    MAX_UNAUTHENTICATED,
+    MIN_TIME_S,
+    AdmissionDecision,
+    Unauthenticated,
+    max_unauthenticated,
+)
 
 NOW = 100.0
 
@@ -46,21 +52,21 @@ def test_our_own_have_their_moment_however_many_they_are() -> None:
 
 def test_who_is_gone_counts_no_more() -> None:
     strangers = crowd("a", "b")
-    strangers.keep(0, 10)
+    strangers.count_bytes(0, 10)
     assert strangers.remove(0)
     assert not strangers.remove(0)
-    strangers.keep(0, 10)
+    strangers.count_bytes(0, 10)
     assert (len(strangers), strangers.remove(1), strangers.kept) == (1, True, 0)
 
 
 def test_of_whom_the_most_is_kept_gives_way_first() -> None:
     strangers = crowd("a", "b", "c")
     for who, size in ((0, 10), (1, 20), (0, 5), (2, 20)):
-        strangers.keep(who, size)
+        strangers.count_bytes(who, size)
     assert strangers.kept == 55
     assert strangers.heaviest() == 1
 
 
-@pytest.mark.parametrize(("files", "most"), [(256, 64), (1024, 64), (4096, 256), (1 << 20, MOST)])
+@pytest.mark.parametrize(("files", "most"), [(256, 64), (1024, 64), (4096, 256), (1 << 20, MAX_UNAUTHENTICATED)])
 def test_strangers_may_have_one_in_sixteen_of_the_files(files: int, most: int) -> None:
-    assert most_for(files) == most
+    assert max_unauthenticated(files) == most

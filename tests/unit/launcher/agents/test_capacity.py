@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.io.output_files import INDEX
-from hvd_elastic_ext.launcher.agents.capacity import files_for, pace, raise_file_limit, too_few_files
+from hvd_elastic_ext.launcher.agents.capacity import files_for, heartbeat_pace, raise_file_limit, too_few_files
 from hvd_elastic_ext.launcher.job.output.console import Console
 from hvd_elastic_ext.launcher.job.output.outlets import Outlets
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
@@ -31,7 +31,7 @@ from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 def test_the_more_hosts_the_more_seldom_each_of_them_beats(
     asked: float, timeout: float, hosts: int, told: float
 ) -> None:
-    assert pace(asked, timeout_s=timeout, hosts=hosts).heartbeat_s == pytest.approx(told)
+    assert heartbeat_pace(asked, timeout_s=timeout, hosts=hosts).heartbeat_s == pytest.approx(told)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_the_more_hosts_the_more_seldom_each_of_them_beats(
     ],
 )
 def test_the_more_hosts_the_fewer_heartbeats_have_figures(hosts: int, progress: float | None, every: int) -> None:
-    assert pace(1.0, timeout_s=10.0, hosts=hosts, progress_timeout_s=progress).figures_every == every
+    assert heartbeat_pace(1.0, timeout_s=10.0, hosts=hosts, progress_timeout_s=progress).figures_every == every
 
 
 def test_too_few_files_are_said_with_the_remedy() -> None:

@@ -19,7 +19,7 @@ from tests.unit.launcher.small_agents import made as made  # a fixture
 
 
 async def test_who_says_nothing_is_turned_away(made: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "HELLO_S", 0.05)
+    monkeypatch.setattr(connection, "AUTHENTICATION_S", 0.05)
     reader, writer = await made.connect()
     writer.write(b"x")
     assert await Agent(reader, writer).is_hung_up_on()
@@ -29,7 +29,7 @@ async def test_who_says_nothing_is_turned_away(made: Scene, monkeypatch: pytest.
 async def test_a_crowd_waits_and_those_who_only_stand_there_make_room(
     made: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "most_for", lambda files: 4)
+    monkeypatch.setattr(connection, "max_unauthenticated", lambda files: 4)
     monkeypatch.setattr(admission, "MIN_TIME_S", 0.05)
     for _ in range(8):
         await made.connect()
@@ -39,7 +39,7 @@ async def test_a_crowd_waits_and_those_who_only_stand_there_make_room(
 
 
 async def test_many_agents_at_once_are_all_let_in(made: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "most_for", lambda files: 8)
+    monkeypatch.setattr(connection, "max_unauthenticated", lambda files: 8)
     monkeypatch.setattr(admission, "MIN_TIME_S", 60.0)  # on a busy machine they need longer than strangers are given
     await asyncio.gather(*(made.joined(host=f"h{number}") for number in range(100)))
     assert len(made.control.hosts) == 100
@@ -78,7 +78,7 @@ async def test_a_crowd_of_another_user_that_stands_there_keeps_no_agent_out(
 ) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root, to be somebody else")
-    monkeypatch.setattr(connection, "most_for", lambda files: 64)
+    monkeypatch.setattr(connection, "max_unauthenticated", lambda files: 64)
     arguments = (sys.executable, "-c", CROWD, str(made.port), "420")
     crowd = await asyncio.create_subprocess_exec(*arguments, stdout=asyncio.subprocess.PIPE)
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.launcher.agents.environment import (
-    LARGEST,
+    MAX_ENVIRONMENT_BYTES,
     interface_of,
     job_env,
     seat_env,
@@ -52,12 +52,12 @@ def test_a_seat_has_its_host_its_launcher_and_the_place_it_shows() -> None:
 
 
 def test_what_does_not_fit_into_one_line_to_an_agent_is_named_by_what_takes_most() -> None:
-    assert too_large({"HOME": "/home/me", "BIG": "x" * (LARGEST - 100)}, ["train"]) is None
-    found = too_large({"HOME": "/home/me", "BIG": "hunter2" * LARGEST, "LESS": "y" * 1000}, ["train"])
+    assert too_large({"HOME": "/home/me", "BIG": "x" * (MAX_ENVIRONMENT_BYTES - 100)}, ["train"]) is None
+    found = too_large({"HOME": "/home/me", "BIG": "hunter2" * MAX_ENVIRONMENT_BYTES, "LESS": "y" * 1000}, ["train"])
     assert found is not None
     assert "make the variable BIG shorter" in found
     assert "hunter2" not in found
-    assert "make the command shorter" in (too_large({}, ["train", "x" * LARGEST]) or "")
+    assert "make the command shorter" in (too_large({}, ["train", "x" * MAX_ENVIRONMENT_BYTES]) or "")
 
 
 def test_the_interface_is_the_one_that_was_given_or_the_way_to_the_launcher() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.journal import EVENTS, Journal
-from hvd_elastic_ext.launcher.cli.announcements import LINES, USUAL, announce
+from hvd_elastic_ext.launcher.cli.announcements import INFO_EVENTS, LINES, announce
 
 WORLD = {"cause": "worker failed", "added": ["c"], "removed": ["b"], "size": 3, "hosts": {"a": 2, "c": 1}}
 LISTED = {"number": 2, "hosts": {"a": 2, "b": 1}, "added": ["b"], "removed": ["c"], "grown": [], "shrunk": ["a"]}
@@ -122,11 +122,11 @@ COOLS = {**STRUCK, "cooldown_s": 20.0, "host_blocked_s": 20.0}
             {"hosts": 1, "before": 2, "leaving": ["b"], "reason": "host 2 adds 30%"},
             "asks for 1 host instead of 2 (--autoscale): host 2 adds 30%; b may go",
         ),
-        ("scale_recommended", {"hosts": 4, "reason": "because"}, "4 hosts would suit (--autoscale): because"),
+        ("scale_recommended", {"hosts": 4, "reason": "because"}, "4 hosts recommended (--autoscale): because"),
         (
             "not_scaled",
             {"hosts": 4, "reason": "no answer"},
-            "4 hosts cannot be asked for just now, and are again in some seconds: no answer",
+            "4 hosts cannot be requested now; the request is repeated: no answer",
         ),
         (
             "cleared",
@@ -178,7 +178,7 @@ def test_what_somebody_may_have_to_act_on_is_a_warning(caplog: pytest.LogCapture
 
 
 def test_only_known_events_have_lines() -> None:
-    assert USUAL <= LINES.keys() <= EVENTS.keys()
+    assert INFO_EVENTS <= LINES.keys() <= EVENTS.keys()
 
 
 def test_a_host_that_fails_for_the_same_reason_as_before_gets_a_line_with_the_count_only(

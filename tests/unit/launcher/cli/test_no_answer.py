@@ -74,4 +74,4 @@ def test_a_launcher_that_listens_and_does_not_answer_is_told_with_the_remedy(
             main(words)
     said = f"{folder}: pid {os.getpid()} on host {socket.gethostname()} is in the way"
     sent = do == "clear" and not stopped
-    assert str(found.value) == said + ("; it may still heed this request" if sent else "")
+    assert str(found.value) == said + ("; the launcher may still apply this request" if sent else "")

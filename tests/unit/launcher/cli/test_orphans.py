@@ -10,7 +10,7 @@ import pytest
 from hvd_elastic_ext.agent.launcher.host_claim import claim
 from hvd_elastic_ext.core.commands import job_mark, socket_name
 from hvd_elastic_ext.launcher.cli import orphans, status
-from hvd_elastic_ext.launcher.cli.orphans import Fate, fates, found_in
+from hvd_elastic_ext.launcher.cli.orphans import AgentState, agent_states, found_in
 
 KEY = b"k" * 32
 FOLDER = f"/tmp/hvd-elastic-0/train.{job_mark(KEY)}"
@@ -40,8 +40,8 @@ def test_an_agent_holds_the_file_by_which_it_is_looked_for(tmp_path: Path, monke
 
 
 def test_a_host_that_is_this_machine_and_has_no_agent_has_ended() -> None:
-    found = fates(["a", "b", "c"], {socket_name("a"): 7}, lambda host: host == "b")
-    assert found == {"a": Fate.LIVE, "b": Fate.ENDED, "c": Fate.UNKNOWN}
+    found = agent_states(["a", "b", "c"], {socket_name("a"): 7}, lambda host: host == "b")
+    assert found == {"a": AgentState.LIVE, "b": AgentState.ENDED, "c": AgentState.UNKNOWN}
 
 
 def test_processes_that_are_known_to_be_dead_are_not_said_to_train() -> None:
@@ -50,7 +50,7 @@ def test_processes_that_are_known_to_be_dead_are_not_said_to_train() -> None:
 
     head = f"no launcher runs, and the last one did not end run {RUN}: "
     assert said({"localhost.sock": 7}).splitlines()[0] == (
-        f"{head}its processes live on localhost:2; its processes may still train on b:1"
+        f"{head}its processes still run on localhost:2; its processes may still train on b:1"
     )
     assert said({}).splitlines()[0] == (
         f"{head}its processes may still train on b:1; nothing of it runs on localhost any more"

@@ -30,7 +30,7 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_slow_start_is_said_and_said_again() -> None:
     told = Told()
-    with starting.said(told, ["-np", "1", "train.py"]):
+    with starting.startup_lines(told, ["-np", "1", "train.py"]):
         assert told.second.wait(30)
     assert told.getvalue().startswith("hvd-elastic: starting for 0 s: loading its modules; then the hosts are read\n")
 
@@ -38,14 +38,14 @@ def test_a_slow_start_is_said_and_said_again() -> None:
 def test_once_the_job_speaks_nothing_more_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(starting, "FIRST_S", 600.0)
     told = Told()
-    with starting.said(told, ["train.py"]):
+    with starting.startup_lines(told, ["train.py"]):
         [thread] = [each for each in threading.enumerate() if each.name == "starting"]
-        starting.over()
+        starting.stop()
         thread.join(30)
         assert not thread.is_alive()
     assert told.getvalue() == ""
 
 
 def test_with_q_nothing_is_said() -> None:
-    with starting.said(io.StringIO(), ["-q", "train.py"]):
+    with starting.startup_lines(io.StringIO(), ["-q", "train.py"]):
         assert not [each for each in threading.enumerate() if each.name == "starting"]

@@ -141,7 +141,7 @@ def test_a_job_that_does_not_exist_is_refused() -> None:
 
 
 def out_of_reach() -> HealthLedger:
-    strike = Strike.of(Cause.UNREACHABLE, Host("b", 1), None, at=0.0, said="ssh: no route to host")
+    strike = Strike.of(Cause.UNREACHABLE, Host("b", 1), None, at=0.0, detail="ssh: no route to host")
     assert strike is not None
     return HealthLedger().struck(0.0, strike, (10.0, 300.0))
 

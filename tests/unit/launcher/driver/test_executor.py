@@ -11,8 +11,8 @@ from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.launcher.driver import recording
-from hvd_elastic_ext.launcher.driver.executor import TOGETHER, Executor
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Dealt, ProcessId, Seat
+from hvd_elastic_ext.launcher.driver.executor import MAX_ORDERS_PER_MESSAGE, Executor
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, RankAssignments, Seat
 from hvd_elastic_ext.launcher.state import actions
 from hvd_elastic_ext.launcher.state.actions import Action, Send
 from tests.support.clock import ManualClock
@@ -80,8 +80,8 @@ def test_orders_to_one_agent_go_in_one_message_in_their_order() -> None:
 
 
 def test_a_message_has_a_bounded_number_of_orders() -> None:
-    sent = done(*(Send("a", order(number)) for number in range(2 * TOGETHER + 1)))
-    assert [len(each.get("orders", [each])) for _, each in sent] == [TOGETHER, TOGETHER, 1]
+    sent = done(*(Send("a", order(number)) for number in range(2 * MAX_ORDERS_PER_MESSAGE + 1)))
+    assert [len(each.get("orders", [each])) for _, each in sent] == [MAX_ORDERS_PER_MESSAGE, MAX_ORDERS_PER_MESSAGE, 1]
 
 
 def test_orders_are_sent_before_the_connection_is_closed() -> None:
@@ -122,7 +122,7 @@ def test_a_process_whose_peers_need_nothing_is_told_nothing() -> None:
 A, B = ProcessId(Seat("a", 0), 3), ProcessId(Seat("b", 1), 1)
 MANY: list[Action] = [
     actions.Tell((A, B, ProcessId(Seat("a", 1), 2)), {"tell": "update"}),
-    actions.Deal(4, Dealt({A: Place(0, 2, 0, 1, 0, 2), B: Place(1, 2, 0, 1, 1, 2)}, [7, 9])),
+    actions.AssignRanks(4, RankAssignments({A: Place(0, 2, 0, 1, 0, 2), B: Place(1, 2, 0, 1, 1, 2)}, [7, 9])),
     actions.RecordEach("rolled_back", [(3, "a"), (3, "b")], {"step": 5, "steps_lost": 1}),
 ]
 
@@ -154,7 +154,7 @@ def test_a_backend_that_takes_it_as_one_gets_what_many_are_told_after_what_was_s
         def tell(self, wanted: actions.Tell) -> None:
             backend.done.append(("all", wanted))
 
-        deal = tell
+        assign_ranks = tell
 
     lines = io.StringIO()
     journal = Journal(lines, ManualClock())

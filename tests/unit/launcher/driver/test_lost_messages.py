@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.launcher.planners.membership.world import TELL_AGAIN_S
+from hvd_elastic_ext.launcher.planners.membership.world import CALL_AGAIN_S
 from tests.unit.launcher.scenarios import play
 
 UNNOTICED = "deaf b; run {}; disconnect b; run 0.2; reconnect b; "
@@ -13,12 +13,12 @@ SOON, NOW = UNNOTICED.format(0.3), UNNOTICED.format(0.1)
 
 LOST = {
     "a change, by all members": f"""
-        train a b; run 2; lose update 3; hosts a b c; told update 2; until a b c <{TELL_AGAIN_S + 1}
-        took {TELL_AGAIN_S - 0.1}; run 1; messages update 4; run {4 * TELL_AGAIN_S}; messages update 4""",
+        train a b; run 2; lose update 3; hosts a b c; told update 2; until a b c <{CALL_AGAIN_S + 1}
+        took {CALL_AGAIN_S - 0.1}; run 1; messages update 4; run {4 * CALL_AGAIN_S}; messages update 4""",
     "go, until its agent is back": f"""
         train a; hosts a b; parked b; deaf b; begun 2; state b parked; {SOON} until a b <1
         is resized.cause start, hosts added""",
-    "go": f"train a; lose go 1; hosts a b; begun 2; until a b <{TELL_AGAIN_S + 1}",
+    "go": f"train a; lose go 1; hosts a b; begun 2; until a b <{CALL_AGAIN_S + 1}",
     "stop of a parked process": f"""
         train a settle_s=20; hosts a b; parked b; deaf b; hosts a; {SOON} gone b <5; is resized.cause start""",
     "that a member is to leave": f"""

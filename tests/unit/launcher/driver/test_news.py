@@ -38,13 +38,13 @@ def given_ranks(job: JobState) -> None:
     (worker,) = job.roster.on("a")
     job.rendezvous.form(4, [worker.life])
     happen(job, asked("a", 1, "GET", "/rank_and_size/a/0"))
-    job.rendezvous.deal([worker.life])
+    job.rendezvous.assign_ranks([worker.life])
     job.generation, job.world.members = 4, (worker.life,)
 
 
 def later(job: JobState) -> None:
     """A second later, at which the agent of a was heard."""
-    job.now = job.roster.agents["a"].heard = job.now + 1.0
+    job.now = job.roster.agents["a"].last_message_at = job.now + 1.0
 
 
 def never_begun(job: JobState) -> None:
@@ -160,7 +160,7 @@ PROCESSES: dict[str, Case] = {
         commits.gone[a:0].why its memory was given back
         commits.held[a:0] gone"""),
     "beats: all of a heartbeat": (1.0, beats("a", beat=BEAT), """
-        agents[a].heard 101
+        agents[a].last_message_at 101
         agents[a].heartbeats_at 101
         commits.held[a:0].commit 1,3,5
         commits.held[a:0].step 7
@@ -178,16 +178,16 @@ PROCESSES: dict[str, Case] = {
         workers[a:0].call_s 0.3
         workers[a:0].agreed_at_heartbeat 3"""),
     "beats: a process without one": (1.0, beats("a", beat=None), """
-        agents[a].heard 101
+        agents[a].last_message_at 101
         agents[a].heartbeats_at 101
         workers[a:0].in_heartbeat_at 101"""),
     "beats: an earlier life, and a slot without a process": (
         1.0, news("a", "beats", slots={"0": {"life": 1, "age": 5.0, "beat": BEAT}, "7": {"life": 2, "beat": BEAT}}), """
-        agents[a].heard 101
+        agents[a].last_message_at 101
         agents[a].heartbeats_at 101"""),
     "beats: of an age that is not known": (beats("a", age=None, beat={}), "workers[a:0].agreed_at_heartbeat 3"),
     "beats: a part, which says nothing of others": (
-        1.0, news("a", "beats", slots={}, part=True), "agents[a].heard 101"),
+        1.0, news("a", "beats", slots={}, part=True), "agents[a].last_message_at 101"),
     "dropped: what found no room": (news("a", "dropped", output=1, news=2), NOTHING),
 }  # fmt: skip
 AGENTS: dict[str, Case] = {
@@ -206,7 +206,7 @@ AGENTS: dict[str, Case] = {
         > Record notice host=a reason=spot deadline=-"""),
     "going: the time has changed": (
         news("a", "going", reason="spot", in_s=30), 10.0, news("a", "going", reason="spot", in_s=5), """
-        agents[a].heard 110
+        agents[a].last_message_at 110
         agents[a].leaves_by 115"""),
     "going: it was sent a signal before": (
         news("c", "notice", reason="SIGTERM", grace_s=5), news("c", "going", reason="spot", in_s=30), NOTHING),
@@ -364,7 +364,7 @@ def test_all_news_that_the_protocol_has_and_all_messages_with_a_consequence_are_
     events = set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE))
     assert len(events) > 20
     assert {name.partition(":")[0] for name in TABLE} == events
-    assert reducers._SAID.keys() <= {name.partition(":")[0] for name in MESSAGES}
+    assert reducers._PROCESS_MESSAGES.keys() <= {name.partition(":")[0] for name in MESSAGES}
 
 
 FOREIGN: Mapping[str, Mapping[str, Any]] = {
@@ -414,4 +414,7 @@ def test_news_that_come_twice_change_no_more_than_once() -> None:
 
 def test_whatever_an_agent_says_it_is_heard() -> None:
     job = small_job()
-    assert changes(job, lambda: happen(job, 1.0, news("a", "of a later version"))) == ["now 101", "agents[a].heard 101"]
+    assert changes(job, lambda: happen(job, 1.0, news("a", "of a later version"))) == [
+        "now 101",
+        "agents[a].last_message_at 101",
+    ]

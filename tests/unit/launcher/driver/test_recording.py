@@ -21,7 +21,7 @@ from hvd_elastic_ext.launcher.driver import plan
 from hvd_elastic_ext.launcher.driver.driver import Driver
 from hvd_elastic_ext.launcher.driver.recording import Recorder, from_json, parsed, text_of, to_json
 from hvd_elastic_ext.launcher.driver.reduce import reduce
-from hvd_elastic_ext.launcher.folder.saved_state import again, start_of
+from hvd_elastic_ext.launcher.folder.saved_state import start_of, state_at_start
 from hvd_elastic_ext.launcher.options import options_json
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
@@ -97,7 +97,7 @@ def test_a_decision_that_is_another_one_is_named_with_its_line(
     assert cli.main(["events", "--replay", str(path), "--quiet"]) == 1
     out = capsys.readouterr().out
     assert out.startswith(f"{path}:{number + 1}: ")
-    assert "was answered with 'journal slept" in out
+    assert "led to 'journal slept" in out
 
 
 def test_the_state_is_printed_with_everything_in_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,7 +113,7 @@ def replayed(path: Path) -> JobState:
     job: JobState | None = None
     for line in map(json.loads, path.read_text().splitlines()):
         if "recording" in line:
-            job = again(line)
+            job = state_at_start(line)
             continue
         assert job is not None
         job.now = line["mono"]
@@ -207,7 +207,7 @@ def test_an_abbreviated_option_of_events_is_refused(capsys: pytest.CaptureFixtur
         ('{"recording":99}\n', "version 99"),
         (
             '{"number":1,"mono":1,"event":{"kind":"Look"},"done":[],"again_at":null,"error":null}\n',
-            "before its launcher has begun",
+            "before the start of its launcher",
         ),
         ('{"recording":3,"mono":1}\n', ":1: is no line of a recording"),
     ],
@@ -234,7 +234,7 @@ def test_a_file_that_is_no_recording_is_refused_in_one_line(
         events.AgentEnded("a", 0, ""),
         events.News("a", {"event": "beats", "slots": {"0": {"life": 1}}}),
         events.SameNews((ProcessId(Seat("a", 1), 2),), {"event": "said", "message": {"say": "looping"}}),
-        events.Heard(("a", "b")),
+        events.HeartbeatsReceived(("a", "b")),
         events.LauncherPaused(2.5),
         events.PeersChanged(None),
         events.Expected((Host("a", 1),), 12.5),

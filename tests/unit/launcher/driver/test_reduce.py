@@ -19,7 +19,7 @@ from hvd_elastic_ext.launcher.state.events import (
     Event,
     Expected,
     HealthChanged,
-    Heard,
+    HeartbeatsReceived,
     HostsAskedFor,
     HostsChanged,
     LaunchEnded,
@@ -131,13 +131,13 @@ LISTS: dict[str, Case] = {
 JOINS: dict[str, Case] = {
     "the agent that was started": (AgentJoined("d", hello("its agent", facts={"via": "eth0"})), """
         agents[d].joined True
-        agents[d].heard 100
+        agents[d].last_message_at 100
         agents[d].facts[via] eth0
         agents[d].identity its agent"""),
     "an agent that has lost only its connection": (
         AgentLost("a", "reset"), 2.0, AgentJoined("a", hello("agent of a", seats=runs(3))), """
         agents[a].joined True
-        agents[a].heard 102"""),
+        agents[a].last_message_at 102"""),
     "an agent whose process has entered the world meanwhile": (AgentJoined("c", hello("agent of c", seats=runs(3))), """
         workers[c:0].since 100
         workers[c:0].generation 3
@@ -191,14 +191,14 @@ JOINS: dict[str, Case] = {
         agents[z].host z:1
         agents[z].since 100
         agents[z].joined True
-        agents[z].heard 100
+        agents[z].last_message_at 100
         agents[z].identity agent of z
         agents[z].inherited_at never
         agents[z].unlisted_at never"""),
     "an agent that was sent a signal": (
         AgentJoined("d", hello("its agent", notice={"reason": "SIGTERM", "grace_s": 5})), """
         agents[d].joined True
-        agents[d].heard 100
+        agents[d].last_message_at 100
         agents[d].identity its agent
         agents[d].finishing True
         agents[d].leaves_by 105
@@ -206,19 +206,19 @@ JOINS: dict[str, Case] = {
         > Record notice host=d reason=its agent was sent SIGTERM deadline=105"""),
     "an agent whose host has notice": (AgentJoined("d", hello("its agent", going={"reason": "spot", "in_s": 30})), """
         agents[d].joined True
-        agents[d].heard 100
+        agents[d].last_message_at 100
         agents[d].identity its agent
         agents[d].leaves_by 130
         agents[d].notice_reason spot
         > Record notice host=d reason=spot deadline=130"""),
     "an agent that a launcher before had": (Expected((E_HOST,), 160.0), AgentJoined("e", hello("agent of e")), """
         agents[e].joined True
-        agents[e].heard 100
+        agents[e].last_message_at 100
         agents[e].identity agent of e
         adoption.missing[e] gone"""),
     "an agent that could not be told to end": (unconnected, AgentJoined("d", hello("its agent")), """
         agents[d].joined True
-        agents[d].heard 100
+        agents[d].last_message_at 100
         agents[d].identity its agent
         shutdown.pending -
         shutdown.unconnected[d] gone"""),
@@ -310,22 +310,22 @@ ENDS: dict[str, Case] = {
 }  # fmt: skip
 OTHERS: dict[str, Case] = {
     "the launcher was paused": (compared, held("b"), AgentLost("b", "reset"), 7.0, LauncherPaused(6.0), """
-        agents[a].heard 106
-        agents[b].heard 106
-        agents[c].heard 106
+        agents[a].last_message_at 106
+        agents[b].last_message_at 106
+        agents[c].last_message_at 106
         commits.held[b:0].away_since 106
-        launcher_pauses.said_at 107
+        launcher_pauses.logged_at 107
         liveness.moved[a:0#2] gone"""),
     "it was paused for so short a time that no line is worth it": (7.0, LauncherPaused(1.1), """
-        agents[a].heard 101.1
-        agents[b].heard 101.1
-        agents[c].heard 101.1
+        agents[a].last_message_at 101.1
+        agents[b].last_message_at 101.1
+        agents[c].last_message_at 101.1
         launcher_pauses.short 107,1.1"""),
-    "hosts are heard, one of which is not known": (7.0, Heard(("a", "z")), "agents[a].heard 107"),
+    "heartbeats, one of an unknown host": (7.0, HeartbeatsReceived(("a", "z")), "agents[a].last_message_at 107"),
     "processes say the same, one of which has ended": (
         7.0, SameNews((ProcessId(Seat("a", 0), 2), ProcessId(Seat("b", 0), 1)), DONE), """
-        agents[a].heard 107
-        agents[b].heard 107
+        agents[a].last_message_at 107
+        agents[b].last_message_at 107
         workers[a:0].done True"""),
     "all have other addresses": (PeersChanged(), """
         > TellPeers a:0#2
@@ -354,7 +354,7 @@ OTHERS: dict[str, Case] = {
     "so many hosts are asked for, as far as is known": (HostsAskedFor(3), "scaling.wanted 3"),
     "somebody else asks for another number": (HostsAskedFor(3), HostsAskedFor(5), """
         scaling.wanted 5
-        > Record scaled hosts=5 before=3 leaving= reason=by somebody else"""),
+        > Record scaled hosts=5 before=3 leaving= reason=changed by others"""),
     "a user asks for a number": (ScaleByHand(2), """
         scaling.by_hand 2
         scaling.look_at 100

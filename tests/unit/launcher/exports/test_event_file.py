@@ -13,7 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.journal import Journal
-from hvd_elastic_ext.launcher.exports.event_file import Board, EventFile
+from hvd_elastic_ext.launcher.exports.event_file import EventFile, ScalarWriter
 from hvd_elastic_ext.launcher.exports.scalars import Point
 from tests.support.clock import ManualClock
 
@@ -31,7 +31,7 @@ class Launcher:
 
     def __init__(self, folder: Path, clock: ManualClock) -> None:
         self.clock = clock
-        self.board = Board(EventFile(folder, clock.wall), clock)
+        self.board = ScalarWriter(EventFile(folder, clock.wall), clock)
         self._journal = Journal(io.StringIO(), clock, lambda event, _, fields: self.board.note(event, fields))
 
     def stepped(self, *steps: int, size: int = 2) -> None:
@@ -160,7 +160,7 @@ def test_a_roll_back_while_the_disk_is_full_is_told_when_there_is_room(tmp_path:
 
 def test_a_name_that_no_file_can_hold_costs_neither_its_value_nor_later_ones(tmp_path: Path) -> None:
     clock = ManualClock(mono=0.0, wall=2e9)
-    board = Board(EventFile(tmp_path, clock.wall), clock)
+    board = ScalarWriter(EventFile(tmp_path, clock.wall), clock)
     board.note("stepped", {"step": 1, "size": 2, "values": {"caf\udce9": 1.0}})
     board.note("stepped", {"step": 2, "size": 2, "values": {"caf\udce9": 2.0}})
     board.close()

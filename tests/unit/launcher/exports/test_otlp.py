@@ -132,7 +132,7 @@ def test_a_collector_that_cannot_be_told_is_told_once_and_holds_nothing_up(
         follower.close(30.0)
     [said] = [record.getMessage() for record in caplog.records if record.name.startswith("hvd_elastic_ext")]
     why = "Failed to export spans batch code: 400, reason: Bad Request" if answers else "Connection refused"
-    assert said == f"OpenTelemetry: the collector cannot be told: {why}; the job goes on"
+    assert said == f"OpenTelemetry: spans cannot be sent: {why}; the job goes on"
 
 
 def test_the_end_of_a_job_waits_a_bounded_time_for_a_collector_that_does_not_answer(
@@ -172,7 +172,7 @@ def test_another_protocol_is_told(caplog: pytest.LogCaptureFixture) -> None:
     environ = {ENDPOINT: "http://c:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
     assert followed(environ, ABOUT) is None
     assert [record.getMessage() for record in caplog.records] == [
-        f"{ENDPOINT}: no spans are sent: the protocol grpc is not spoken here; use http/protobuf"
+        f"{ENDPOINT}: no spans are sent: the protocol grpc is not supported; use http/protobuf"
     ]
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from hvd_elastic_ext.launcher.exports.scalars import MOST, Scalars
+from hvd_elastic_ext.launcher.exports.scalars import MAX_VALUES, Scalars
 
 
 def stepped(step: Any, size: int = 2, **values: Any) -> Mapping[str, Any]:
@@ -71,8 +71,8 @@ def test_numbers_that_are_not_finite_are_shown_as_such_and_what_is_no_step_is_no
 
 
 def test_values_are_bounded_in_number_and_length() -> None:
-    many = {f"{number}" + "x" * 1000: number for number in range(10 * MOST)}
+    many = {f"{number}" + "x" * 1000: number for number in range(10 * MAX_VALUES)}
     point = Scalars().take("stepped", stepped(1, **many), 1.0, {})
     assert point is not None
-    assert len(point.values) == MOST + 1
+    assert len(point.values) == MAX_VALUES + 1
     assert max(map(len, point.values)) < 120

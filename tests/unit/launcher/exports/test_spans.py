@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.core.journal import Record
-from hvd_elastic_ext.launcher.exports.spans import MOST_NAMES, Span, Spans
+from hvd_elastic_ext.launcher.exports.spans import MAX_HOST_NAMES, Span, Spans
 
 WALL = 1_000_000.0
 """Unix seconds at 0 of the monotonic clock."""
@@ -143,4 +143,4 @@ def test_a_line_of_any_content_makes_a_span_with_times_in_order(value: Any) -> N
 def test_an_attribute_names_some_hosts_of_many() -> None:
     many = [f"h{number:04}" for number in range(1000)]
     *_, span = spans(*BEGUN, line(20.0, "resized", 2, cause="hosts added", added=many, size=1002, downtime_s=1.0))
-    assert span.attributes["hvd_elastic.hosts_added"] == many[:MOST_NAMES]
+    assert span.attributes["hvd_elastic.hosts_added"] == many[:MAX_HOST_NAMES]

@@ -89,7 +89,7 @@ def test_a_key_that_is_none_is_replaced_and_said(folder: Path, caplog: pytest.Lo
     with StateDir(folder) as held:
         (folder / "key").write_text("00ff")
         made = held.key()
-        assert "is no key of this job" in caplog.text
+        assert "is not a key" in caplog.text
         assert held.key() == made
 
 
@@ -203,7 +203,7 @@ def test_a_second_launcher_gets_one_line_that_names_the_first(folder: Path, monk
 def test_a_folder_that_anybody_may_write_is_refused(folder: Path) -> None:
     folder.mkdir(parents=True)
     folder.chmod(0o777)
-    with pytest.raises(UsageError, match="may be written by anybody; chmod o-w"):
+    with pytest.raises(UsageError, match=r"every user may write to .*; chmod o-w"):
         StateDir(folder)
 
 

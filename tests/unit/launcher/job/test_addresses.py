@@ -134,7 +134,7 @@ async def test_this_machines_name_may_lead_to_loopback_until_there_are_others(re
 def test_who_is_there_has_come_and_was_not_told_to_go() -> None:
     on_its_way, in_it, lost, going = (Agent(Host(name, 1), 0.0) for name in ("a", "b", "c", "d"))
     for agent in (in_it, lost, going):
-        agent.heard, agent.joined, agent.facts = 5.0, agent is not lost, {"hostname": agent.host.name}
+        agent.last_message_at, agent.joined, agent.facts = 5.0, agent is not lost, {"hostname": agent.host.name}
     going.finishing = True
     assert there([on_its_way, in_it, lost, going]) == {"b": {"hostname": "b"}, "c": {"hostname": "c"}}
 

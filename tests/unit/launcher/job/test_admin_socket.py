@@ -173,7 +173,7 @@ def test_a_launcher_that_has_just_begun_is_asked_as_soon_as_it_listens(
         monkeypatch.setattr(
             hosts.time, "sleep", lambda _: asyncio.run_coroutine_threadsafe(admin.start(), loop).result()
         )
-        assert await asyncio.to_thread(hosts.answered, folder.path, {"do": "list"}) == {"asked": {"do": "list"}}
+        assert await asyncio.to_thread(hosts.answer_of, folder.path, {"do": "list"}) == {"asked": {"do": "list"}}
         await admin.stop()
 
     with StateDir(tmp_path / "state") as folder:

@@ -85,8 +85,8 @@ def test_interfaces_are_mpis_own_choice_unless_they_are_named() -> None:
 
 def test_the_first_line_within_its_frames_is_what_mpirun_says() -> None:
     said = "-----\n\n  ssh: connect to host b port 22: Connection refused\n-----\nORTE was unable to reliably start\n"
-    assert engine_programs.words_of(said) == "ssh: connect to host b port 22: Connection refused"
-    assert engine_programs.words_of("---\n") == ""
+    assert engine_programs.first_message(said) == "ssh: connect to host b port 22: Connection refused"
+    assert engine_programs.first_message("---\n") == ""
 
 
 def test_marks_tell_keys_apart_and_nothing_of_them() -> None:

@@ -14,7 +14,7 @@ from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.publication import Publication
 from hvd_elastic_ext.launcher.job import first_hosts
-from hvd_elastic_ext.launcher.job.first_hosts import FirstHosts, said_until_done
+from hvd_elastic_ext.launcher.job.first_hosts import FirstHosts, log_while_waiting
 from hvd_elastic_ext.launcher.options.settings import Sources
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
 from hvd_elastic_ext.launcher.state.facts.waits import Wait
@@ -122,7 +122,7 @@ NAME = Wait("for the address of b", ends="it ends when the resolver gives up")
 def test_a_slow_name_server_is_said_before_there_is_anything_to_decide(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(first_hosts, "STOP_S", 0.0)
+    monkeypatch.setattr(first_hosts, "STOP_CHECK_S", 0.0)
 
     async def answered_late() -> None:
         answer = asyncio.get_running_loop().create_future()
@@ -132,7 +132,7 @@ def test_a_slow_name_server_is_said_before_there_is_anything_to_decide(
             if next(looks) == 20:
                 answer.set_result(None)
 
-        await said_until_done(answer, NAME, Passing(), failed=failed)
+        await log_while_waiting(answer, NAME, Passing(), failed=failed)
 
     asyncio.run(answered_late())
     said = [each.getMessage() for each in caplog.records]
@@ -141,11 +141,11 @@ def test_a_slow_name_server_is_said_before_there_is_anything_to_decide(
 
 
 def test_a_job_that_is_stopped_does_not_wait_for_a_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(first_hosts, "STOP_S", 0.0)
+    monkeypatch.setattr(first_hosts, "STOP_CHECK_S", 0.0)
 
     async def stopped() -> None:
         answer = asyncio.get_running_loop().create_future()
-        await said_until_done(answer, NAME, ManualClock(), failed=lambda: JobFailed("stopped by SIGINT"))
+        await log_while_waiting(answer, NAME, ManualClock(), failed=lambda: JobFailed("stopped by SIGINT"))
 
     with pytest.raises(JobFailed, match="stopped by SIGINT"):
         asyncio.run(stopped())
@@ -156,4 +156,4 @@ def test_what_goes_wrong_while_it_is_waited_for_is_raised() -> None:
         raise JobFailed("network interface: eth9 has no IPv4 address here")
 
     with pytest.raises(JobFailed, match="eth9"):
-        asyncio.run(said_until_done(wrong(), NAME, ManualClock(), failed=lambda: None))
+        asyncio.run(log_while_waiting(wrong(), NAME, ManualClock(), failed=lambda: None))

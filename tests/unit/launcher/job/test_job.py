@@ -28,7 +28,7 @@ class Passing(ManualClock):
 def test_the_pause_before_a_restart_is_said_every_4_s(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(job, "SAY_S", 0.001)  # what is waited for on the clock of this machine
+    monkeypatch.setattr(job, "LOG_PERIOD_S", 0.001)  # what is waited for on the clock of this machine
     caplog.set_level(logging.INFO)
     asyncio.run(pause_until(Wait("for the restart of the job", 110.0), asyncio.Event(), Passing(mono=100.0)))
     assert caplog.messages == [f"waiting: for the restart of the job; at most {left} s more" for left in (6, 2)]

@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.launcher.metrics.endpoint import MOST, Endpoint
+from hvd_elastic_ext.launcher.metrics.endpoint import MAX_CONNECTIONS, Endpoint
 from hvd_elastic_ext.launcher.metrics.figures import Figure
 from hvd_elastic_ext.launcher.options.listening import ListenAddress, listen_address
 from tests.support.waiting import wait_until
@@ -67,7 +67,7 @@ def test_names_with_quotes_and_line_ends_stay_one_value() -> None:
 def test_a_launcher_that_is_busy_or_a_client_that_disconnects_is_no_traceback(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hvd_elastic_ext.launcher.metrics.endpoint.TAKE_S", 0.01)
+    monkeypatch.setattr("hvd_elastic_ext.launcher.metrics.endpoint.COLLECT_TIMEOUT_S", 0.01)
 
     async def main() -> None:
         endpoint = Endpoint(HERE, list, asyncio.get_running_loop())
@@ -87,7 +87,7 @@ def test_connections_beyond_a_number_are_closed_at_once_until_others_are() -> No
     async def main() -> None:
         endpoint = Endpoint(HERE, list, asyncio.get_running_loop())
         with contextlib.ExitStack() as stack:
-            for _ in range(MOST):
+            for _ in range(MAX_CONNECTIONS):
                 stack.enter_context(socket.create_connection((HERE.host, endpoint.port), timeout=10))
             further = stack.enter_context(socket.create_connection((HERE.host, endpoint.port), timeout=10))
             assert further.recv(1) == b""

@@ -6,7 +6,7 @@ import math
 import re
 
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.launcher.metrics.figures import MOST_HOSTS, OWN, of_job
+from hvd_elastic_ext.launcher.metrics.figures import MAX_HOSTS, RESERVED_NAMES, of_job
 from hvd_elastic_ext.launcher.metrics.tally import Tally
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster
@@ -74,7 +74,7 @@ def test_every_name_of_ours_is_kept_from_signals_and_every_number_can_be_told() 
     job = cluster.driver.job
     figures = [*of_job(job, job.now, HostSet.of({"a": 1})), *(each for each in tally.figures() if not each.counter)]
     names = [figure.name for figure in figures if figure.name != "iteration"]
-    assert set(names) <= OWN
+    assert set(names) <= RESERVED_NAMES
     assert len(names) == len(set(names))
     assert all(math.isfinite(value) for figure in figures for value in figure.samples.values())
     assert all(len(key) == len(figure.labels) for figure in figures for key in figure.samples)
@@ -85,11 +85,11 @@ def test_ten_thousand_hosts_have_no_samples_of_their_own_and_the_most_silent_one
     cluster.run(5.0)
     agents = cluster.driver.job.roster.agents
     [one, other] = agents.values()
-    for number in range(MOST_HOSTS - 2):
+    for number in range(MAX_HOSTS - 2):
         agents[f"h{number}"] = one
-    other.heard = cluster.driver.job.now - 7.5
+    other.last_message_at = cluster.driver.job.now - 7.5
     found = told(cluster, a=1, b=1)
-    assert len(found["heartbeat_age_seconds"]) == MOST_HOSTS
+    assert len(found["heartbeat_age_seconds"]) == MAX_HOSTS
     assert found["oldest_heartbeat_age_seconds"] == {(): 7.5}
     for number in range(10_000):
         agents[f"h{number}"] = one

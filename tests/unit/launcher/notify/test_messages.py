@@ -9,7 +9,7 @@ import pytest
 
 from hvd_elastic_ext.core.journal import EVENTS
 from hvd_elastic_ext.launcher.notify import messages
-from hvd_elastic_ext.launcher.notify.messages import PERIOD_S, SHORT_S, TOPICS, Message, Quota, message_of
+from hvd_elastic_ext.launcher.notify.messages import PERIOD_S, SHORT_S, TOPICS, Message, RateLimit, message_of
 
 WORLD = {"cause": "hosts failed", "reason": "h3 is gone", "steps_lost": 0}
 STRIKE = {"subject": "slot 0 of h3", "reason": "crashed: exit code 1"}
@@ -69,7 +69,7 @@ def test_a_job_that_waits_long_for_its_minimum_is_worth_a_message() -> None:
 
 def test_each_cause_passes_once_a_period_and_then_says_how_many_were_left_out() -> None:
     quota, first, other = (
-        Quota(),
+        RateLimit(),
         Message("lost_steps", "crash", "3 steps lost"),
         Message("lost_steps", "notice", "2 steps lost"),
     )

@@ -12,7 +12,7 @@ import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.notify.messages import Message
-from hvd_elastic_ext.launcher.notify.webhook import TRIES, Webhook, webhook_url
+from hvd_elastic_ext.launcher.notify.webhook import MAX_ATTEMPTS, Webhook, webhook_url
 from tests.support.serving import serving
 from tests.support.waiting import wait_until
 
@@ -42,13 +42,13 @@ def test_a_server_that_fails_is_asked_again_and_what_it_refuses_is_not_sent_agai
 ) -> None:
     with serving(500, 429, 200) as server:
         assert sent(f"{server.url}/services/secret") == [1.0, 2.0]
-    assert len(server.got) == TRIES
+    assert len(server.got) == MAX_ATTEMPTS
     assert not caplog.records
     with serving(404) as server:
         assert sent(f"{server.url}/services/secret") == []
     assert len(server.got) == 1
     assert [each.getMessage() for each in caplog.records] == [
-        "--notify: 127.0.0.1 cannot be told: it answers 404 Not Found; the job goes on"
+        "--notify: no message to 127.0.0.1: it answers 404 Not Found; the job goes on"
     ]
 
 
@@ -72,16 +72,14 @@ def test_a_server_that_does_not_speak_http_is_told_and_the_next_message_is_sent(
         hook.send(MESSAGE)
         hook.send(MESSAGE)
         server.settimeout(10)
-        for answer in [b"SSH-2.0-x\r\n"] * TRIES + [b"HTTP/1.1 200 OK\r\n\r\n"]:
+        for answer in [b"SSH-2.0-x\r\n"] * MAX_ATTEMPTS + [b"HTTP/1.1 200 OK\r\n\r\n"]:
             connection, _ = server.accept()
             with connection:
                 connection.recv(10_000)
                 connection.sendall(answer)
         hook.close()
     [line] = [each.getMessage() for each in caplog.records]
-    assert line == (
-        "--notify: 127.0.0.1 cannot be told: it does not answer as HTTP has it (BadStatusLine); the job goes on"
-    )
+    assert line == ("--notify: no message to 127.0.0.1: its answer is not HTTP (BadStatusLine); the job goes on")
 
 
 def test_a_redirect_is_not_followed(caplog: pytest.LogCaptureFixture) -> None:
@@ -102,7 +100,7 @@ def test_messages_beyond_those_that_may_wait_are_dropped_and_told(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.WARNING)
-    monkeypatch.setattr("hvd_elastic_ext.launcher.notify.webhook.WAITING", 1)
+    monkeypatch.setattr("hvd_elastic_ext.launcher.notify.webhook.MAX_QUEUED", 1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         hook = Webhook(f"http://127.0.0.1:{silent.getsockname()[1]}/", ABOUT, wait=lambda _: None)
         for _ in range(4):  # one is being sent, one waits
@@ -132,7 +130,7 @@ def test_the_address_may_stand_in_a_file(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_address_is_refused_in_one_line_without_it(text: str) -> None:
-    with pytest.raises(UsageError, match=r"^--notify: that is no address; write https://HOST/") as refused:
+    with pytest.raises(UsageError, match=r"^--notify: that is not a URL; write https://HOST/") as refused:
         webhook_url(text)
     assert "secret" not in str(refused.value)
 

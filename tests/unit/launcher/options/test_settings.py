@@ -9,7 +9,7 @@ import pytest
 from hvd_elastic_ext.core.errors import BadHosts, UsageError
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.messages.slot_protocol import AGENT_METRICS
-from hvd_elastic_ext.launcher.agents.environment import LARGEST, agent_env
+from hvd_elastic_ext.launcher.agents.environment import MAX_ENVIRONMENT_BYTES, agent_env
 from hvd_elastic_ext.launcher.cli import run_options
 from hvd_elastic_ext.launcher.job.finished_check import mark_of
 from hvd_elastic_ext.launcher.options.policy import options_of
@@ -330,7 +330,7 @@ def test_what_horovod_crashes_on_at_a_resize_is_refused_up_front(name: str) -> N
 
 def test_an_environment_that_does_not_fit_into_one_line_to_an_agent_is_refused_up_front() -> None:
     with pytest.raises(UsageError, match=r"^environment and command take \d+ bytes .*make the variable BIG shorter"):
-        parse("-np", "1", env={"BIG": "x" * LARGEST})
+        parse("-np", "1", env={"BIG": "x" * MAX_ENVIRONMENT_BYTES})
 
 
 def test_checkpoints_are_made_where_one_of_their_options_is_given(tmp_path: Path) -> None:

@@ -12,14 +12,14 @@ from tests.unit.launcher.state_changes import NOW, of_slot, small_job
 
 def test_hosts_were_all_heard_after_a_time_until_one_of_them_was_not() -> None:
     job = small_job()
-    assert job.roster.all_heard_after(NOW - 1.0)  # of the one that was never heard nothing is known
+    assert job.roster.all_sent_after(NOW - 1.0)  # of the one that was never heard nothing is known
     job.now = NOW + 20.0
     for host in "ab":
         reduce(job, News(host, {"event": "beats", "slots": {}}))
-    assert job.roster.all_heard_after(NOW - 1.0)
-    assert not job.roster.all_heard_after(NOW + 5.0)  # c is silent
+    assert job.roster.all_sent_after(NOW - 1.0)
+    assert not job.roster.all_sent_after(NOW + 5.0)  # c is silent
     reduce(job, News("c", {"event": "beats", "slots": {}}))
-    assert job.roster.all_heard_after(NOW + 5.0)
+    assert job.roster.all_sent_after(NOW + 5.0)
 
 
 def test_the_longest_silence_is_that_of_the_process_that_is_silent_for_longest() -> None:
@@ -52,7 +52,7 @@ def test_an_agent_that_was_started_again_is_heard_when_its_processes_speak_with_
     reduce(job, SameNews(lives, news))
     agent = job.roster.start_agent(job.roster.agents.pop("a").host, NOW)
     reduce(job, SameNews(lives, news))
-    assert agent.heard == job.now
+    assert agent.last_message_at == job.now
 
 
 def test_a_copy_knows_its_own_members() -> None:

@@ -128,7 +128,7 @@ def test_a_sleep_is_told_every_4_s_or_as_asked_and_its_status_says_what_is_waite
     lines = [line for line in caplog.messages if line.startswith(told)]
     assert re.match(r".*at most 399[0-6] s more, then this launcher ends \(--max-wait-time\)$", lines[0])
     assert len(lines) in number
-    assert lines[-1].endswith("; said again in 600 s") == (lines_s == 600.0)
+    assert lines[-1].endswith("; next line in 600 s") == (lines_s == 600.0)
 
 
 @pytest.mark.parametrize("waits", [True, False])

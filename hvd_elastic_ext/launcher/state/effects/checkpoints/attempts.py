@@ -1,8 +1,8 @@
 """One attempt to make a checkpoint: which commit becomes one, and what each process and agent does for it.
 
-The launcher names a commit that is still to come, so that every rank keeps the same one. The agents write it beside
-training, each rank its share. When all shares are written, one agent completes the checkpoint. A failure on the way
-costs only this attempt: the checkpoint before stays the newest.
+The launcher names a future commit, so that every rank keeps the same one. The agents write it beside training, each
+rank its share. When all shares are written, one agent completes the checkpoint. A failure costs only this attempt: the
+checkpoint before stays the newest.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ log = logging.getLogger(__name__)
 
 WRITE_S: Final = 900.0
 """How long a host may take for its share."""
-AGAIN_S: Final = 5.0
-"""Pause after a failed attempt; it doubles with each further one, up to :data:`AGAIN_MOST_S`."""
-AGAIN_MOST_S: Final = 300.0
-MISSES: Final = 8
+RETRY_S: Final = 5.0
+"""Pause after a failed attempt; it doubles with each further one, up to :data:`MAX_RETRY_S`."""
+MAX_RETRY_S: Final = 300.0
+MAX_MISSES: Final = 8
 """How often a commit is named again, further ahead, before the attempt fails."""
 
 
@@ -56,8 +56,8 @@ def request(job: JobState, *, stay: bool = True) -> bool:
     return state.asked
 
 
-def make_way(job: JobState) -> None:
-    """Give up an attempt that has an older commit than the last checkpoint is to have, unless all of it is written."""
+def drop_older_attempt(job: JobState) -> None:
+    """Give up an attempt with an older commit than the last checkpoint should have, unless all of it is written."""
     attempt = job.checkpoints.attempt
     if job.checkpoints.asked and attempt is not None and not (attempt.stay or attempt.at_rest or attempt.sealing):
         give_up(job, "the last checkpoint takes its place", blame=False)
@@ -65,7 +65,7 @@ def make_way(job: JobState) -> None:
 
 
 def training_finished(job: JobState) -> None:
-    """Training is done: a named commit does not come any more, and the next checkpoint is the end of training."""
+    """Training is done: a named commit will not come, and the next checkpoint is the end of training."""
     state = job.checkpoints
     state.done = True
     training_stopped(job, "training is done")
@@ -73,7 +73,7 @@ def training_finished(job: JobState) -> None:
 
 
 def training_stopped(job: JobState, why: str) -> None:
-    """No process trains any more: a named commit does not come, and the commit in memory can be written."""
+    """No process trains any more: a named commit will not come, and the commit in memory can be written."""
     state = job.checkpoints
     state.asked = False
     if state.attempt is not None and len(state.attempt.kept) < len(state.attempt.ranks):
@@ -82,7 +82,7 @@ def training_stopped(job: JobState, why: str) -> None:
 
 
 def last_commit(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
-    """A process that is done with training keeps other data in the place of its last commit."""
+    """A process that is done with training keeps other data in place of its last commit."""
     kept = _kept(message)
     if kept is not None:
         job.checkpoints.files[worker.life] = kept
@@ -113,10 +113,10 @@ def withdraw_request(job: JobState) -> None:
     if state.attempt is not None and state.attempt.stay:
         give_up(job, "it is no longer needed", blame=False)
     if state.staying is not None:
-        let_train_on(job, state.staying)
+        resume_waiting(job, state.staying)
 
 
-def let_train_on(job: JobState, attempt: Attempt) -> None:
+def resume_waiting(job: JobState, attempt: Attempt) -> None:
     """Let processes that wait for a checkpoint train on."""
     job.checkpoints.staying = None
     job.tell_all(job.roster.present(attempt.ranks), "keep", commit=None)
@@ -132,7 +132,7 @@ def agent_lost(job: JobState, host: str) -> None:
 def agent_joined(job: JobState, host: str) -> None:
     """An agent has connected: end what an earlier launcher, or a lost message, left open.
 
-    Else its processes might wait for ever for a message that was lost.
+    Otherwise its processes might wait for ever for a message that was lost.
     """
     state = job.checkpoints
     workers = job.roster.on(host)
@@ -140,28 +140,28 @@ def agent_joined(job: JobState, host: str) -> None:
         return
     agent_lost(job, host)
     if state.staying is not None and host in state.staying.hosts:
-        return  # they are to wait
+        return  # they have to wait
     job.tell_all(workers, "keep", commit=None)
     job.send(host, {"do": "drop", "slots": [worker.seat.slot for worker in workers]})
 
 
 def _age_s(job: JobState, newest: Name) -> float:
     """How long ago, in seconds, ``newest`` was first seen."""
-    told = [
+    ages = [
         each.silent_s + job.now - each.in_heartbeat_at
         for each in members(job)
         if each.holds == newest and each.in_heartbeat_at
     ]
-    return max(0.0, min(told, default=0.0))
+    return max(0.0, min(ages, default=0.0))
 
 
 def _pace_per_s(job: JobState) -> float:
-    """Commits per second until the named one: none is left out meanwhile."""
+    """Commits per second until the named one: none is skipped meanwhile."""
     return max((worker.commits_per_s for worker in members(job)), default=0.0)
 
 
 def _reachable(job: JobState, lives: Iterable[ProcessId]) -> bool:
-    """Whether every process can be told which commit is named: it is told once."""
+    """Whether every process can receive the name of the commit, which is sent once."""
     agents = [job.roster.agents.get(host) for host in {life.seat.host for life in lives}]
     return all(agent is not None and agent.joined for agent in agents)
 
@@ -170,7 +170,7 @@ def _reachable(job: JobState, lives: Iterable[ProcessId]) -> bool:
 
 
 def begin(job: JobState) -> None:
-    """Begin an attempt, unless a process cannot be told of it."""
+    """Begin an attempt, unless a process is not connected."""
     now, state = job.now, job.checkpoints
     newest = newest_of_all(job)
     ranks = {life: place.rank for life in job.world.members if (place := job.rendezvous.place(life))}
@@ -209,7 +209,7 @@ def commit_not_kept(job: JobState, worker: Worker, message: Mapping[str, Any]) -
     if newest is None:
         why = "has no access to its agent's memory; start it with the file descriptors of its parent"
         give_up(job, f"{worker.seat} {why}")
-    elif attempt.misses > MISSES:
+    elif attempt.misses > MAX_MISSES:
         give_up(job, "commits are made faster than processes can be told of them")
     else:
         further = ahead((newest[0], newest[1], newest[2]), _pace_per_s(job), attempt.misses)
@@ -312,9 +312,9 @@ def _completed(job: JobState, attempt: Attempt) -> None:
         log.warning("older checkpoints cannot be removed and take up room: %s", why)
     state.last = Last(attempt.kept_at, step)
     state.stored = Stored(next(iter(attempt.kept.values())).commit[1:], step, str(state.path))
-    state.words.update({host: str(written.get("store")) for host, written in attempt.written.items()})
-    word = state.words.get(attempt.root)
-    shared = frozenset(host for host, known in state.words.items() if known == word)
+    state.storage_names.update({host: str(written.get("store")) for host, written in attempt.written.items()})
+    word = state.storage_names.get(attempt.root)
+    shared = frozenset(host for host, known in state.storage_names.items() if known == word)
     state.readers = frozenset(attempt.written) if state.apart else shared
     slowed = job.cost.slowing.ends(now, newest_step(job)) if attempt.measurable else None
     cost.measured(job, took, slowed, stall_s=attempt.stall_s)
@@ -332,12 +332,12 @@ def give_up(job: JobState, why: str, *, blame: bool = True) -> None:
     job.cost.slowing.breaks()
     _drop(job, attempt)
     if not attempt.at_rest:
-        let_train_on(job, attempt)
+        resume_waiting(job, attempt)
     if not blame:
-        state.not_before = job.now + AGAIN_S
+        state.not_before = job.now + RETRY_S
         return
     state.failed_in_a_row += 1
-    pause = pause_after(state.failed_in_a_row, first=AGAIN_S, longest=AGAIN_MOST_S)
+    pause = pause_after(state.failed_in_a_row, first=RETRY_S, longest=MAX_RETRY_S)
     state.not_before = job.now + pause
     stays = "" if state.path is None else "; the one before stays"
     log.warning("no checkpoint: %s%s; the next attempt is in %g s", why, stays, pause)

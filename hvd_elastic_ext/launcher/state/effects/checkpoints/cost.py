@@ -8,7 +8,7 @@ from typing import Any
 from hvd_elastic_ext.launcher.rules.checkpoints import interval
 from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Failures
 from hvd_elastic_ext.launcher.rules.checkpoints.interval import SealCost
-from hvd_elastic_ext.launcher.rules.checkpoints.slowdown import UNKNOWN
+from hvd_elastic_ext.launcher.rules.checkpoints.slowdown import DEFAULT_SLOWDOWN
 from hvd_elastic_ext.launcher.state.job import JobState
 
 
@@ -23,7 +23,7 @@ def resumed_from(job: JobState, facts: Mapping[str, Any]) -> None:
 
 
 def facts(job: JobState, *, ended: bool) -> dict[str, Any]:
-    """What the manifest notes. ``ended``: the job ends, or sleeps, with this commit."""
+    """The entries in the manifest. ``ended``: the job ends, or sleeps, with this commit."""
     return {"failures": _watched(job).to_json(), "ended": ended}
 
 
@@ -33,9 +33,9 @@ def measured(job: JobState, durable_s: float, slowed: float | None, *, stall_s: 
     ``slowed``: share by which steps were slower (None: not measured). ``stall_s``: seconds in which training stood.
     """
     state = job.cost
-    usual = state.seals[-1].slowed if state.seals else UNKNOWN
+    usual = state.seals[-1].slowed if state.seals else DEFAULT_SLOWDOWN
     seal = SealCost(stall_s, durable_s, usual if slowed is None else slowed)
-    state.seals = [*state.seals[1 - interval.LATEST :], seal]
+    state.seals = [*state.seals[1 - interval.MAX_SAMPLES :], seal]
     if job.options.durability is not None and job.options.durability.every.auto:
         _choose(job)
 

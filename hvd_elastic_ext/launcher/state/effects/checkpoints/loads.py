@@ -18,7 +18,7 @@ from hvd_elastic_ext.launcher.state.roster import Agent
 
 log = logging.getLogger(__name__)
 
-AGAIN_S: Final = 5.0
+RETRY_S: Final = 5.0
 """Pause after a host could not read its storage."""
 
 
@@ -81,15 +81,15 @@ def _loaded(job: JobState, agent: Agent, loading: Loading, answer: Mapping[str, 
         job.record("resumed", path=path, step=step, host=host, reason=f"the newest checkpoint is {path}")
 
 
-def _failed(job: JobState, host: str, loading: Loading, why: str, said: Mapping[str, Any]) -> None:
-    now, unwritable = job.now, said.get("unwritable") is True
-    loading.slots, loading.again_at, loading.for_good = [], now + AGAIN_S, said.get("for_good") is True
+def _failed(job: JobState, host: str, loading: Loading, why: str, answer: Mapping[str, Any]) -> None:
+    now, unwritable = job.now, answer.get("unwritable") is True
+    loading.slots, loading.again_at, loading.for_good = [], now + RETRY_S, answer.get("for_good") is True
     what = "write checkpoints (--checkpoint-dir)" if unwritable else "load a checkpoint"
-    said_of = f"{host} cannot {what}: {why}"
+    message = f"{host} cannot {what}: {why}"
     if holding(job) or not unwritable:
-        log.warning("%s", said_of)
+        log.warning("%s", message)
         job.record("not_resumed", host=host, reason=why)
     if holding(job):
-        loading.ready, loading.again_at = True, None  # it gets it from a host that could
+        loading.ready, loading.again_at = True, None  # it gets the state from a host that has loaded it
     else:
-        job.restore.why = said_of
+        job.restore.why = message

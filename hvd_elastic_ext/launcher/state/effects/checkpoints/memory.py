@@ -24,7 +24,7 @@ from hvd_elastic_ext.launcher.state.roster import Agent
 
 log = logging.getLogger(__name__)
 
-AGAIN_S: Final = 5.0
+RETRY_S: Final = 5.0
 """Pause after a failed attempt."""
 
 
@@ -33,8 +33,8 @@ def save_before(
 ) -> Asleep | None:
     """Do the next step. ``short``: why no process can train; None if some can.
 
-    Returns how the job ends for now, once nothing can be lost by that. ``skip_waiting``: do not wait for
-    hosts that may still come, also in a job that may not sleep. ``read_back``: read the checkpoint back.
+    Returns how the job ends for now, once nothing can be lost by that. ``skip_waiting``: do not wait for hosts that may
+    still come, even in a job that may not sleep. ``read_back``: read the checkpoint back.
     """
     state = job.before_sleep
     if job.options.durability is None or (job.options.sleep_after_s is None and not skip_waiting):
@@ -98,10 +98,10 @@ def _ask_all(job: JobState, short: str) -> Asleep | None:
     agents = [
         agent
         for agent in job.roster.agents.values()
-        if agent.heard and (agent.leaves_by is not None or not agent.finishing)
+        if agent.last_message_at and (agent.leaves_by is not None or not agent.finishing)
     ]
     if any(not agent.joined for agent in agents):
-        state.again_at = job.now + AGAIN_S
+        state.again_at = job.now + RETRY_S
         return None  # it connects again, or is cut off; it may hold the newest commit
     if not agents:
         path, step = job.checkpoints.newest
@@ -116,7 +116,7 @@ def _ask(job: JobState, hosts: Sequence[str], **request: Any) -> None:
     state.asked_at, state.answers = job.now, {}
     for host in hosts:
         slots = sorted(seat.slot for seat in job.roster.lives if seat.host == host)
-        full = {"place": job.options.durability.place, "urgent": True, **request}  # nobody trains
+        full = {"place": job.options.durability.place, "urgent": True, **request}  # no process trains
         if not job.run_helper(Purpose.SLEEP, host, slots, full):
             _try_later(job, f"{host} is not connected")
             return
@@ -152,7 +152,7 @@ def _take_check_of_checkpoint(job: JobState, answer: Mapping[str, Any]) -> None:
     job.record("checkpoint_skipped", host=stored.host, reason=f"{stored.name}: {answer.get('why')}")
     state.skip.append(stored.name)
     _forget(job)
-    state.again_at = job.now + AGAIN_S
+    state.again_at = job.now + RETRY_S
 
 
 def _write(job: JobState) -> None:
@@ -166,7 +166,7 @@ def _write(job: JobState) -> None:
 
 
 def _rank_order(job: JobState, life: ProcessId) -> tuple[float, ProcessId]:
-    """Ranks follow those of the last world, so that each gets its own random generators back."""
+    """Ranks keep the order of the last world, so that each gets its own random generators back."""
     place = job.rendezvous.place(life)
     return (math.inf if place is None else place.rank), life
 
@@ -189,7 +189,7 @@ def _forget(job: JobState) -> None:
 def _try_later(job: JobState, why: str) -> None:
     state = job.before_sleep
     _forget(job)
-    state.again_at = job.now + AGAIN_S
+    state.again_at = job.now + RETRY_S
     what = f"the job does not {'end' if state.skip_waiting else 'go to sleep'} yet: {why}"
     if what != state.logged:
         state.logged = what
@@ -198,29 +198,29 @@ def _try_later(job: JobState, why: str) -> None:
 
 
 def _held(host: str, slots: Any) -> dict[Seat, Kept]:
-    """What an agent says that each slot's memory holds; ValueError for anything else."""
+    """An agent's report of the commit in each slot's memory; raises ValueError for anything else."""
     if not isinstance(slots, dict):
         raise ValueError(f"{host}: held is no object")
     held = {}
-    for slot, said in slots.items():
-        seat, numbers = seat_of(host, slot), whole_numbers(said[1:], 2) if isinstance(said, list) else None
+    for slot, value in slots.items():
+        seat, numbers = seat_of(host, slot), whole_numbers(value[1:], 2) if isinstance(value, list) else None
         if seat is None or numbers is None:
             raise ValueError(f"{host}: held of a slot is not a commit, a step and a side")
-        held[seat] = Kept(_identity(host, said[0]), numbers[0], numbers[1])
+        held[seat] = Kept(_identity(host, value[0]), numbers[0], numbers[1])
     return held
 
 
 def _found(host: str, newest: Any) -> Found:
-    """The checkpoint that an agent says it has found; ValueError for anything else."""
-    said = newest if isinstance(newest, dict) else {}
-    name, path, step = said.get("name"), said.get("path"), whole_number(said.get("step"))
+    """An agent's report of the newest checkpoint; raises ValueError for anything else."""
+    value = newest if isinstance(newest, dict) else {}
+    name, path, step = value.get("name"), value.get("path"), whole_number(value.get("step"))
     if not isinstance(name, str) or not isinstance(path, str) or step is None:
         raise ValueError(f"{host}: newest has no name, path or step")
-    return Found(name, path, _identity(host, said.get("identity")), step, host)
+    return Found(name, path, _identity(host, value.get("identity")), step, host)
 
 
-def _identity(host: str, said: Any) -> Identity:
-    numbers = whole_numbers(said, 4)
+def _identity(host: str, value: Any) -> Identity:
+    numbers = whole_numbers(value, 4)
     if numbers is None:
         raise ValueError(f"{host}: a commit is not four whole numbers")
     return numbers[0], numbers[1], numbers[2], numbers[3]

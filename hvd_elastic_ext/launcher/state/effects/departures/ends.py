@@ -31,7 +31,7 @@ def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
         job.answer(job.rendezvous.give_up())  # its peers would wait for its addresses for ever
     found = _ending(job, worker, code, oom=bool(news.get("oom")))
     cause = worker.killed or found.cause
-    how = f"{found.text}: {said}" if isinstance(said := news.get("reason"), str) else found.text
+    how = f"{found.text}: {reason}" if isinstance(reason := news.get("reason"), str) else found.text
     if worker.killed is not None:  # the exit code says only that it was killed
         how = _why_killed(worker, worker.killed)
     why = foreign_words(blame.with_error(worker, how)) if cause.fault else how
@@ -78,7 +78,7 @@ def _ending(job: JobState, worker: Worker, code: int, *, oom: bool) -> Ending:
 
 
 def _has_lost_another(job: JobState, worker: Worker) -> bool:
-    """Whether the world has lost a process beside this one. When all end, there are thousands to ask about."""
+    """Whether the world has lost a process other than this one. When all end, this reads thousands."""
     return any(life != worker.life and job.roster.alive(life) is None for life in job.world.members)
 
 
@@ -97,8 +97,8 @@ def _failed(job: JobState, worker: Worker, cause: Cause, how: str) -> None:
     members = job.world.members
     # Once some are done, the others do the last steps without it.
     if not (any(each.done for each in job.roster.present(members)) and _others_finish(job, worker)):
-        told = "" if worker.failure is None else f": {worker.failure[1]}"
-        job.outcome.failed = worker.generation, f"{worker.seat} {how}{told}"
+        error = "" if worker.failure is None else f": {worker.failure[1]}"
+        job.outcome.failed = worker.generation, f"{worker.seat} {how}{error}"
     job.fleet.recovering.add(worker.seat.host)
     _end_job(job, blame.failed(job, worker, cause, how, members=members))
 
@@ -124,9 +124,9 @@ def _note_end(job: JobState, worker: Worker, cause: Cause, how: str, code: int) 
     # Also on a host that will go: that is the cause of every end there.
     by_itself = worker.killed is None and worker.leaving is None and not worker.warned
     well = worker.done or (code == 0 and by_itself)
-    told = "" if worker.failure is None or well else f": {worker.failure[1]}"
+    error = "" if worker.failure is None or well else f": {worker.failure[1]}"
     state.last = f"{worker.seat} {how}"
-    entry = Ended(f"rank {rank} on {worker.seat}", f"{how}{told}", well, own=worker.failure is not None)
+    entry = Ended(f"rank {rank} on {worker.seat}", f"{how}{error}", well, own=worker.failure is not None)
     if worker.life in job.world.members:
         if state.of != job.generation:
             state.ended.clear()

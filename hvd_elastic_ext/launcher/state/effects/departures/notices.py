@@ -23,7 +23,9 @@ def published(job: JobState, departing: Mapping[str, tuple[str, float | None]]) 
     for name, (reason, deadline) in departing.items():
         if name not in state.listed:
             job.record("notice", host=name, reason=reason, deadline=deadline)
-    for name in sorted(state.listed.difference(departing).intersection(job.fleet.hosts.names)):  # the order of a replay
+    for name in sorted(
+        state.listed.difference(departing).intersection(job.fleet.hosts.names)
+    ):  # a fixed order, for replays
         job.record("notice_over", host=name, reason="it is listed as a host again")
     state.listed = frozenset(departing)
     # A notice stays for a host that is not listed any more.
@@ -37,9 +39,9 @@ def joined(job: JobState, host: str, hello: Mapping[str, Any]) -> None:
     """An agent that connects again repeats its notices."""
     agent = job.roster.agents.get(host)
     for word, take in (("going", _going), ("notice", _give_notice)):
-        said = hello.get(word)
-        if agent is not None and isinstance(said, dict):
-            take(job, agent, said)
+        report = hello.get(word)
+        if agent is not None and isinstance(report, dict):
+            take(job, agent, report)
 
 
 def handle(job: JobState, agent: Agent, news: Mapping[str, Any]) -> bool:
@@ -85,20 +87,22 @@ def _staying(job: JobState, agent: Agent, _: Mapping[str, Any]) -> None:
 
 
 def _advised(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
-    """It may go, or not soon: only the journal notes that."""
+    """It may go, or not soon: this goes to the journal only."""
     job.record("advised", host=agent.host.name, reason=news.get("reason"))
 
 
 def _notices_unavailable(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
     source, problem = str(news.get("source")), news.get("reason")
     job.record("notices_unavailable", host=agent.host.name, source=source, reason=problem)
-    if problem is not None and source not in job.notices.unavailable:  # else each of a thousand hosts would be logged
+    if (
+        problem is not None and source not in job.notices.unavailable
+    ):  # otherwise each of a thousand hosts would be logged
         job.notices.unavailable.add(source)
-        said = "its cloud does not tell whether the host is preempted (--notices-from)"
+        text = "its cloud does not tell whether the host is preempted (--notices-from)"
         log.warning(
             "%s: %s: %s; the agent asks again. For other hosts see the journal",
             agent.host.name,
-            said,
+            text,
             problem,
         )
 
@@ -120,12 +124,12 @@ def _left(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
 
 def _dropped(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
     if isinstance(slot := news.get("slot"), int):
-        said = f"{news.get('records')} journal entries and {news.get('messages')} other messages of slot {slot}"
+        text = f"{news.get('records')} journal entries and {news.get('messages')} other messages of slot {slot}"
         why = "its process sends more than is passed on"
     else:
-        said = f"{news.get('output')} bytes of output and {news.get('news')} other news"
+        text = f"{news.get('output')} bytes of output and {news.get('news')} other news"
         why = "its buffer was full while no launcher was connected"
-    log.warning("%s has dropped %s: %s", agent.host.name, said, why)
+    log.warning("%s has dropped %s: %s", agent.host.name, text, why)
 
 
 def _seconds(value: Any) -> float:

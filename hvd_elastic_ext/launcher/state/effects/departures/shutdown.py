@@ -1,4 +1,4 @@
-"""The job is told to end, and hosts without a connection answer to that."""
+"""The job has to end, and the answers of hosts that have no connection."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def end(job: JobState, why: JobFailed) -> None:
     A job that is ended from outside makes a last checkpoint first.
     """
     state = job.shutdown
-    if not job.ending and _hold(job, why):
+    if not job.ending and _waits_for_checkpoint(job, why):
         return
     if job.outcome.failure is None:
         job.outcome.failure = why
@@ -45,24 +45,24 @@ def answered(job: JobState, host: str, *, well: bool, why: str) -> None:
 
 
 def agent_joined(job: JobState, host: str) -> None:
-    """An agent has connected after all."""
+    """An agent of such a host has connected."""
     state = job.shutdown
     state.pending.discard(host)
     state.unconnected.pop(host, None)
 
 
-def _hold(job: JobState, why: JobFailed) -> bool:
+def _waits_for_checkpoint(job: JobState, why: JobFailed) -> bool:
     """Whether the end has to wait for a checkpoint. A second request does not wait."""
     if job.before_exit.why is not None or not isinstance(why, Interrupted) or not _anything_to_save(job):
         return False
     part = job.before_exit
     part.why, part.since, part.commit_by = why, job.now, job.now + COMMIT_S
-    attempts.make_way(job)
+    attempts.drop_older_attempt(job)
     return True
 
 
 def _anything_to_save(job: JobState) -> bool:
     if job.roster.commits.newest is None and not job.settled:
-        return False  # the world agrees on its first state yet
+        return False  # the world has not agreed on its first state yet
     at_rest = job.options.durability is not None and not job.standing
     return attempts.request(job) or (at_rest and bool(job.roster.commits.held))  # also of a host that may come back

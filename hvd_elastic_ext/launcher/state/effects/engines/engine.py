@@ -1,4 +1,4 @@
-"""What an engine does when the world changes: in place, or with other processes. No planner knows one by name."""
+"""The part of an engine in a change of the world: in place, or with other processes. Planners do not name engines."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ def _decide(job: JobState) -> WorldDecision:
 
 
 class Engine(NamedTuple):
-    """What planners ask of an engine. The defaults are Horovod's: processes live through changes of their world."""
+    """What planners ask of an engine. The defaults are for Horovod, whose processes live through changes of their
+    world.
+    """
 
     advance: Callable[[JobState], WorldDecision] = _decide
     """Which processes form the next world now, if any. Ends members that have to end before that."""
     world_begun: Callable[[JobState], None] = lambda job: None
-    """Take note that the world that was decided on is called now."""
+    """Note that the world of the decision is called now."""
     look: Callable[[JobState], float | None] = lambda job: None
-    """Do what is due after a decision; when something is due next (mono)."""
+    """Do what is due after a decision. Returns when something is due next (mono)."""
     cause_of_end: Callable[[JobState, Worker, Ending, int], Ending] = lambda job, worker, ending, code: ending
     """The cause of a process's end, by what the engine knows beyond its exit code."""
     world_not_begun: Callable[[JobState, int, str], None] = lambda job, generation, why: None
-    """What was to start the processes of a world has failed, or ended before they were done."""
+    """The program that starts the processes of a world has failed, or has ended before they were done."""
 
 
 _IN_PLACE: Final = Engine()

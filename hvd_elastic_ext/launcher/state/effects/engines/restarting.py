@@ -28,7 +28,7 @@ from hvd_elastic_ext.launcher.state.roster import Worker
 log = logging.getLogger(__name__)
 
 TELL_AGAIN_S: Final = 5.0
-"""Members that are to leave are told so again after this time: messages get lost."""
+"""Time until members that have to leave are told again: messages get lost."""
 
 
 def advance(job: JobState) -> WorldDecision:
@@ -61,10 +61,10 @@ def advance(job: JobState) -> WorldDecision:
 
 
 def look(job: JobState) -> float | None:
-    """Tell of a world with ranks that are known now; when a process is to be told again, or to be ended (mono)."""
+    """Announce a world whose ranks are known now. Returns when a process is told again, or ended (mono)."""
     rendezvous = job.rendezvous
     if job.world.inherited:
-        job.restarting.announced = rendezvous.generation  # its processes were begun by another launcher
+        job.restarting.announced = rendezvous.generation  # another launcher has begun its processes
     if job.world.members and rendezvous.formed and job.restarting.announced < rendezvous.generation:
         job.restarting.announced = rendezvous.generation
         ranks = {place.rank: life for life in job.world.members if (place := rendezvous.place(life)) is not None}
@@ -77,7 +77,7 @@ def _next_look(job: JobState) -> float | None:
     change, now = job.restarting.change, job.now
     if change is None:
         return None
-    again = None if change.told_at is None else change.told_at + TELL_AGAIN_S
+    again = None if change.ordered_at is None else change.ordered_at + TELL_AGAIN_S
     return min((at for at in (again, change.ends_at) if at is not None and at > now), default=None)
 
 
@@ -100,7 +100,7 @@ def _cause_of(job: JobState, decision: WorldDecision, situation: Situation) -> s
 
 
 def world_begun(job: JobState) -> None:
-    """What has ended the last world is over."""
+    """Forget the end of the last world."""
     change, job.restarting.change = job.restarting.change, None
     job.restarting.done.clear()
     job.restarting.ended.clear()
@@ -132,12 +132,12 @@ def _end_members(job: JobState, now: float, situation: Situation) -> None:
     members = job.roster.present(members_in(situation))
     if change.first_gone_at is None and len(members) < len(situation.members):
         change.first_gone_at = now
-    if change.move is ChangeAction.DRAIN and (change.told_at is None or now >= change.told_at + TELL_AGAIN_S):
-        change.told_at = now
+    if change.move is ChangeAction.DRAIN and (change.ordered_at is None or now >= change.ordered_at + TELL_AGAIN_S):
+        change.ordered_at = now
         change.began = now if change.began is None else change.began
         _tell_to_leave(job, members, {seat.host for seat in situation.wanted}, change.reason)
     late = change.ends_at is not None and now >= change.ends_at
-    # An error before any step is most likely the script's: let the others fail alike.
+    # An error before any step is most likely in the script: the others are not ended, and fail with it, too.
     alike = bool(job.restarting.errors) and not any(worker.loops or worker.step for worker in members)
     for worker in members:
         if worker.leaving is None and not worker.done and (late or not (worker.loops or alike)):
@@ -145,12 +145,12 @@ def _end_members(job: JobState, now: float, situation: Situation) -> None:
 
 
 def _tell_to_leave(job: JobState, members: Sequence[Worker], staying: set[str], reason: str) -> None:
-    """All commit at one step and end; ``check_alive()`` is False on hosts that are not to be in the next world."""
+    """All commit at one step and end; ``check_alive()`` is False on hosts that are not in the next world."""
     generation = job.generation + 1
     looping = [worker for worker in members if worker.loops and not worker.done]
     for leave in (False, True):
-        told = [worker for worker in looping if (worker.seat.host not in staying) is leave]
-        job.tell_all(told, "update", generation=generation, leave=leave, in_s=job.next_end_s, reason=reason)
+        receivers = [worker for worker in looping if (worker.seat.host not in staying) is leave]
+        job.tell_all(receivers, "update", generation=generation, leave=leave, in_s=job.next_end_s, reason=reason)
 
 
 # --- ends of processes
@@ -194,7 +194,7 @@ def _cause_of_end(job: JobState, worker: Worker, ending: Ending, code: int) -> E
 
 
 def world_not_begun(job: JobState, generation: int, why: str) -> None:
-    """What starts the processes of a world has ended without having done so, or before they were done.
+    """The program that starts the processes of a world has ended without starting them, or before they were done.
 
     Its slots are given back, and it counts as a world that ended without a failed process.
     """
@@ -202,7 +202,7 @@ def world_not_begun(job: JobState, generation: int, why: str) -> None:
     if generation != job.generation or job.restarting.change is not None or not members:
         return
     if all(worker.generation >= generation for worker in members):
-        return  # all have begun: they have ended, or are about to, and say themselves how
+        return  # all have begun: they have ended, or are about to, and report themselves how
     log.warning("world %d was not begun: %s", generation, why)
     job.restarting.change = EngineChange(ChangeAction.END, "worker failed", why, first_gone_at=job.now)
     for worker in members:

@@ -1,4 +1,4 @@
-"""A host is cut off: nothing is heard of it, or its pod or container has ended."""
+"""A host is cut off: it is silent, or its pod or container has ended."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from hvd_elastic_ext.launcher.state.roster import Agent
 log = logging.getLogger(__name__)
 
 GONE_S: Final = 2.0
-"""How long a host that is not listed, or was not for a while, may be silent once its connection is lost: most likely it
-is gone. Also how long messages of its agent may be on their way."""
+"""Longest silence, once its connection is lost, of a host that is not listed, or was not for a while: most likely
+it is gone. Also the longest delay of its agent's messages.
+"""
 
 
 def end_earlier_lives(job: JobState) -> None:
-    """Cut off agents with a container that has ended, without a strike for its successor.
+    """Cut off agents whose container has ended, without a strike for its successor.
 
-    An agent that is still heard is of the new container.
+    An agent that still sends messages runs in the new container.
     """
     now, limit_s = job.now, job.options.heartbeat_timeout_s
     for name, (host, since) in list(job.fleet.newer_lives.items()):
         agent = job.roster.agents.get(name)
-        if agent is not None and agent.joined and agent.heard > since + GONE_S:
+        if agent is not None and agent.joined and agent.last_message_at > since + GONE_S:
             move_to_new_pod(job, agent, host)
-        elif agent is not None and agent.joined and now - agent.heard <= limit_s / 2:
+        elif agent is not None and agent.joined and now - agent.last_message_at <= limit_s / 2:
             continue
         elif agent is not None:
             cut_off_dead(job, agent, "its container was started again")
@@ -57,10 +58,10 @@ def cut_off(job: JobState, agent: Agent, reason: str, *, strike: bool) -> None:
     fleet = job.fleet
     name = agent.host.name
     fleet.lost[name] = agent.host.uid, agent.identity
-    # An agent that was never heard since the host's successor came has died with its pod.
-    strike = strike and agent.heard > agent.inherited_at
+    # An agent that has sent no message since the host's successor came has died with its pod.
+    strike = strike and agent.last_message_at > agent.inherited_at
     del job.roster.agents[name]
-    job.roster.commits.agent_lost(name, heard=agent.heard, why=reason)
+    job.roster.commits.agent_lost(name, last_message_at=agent.last_message_at, why=reason)
     for worker in job.roster.on(name):
         job.roster.remove(worker)
         job.rendezvous.ended(worker.life)
@@ -69,13 +70,13 @@ def cut_off(job: JobState, agent: Agent, reason: str, *, strike: bool) -> None:
             fleet.recovering.update([name] if strike else [])
     job.do(actions.StopLaunch(name))
     job.do(actions.HangUp(name, reason))  # a machine that paused has not noticed anything
-    if not strike or goes(job, agent):
+    if not strike or is_departing(job, agent):
         return
     log.warning("%s is cut off: %s", name, reason)
     job.record("fenced", host=name, reason=reason)
     job.strike(Cause.FENCED, agent.host, detail=reason)
 
 
-def goes(job: JobState, agent: Agent) -> bool:
+def is_departing(job: JobState, agent: Agent) -> bool:
     """Whether an agent, or its host, was about to end in any case."""
     return agent.finishing or agent.leaves_by is not None or agent.host.name in job.leaves_by

@@ -23,15 +23,15 @@ def ended(job: JobState, worker: Worker, *, well: bool) -> None:
 
 
 def finished(job: JobState, worker: Worker, rank: int) -> Member:
-    """What is noted of a process that is done with training, or has ended with 0.
+    """The record of a process that is done with training, or has ended with 0.
 
     Without a State of ours its steps are not those of the script: Horovod does some of its own.
     """
     return Member(worker.life, rank, job.now, done=worker.done, step=0 if worker.every is None else worker.step)
 
 
-def going_on(job: JobState, next_members: Container[ProcessId]) -> None:
-    """Another world is about to form: say so if members of the last one are done with training."""
+def others_continue(job: JobState, next_members: Container[ProcessId]) -> None:
+    """Another world is about to form: log it if members of the last one are done with training."""
     outcome, found = job.outcome, job.liveness.of_world(job.generation)
     if not found and not any(worker.done for worker in job.roster.unusual):
         return
@@ -47,5 +47,7 @@ def going_on(job: JobState, next_members: Container[ProcessId]) -> None:
     log.warning("%s", ended_early(done, [worker.seat for worker in others]))
     outcome.early += tuple(done)
     ends_at = max(each.step for each in done)
-    for worker in others:  # steps of a State of ours are counted from the start of training; others' by each process
+    for (
+        worker
+    ) in others:  # a State of ours counts steps from the start of training; without it each process counts its own
         outcome.went_on[worker.life] = ends_at if ends_at and worker.every is not None else worker.step

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import logging
 
-from hvd_elastic_ext.launcher.rules.health.launcher_pauses import tell
+from hvd_elastic_ext.launcher.rules.health.launcher_pauses import report_pause
 from hvd_elastic_ext.launcher.state.job import JobState
 
 log = logging.getLogger(__name__)
 
 
 def launcher_paused(job: JobState, seconds: float) -> None:
-    """Extend by ``seconds`` all times since when something is waited for."""
+    """Move all times since which something is awaited by ``seconds``."""
     state, limit_s = job.launcher_pauses, job.options.heartbeat_timeout_s
-    line, state.short = tell(job.now, seconds, state.short, heartbeat_timeout_s=limit_s, said_at=state.said_at)
+    line, state.short = report_pause(
+        job.now, seconds, state.short, heartbeat_timeout_s=limit_s, logged_at=state.logged_at
+    )
     if line:
         log.warning("%s", line)
-        state.said_at = job.now
+        state.logged_at = job.now
     now = job.now
     job.fleet.newer_lives = {
         name: each._replace(since=min(now, each.since + seconds)) for name, each in job.fleet.newer_lives.items()
     }
     for agent in job.roster.agents.values():
-        agent.heard = min(now, agent.heard + seconds) if agent.heard else agent.heard
+        agent.last_message_at = (
+            min(now, agent.last_message_at + seconds) if agent.last_message_at else agent.last_message_at
+        )
     job.roster.commits.launcher_paused(seconds)
     if job.transfers.current is not None:
         job.transfers.current.began += seconds

@@ -1,4 +1,4 @@
-"""Hosts of an earlier launcher connect, or cannot be reached; the world that they train in is taken over."""
+"""Hosts of an earlier launcher connect, or cannot be reached. The world in which they train is taken over."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def expect(job: JobState, hosts: Iterable[Host], *, until: float) -> None:
 
 
 def taken_over(job: JobState) -> str:
-    """What of an earlier launcher's job runs on under this one, in one line."""
+    """One line about the processes of an earlier launcher that run on under this one."""
     workers = job.roster.workers.values()
     if not workers:
         why = "without a launcher they end after --orphan-grace, or with their machine"
@@ -53,17 +53,17 @@ def taken_over(job: JobState) -> str:
 
 
 def _ends_meanwhile(job: JobState) -> str:
-    """How processes of the newest world have ended that no launcher has heard of, as their agents tell."""
+    """How processes of the newest world have ended without a launcher, as their agents report."""
     ends = job.adoption.ends
     newest = max((generation for generation, _ in ends.values()), default=0)
-    if newest < job.generation:  # those of worlds before it were replaced
+    if newest < job.generation:  # processes of earlier worlds were replaced
         return ""
-    told = [
+    texts = [
         f"{life.seat} ({ending(code).text})"
         for life, (generation, code) in ends.items()
         if generation == newest and code
     ]
-    return ", ".join(told[:NAMED]) + (f" and {len(told) - NAMED} more" if len(told) > NAMED else "")
+    return ", ".join(texts[:NAMED]) + (f" and {len(texts) - NAMED} more" if len(texts) > NAMED else "")
 
 
 def _counted(number: int, noun: str, ending: str) -> str:

@@ -1,4 +1,4 @@
-"""No world starts behind a commit that somebody holds: asks ``rules/membership/custody.py``."""
+"""No world starts without the newest commit that a host holds: asks ``rules/membership/custody.py``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 def custody_decision(job: JobState, seats: Sequence[Seat], *, ready: bool) -> CustodyDecision:
-    """Ask the rules whether a world of ``seats`` may form, and what is to be sent first."""
+    """Ask the rules whether a world of ``seats`` may form, and what has to be sent first."""
     if ready and has_newest(job, seats):
         decision = FORMS
     else:
@@ -35,12 +35,12 @@ def _log(job: JobState, decision: CustodyDecision) -> None:
 
 
 def may_form(job: JobState) -> tuple[bool, CommitLoss | None]:
-    """Whether the members of the newest world, all of which wait for their ranks, may get them.
+    """Whether the members of the newest world, which all wait for their ranks, may get them.
 
     Also the loss, if the world forms without the newest commit that was ever reported.
     """
     seats = tuple(life.seat for life in job.world.members)
-    plain = job.roster.commits.plain(seats) and not storage_may_be_newer(job, seats)
+    plain = job.roster.commits.covers_newest(seats) and not storage_may_be_newer(job, seats)
     if plain and all(job.now >= until for until in ending(job).values()):
         transfers.cancel(job)
         job.custody.decision, job.custody.holds_back = FORMS, False
@@ -55,7 +55,7 @@ def may_form(job: JobState) -> tuple[bool, CommitLoss | None]:
 
 
 def world_formed(job: JobState, loss: CommitLoss | None) -> int | None:
-    """Note that a world has formed. Return the steps that it does again; None if no step is known."""
+    """Note that a world has formed. Return the number of steps that it repeats; None if no step is known."""
     progress = job.roster.commits.world_formed([life.seat for life in job.world.members])
     transfers.world_formed(job)
     if loss is None:

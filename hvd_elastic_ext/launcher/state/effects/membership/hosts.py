@@ -20,11 +20,11 @@ def publish(job: JobState, hosts: HostSet) -> None:
         if pod.uid and pod != (before := job.fleet.pods.get(pod.name)):
             job.fleet.pods[pod.name] = pod
             if before is not None and pod.uid != before.uid:
-                _see_recreated(job, pod)
+                _check_recreated(job, pod)
             elif before is not None and not is_same(pod.life, before.life):
                 _forget_former(job, pod.name)
     known: list[Agent | Worker] = [*job.roster.agents.values(), *job.roster.workers.values()]
-    find = hosts.by_name.get  # of thousands
+    find = hosts.by_name.get  # there may be thousands
     for each in known:
         host = find(each.host.name)
         if (
@@ -33,11 +33,11 @@ def publish(job: JobState, hosts: HostSet) -> None:
             and (not (each.host.uid or each.host.node) or _says_more(host, each.host))
         ):
             each.host = host
-    _see_earlier_lives(job, hosts)
+    _check_earlier_lives(job, hosts)
 
 
 def follow_slots(job: JobState, usable: Sequence[tuple[Host, Sequence[int]]]) -> None:
-    """Before its first world, a job that is to start on all slots waits for none that its user has taken out.
+    """Before its first world: a job that starts on all slots does not wait for slots that its user has removed.
 
     With ``--min-np`` it waits for those that are ``usable`` and not on a host that could not be reached.
     """
@@ -52,7 +52,7 @@ def follow_slots(job: JobState, usable: Sequence[tuple[Host, Sequence[int]]]) ->
         job.options = replace(job.options, limits=limits)
 
 
-def _see_recreated(job: JobState, host: Host) -> None:
+def _check_recreated(job: JobState, host: Host) -> None:
     """A new pod has the name of a former one: forget the former one, and do not wait for it."""
     agent = job.roster.agents.get(host.name)
     uid, lost = job.fleet.lost.get(host.name, ("", ""))
@@ -65,7 +65,7 @@ def _see_recreated(job: JobState, host: Host) -> None:
     _forget_former(job, host.name)
 
 
-def _see_earlier_lives(job: JobState, hosts: HostSet) -> None:
+def _check_earlier_lives(job: JobState, hosts: HostSet) -> None:
     """Note which agents belong to containers that the new list shows as replaced."""
     now, before = job.now, job.fleet.newer_lives
     job.fleet.newer_lives = {}
@@ -81,7 +81,7 @@ def _see_earlier_lives(job: JobState, hosts: HostSet) -> None:
 
 
 def _forget_former(job: JobState, host: str) -> None:
-    """Forget what was noted of the former pod or container."""
+    """Forget the notes about the former pod or container."""
     job.fleet.restart_delays.forget(host)
     job.fleet.recovering.discard(host)
     job.fleet.unreachable.pop(host, None)

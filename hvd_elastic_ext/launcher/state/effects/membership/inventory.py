@@ -26,17 +26,17 @@ def joined(job: JobState, name: str, hello: Mapping[str, Any]) -> list[tuple[Wor
     agent = job.roster.agents.get(name)
     if agent is None:
         agent = job.roster.start_agent(job.fleet.hosts.get(name) or Host(name, 1), now)
-    agent.joined, agent.heard, agent.facts = True, now, hello.get("facts") or {}
+    agent.joined, agent.last_message_at, agent.facts = True, now, hello.get("facts") or {}
     agent.launch_ended = None
     job.fleet.unreachable.pop(name, None)
     agent.identity = str(hello.get("agent") or "")
     # It may be a new agent. Orders to end and notices are repeated, so forget them here.
     agent.finishing, agent.dismissed, agent.leaves_by, agent.notice_reason = False, False, None, None
     job.roster.commits.agent_joined(name, agent.identity, hello.get("seats") or {})
-    return _take_stock(job, agent, hello.get("seats") or {}, now)
+    return _apply_report(job, agent, hello.get("seats") or {}, now)
 
 
-def _take_stock(job: JobState, agent: Agent, seats: Mapping[str, Any], now: float) -> list[tuple[Worker, int]]:
+def _apply_report(job: JobState, agent: Agent, seats: Mapping[str, Any], now: float) -> list[tuple[Worker, int]]:
     there: set[ProcessId] = set()
     ended: dict[ProcessId, Mapping[str, Any]] = {}
     for number, status in seats.items():
@@ -44,7 +44,7 @@ def _take_stock(job: JobState, agent: Agent, seats: Mapping[str, Any], now: floa
         if seat is None or not isinstance(status, dict) or not isinstance(status.get("life"), int):
             continue
         life = ProcessId(seat, status["life"])
-        job.roster.lived(life)
+        job.roster.note_life(life)
         if status.get("state") == "running" and status.get("code") is None:
             there.add(life)
             if (worker := job.roster.alive(life)) is None:

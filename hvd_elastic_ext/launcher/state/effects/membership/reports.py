@@ -11,7 +11,7 @@ from hvd_elastic_ext.launcher.state.parts.commit_holders import whole_number, wh
 from hvd_elastic_ext.launcher.state.roster import Worker
 
 MOST_SIGNALS: Final = 16
-"""Signals that a message may hold."""
+"""Most signals in a message."""
 
 
 def take_heartbeat(workers: Iterable[Worker], beat: Mapping[str, Any], at: float) -> None:
@@ -42,9 +42,9 @@ def take_heartbeat(workers: Iterable[Worker], beat: Mapping[str, Any], at: float
         worker.every, worker.commit_s, worker.call_s = every, commit_s, call_s
 
 
-def signals(said: object) -> dict[str, float]:
-    """Signals in a message; what is no name and finite number is left out."""
-    found = {name: finite_number(value) for name, value in said.items()} if isinstance(said, dict) else {}
+def signals(message: object) -> dict[str, float]:
+    """Signals in a message; entries that are not a name and a finite number are left out."""
+    found = {name: finite_number(value) for name, value in message.items()} if isinstance(message, dict) else {}
     return {str(name)[:64]: value for name, value in list(found.items())[:MOST_SIGNALS] if value is not None}
 
 

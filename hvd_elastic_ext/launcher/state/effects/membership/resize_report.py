@@ -28,10 +28,12 @@ def changed(job: JobState, first: ProcessId, *, lost: int | None, **fields: Any)
     fields["steps_lost"] = max((n for n in (lost, rolled_back) if n is not None), default=None)
     members = job.roster.present(job.world.members)
     # Each of those that were in a world before, if the engine keeps them, reports its own pause.
-    told = job.in_place and any(worker.generation for worker in members)
-    stopped_at = None if told else resize.stopped_at
+    survivors = job.in_place and any(worker.generation for worker in members)
+    stopped_at = None if survivors else resize.stopped_at
     step_s = max([worker.step_s or 0.0 for worker in members], default=0.0)
-    resize.change = Change(job.now, job.generation, first, fields, stopped_at=stopped_at, step_s=step_s, survivors=told)
+    resize.change = Change(
+        job.now, job.generation, first, fields, stopped_at=stopped_at, step_s=step_s, survivors=survivors
+    )
     resize.stopped_at = None
     if not resize.steps_are_reported or fields["cause"] == "start":
         close(job)

@@ -1,4 +1,4 @@
-"""What comes back from whoever makes hosts come and go, and what a user asks for."""
+"""Answers to requests for hosts, and requests of users."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hvd_elastic_ext.launcher.state.job import JobState
 RETRY_S: Final = 30.0
 """Pause after a request that failed."""
 SETTLED_S: Final = 30.0
-"""What is read sooner after a request may be older than that."""
+"""A number that is read within this time after a request may be older than the request."""
 
 
 def apply(job: JobState, event: events.Scaled | events.HostsAskedFor | events.ScaleByHand | events.Observed) -> None:
@@ -26,7 +26,7 @@ def apply(job: JobState, event: events.Scaled | events.HostsAskedFor | events.Sc
             job.scaling.look_at = job.now
             job.save()
         case events.Observed(signals):
-            job.scaling.signals = dict(signals)  # one that cannot be read any more has no value
+            job.scaling.signals = dict(signals)  # a signal that cannot be read any more has no value
 
 
 def _answered(job: JobState, hosts: int, why: str | None) -> None:
@@ -38,11 +38,11 @@ def _answered(job: JobState, hosts: int, why: str | None) -> None:
 
 
 def _asked_for(job: JobState, hosts: int) -> None:
-    """Somebody else has changed the number: that is followed, and what was learned stays."""
+    """Others have changed the number: follow it, and keep what was learned."""
     state = job.scaling
     if state.unasked or hosts == state.wanted or job.now < state.asked_at + SETTLED_S:
         return
     if state.wanted is not None:
-        job.record("scaled", hosts=hosts, before=state.wanted, leaving=[], reason="by somebody else")
+        job.record("scaled", hosts=hosts, before=state.wanted, leaving=[], reason="changed by others")
     state.wanted = hosts
     state.memory = Memory(changes=state.memory.changes)

@@ -20,13 +20,14 @@ from hvd_elastic_ext.launcher.state.roster import Agent
 
 log = logging.getLogger(__name__)
 
-AGAIN_S: Final = 1.0
+RETRY_S: Final = 1.0
 """Pause after a failed try."""
-ROW_S: Final = 3.0
-"""Tries that fail count as in a row only if the next one begins within this time."""
-RETURNS: Final = 3
-"""How often a reconnection of one end clears the failures of a holder: a connection that always breaks must not clear
-them for ever."""
+IN_A_ROW_S: Final = 3.0
+"""Failed tries count as in a row if the next one begins within this time."""
+MAX_RECONNECTIONS: Final = 3
+"""How often a reconnection of one end clears a holder's failures: a connection that always breaks must not clear
+them for ever.
+"""
 
 
 def world_formed(job: JobState) -> None:
@@ -96,7 +97,7 @@ def agent_joined(job: JobState, host: str) -> None:
     """An agent is connected again: earlier tries may have failed because its connection was broken."""
     now = job.now
     for seat, each in job.transfers.failures.items():
-        if seat is not None and host in each.hosts and each.returns < RETURNS:
+        if seat is not None and host in each.hosts and each.returns < MAX_RECONNECTIONS:
             job.transfers.failures[seat] = each._replace(began=now, ended=now, returns=each.returns + 1)
 
 
@@ -160,14 +161,14 @@ def _failed(job: JobState, why: str, *, for_good: bool = False, blame: bool = Tr
     assert transfer is not None
     _drop(job, transfer)
     now = job.now
-    job.transfers.not_before = now + AGAIN_S
+    job.transfers.not_before = now + RETRY_S
     seat = None if transfer.source is None else transfer.source.seat
     if seat is not None and for_good:
         job.roster.commits.not_held(seat)
     else:
         before = job.transfers.failures.get(seat)
         first = transfer.began if blame else now  # one broken connection does not count against the holder
-        if before is not None and transfer.began <= before.ended + ROW_S:
+        if before is not None and transfer.began <= before.ended + IN_A_ROW_S:
             first = before.began
         job.transfers.failures[seat] = FailedTries(first, now, transfer.hosts, 0 if before is None else before.returns)
     what = "no checkpoint could be loaded" if transfer.source is None else f"{transfer.source.seat} sent no commit"

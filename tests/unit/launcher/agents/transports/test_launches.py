@@ -7,7 +7,7 @@ import asyncio
 from hvd_elastic_ext.io.code.files import NO_CODE, Code
 from hvd_elastic_ext.launcher.agents.server import Control
 from hvd_elastic_ext.launcher.agents.transports.launches import Launches
-from hvd_elastic_ext.launcher.agents.transports.transports import Ended, Launch, Local, Remark
+from hvd_elastic_ext.launcher.agents.transports.transports import Launch, LaunchResult, Local, Remark
 
 
 async def test_a_launcher_listens_where_the_last_one_did_if_that_is_free() -> None:
@@ -55,7 +55,7 @@ async def test_who_has_come_by_itself_while_its_start_stood_in_line_is_not_start
     ended = await asyncio.gather(*tasks.values(), return_exceptions=True)
     assert carrier.carried == ["b"]
     assert isinstance(ended[0], asyncio.CancelledError)
-    assert isinstance(ended[1], Ended)
+    assert isinstance(ended[1], LaunchResult)
     assert ended[2] is None
     launches.close()
 
@@ -68,7 +68,7 @@ async def test_a_start_that_another_one_follows_is_given_up() -> None:
     second = asyncio.create_task(launches.run(carrier, "a", b"end"))
     launches.put("a", second)
     carrier.turn.set()
-    assert isinstance(await second, Ended)
+    assert isinstance(await second, LaunchResult)
     assert first.cancelled()
     assert carrier.carried == ["a"]
     launches.close()
@@ -86,9 +86,9 @@ class Running:
     async def start(self, host: str, line: bytes, *, remark: Remark, code: Code = NO_CODE) -> Launch:
         return self
 
-    async def wait(self) -> Ended:
+    async def wait(self) -> LaunchResult:
         await self.end.wait()
-        return Ended(0, True, "")
+        return LaunchResult(0, True, "")
 
     def kill(self) -> None:
         self.end.set()

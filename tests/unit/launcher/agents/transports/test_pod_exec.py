@@ -11,7 +11,7 @@ from queue import Queue
 
 import pytest
 
-from hvd_elastic_ext.launcher.agents.transports.pod_exec import KILLED, LOST, Exec, NotRun
+from hvd_elastic_ext.launcher.agents.transports.pod_exec import EXIT_CODE_UNKNOWN, KILLED, Exec, NotRun
 from hvd_elastic_ext.launcher.agents.transports.pods import ERROR, STDERR, STDOUT
 
 SECONDS = 20
@@ -30,7 +30,7 @@ class Scripted:
     def send(self, data: bytes) -> None:
         self.sent += data
 
-    def hear(self) -> Iterator[tuple[int, bytes]]:
+    def receive(self) -> Iterator[tuple[int, bytes]]:
         while True:
             self.asked.release()
             word = self.says.get()
@@ -85,7 +85,7 @@ async def test_an_end_that_was_not_told_is_a_loss_with_a_reason(word: tuple[int,
     stream.says.put((STDOUT, b"half a li"))
     stream.says.put(word)
     heard = Heard(stream)
-    assert await heard.exec.code == LOST
+    assert await heard.exec.code == EXIT_CODE_UNKNOWN
     assert heard.exec.why == why
     assert heard.lines == [("stdout", "half a li")]
     await until(stream.closed)
@@ -96,7 +96,7 @@ async def test_what_cannot_be_started_says_why() -> None:
         raise NotRun("the API server says 403")
 
     heard = Heard(Scripted(), start=start)
-    assert (await heard.exec.code, heard.exec.why) == (LOST, "the API server says 403")
+    assert (await heard.exec.code, heard.exec.why) == (EXIT_CODE_UNKNOWN, "the API server says 403")
 
 
 async def test_a_thread_that_cannot_be_started_is_an_error_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +157,7 @@ async def test_a_defect_is_an_end_too(caplog: pytest.LogCaptureFixture) -> None:
     stream.says.put(ZeroDivisionError())
     heard = Heard(stream)
     with caplog.at_level(logging.CRITICAL, logger="hvd_elastic_ext.launcher.agents.transports.pod_exec"):
-        assert (await heard.exec.code, heard.exec.why) == (LOST, "a defect: ZeroDivisionError")
+        assert (await heard.exec.code, heard.exec.why) == (EXIT_CODE_UNKNOWN, "a defect: ZeroDivisionError")
     await until(stream.closed)
 
 

@@ -127,7 +127,7 @@ def status(**fields: object) -> bytes:
     [
         (403, status(reason="Forbidden", message="no"), f"the API server says 403 Forbidden; {ROLE}: no"),
         (404, status(reason="NotFound", message='pods "a" not found'), "with --rsh pod hosts have names of pods"),
-        (401, status(reason="Unauthorized", message="Unauthorized"), "its token is none, or has expired"),
+        (401, status(reason="Unauthorized", message="Unauthorized"), "its token is missing or has expired"),
         (400, status(reason="BadRequest", message="x"), "the API server says 400 BadRequest: x"),
         (502, b"<html>\nbad\n gateway", "the API server says 502: <html> bad gateway"),
         (500, b"", "the API server says 500"),

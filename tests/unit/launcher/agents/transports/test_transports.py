@@ -23,7 +23,7 @@ from hvd_elastic_ext.launcher.agents.transports.pod_exec import Stream
 from hvd_elastic_ext.launcher.agents.transports.pods import Pod
 from hvd_elastic_ext.launcher.agents.transports.ssh import HostKeys, Ssh
 from hvd_elastic_ext.launcher.agents.transports.transports import (
-    Ended,
+    LaunchResult,
     Local,
     PodTransport,
     SshTransport,
@@ -72,7 +72,7 @@ async def test_ends_are_seen_where_the_kernel_has_no_descriptor_for_them(
 async def test_what_cannot_be_started_is_an_end_and_no_error() -> None:
     launch = await Local("/nowhere/python").start("h1", b"x\n", remark=print)
     assert not launch.reached
-    assert await launch.wait() == Ended(
+    assert await launch.wait() == LaunchResult(
         transports.UNREACHABLE, reached=False, message="/nowhere/python: No such file or directory"
     )
     launch.close()
@@ -143,14 +143,14 @@ async def test_what_is_said_is_passed_on_line_by_line_and_never_kept(tmp_path: P
     assert ended.message == "last \ufffd words"
     assert remarks[0] == "a"
     assert "".join(remarks[1:-1]) == "0" * 10000
-    assert max(map(len, remarks)) == child_process.LONGEST_LINE
+    assert max(map(len, remarks)) == child_process.MAX_LINE_BYTES
 
 
 async def test_a_grandchild_that_holds_the_pipes_delays_nothing(tmp_path: Path) -> None:
     agent = program(tmp_path / "agent", "sleep 1000 & echo $!; echo failed >&2; exit 4")
     remarks: list[str] = []
     launch = await Local(agent).start("h1", b"x\n", remark=remarks.append)
-    assert await launch.wait() == Ended(4, reached=True, message="failed")
+    assert await launch.wait() == LaunchResult(4, reached=True, message="failed")
     (pid,) = (int(text) for text in remarks if text.isdigit())
     marks.kill([pid])
 
@@ -158,7 +158,7 @@ async def test_a_grandchild_that_holds_the_pipes_delays_nothing(tmp_path: Path) 
 async def test_a_child_that_reads_nothing_takes_its_line_all_the_same(tmp_path: Path) -> None:
     agent = program(tmp_path / "agent", "exit 0")
     for _ in range(5):
-        launch = await Local(agent).start("h1", b"x" * child_process.LONGEST_INPUT, remark=print)
+        launch = await Local(agent).start("h1", b"x" * child_process.MAX_INPUT_BYTES, remark=print)
         assert (await launch.wait()).code == 0
 
 
@@ -170,7 +170,7 @@ async def test_a_way_that_fails_is_told_with_what_ssh_said(ssh: Callable[[str], 
     ssh(f"echo '{said}' >&2; exit 255")
     launch = await SshTransport().start("h1", b"x\n", remark=lambda text: None)
     assert not launch.reached
-    assert await launch.wait() == Ended(255, reached=False, message=said)
+    assert await launch.wait() == LaunchResult(255, reached=False, message=said)
 
 
 async def test_the_name_says_which_way(tmp_path: Path, ssh: Callable[[str], None]) -> None:
@@ -188,7 +188,7 @@ async def test_the_name_says_which_way(tmp_path: Path, ssh: Callable[[str], None
 async def test_a_limit_on_processes_is_one_hosts_trouble_and_keeps_nobody_elses_place(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(transports, "AT_ONCE", 1)
+    monkeypatch.setattr(transports, "MAX_CONCURRENT_STARTS", 1)
 
     def start(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -215,7 +215,7 @@ def refuse_to_fork(*_: object) -> None:
 
 
 async def test_a_defect_in_a_start_keeps_nobody_elses_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transports, "AT_ONCE", 1)
+    monkeypatch.setattr(transports, "MAX_CONCURRENT_STARTS", 1)
 
     def defect(*_: object, **__: object) -> None:
         raise LookupError
@@ -230,8 +230,8 @@ async def test_a_defect_in_a_start_keeps_nobody_elses_place(monkeypatch: pytest.
 async def test_only_a_few_are_on_their_way_at_once(
     tmp_path: Path, ssh: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transports, "AT_ONCE", 2)
-    monkeypatch.setattr(transports, "ON_ITS_WAY_S", 1000.0)
+    monkeypatch.setattr(transports, "MAX_CONCURRENT_STARTS", 2)
+    monkeypatch.setattr(transports, "SLOW_START_S", 1000.0)
     doors = tmp_path / "doors"
     doors.mkdir()
     # Each waits until the test opens its door; h0 then gets through and stays, the others fail.
@@ -270,7 +270,7 @@ async def test_a_configuration_of_ssh_that_cannot_be_read_in_time_decides_nothin
 ) -> None:
     program(tmp_path / "ssh", "exec sleep 1000")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(known_hosts, "ANSWER_S", 0.1)
+    monkeypatch.setattr(known_hosts, "TIMEOUT_S", 0.1)
     own = psutil.Process()
     before = set(own.children())
     assert await known_hosts.host_keys(Ssh(tmp_path), "h1") == HostKeys()
@@ -280,8 +280,8 @@ async def test_a_configuration_of_ssh_that_cannot_be_read_in_time_decides_nothin
 async def test_one_that_hangs_on_its_way_does_not_hold_up_others_for_ever(
     ssh: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transports, "AT_ONCE", 1)
-    monkeypatch.setattr(transports, "ON_ITS_WAY_S", 0.05)
+    monkeypatch.setattr(transports, "MAX_CONCURRENT_STARTS", 1)
+    monkeypatch.setattr(transports, "SLOW_START_S", 0.05)
     ssh("exec sleep 1000")
     transport = SshTransport()
     launches = [await transport.start("h1", b"x\n", remark=print) for _ in range(3)]
@@ -293,8 +293,8 @@ async def test_one_that_hangs_on_its_way_does_not_hold_up_others_for_ever(
 async def test_what_a_child_has_not_read_when_it_is_let_go_is_not_written_any_more(tmp_path: Path) -> None:
     go = tmp_path / "go"
     os.mkfifo(go)
-    script = program(tmp_path / "child", f"read word <{go}; exit $(( $(wc -c) < {child_process.LONGEST_INPUT} ))")
-    running = Child([script], b"x" * child_process.LONGEST_INPUT, on_line=lambda stream, text: None)
+    script = program(tmp_path / "child", f"read word <{go}; exit $(( $(wc -c) < {child_process.MAX_INPUT_BYTES} ))")
+    running = Child([script], b"x" * child_process.MAX_INPUT_BYTES, on_line=lambda stream, text: None)
     await asyncio.sleep(0)
     running.close()
     await asyncio.to_thread(go.write_text, "now\n")

@@ -82,7 +82,7 @@ def broken(**steps):
 # level | words of the finding | of its reason | of its remedy: the facts. Local: the job stays on this machine.
 BROKEN = {
     "error | Python 3.9.2 | 3.10 | newer Python": broken(python={"version": "3.9.2"}),
-    "warning | /tmp/hvd-elastic-0 is not ours alone | home directory | rm -r /tmp/hvd": broken(
+    "warning | /tmp/hvd-elastic-0 belongs to others too | home directory | rm -r /tmp/hvd": broken(
         python={"taken": "/tmp/hvd-elastic-0"}
     ),
     "error | numpy is not installed | broadcast_object | pip install numpy": broken(numpy=NOT_INSTALLED),
@@ -90,7 +90,7 @@ BROKEN = {
     "error | torch is not installed | No module | pip install torch": broken(torch=NOT_INSTALLED),
     "error | torch 2.13.0 cannot be imported | libcudart | torch": broken(torch={"error": "OSError: libcudart"}),
     "warning | Horovod is not installed | --engine torchrun | build-horovod": broken(horovod=NOT_INSTALLED),
-    "warning | Horovod 0.27.0 | made for 0.28.1 | build-horovod": broken(horovod={"version": "0.27.0"}),
+    "warning | Horovod 0.27.0 | tested with 0.28.1 only | build-horovod": broken(horovod={"version": "0.27.0"}),
     "error | Horovod 0.28.1 cannot be imported | built against another torch than 2.13.0 | build-horovod": broken(
         horovod={"error": "ImportError: x.so: undefined symbol: _Z"}
     ),
@@ -127,10 +127,10 @@ BROKEN = {
     "local error | hostname 'node1' does not resolve | crashes | /etc/hosts": broken(python={"addresses": []}),
     "local note | no ssh client | other hosts | openssh-client": facts(ssh=None),
     "error | no ssh client | other hosts | openssh-client": dataclasses.replace(hosted(), ssh=None),
-    "warning | h1: name resolves to 127.0.1.1 | started here | own address": facts(
+    "warning | h1: name resolves to 127.0.1.1 | start its processes here | own address": facts(
         hosts=(HostFacts("h1", ("127.0.1.1",), None),)
     ),
-    "error | h1: ssh connects, and nothing comes back |  | ssh h1 true": hosted(said=InterpreterReport({}, None)),
+    "error | h1: ssh connects, but no output comes back |  | ssh h1 true": hosted(said=InterpreterReport({}, None)),
     "error | h1: the interpreter is not there | /opt/python | --python": hosted(
         said=InterpreterReport({}, 127, "/opt/python: No such file")
     ),
@@ -174,14 +174,14 @@ def test_a_crash_in_torch_is_blamed_on_torch_and_what_came_after_was_not_looked_
     assert (torch.level, horovod.level) == ("error", "note")
     assert "torch 2.13.0 cannot be imported" in torch.what
     assert "signal 4" in torch.why
-    assert horovod.what == "horovod was not looked at"
+    assert horovod.what == "horovod was not checked"
     assert "torch" in horovod.why
 
 
 def test_a_broken_torch_explains_a_broken_horovod():
     broken = answer(torch={"error": "OSError: x"}, horovod={"error": "OSError: x"})
     horovod = next(f for f in judge(facts(answer=broken)) if f.what.startswith("Horovod"))
-    assert horovod.remedy == "mend torch first, then look again"
+    assert horovod.remedy == "repair torch first, then run this command again"
 
 
 @pytest.mark.parametrize(

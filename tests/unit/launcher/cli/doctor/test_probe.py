@@ -6,7 +6,7 @@ import textwrap
 import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.launcher.cli.doctor.probes import Reach, ask, resolve, steps_in
+from hvd_elastic_ext.launcher.cli.doctor.probes import SshAccess, resolve, run_probe, steps_in
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def ask_with(tmp_path, monkeypatch):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(textwrap.dedent(text))
         monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-        return ask([sys.executable, "-"], timeout=timeout)
+        return run_probe([sys.executable, "-"], timeout=timeout)
 
     return go
 
@@ -73,7 +73,7 @@ def test_an_import_that_never_ends_is_given_up_and_named(ask_with):
 
 
 def test_a_command_that_is_not_there_is_an_answer_too():
-    answer = ask(["/no/such/python", "-"])
+    answer = run_probe(["/no/such/python", "-"])
     assert answer.code == 127
     assert "No such file" in answer.stderr
 
@@ -85,11 +85,11 @@ def test_chatter_and_torn_lines_are_passed_over():
 
 def test_a_host_name_is_checked_before_it_reaches_a_command_line():
     with pytest.raises(UsageError, match="would be read as an option"):
-        Reach().command("-oProxyCommand=reboot")
+        SshAccess().command("-oProxyCommand=reboot")
 
 
 def test_ssh_gets_the_port_the_key_and_a_quoted_interpreter():
-    command = Reach(2222, "/key", "/a b/python").command("h1")
+    command = SshAccess(2222, "/key", "/a b/python").command("h1")
     assert command[command.index("-p") + 1] == "2222"
     assert command[command.index("-i") + 1] == "/key"
     assert command[-3:-1] == ["--", "h1"]

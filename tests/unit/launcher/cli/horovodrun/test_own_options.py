@@ -10,7 +10,7 @@ import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.cli.horovodrun import horovod_options, own_options
-from hvd_elastic_ext.launcher.cli.horovodrun.parser import Words
+from hvd_elastic_ext.launcher.cli.horovodrun.parser import ParserInput
 from hvd_elastic_ext.launcher.cli.run_options import parse
 
 ENGINE = ("--engine", "torchrun")
@@ -24,7 +24,7 @@ BOTH = f"""
 def options_of(module: object) -> dict[str, argparse.Action]:
     """Every option of ``run`` by its name, as this module has it, but for ours."""
     seen: list[argparse.ArgumentParser] = []
-    words = Words(["true"], "run", "", seen.append, lambda parser, argv: argv)
+    words = ParserInput(["true"], "run", "", seen.append, lambda parser, argv: argv)
     module.parse(words)  # type: ignore[attr-defined]
     return dict(seen[0]._option_string_actions)
 

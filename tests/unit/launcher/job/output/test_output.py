@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from hvd_elastic_ext.io.threads import writer_thread
 from hvd_elastic_ext.launcher.job.output.console import Console, fitting
-from hvd_elastic_ext.launcher.job.output.outlets import LONGEST_BAR, LONGEST_LINE, LineAssembler, Log, Outlets
+from hvd_elastic_ext.launcher.job.output.outlets import MAX_BAR_BYTES, MAX_LINE_BYTES, LineAssembler, Log, Outlets
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from tests.support.waiting import wait_until
 
@@ -143,8 +143,8 @@ def test_a_progress_bar_is_shown_as_it_comes(written: list[str], shown: list[str
 
 def test_a_long_line_after_a_return_waits_for_its_end() -> None:
     assembler = LineAssembler()
-    assert sum(len(piece) for _ in range(10 * LONGEST_BAR) for piece in assembler.feed("\r" * (_ == 0) + "x")) < 1e6
-    assert assembler.feed("\n") == ["\r" + "x" * 10 * LONGEST_BAR + "\n"]
+    assert sum(len(piece) for _ in range(10 * MAX_BAR_BYTES) for piece in assembler.feed("\r" * (_ == 0) + "x")) < 1e6
+    assert assembler.feed("\n") == ["\r" + "x" * 10 * MAX_BAR_BYTES + "\n"]
 
 
 def test_a_line_begins_below_a_bar_and_a_bar_in_its_own_line() -> None:
@@ -159,10 +159,10 @@ def test_a_line_begins_below_a_bar_and_a_bar_in_its_own_line() -> None:
 
 def test_a_line_without_end_does_not_fill_memory() -> None:
     assembler = LineAssembler()
-    lines = [line for _ in range(3 * LONGEST_LINE // 65536) for line in assembler.feed("x" * 65536)]
+    lines = [line for _ in range(3 * MAX_LINE_BYTES // 65536) for line in assembler.feed("x" * 65536)]
     lines += assembler.flush()
     assert len(lines) in (3, 4)
-    assert sum(line.count("x") for line in lines) == 3 * LONGEST_LINE
+    assert sum(line.count("x") for line in lines) == 3 * MAX_LINE_BYTES
 
 
 def test_bytes_that_are_no_text_are_shown_as_such() -> None:

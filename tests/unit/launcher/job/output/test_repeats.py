@@ -10,7 +10,7 @@ import pytest
 from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.launcher.job.output.console import Console
 from hvd_elastic_ext.launcher.job.output.outlets import Outlets
-from hvd_elastic_ext.launcher.job.output.repeats import LONGEST, Repeats
+from hvd_elastic_ext.launcher.job.output.repeats import MAX_HELD_LINES, Repeats
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
 NAME = f"{StateError.__module__}.{StateError.__qualname__}"
@@ -65,7 +65,7 @@ def test_a_traceback_that_is_cut_off_or_very_long_is_shown() -> None:
     assert shown(repeats, process(0), SWAPPED[:2]) == []
     assert repeats.rest(process(0)) == SWAPPED[:2]
     assert shown(repeats, process(0), [*SWAPPED[:2], *SWAPPED]) == [*SWAPPED[:2], *SWAPPED]
-    long = [SWAPPED[0], *["  frame\n"] * (3 * LONGEST)]
+    long = [SWAPPED[0], *["  frame\n"] * (3 * MAX_HELD_LINES)]
     assert shown(repeats, process(1), long) == long
 
 

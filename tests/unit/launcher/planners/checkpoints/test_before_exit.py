@@ -8,7 +8,7 @@ import pytest
 
 from hvd_elastic_ext.core.errors import Interrupted
 from hvd_elastic_ext.launcher.planners.checkpoints import before_exit
-from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import TOLD_S
+from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import STOP_LIMIT_S
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.state.actions import Send
 from hvd_elastic_ext.launcher.state.events import End
@@ -50,7 +50,7 @@ def test_where_a_last_checkpoint_does_not_come_that_is_said_once(caplog: pytest.
     cluster.silent = {"a"}
     cluster.end()
     assert caplog.text.count("no last checkpoint") == 1
-    assert f"in {TOLD_S:g} s" in caplog.text
+    assert f"in {STOP_LIMIT_S:g} s" in caplog.text
     assert "kill" not in cluster.orders
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.launcher.rules.checkpoints.preemption import OVER_S
+from hvd_elastic_ext.launcher.rules.checkpoints.preemption import CANCELLED_AFTER_S
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster
 
@@ -19,7 +19,8 @@ SCENARIOS = {
     "all ranks continue after a withdrawn notice": NEEDED.format(30)
     + "stays; sees sealed 2; held-back; stay b; run 2; released; no not_sealed",
     "if time is short, the first one is the last": NEEDED.format(15) + "run 14; number sealed 1; held-back",
-    "all ranks continue if the announced end does not come": NEEDED.format(20) + f"run {25 + OVER_S}; released",
+    "all ranks continue if the announced end does not come": NEEDED.format(20)
+    + f"run {25 + CANCELLED_AFTER_S}; released",
     "the remaining ranks continue in the next world": NEEDED.format(30) + "sees sealed 2; hosts a b c; together a c",
     "if enough hosts stay, none is made": "train a b; notice b 20 spot reclaim; run 30; no sealed",
 }
@@ -48,7 +49,7 @@ def test_who_is_left_when_the_first_one_goes_trains_no_further_than_the_last_che
     cluster.run(4.0)
     assert len(cluster.events("resized")) == worlds
     assert not cluster.training
-    cluster.run(30.0 + OVER_S)
+    cluster.run(30.0 + CANCELLED_AFTER_S)
     assert cluster.training
 
 

@@ -10,7 +10,7 @@ import pytest
 from hvd_elastic_ext.launcher.planners.checkpoints import coordinator
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Last, ahead, due
 from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Failures
-from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import TOLD_S
+from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import STOP_LIMIT_S
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import AUTO, ON_NOTICE, Cadence
 from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
 from hvd_elastic_ext.launcher.state.effects.checkpoints.attempts import WRITE_S
@@ -214,7 +214,7 @@ ENDS = {
     "a second signal ends the job without a checkpoint": TRAINED
     + "interrupt; interrupt; over <10; no sealed; fails stopped",
     "a last checkpoint that does not complete delays the end only up to its limit": TRAINED
-    + f"silent a b; interrupt; fails stopped; took {TOLD_S - 1} {TOLD_S + 1}",
+    + f"silent a b; interrupt; fails stopped; took {STOP_LIMIT_S - 1} {STOP_LIMIT_S + 1}",
     "before training the job ends at once": """
         start a every=1000; run 0.1; interrupt; fails stopped; took -1 0.01""",
 }

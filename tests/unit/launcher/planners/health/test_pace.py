@@ -193,11 +193,11 @@ def test_with_wait_lines_a_hang_of_all_is_said_less_often_after_half_a_minute_an
     assert max(later - one for one, later in pairwise(seconds) if one < 30) <= 5
     assert max(later - one for one, later in pairwise(seconds)) <= 61
     for line, (one, later) in zip(told(caplog), pairwise(seconds), strict=False):
-        promised = re.search(r"; said again in (\d+) s$", line)
+        promised = re.search(r"; next line in (\d+) s$", line)
         assert (promised is None) == (one < 30)
         if promised is not None:
             assert abs(one + int(promised[1]) - later) <= 1
-    assert told(caplog)[-1].endswith("; reported as stalled only if --progress-timeout S is given; said again in 60 s")
+    assert told(caplog)[-1].endswith("; reported as stalled only if --progress-timeout S is given; next line in 60 s")
     caplog.clear()
     cluster._held_up = lambda process: process.host == "a"  # type: ignore[method-assign]
     cluster.run(6.0)

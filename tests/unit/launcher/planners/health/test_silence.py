@@ -89,7 +89,7 @@ def next_world(job: JobState) -> None:
     forming(job)
     member = ProcessId(Seat("b", 0), 2)
     happen(job, of_slot("b", "asked", id=1, method="GET", path="/rank_and_size/b/0"))
-    job.rendezvous.deal([member])
+    job.rendezvous.assign_ranks([member])
     job.generation, job.world.members = 4, (member,)
 
 
@@ -296,7 +296,7 @@ def imports(job: JobState) -> None:
 
 def drains(job: JobState) -> None:
     """All were told at second 100 to leave their world on purpose."""
-    job.restarting.change = EngineChange(ChangeAction.DRAIN, "hosts added", "", told_at=100.0, began=100.0)
+    job.restarting.change = EngineChange(ChangeAction.DRAIN, "hosts added", "", ordered_at=100.0, began=100.0)
 
 
 OTHERS: dict[str, tuple[Any, ...]] = {

@@ -185,7 +185,7 @@ def test_a_size_that_somebody_else_asks_for_is_followed() -> None:
     cluster.run(30)
     assert len(cluster.world) == 3
     assert cluster.scaled == []
-    assert [event["reason"] for event in cluster.events("scaled")] == ["by somebody else"]
+    assert [event["reason"] for event in cluster.events("scaled")] == ["changed by others"]
 
 
 def test_a_number_that_was_read_before_a_request_was_heard_is_not_somebody_elses() -> None:

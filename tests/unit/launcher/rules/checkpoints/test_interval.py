@@ -9,13 +9,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import EVERY_S, MEMORY, Failures, Rate
+from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import DECAY_FACTOR, EVERY_S, Failures, Rate
 from hvd_elastic_ext.launcher.rules.checkpoints.interval import (
-    LATEST,
-    LEAST_S,
     MAX_LOST_S,
+    MAX_S,
+    MAX_SAMPLES,
     MAX_SHARE,
-    MOST_S,
+    MIN_S,
     TOLERANCE,
     UNMEASURED,
     WRITES,
@@ -95,7 +95,7 @@ def test_a_dearer_seal_never_makes_it_shorter(seal: SealCost, rate: Rate, more: 
 def test_it_is_within_its_bounds_whatever_was_measured(seals: list[SealCost], rate: Rate) -> None:
     choice = checkpoint_interval(seals, rate)
     slowest = max(seal.durable_s for seal in seals)
-    assert LEAST_S <= choice.seconds <= max(MOST_S, WRITES * slowest)
+    assert MIN_S <= choice.seconds <= max(MAX_S, WRITES * slowest)
 
 
 @given(SEALS, RATES)
@@ -135,10 +135,10 @@ def test_measurements_that_waver_by_a_tenth_change_nothing(wavering: list[float]
 
 
 def test_one_slow_write_is_taken_for_chance_and_storage_that_became_slow_is_not() -> None:
-    good, bad = [SealCost(1.0, 10.0)] * LATEST, SealCost(40.0, 600.0)
+    good, bad = [SealCost(1.0, 10.0)] * MAX_SAMPLES, SealCost(40.0, 600.0)
     first = checkpoint_interval(good, HOUR)
     assert checkpoint_interval([*good, bad], HOUR, before=first) is first
-    assert checkpoint_interval([*good, *[bad] * LATEST], HOUR, before=first).seconds == 1200.0
+    assert checkpoint_interval([*good, *[bad] * MAX_SAMPLES], HOUR, before=first).seconds == 1200.0
 
 
 def test_the_reason_says_what_it_goes_by() -> None:
@@ -280,5 +280,5 @@ def test_old_evidence_never_counts_for_more_than_a_few_failures(gaps: list[float
     belief = Failures()
     for gap in gaps:
         belief = belief.watched(gap).failed()
-    assert 0.0 < belief.count <= 1.0 / (1.0 - MEMORY) + 1e-9
+    assert 0.0 < belief.count <= 1.0 / (1.0 - DECAY_FACTOR) + 1e-9
     assert belief.exposure_s > 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.launcher.rules.checkpoints.preemption import OVER_S, Call, decide, lead_s
+from hvd_elastic_ext.launcher.rules.checkpoints.preemption import CANCELLED_AFTER_S, Call, decide, lead_s
 
 
 @pytest.mark.parametrize(
@@ -15,8 +15,8 @@ from hvd_elastic_ext.launcher.rules.checkpoints.preemption import OVER_S, Call, 
         (211.9, 220.0, 8.0, Call.NOW),
         (212.0, 220.0, 8.0, Call.LAST),
         (110.0, 220.0, 125.0, Call.LAST),
-        (220.0 + OVER_S, 220.0, 8.0, Call.LAST),
-        (220.1 + OVER_S, 220.0, 8.0, Call.NONE),
+        (220.0 + CANCELLED_AFTER_S, 220.0, 8.0, Call.LAST),
+        (220.1 + CANCELLED_AFTER_S, 220.0, 8.0, Call.NONE),
     ],
 )
 def test_the_last_one_begins_as_late_as_it_can_be_made_for_sure(

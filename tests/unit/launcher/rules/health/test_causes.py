@@ -52,4 +52,4 @@ def test_whatever_ends_on_a_host_that_is_going_is_no_fault(code: int, departure:
 
 def test_every_cause_stands_in_the_table_with_its_reason() -> None:
     assert set(BLAME) == set(Cause)
-    assert all(blame.points_at in ("nobody", "slot", "host") and blame.why for blame in BLAME.values())
+    assert all(blame.points_at in ("none", "slot", "host") and blame.why for blame in BLAME.values())

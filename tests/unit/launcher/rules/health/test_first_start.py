@@ -6,7 +6,7 @@ import pytest
 
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.rules.health.first_start import why_never
+from hvd_elastic_ext.launcher.rules.health.first_start import why_cannot_start
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Strike, Subject
 
 A, B = Host("a", 1), Host("b", 2)
@@ -20,14 +20,14 @@ def ledger(*said: str) -> HealthLedger:
     found = HealthLedger()
     for host, words in zip((A, B), said, strict=False):
         cause, slot = (Cause.CRASHED, 0) if words == "script" else (Cause.UNREACHABLE, None)
-        strike = Strike.of(cause, host, slot, at=100.0, said=words)
+        strike = Strike.of(cause, host, slot, at=100.0, detail=words)
         assert strike is not None
         found = found.struck(100.0, strike, (10.0, 300.0))
     return found
 
 
 @pytest.mark.parametrize(
-    ("said", "fixed", "expected"),
+    ("detail", "fixed", "expected"),
     [
         (("no route to host", "no route to host"), True, None),
         ((DOWN, DOWN), True, None),
@@ -39,15 +39,15 @@ def ledger(*said: str) -> HealthLedger:
     ],
 )
 def test_only_hosts_that_cannot_be_reached_are_waited_for(
-    said: tuple[str, ...], fixed: bool, expected: str | None
+    detail: tuple[str, ...], fixed: bool, expected: str | None
 ) -> None:
-    assert why_never(101.0, (A, B), ledger(*said), fixed=fixed) == expected
+    assert why_cannot_start(101.0, (A, B), ledger(*detail), fixed=fixed) == expected
 
 
 def test_a_host_that_is_blocked_by_hand_may_be_cleared() -> None:
     blocked = ledger("no route to host").block(Subject("host", "b"), None, "")
-    assert why_never(101.0, (A, B), blocked, fixed=True) is None
-    assert why_never(101.0, (A, B), ledger("script").block(Subject("host", "b"), None, ""), fixed=True) == ""
+    assert why_cannot_start(101.0, (A, B), blocked, fixed=True) is None
+    assert why_cannot_start(101.0, (A, B), ledger("script").block(Subject("host", "b"), None, ""), fixed=True) == ""
 
 
 @pytest.mark.parametrize(("cause", "expected"), [(Cause.SILENT, None), (Cause.CRASHED, "")])
@@ -58,7 +58,7 @@ def test_a_host_whose_processes_were_silent_is_tried_again_after_its_cooldown(
     """The job ended with "gets no work for 10 s", though its processes were only slow on a busy machine."""
     found = HealthLedger()
     for slot in slots:
-        strike = Strike.of(cause, A, slot, at=100.0, said="no heartbeat")
+        strike = Strike.of(cause, A, slot, at=100.0, detail="no heartbeat")
         assert strike is not None
         found = found.struck(100.0, strike, (10.0, 300.0))
-    assert why_never(101.0, (A,), found, fixed=True) == expected
+    assert why_cannot_start(101.0, (A,), found, fixed=True) == expected

@@ -65,7 +65,7 @@ def test_a_host_that_starts_something_is_said_to_with_since_when_unless_it_is_bl
 
 
 def test_a_host_that_is_tried_again_keeps_the_words_of_the_last_failure() -> None:
-    strike = Strike.of(Cause.UNREACHABLE, A, None, at=80.0, said="unreachable: ssh: no route to host")
+    strike = Strike.of(Cause.UNREACHABLE, A, None, at=80.0, detail="unreachable: ssh: no route to host")
     assert strike is not None
     ledger = HealthLedger().struck(80.0, strike, LIMITS)
     tried = Starting("its agent", 5.0, "has not connected yet", 45.0)

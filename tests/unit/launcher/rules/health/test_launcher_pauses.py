@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from hvd_elastic_ext.launcher.rules.health.launcher_pauses import LauncherPause, tell
+from hvd_elastic_ext.launcher.rules.health.launcher_pauses import LauncherPause, report_pause
 
 
 def lines(pauses: list[tuple[float, float]], *, heartbeat_timeout_s: float = 10.0) -> list[tuple[float, str]]:
@@ -14,8 +14,8 @@ def lines(pauses: list[tuple[float, float]], *, heartbeat_timeout_s: float = 10.
     said: list[tuple[float, str]] = []
     short: tuple[LauncherPause, ...] = ()
     for now, seconds in pauses:
-        said_at = said[-1][0] if said else None
-        line, short = tell(now, seconds, short, heartbeat_timeout_s=heartbeat_timeout_s, said_at=said_at)
+        logged_at = said[-1][0] if said else None
+        line, short = report_pause(now, seconds, short, heartbeat_timeout_s=heartbeat_timeout_s, logged_at=logged_at)
         said += [(now, line)] if line else []
     return said
 

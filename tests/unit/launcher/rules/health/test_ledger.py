@@ -411,7 +411,7 @@ REFUSED = "ssh: connect to host a port 22: Connection refused"
 
 
 def told(at: float, cause: Cause, slot: int | None, said: str, ledger: HealthLedger) -> HealthLedger:
-    strike = Strike.of(cause, PLAIN, slot, at=at, said=said)
+    strike = Strike.of(cause, PLAIN, slot, at=at, detail=said)
     assert strike is not None
     return ledger.struck(at, strike, LIMITS)
 
@@ -433,7 +433,7 @@ def test_the_words_of_the_last_of_several_faults_stand_for_host_and_node() -> No
     )
     ledger = HealthLedger()
     for number in range(3):
-        strike = Strike.of(Cause.CRASHED, Host(f"w-{number}", 1, "u", "n1"), 0, at=1.0, said=crashed)
+        strike = Strike.of(Cause.CRASHED, Host(f"w-{number}", 1, "u", "n1"), 0, at=1.0, detail=crashed)
         assert strike is not None
         ledger = ledger.struck(1.0, strike, LIMITS)
     assert ledger.blocked(2.0, Host("w-9", 1, "u", "n1")).reason == (
@@ -444,7 +444,7 @@ def test_the_words_of_the_last_of_several_faults_stand_for_host_and_node() -> No
 def test_a_new_run_has_no_words_of_faults_and_a_state_without_them_is_read() -> None:
     ledger = told(0.0, Cause.UNREACHABLE, None, REFUSED, HealthLedger()).block(Subject("host", "a"), None, "bad fan")
     assert by_hand(as_saved(ledger, 1.0)).records[Subject("host", "a")].why == ""
-    assert by_hand(as_saved(ledger, 1.0)).records[Subject("host", "a")].said == ""
+    assert by_hand(as_saved(ledger, 1.0)).records[Subject("host", "a")].detail == ""
     older = to_json(ledger, 1.0, wall=0.0)
     for record in older["records"]:
         del record["said"]

@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from hvd_elastic_ext.launcher.rules.health.pace import (
-    OFTEN_FOR_S,
-    OFTEN_S,
+    FREQUENT_FOR_S,
+    LINE_PERIOD_S,
     RECENT,
     SOON_S,
     log_again_s,
@@ -122,5 +122,5 @@ def test_a_pause_of_ten_minutes_is_told_every_4_s_or_as_seldom_as_asked_for(line
     while told[-1] < 600.0:
         told.append(told[-1] + log_again_s(told[-1], lines_s))
     assert len(told) in lines
-    assert max(later - one for one, later in pairwise(told) if one < OFTEN_FOR_S) == OFTEN_S
+    assert max(later - one for one, later in pairwise(told) if one < FREQUENT_FOR_S) == LINE_PERIOD_S
     assert max(later - one for one, later in pairwise(told)) == lines_s

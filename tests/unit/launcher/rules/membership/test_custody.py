@@ -33,7 +33,7 @@ def commit(number: int) -> Commit:
 
 
 def held(
-    seat: Seat, step: int, reach: Reachability = Reachability.HERE, *, since: float = NOW, **more: object
+    seat: Seat, step: int, reach: Reachability = Reachability.CONNECTED, *, since: float = NOW, **more: object
 ) -> Holding:
     return Holding(seat, (1, 1, step), step, reach, since)._replace(**more)  # type: ignore[arg-type]
 
@@ -44,7 +44,7 @@ def decided(*holdings: Holding, members: tuple[Seat, ...] = (C,), now: float = N
     return decide(now, replace(facts, **more), WAIT_S)  # type: ignore[arg-type]
 
 
-AWAY, GONE = Reachability.AWAY, Reachability.GONE
+AWAY, GONE = Reachability.NOT_CONNECTED, Reachability.GONE
 LOST = held(A, 101, AWAY, why="nothing was heard of it for 10.0 s")
 STORED, UNKNOWN = Stored((1, 1, 50), 50, "/store/x"), Stored(None, 0, "/store")
 NOTED = held(Seat("a", -1), 10, AWAY, stale=True)
@@ -167,7 +167,7 @@ def test_an_agent_that_may_end_stays_until_somebody_who_stays_holds_as_much() ->
     assert needed()
     assert needed(held(B, 100))
     assert needed(held(B, 101, leaves_by=NOW + 9))
-    assert needed(held(B, 101, Reachability.AWAY))
+    assert needed(held(B, 101, Reachability.NOT_CONNECTED))
     assert not needed(held(B, 101))
     assert needed(held(B, 101), heard="ac")  # it may be gone
     assert not needed(stored=Stored((1, 1, 101), 101, "x"))
@@ -207,13 +207,13 @@ def test_a_world_forms_with_the_newest_commit_or_says_what_is_lost_and_every_wai
     facts = CustodyFacts(tuple(holdings), tuple(members), True, frozenset(members), (), stored, failing, loading)
     found = decide(NOW, facts, WAIT_S)
     assert found.reason
-    inside = [each.commit for each in holdings if each.seat in members and each.reach is Reachability.HERE]
+    inside = [each.commit for each in holdings if each.seat in members and each.reach is Reachability.CONNECTED]
     told = [each.commit for each in holdings] + ([stored.commit] if stored is not None and stored.commit else [])
     behind = [commit for commit in told if commit > max(inside, default=(0, 0, 0))] if told else []
     match found.act:
         case CustodyAction.FORM:
             assert (found.loss is not None) == bool(behind)
-            available = [each for each in holdings if each.reach is Reachability.HERE and each.commit in behind]
+            available = [each for each in holdings if each.reach is Reachability.CONNECTED and each.commit in behind]
             assert all(each.seat in failing for each in available)
         case CustodyAction.SEND:
             assert found.source is not None

@@ -19,7 +19,7 @@ from hvd_elastic_ext.launcher.rules.membership.rendezvous import (
     Rendezvous,
     RendezvousAnswer,
     Seat,
-    most_kept,
+    max_stored_bytes,
     places,
 )
 
@@ -37,7 +37,7 @@ def formed(*members: ProcessId) -> Rendezvous:
     meeting = Rendezvous()
     meeting.form(1, members)
     ask_rank(meeting, *members)
-    meeting.deal(members)
+    meeting.assign_ranks(members)
     return meeting
 
 
@@ -47,10 +47,10 @@ def test_ranks_are_dealt_when_all_have_asked_and_not_before() -> None:
     ask_rank(meeting, A)
     assert not meeting.ready
     with pytest.raises(ValueError, match="once all have asked"):
-        meeting.deal([A, B])
+        meeting.assign_ranks([A, B])
     ask_rank(meeting, B)
     assert meeting.ready
-    assert list(meeting.deal([B, A]).answers()) == [
+    assert list(meeting.assign_ranks([B, A]).answers()) == [
         RendezvousAnswer(B, 1, OK, b"0,2,0,1,0,2"),
         RendezvousAnswer(A, 1, OK, b"1,2,0,1,1,2"),
     ]
@@ -64,7 +64,7 @@ def test_a_question_is_kept_for_the_next_generation() -> None:
     meeting.ended(C)
     assert meeting.form(2, [A, B]) == []
     assert meeting.ready
-    assert {answer.life for answer in meeting.deal([A, B]).answers()} == {A, B}
+    assert {answer.life for answer in meeting.assign_ranks([A, B]).answers()} == {A, B}
 
 
 def test_a_generation_is_newer_than_all_before() -> None:
@@ -90,7 +90,7 @@ def test_a_question_that_comes_again_is_answered_again_and_says_nothing_about_th
     assert meeting.ask(Question(A, 1, "GET", RANK), 0.0) == [RendezvousAnswer(A, 1, OK, b"0,2,0,1,0,2")]
     assert meeting.ask(Question(A, 2, "GET", KEY), 0.0) == [RendezvousAnswer(A, 2, CANNOT_FORM)]  # it finds out there
     ask_rank(meeting, A, B, number=3)
-    meeting.deal([B, A])
+    meeting.assign_ranks([B, A])
     ask_rank(meeting, A, number=1)  # long answered, and open no more
     assert not meeting.waiting
 
@@ -117,7 +117,7 @@ def test_each_generation_has_its_own_keys() -> None:
     meeting.ask(Question(A, 2, "PUT", KEY, b"old"), 0.0)
     meeting.form(2, [A, B])
     ask_rank(meeting, A, B, number=3)
-    meeting.deal([A, B])
+    meeting.assign_ranks([A, B])
     assert meeting.ask(Question(B, 4, "GET", KEY), 0.0) == []
 
 
@@ -195,13 +195,13 @@ def test_however_many_keys_are_stored_a_world_keeps_so_much_and_no_more(value: b
     kept = answered.index(NO_ROOM)
     assert set(answered[:kept]) == {OK}
     assert set(answered[kept:]) == {NO_ROOM}
-    assert kept * (len(value) + len("/global/1")) <= most_kept(2) < 1 << 20
+    assert kept * (len(value) + len("/global/1")) <= max_stored_bytes(2) < 1 << 20
     # What is there is there, may be written again, and goes with its generation.
     assert meeting.ask(Question(B, 2, "GET", KEY), 0.0) == [RendezvousAnswer(B, 2, OK, b"here")]
     assert meeting.ask(Question(A, 6000, "PUT", KEY, b"anew"), 0.0)[0].status == OK
     meeting.form(2, [A, B])
     ask_rank(meeting, A, B, number=7000)
-    meeting.deal([A, B])
+    meeting.assign_ranks([A, B])
     assert meeting.ask(Question(A, 7001, "PUT", "/global/new", value), 0.0)[0].status == OK
 
 
@@ -209,7 +209,7 @@ def test_the_body_of_a_question_that_waits_is_not_kept() -> None:
     meeting = Rendezvous()
     meeting.form(1, [A])
     ask_rank(meeting, A)
-    meeting.deal([A])
+    meeting.assign_ranks([A])
     meeting.ask(Question(A, 2, "GET", KEY, bytes(1 << 20)), 0.0)
     assert [question.body for question, _ in meeting._held.values()] == [b""]
 
@@ -225,7 +225,7 @@ def test_places_are_those_of_horovod(slots: list[int]) -> None:
 
 
 def test_members_of_one_host_stand_together() -> None:
-    with pytest.raises(ValueError, match="together"):
+    with pytest.raises(ValueError, match="follow one another"):
         places([A, B, ProcessId(Seat("a", 1), 1)])
 
 

@@ -11,7 +11,7 @@ from hvd_elastic_ext.launcher.rules.suspend import workloads
 from hvd_elastic_ext.launcher.rules.suspend.workloads import (
     BEFORE,
     COST,
-    GOES,
+    DELETION_COST,
     KINDS,
     Pod,
     Seen,
@@ -112,7 +112,7 @@ def test_a_note_that_is_none_is_not_there(before: str) -> None:
     ],
 )
 def test_an_answer_that_is_none_is_told(number: dict[str, Any], there: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="is none"):
+    with pytest.raises(ValueError, match="invalid"):
         workloads.seen(MPI, number, there)
 
 
@@ -135,10 +135,14 @@ def test_hosts_that_go_are_marked_and_marks_of_others_are_taken_back() -> None:
     last = pod("w-z", deletionTimestamp="2026-11-22T10:00:00Z")
     addressed = pod("w-d")
     addressed["status"]["podIP"] = "10.0.0.4"
-    marked, theirs = pod("w-b", annotations={COST: GOES}), pod("w-c", annotations={COST: "7"})
+    marked, theirs = pod("w-b", annotations={COST: DELETION_COST}), pod("w-c", annotations={COST: "7"})
     now = of_deployment(pod("w-a"), marked, theirs, addressed, last)
     of = workload("deployment/w")
-    assert workloads.marks(of, now, ["w-a.w.ns.svc", "10.0.0.4"]) == [("w-a", GOES), ("w-b", None), ("w-d", GOES)]
+    assert workloads.marks(of, now, ["w-a.w.ns.svc", "10.0.0.4"]) == [
+        ("w-a", DELETION_COST),
+        ("w-b", None),
+        ("w-d", DELETION_COST),
+    ]
     assert workloads.marks(of, now, ["w-b", "w-z"]) == [], "it has its mark, and the other one goes already"
     assert workloads.marks(of, now, []) == [("w-b", None)]
     assert workloads.mark_patch(None) == {"metadata": {"annotations": {COST: None}}}

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt
-from hvd_elastic_ext.launcher.rules.checkpoints.preemption import OVER_S
+from hvd_elastic_ext.launcher.rules.checkpoints.preemption import CANCELLED_AFTER_S
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
 from hvd_elastic_ext.launcher.rules.membership.next_world import STILL_FORMING, WorldLimits
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
@@ -15,7 +15,7 @@ from hvd_elastic_ext.launcher.state.facts.waits import (
     AGREED,
     CONNECTED,
     FIREWALL,
-    SAY_S,
+    LOG_PERIOD_S,
     Wait,
     line,
     starting,
@@ -42,7 +42,7 @@ def test_a_job_that_trains_waits_for_nothing(caplog: pytest.LogCaptureFixture) -
 def test_too_few_slots_are_told_at_least_every_5_s_until_the_job_fails(caplog: pytest.LogCaptureFixture) -> None:
     play("begin start=2 elastic_timeout_s=60.0; hosts a; run 59")
     told = waits(caplog)
-    assert len(told) == 59 // SAY_S
+    assert len(told) == 59 // LOG_PERIOD_S
     assert told[-1] == (
         "waiting: processes ready: 1, needed: 2; -np 2 is more than all hosts have (slots: 1); "
         "at most 4 s more, then the job fails (--elastic-timeout)"
@@ -99,8 +99,8 @@ def test_training_that_stands_after_its_last_checkpoint_is_told(by: str, caplog:
     assert len(told) == 2
     assert all("for other hosts: the last checkpoint is made" in line for line in told)
     left = [float(line.partition("at most ")[2].split()[0]) for line in told]
-    assert left[0] - left[1] == SAY_S
-    assert OVER_S < left[1] < OVER_S + 30.0
+    assert left[0] - left[1] == LOG_PERIOD_S
+    assert CANCELLED_AFTER_S < left[1] < CANCELLED_AFTER_S + 30.0
     assert told[0].endswith("more, then training goes on")
 
 
@@ -145,7 +145,7 @@ def test_a_host_that_is_left_out_by_hand_is_named_with_the_reason(caplog: pytest
     cluster = Cluster(JobOptions(WorldLimits(start=2)))
     cluster.driver.job.faults.ledger = HealthLedger().block(Subject("host", "b"), None, "bad fan")
     cluster.hosts(a=1, b=1)
-    cluster.run(SAY_S + 1.5)
+    cluster.run(LOG_PERIOD_S + 1.5)
     assert "left out: b (blocked until it is cleared: host b is blocked by hand: bad fan)" in waits(caplog)[0]
 
 
@@ -238,7 +238,7 @@ def test_a_firewall_is_named_after_10_s_of_a_world_on_several_hosts() -> None:
         job = play(f"train {' '.join(f'{host}:{2 // len(hosts)}' for host in hosts)}").driver.job
         job.decision = STILL_FORMING
         for worker in job.roster.present(job.world.members):
-            worker.generation, worker.told_at = 0, job.now - after_s
+            worker.generation, worker.called_at = 0, job.now - after_s
         wait = waits_for(job)
         assert wait is not None
         assert wait.ends == CONNECTED + (FIREWALL if names_it else "")
@@ -456,7 +456,7 @@ def slow() -> Slow:
 def test_processes_that_are_not_connected_to_the_others_are_named(caplog: pytest.LogCaptureFixture) -> None:
     cluster = slow()
     caplog.clear()
-    cluster.run(SAY_S + 1.5)
+    cluster.run(LOG_PERIOD_S + 1.5)
     assert set(waits(caplog)) == {
         "waiting: for the first step of world 1: not connected to the others yet: a[0], b[0]; no limit: " + CONNECTED
     }
@@ -526,7 +526,7 @@ def test_a_job_whose_only_host_cannot_be_reached_tries_again_until_elastic_timeo
     cluster = play("begin start=1 elastic_timeout_s=60; dead b; hosts b; run 59")
     assert [event.get("again") for event in cluster.events("struck")] == [None, 2, 3]
     told = waits(caplog)
-    assert len(told) == 59 // SAY_S
+    assert len(told) == 59 // LOG_PERIOD_S
     assert sum("no route to host" in line for line in told) == 0, "ssh's words are in the line of the strike"
     assert "left out: b (blocked for 7 s more: unreachable); at most 56 s more" in told[0]
     assert "unreachable: no route to host" in status(cluster.driver.job)
@@ -589,5 +589,5 @@ def test_a_script_that_does_not_tell_its_steps_is_not_waited_for_for_ever() -> N
         worker.loops, worker.generation, worker.since = False, 3, job.now
     job.now += 121.0
     for agent in job.roster.agents.values():
-        agent.heard = job.now
+        agent.last_message_at = job.now
     assert waits_for(job) is None

@@ -11,10 +11,10 @@ from hvd_elastic_ext.launcher.planners.membership import waiting
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
 from hvd_elastic_ext.launcher.state.events import HostsChanged
 from hvd_elastic_ext.launcher.state.facts.waits import (
-    SAY_S,
-    kept,
+    LOG_PERIOD_S,
     starting,
     status,
+    unlisted_in_use,
     waits_for,
 )
 from tests.unit.launcher.scenarios import play
@@ -66,7 +66,7 @@ def test_what_starts_slowly_beside_the_training_is_told_with_its_limit_every_few
     cluster = play("train a b")
     cluster.join_s["c"], cluster.boot_s["a"] = 30.0, 100.0
     cluster.hosts(a=2, b=1, c=1)
-    cluster.run(SAY_S - 0.5)
+    cluster.run(LOG_PERIOD_S - 0.5)
     assert beside(caplog) == []
     cluster.run(20.0)
     assert len(beside(caplog)) == 5
@@ -99,8 +99,8 @@ def test_a_host_that_min_np_keeps_beyond_its_removal_is_told_with_what_it_waits_
     cluster.run(600.0)
     told = [each.getMessage() for each in caplog.records if "no longer listed" in each.getMessage()]
     assert least <= len(told) <= most
-    assert told[-1].endswith("; said again in 60 s") == (lines_s == 60.0)
-    (why,) = kept(job, job.fleet.hosts).values()
+    assert told[-1].endswith("; next line in 60 s") == (lines_s == 60.0)
+    (why,) = unlisted_in_use(job, job.fleet.hosts).values()
     assert why == "it is not listed any more; it trains on until others can do without it (--min-np)"
     cluster.hosts(a=1, c=1)
     cluster.run(20.0)
@@ -215,9 +215,9 @@ def test_hosts_in_use_that_the_newest_list_does_not_name_are_listed_with_why() -
     cluster = play("train a b; run 1; hosts; run 1")
     job = cluster.driver.job
     why = "the newest list names no host: those known before are kept while they work"
-    assert {host.name: said for host, said in kept(job, HostSet()).items()} == {"a": why, "b": why}
-    assert kept(job, job.fleet.hosts) == {}
+    assert {host.name: said for host, said in unlisted_in_use(job, HostSet()).items()} == {"a": why, "b": why}
+    assert unlisted_in_use(job, job.fleet.hosts) == {}
     cluster = play("train a b least=1; run 2; wedge b; dies b 5; hosts a; run 1")
     job = cluster.driver.job
     leaves = "it is not listed any more, and leaves at its next step"
-    assert {host.name: said for host, said in kept(job, job.fleet.hosts).items()} == {"b": leaves}
+    assert {host.name: said for host, said in unlisted_in_use(job, job.fleet.hosts).items()} == {"b": leaves}

@@ -22,7 +22,7 @@ def test_what_a_host_holds_is_noted_beside_what_is_gone_of_it() -> None:
     holders.agent_ended("a", "its agent has ended")
     holders.reported(A, (1, 1, 6), 60, agent="a-2")
     found = {(each.commit, each.reach) for each in noted(holders).holdings({})}
-    assert found == {((1, 1, 9), Reachability.GONE), ((1, 1, 6), Reachability.AWAY)}
+    assert found == {((1, 1, 9), Reachability.GONE), ((1, 1, 6), Reachability.NOT_CONNECTED)}
 
 
 def test_of_several_slots_of_a_host_the_newest_commit_is_noted() -> None:
@@ -38,7 +38,7 @@ def test_that_a_loss_was_told_is_noted() -> None:
     holders = Holders()
     holders.reported(A, (1, 1, 9), 90, agent="a-1")
     holders.reported(B, (1, 1, 6), 60, agent="b-1")
-    holders.agent_lost("a", heard=40.0, why="the connection was reset")
+    holders.agent_lost("a", last_message_at=40.0, why="the connection was reset")
     holders.world_formed([B])
     assert {each.seat.host: each.told for each in noted(holders).holdings({})} == {"a": True, "b": False}
 

@@ -6,7 +6,7 @@ import pytest
 
 from hvd_elastic_ext.core.errors import Interrupted
 from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
-from hvd_elastic_ext.launcher.state.effects.checkpoints.memory import AGAIN_S
+from hvd_elastic_ext.launcher.state.effects.checkpoints.memory import RETRY_S
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster
 
@@ -79,7 +79,7 @@ def test_as_long_as_storage_fails_nobody_sleeps_and_nobody_is_given_up() -> None
         every="notice",
     )
     assert not cluster.driver.over
-    assert 300.0 / AGAIN_S > len(cluster.of("held")) > 10
+    assert 300.0 / RETRY_S > len(cluster.of("held")) > 10
     assert "no room" in cluster.events("not_slept")[0]["reason"]
 
 

@@ -1,4 +1,4 @@
-"""The options of ``hvd-elastic run`` that have it tell others how the job is."""
+"""The options of ``hvd-elastic run`` for metrics, dashboard, webhook and TensorBoard."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def add_to(option: Callable[..., Any]) -> None:
         "--metrics",
         type=listen_address,
         metavar=PORT,
-        help="answer Prometheus there (without HOST: only this machine's; docs/metrics.md)",
+        help="serve metrics for Prometheus there (without HOST: to this machine only; docs/metrics.md)",
     )
     option(
         "--agent-metrics",
         type=listen_address_of_hosts,
         metavar=PORT,
-        help="have the agent of each host answer Prometheus there (without HOST: only that machine's)",
+        help="serve metrics of each agent there (without HOST: to its own machine only)",
     )
     option(
         "--dashboard",
@@ -50,5 +50,6 @@ def add_to(option: Callable[..., Any]) -> None:
         "--notify",
         type=webhook_url,
         metavar="URL",
-        help="tell this webhook of waits, sleeps, crash loops, lost steps and the end; file:PATH: a file with the URL",
+        help="webhook for messages about waits, sleeps, crash loops, lost steps and the end; file:PATH: a file "
+        "with the URL",
     )

@@ -1,4 +1,4 @@
-"""Who hears of the events of a job's journal, by its settings and environment."""
+"""The receivers of a job's journal events, by its settings and environment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.journal import Sink
 from hvd_elastic_ext.io.threads.follower import Follower
 from hvd_elastic_ext.launcher.exports import otlp
-from hvd_elastic_ext.launcher.exports.event_file import Board, EventFile
+from hvd_elastic_ext.launcher.exports.event_file import EventFile, ScalarWriter
 from hvd_elastic_ext.launcher.metrics.tally import Tally
 from hvd_elastic_ext.launcher.notify.notifier import Notifier
 from hvd_elastic_ext.launcher.notify.webhook import Webhook
@@ -23,37 +23,37 @@ Note = Callable[[str, Mapping[str, Any]], None]
 
 
 class Listeners(NamedTuple):
-    """Each of them; None for one that nobody asks for."""
+    """All receivers; None for one that is off."""
 
     tally: Tally | None = None
     notifier: Notifier | None = None
-    board: Board | None = None
+    board: ScalarWriter | None = None
     spans: Follower[otlp.Line] | None = None
 
     def notes(self) -> list[Note]:
-        """Those that hear of events. What they cannot take in ends no job: processes may tell anything."""
-        return [_unharmed(each.note) for each in (self.tally, self.notifier, self.board) if each is not None]
+        """Those that take events. An error in one does not end the job: events of processes may hold anything."""
+        return [_guarded(each.note) for each in (self.tally, self.notifier, self.board) if each is not None]
 
     def tee(self, sink: Sink, clock: Clock) -> Sink:
-        """The journal's sink, with who follows its lines."""
+        """The journal's sink, whose lines also go to the spans."""
         return sink if self.spans is None else otlp.Tee(sink, self.spans, clock.mono)
 
     def close(self) -> None:
-        """Have the last of it told. Takes some seconds at most."""
+        """Send what is left. Takes some seconds at most."""
         for each in (self.board, self.spans, self.notifier):
             if each is not None:
                 each.close()
 
 
-def _unharmed(note: Note) -> Note:
-    told = set[str]()
+def _guarded(note: Note) -> Note:
+    logged = set[str]()
 
     def noted(event: str, fields: Mapping[str, Any]) -> None:
         try:
             note(event, fields)
         except Exception as error:  # noqa: BLE001
-            if event not in told:
-                told.add(event)
+            if event not in logged:
+                logged.add(event)
                 log.warning("figures of %r are left out: %s: %s", event, type(error).__name__, error)
 
     return noted
@@ -64,7 +64,7 @@ def listeners(settings: RunSettings, clock: Clock, about: Mapping[str, Any], env
     board = None
     if settings.tensorboard is not None:
         folder = settings.tensorboard / settings.job / str(about["run"])
-        board = Board(EventFile(folder, clock.wall), clock)
+        board = ScalarWriter(EventFile(folder, clock.wall), clock)
     return Listeners(
         None if settings.metrics is None else Tally(clock.wall, clock.mono),
         None if settings.notify is None else Notifier(Webhook(settings.notify, about), clock),

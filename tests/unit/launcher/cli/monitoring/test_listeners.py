@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.launcher.cli.monitoring.listeners import listeners
 from hvd_elastic_ext.launcher.cli.run_options import parse
-from hvd_elastic_ext.launcher.cli.telling.listeners import listeners
 from tests.support.clock import ManualClock
 from tests.support.serving import serving
 from tests.unit.launcher.exports.test_event_file import scalars
