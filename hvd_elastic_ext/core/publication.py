@@ -63,7 +63,7 @@ class Publication:
         """True unless this is a late or repeated push of the source that ``other`` came from."""
         return other is None or self.source != other.source or self.sequence > other.sequence
 
-    def says_the_same(self, other: Publication | None) -> bool:
+    def has_same_content(self, other: Publication | None) -> bool:
         """True if a reader would learn nothing new; ``source`` and ``sequence`` do not count."""
         return other is not None and (self.hosts, self.departing) == (other.hosts, other.departing)
 

@@ -21,7 +21,7 @@ _PARTS: Final = re.compile(
 _HARMLESS: Final = (True, False, None, "", "anon", "browser", "cache", "cloud", "google_default")
 """Values that say where a secret comes from, or that there is none."""
 
-MOST_WORDS: Final = 240
+MAX_EXTERNAL_TEXT: Final = 240
 """Characters kept of what another program said."""
 _HIDDEN: Final = "***"
 _URL: Final = re.compile(r"([A-Za-z][\w+.-]*://)[^\s\"']+")
@@ -98,15 +98,15 @@ def _pairs_in(name: Any, value: Any) -> list[tuple[Any, Any]]:
     return [*pair, *((name, each) for each in value)]
 
 
-def foreign_words(said: str) -> str:
-    """What another program said, such as ssh or a training script, in one line of at most :data:`MOST_WORDS`.
+def external_text(said: str) -> str:
+    """What another program said, such as ssh or a training script, in one line of at most :data:`MAX_EXTERNAL_TEXT`.
 
     For the journal, the saved state and the terminal: without control characters, and without what is likely a secret.
     The end of a long line is cut.
     """
-    line = " ".join("".join(c if c.isprintable() else " " for c in said[: 4 * MOST_WORDS]).split())
+    line = " ".join("".join(c if c.isprintable() else " " for c in said[: 4 * MAX_EXTERNAL_TEXT]).split())
     line = _NAMED.sub(_hide_value, _URL.sub(_hide_in_url, line))
-    return line if len(line) <= MOST_WORDS else f"{line[: MOST_WORDS - 1]}…"
+    return line if len(line) <= MAX_EXTERNAL_TEXT else f"{line[: MAX_EXTERNAL_TEXT - 1]}…"
 
 
 def _hide_in_url(url: re.Match[str]) -> str:

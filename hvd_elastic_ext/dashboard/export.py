@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.dashboard import files
-from hvd_elastic_ext.dashboard.asking import Launcher
 from hvd_elastic_ext.dashboard.jobs import Job
+from hvd_elastic_ext.dashboard.launcher_client import LauncherClient
 from hvd_elastic_ext.dashboard.logs import Logs
 from hvd_elastic_ext.dashboard.reading import Reading
 from hvd_elastic_ext.dashboard.watch import parts_of
@@ -33,7 +33,7 @@ def export(job: Job, path: Path, *, run: int | None = None) -> str:
         raise UsageError(f"{job.journal}: cannot be read: {error.strerror}") from None
     if not reading.kept.counts and not reading.kept.steps:
         raise UsageError(f"{job.journal}: holds no journal line; give the file that `hvd-elastic run --journal` wrote")
-    parts = {name: json.loads(part) for name, part in parts_of(reading, job, Launcher(job.folder).ask()).items()}
+    parts = {name: json.loads(part) for name, part in parts_of(reading, job, LauncherClient(job.folder).ask()).items()}
     text = _small_enough({"parts": parts, "logs": _logs(parts), "written": time.time(), "job": job.name})
     try:
         path.write_text(text, encoding="utf-8")
@@ -44,7 +44,7 @@ def export(job: Job, path: Path, *, run: int | None = None) -> str:
 
 def _small_enough(data: dict[str, Any]) -> str:
     """The page; the oldest details and output are left out until it fits."""
-    while len(text := files.in_one(data).encode()) > MOST_BYTES:
+    while len(text := files.single_file(data).encode()) > MOST_BYTES:
         records, ends, around = data["parts"]["records"], data["logs"]["ends"], data["logs"]["around"]
         if not (records or ends or around):
             break

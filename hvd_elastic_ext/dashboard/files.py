@@ -50,7 +50,7 @@ def library(name: str) -> Path | None:
     return file if file.exists() else None
 
 
-def in_one(data: object) -> str:
+def single_file(data: object) -> str:
     """The page in one file, with the ``data`` that a server would send; without Bokeh it has no charts."""
     html, style = (FOLDER / "page.html").read_text(encoding="utf-8"), read("page.css")
     scripts = {name: read(name) for name in _SCRIPTS}

@@ -46,7 +46,7 @@ def new_token() -> str:
     return secrets.token_urlsafe(24)
 
 
-def knows(token: str, header: str | None) -> bool:
+def has_token(token: str, header: str | None) -> bool:
     """Whether an ``Authorization`` header holds the token; how long that takes does not depend on where it differs."""
     given = header or ""
     word = given[len(_SCHEME) :].strip() if given.lower().startswith(_SCHEME) else ""
@@ -66,7 +66,7 @@ def is_named(host: str | None, names: Collection[str]) -> bool:
     return True
 
 
-def is_own(origin: str | None, host: str | None) -> bool:
+def is_same_origin(origin: str | None, host: str | None) -> bool:
     """Whether a request comes from the page itself, or from a program that names no origin."""
     return origin is None or origin.partition("://")[2].lower() == (host or "").lower()
 

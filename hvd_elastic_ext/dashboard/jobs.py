@@ -108,10 +108,17 @@ def summary(job: Job) -> dict[str, Any]:
     code = whole(newest.get("code")) if newest is not None and ended else None
     reason = text(newest.get("reason")) if newest is not None else ""
     state = _state_of_end(code) if ended else _TELLS.get(newest.event if newest else "started", "") if grows else LOST
-    return {**found, "runs": runs, "code": code, "reason": reason, "state": state, "told": told(state, code, reason)}
+    return {
+        **found,
+        "runs": runs,
+        "code": code,
+        "reason": reason,
+        "state": state,
+        "told": state_text(state, code, reason),
+    }
 
 
-def told(state: str, code: int | None, reason: str) -> str:
+def state_text(state: str, code: int | None, reason: str) -> str:
     """A state in words. Pure."""
     words = STATES[state]
     if state == FAILED and code is not None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from hvd_elastic_ext.core.errors import ElasticError
 from hvd_elastic_ext.jobs.cluster import api, changes
 from hvd_elastic_ext.jobs.cluster.api import Cluster
-from hvd_elastic_ext.jobs.reading.states import FAILED, FINISHED, JobSeen
+from hvd_elastic_ext.jobs.reading.states import FAILED, FINISHED, JobStatus
 from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER
 from hvd_elastic_ext.launcher.cli.dashboard import PORT
 
@@ -32,7 +32,7 @@ class Namespace:
         self._rows: list[dict[str, Any]] = []
         self._problem = ""
 
-    def told(self) -> dict[str, Any]:
+    def answer(self) -> dict[str, Any]:
         """``jobs``, those of the last answer; ``problem``: why there is no newer one. May take seconds."""
         with self._lock:
             began = self._mono()
@@ -47,7 +47,7 @@ class Namespace:
             return {"namespace": self._cluster.namespace, "jobs": self._rows, "problem": self._problem}
 
 
-def rows(jobs: Sequence[JobSeen], namespace: str) -> list[dict[str, Any]]:
+def rows(jobs: Sequence[JobStatus], namespace: str) -> list[dict[str, Any]]:
     """One line for each job. Pure."""
     return [
         {
@@ -65,7 +65,7 @@ def rows(jobs: Sequence[JobSeen], namespace: str) -> list[dict[str, Any]]:
     ]
 
 
-def remedy(job: JobSeen, namespace: str) -> str:
+def remedy(job: JobStatus, namespace: str) -> str:
     """How to see more of a job than the list has. Pure."""
     where = f"-n {shlex.quote(namespace)}"
     events = f"`hvd-elastic events {shlex.quote(job.name)} {where}` tells what happened"

@@ -67,9 +67,9 @@ class Guarded:
         # As routes see it: the path of ``request.url`` may begin in ``Host``.
         if request.scope["path"].lstrip("/") in ("", *files.TYPES, *files.LIBRARY):
             return None
-        if not guard.knows(self._token, headers.get("authorization")):
+        if not guard.has_token(self._token, headers.get("authorization")):
             return PlainTextResponse("open the whole address that the command printed: it holds the token\n", 401)
-        if request.method == "POST" and not guard.is_own(headers.get("origin"), host):
+        if request.method == "POST" and not guard.is_same_origin(headers.get("origin"), host):
             return PlainTextResponse("only the page itself may change a job\n", 403)
         return None
 
@@ -98,21 +98,23 @@ def app_of(jobs: Jobs, *, token: str, names: Collection[str], namespace: Namespa
         "/api/search": site.search,
     }
     routes = [Route("/", site.file), Route("/{name}", site.file)]
-    routes += [Route(path, _told(handler), methods=["GET"]) for path, handler in handlers.items()]
-    routes.append(Route("/api/act", _told(site.act), methods=["POST"]))
+    routes += [Route(path, _usage_errors_answered(handler), methods=["GET"]) for path, handler in handlers.items()]
+    routes.append(Route("/api/act", _usage_errors_answered(site.act), methods=["POST"]))
     return Guarded(Starlette(routes=routes), token=token, names=names)
 
 
-def _told(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+def _usage_errors_answered(
+    handler: Callable[[Request], Awaitable[Response]],
+) -> Callable[[Request], Awaitable[Response]]:
     """A mistake of the request is a line for the page, not an error of the server."""
 
-    async def told(request: Request) -> Response:
+    async def answered(request: Request) -> Response:
         try:
             return await handler(request)
         except ElasticError as error:
             return Answer({"error": str(error)}, 400)
 
-    return told
+    return answered
 
 
 class Site:
@@ -138,7 +140,7 @@ class Site:
 
     async def list_cluster(self, _: Request) -> Response:
         """The jobs of a namespace, if one was named."""
-        return Answer({} if self._namespace is None else await asyncio.to_thread(self._namespace.told))
+        return Answer({} if self._namespace is None else await asyncio.to_thread(self._namespace.answer))
 
     async def live(self, request: Request) -> Response:
         """The parts of one job's page as they change."""

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from hvd_elastic_ext.core.json_text import to_text
-from hvd_elastic_ext.dashboard.asking import Launcher
 from hvd_elastic_ext.dashboard.content.model import Facts, page_of
-from hvd_elastic_ext.dashboard.content.sentences import at_first
+from hvd_elastic_ext.dashboard.content.sentences import initial_verdict
 from hvd_elastic_ext.dashboard.jobs import Job, summary
+from hvd_elastic_ext.dashboard.launcher_client import LauncherClient
 from hvd_elastic_ext.dashboard.logs import Logs
 from hvd_elastic_ext.dashboard.reading import Reading
 from hvd_elastic_ext.report.timeline import values, whole
@@ -81,7 +81,7 @@ class Watch:
         self.job = job
         self.parts: dict[str, str] = {}
         self.viewers = 0
-        self.launcher = Launcher(job.folder)
+        self.launcher = LauncherClient(job.folder)
         self.reading = Reading(job.journal)
         self._logs: Logs | None = None
         self._logs_of = Path()
@@ -150,7 +150,7 @@ class Watch:
 
     async def _read_on(self) -> None:
         if not self.parts and await asyncio.to_thread(_is_long, self.job.journal):
-            self._publish(glance=to_text(at_first(await asyncio.to_thread(summary, self.job))))
+            self._publish(glance=to_text(initial_verdict(await asyncio.to_thread(summary, self.job))))
         pieces = self.reading.read_on()
         while (offset := await asyncio.to_thread(next, pieces, None)) is not None:
             if offset < self.reading.size:

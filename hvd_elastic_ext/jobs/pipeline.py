@@ -95,7 +95,7 @@ def _command(line: str) -> list[str]:
 
 def _worlds(cluster: api.Cluster, name: str) -> dict[str, float]:
     try:
-        return worlds(logs.lines(cluster, name, logs.Wanted()))
+        return worlds(logs.lines(cluster, name, logs.LogOptions()))
     except Permanent as error:  # its pods may be gone by now
         sys.stderr.write(f"note: its output cannot be read: {error}\n")
         return {}

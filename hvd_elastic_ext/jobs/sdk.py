@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Final, Literal
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.jobs.cluster import api, apply, changes, sending, story
+from hvd_elastic_ext.jobs.cluster import api, apply, changes, job_events, sending
 from hvd_elastic_ext.jobs.cluster import logs as job_logs
 from hvd_elastic_ext.jobs.cluster.manifests import rendered_of, with_key
-from hvd_elastic_ext.jobs.reading.states import FAILED, FINISHED, GONE, RUNNING, SUCCEEDED, SUSPENDED, JobSeen
-from hvd_elastic_ext.jobs.reading.story import Told
+from hvd_elastic_ext.jobs.reading.job_events import EventLine
+from hvd_elastic_ext.jobs.reading.states import FAILED, FINISHED, GONE, RUNNING, SUCCEEDED, SUSPENDED, JobStatus
 from hvd_elastic_ext.jobs.spec.job import Job
 
 State = Literal["finished", "succeeded", "failed", "running", "suspended", "deleted"]
@@ -50,14 +50,14 @@ def submit(job: Job, *, dry_run: bool = False, namespace: str = "", kubeconfig: 
     return rendered.notes
 
 
-def get(name: str, *, namespace: str = "", kubeconfig: Path | None = None) -> JobSeen:
+def get(name: str, *, namespace: str = "", kubeconfig: Path | None = None) -> JobStatus:
     """One job and its pods, as they are now."""
     return changes.look(api.found(kubeconfig, os.environ, namespace), name)
 
 
 def all_jobs(
     *, labels: str = "", everywhere: bool = False, namespace: str = "", kubeconfig: Path | None = None
-) -> list[JobSeen]:
+) -> list[JobStatus]:
     """Every job that was submitted to the namespace, or to any (``everywhere``). ``labels``: those with these, such as
     ``team=a,tier!=b``."""
     cluster = api.found(kubeconfig, os.environ, namespace)
@@ -78,12 +78,12 @@ def logs(
     """Lines of a job's output, with their ends, of all ranks or of one. ``follow``: until it has ended;
     ``since_s``: of the last seconds only."""
     cluster = api.found(kubeconfig, os.environ, namespace)
-    return job_logs.lines(cluster, name, job_logs.Wanted(follow, rank, previous, tail, since_s=since_s))
+    return job_logs.lines(cluster, name, job_logs.LogOptions(follow, rank, previous, tail, since_s=since_s))
 
 
-def events(name: str, *, namespace: str = "", kubeconfig: Path | None = None) -> list[Told]:
+def events(name: str, *, namespace: str = "", kubeconfig: Path | None = None) -> list[EventLine]:
     """What happened to a job, the oldest first: events of its pods, and lines of its launcher's journal."""
-    return story.of_job(api.found(kubeconfig, os.environ, namespace), name).lines
+    return job_events.of_job(api.found(kubeconfig, os.environ, namespace), name).lines
 
 
 def scale(name: str, workers: int, *, namespace: str = "", kubeconfig: Path | None = None) -> None:

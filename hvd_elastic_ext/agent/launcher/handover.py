@@ -13,7 +13,7 @@ from hvd_elastic_ext.agent.orders.fields import OrderError
 from hvd_elastic_ext.agent.orders.orders import End, Join, entry_of, read
 from hvd_elastic_ext.agent.system.acceptor import Acceptor, Peer
 from hvd_elastic_ext.agent.system.event_loop import EventLoop
-from hvd_elastic_ext.agent.system.streams import Lines, heard
+from hvd_elastic_ext.agent.system.streams import Lines, read_available
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io.peers import user_of
 
@@ -55,7 +55,7 @@ class HandoverServer(Acceptor[_Newcomer]):
         return _Newcomer(number, connection, self._loop.now() + ANSWER_S)
 
     def _read(self, peer: _Newcomer) -> None:
-        data = heard(peer.connection)
+        data = read_available(peer.connection)
         if data is None:
             return
         if not data:

@@ -15,7 +15,7 @@ from hvd_elastic_ext.agent.notices.model import Announcement, NoResponse
 from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.core.json_text import to_text
 
-COMPLAIN_AFTER: Final = 3
+REPORT_AFTER: Final = 3
 """Failures in a row before a problem is reported: services restart."""
 LOST_S: Final = 10.0
 """Longest pause for a service that has answered before: some give only 30 s notice."""
@@ -64,7 +64,7 @@ class Poller:
 
     def _failed(self, problem: str) -> float:
         self._failures += 1
-        if self._failures == COMPLAIN_AFTER:
+        if self._failures == REPORT_AFTER:
             self._problem_reported = True
             self._say(cloud=self._source.name, problem=problem)
         return pause(self._failures, self._source.every_s, met=self._said is not None)
@@ -76,8 +76,8 @@ class Poller:
             for announcement in announcements
         }
         self._before = None
-        hard = [held for announcement, held in self._held.items() if not announcement.soft and not _over(held, now)]
-        advice = next((announcement.reason for announcement in announcements if announcement.soft), None)
+        hard = [held for announcement, held in self._held.items() if not announcement.advisory and not _over(held, now)]
+        advice = next((announcement.reason for announcement in announcements if announcement.advisory), None)
         said = (soonest_of(hard), advice)
         if said != self._said:
             self._said = said

@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn, Protocol
 
 from hvd_elastic_ext.agent.notices.files import Notice
 from hvd_elastic_ext.agent.system.event_loop import EventLoop
-from hvd_elastic_ext.agent.system.streams import CHUNK, Lines, close_all_but, heard, silence
+from hvd_elastic_ext.agent.system.streams import CHUNK, Lines, close_all_but, read_available, redirect_to_null
 from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io import process_tree
@@ -24,8 +24,8 @@ enough."""
 class Listener(Protocol):
     """Receives each change."""
 
-    def cloud_says(self) -> None: ...
-    def cloud_advises(self, reason: str | None) -> None: ...
+    def cloud_notice(self) -> None: ...
+    def cloud_advice(self, reason: str | None) -> None: ...
     def cloud_problem(self, source: str, problem: str | None) -> None: ...
 
 
@@ -92,7 +92,7 @@ class CloudWatch:
 
     def _read(self) -> None:
         assert self._end is not None
-        data = heard(self._end)
+        data = read_available(self._end)
         if data is None:
             return
         if not data:
@@ -108,10 +108,10 @@ class CloudWatch:
             return
         self._take_problem(None)
         self.going = None if said["going"] is None else Notice(*said["going"])
-        self._listener.cloud_says()
+        self._listener.cloud_notice()
         if said["advice"] != self._advice:
             self._advice = said["advice"]
-            self._listener.cloud_advises(self._advice)
+            self._listener.cloud_advice(self._advice)
 
     def _take_problem(self, found: tuple[str, str] | None) -> None:
         before, self._problem = self._problem, found
@@ -124,7 +124,7 @@ class CloudWatch:
 def _be_child(source: str, url: str | None, pipe: int, before: Notice | None) -> NoReturn:
     try:
         process_tree.die_with_parent()
-        silence()
+        redirect_to_null()
         close_all_but((pipe,))
         # Loaded in the child only: it takes longer than loading the agent.
         from hvd_elastic_ext.agent.notices.poller import serve

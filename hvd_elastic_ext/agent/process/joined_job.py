@@ -142,7 +142,7 @@ class JoinedJob:
         self._usage_at = agent.now() if self._setting(OBSERVE) else None
         """When to report how busy the host is; None if nobody asks."""
         self._channel = Channel(agent, self, key)
-        self._channel.aim(order.address)
+        self._channel.connect_to(order.address)
         self._channel.tick()
         self._lookup = Lookup(agent, os.uname().nodename, then=self._looked_up)
         self._handover = None
@@ -251,7 +251,9 @@ class JoinedJob:
             from hvd_elastic_ext.agent.system.gpus import Gpus
 
             self._gpus = Gpus(devices())
-        if self.connected and (found := {**self._usage.look(now), **({} if self._gpus is None else self._gpus.said())}):
+        if self.connected and (
+            found := {**self._usage.look(now), **({} if self._gpus is None else self._gpus.report())}
+        ):
             self.put("usage", **found)
 
     def look_for_notices(self) -> None:
@@ -325,11 +327,11 @@ class JoinedJob:
 
     # --- what the cloud's watch needs --------------------------------------------------------------
 
-    def cloud_says(self) -> None:
+    def cloud_notice(self) -> None:
         """Combine the new notice with those of the notice files, and report what has changed."""
         self.look_for_notices()
 
-    def cloud_advises(self, reason: str | None) -> None:
+    def cloud_advice(self, reason: str | None) -> None:
         """Report the advice ``reason`` to the launcher; None takes the last one back."""
         self.put("advised", reason=reason)
 
@@ -438,7 +440,7 @@ class JoinedJob:
         self._ask_cloud()
         self._open_metrics()
         self._agent.resume()
-        self._channel.aim(order.address)
+        self._channel.connect_to(order.address)
         self._lost_at = None  # the new launcher gets a full grace in which the agent can reach it
         self._orphaned()
         return "adopted"
@@ -451,7 +453,7 @@ class JoinedJob:
 
     def _looked_up(self, found: Found) -> None:
         self._found = found
-        self._channel.greet()
+        self._channel.send_hello()
 
 
 def _fitting(slots: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:

@@ -32,19 +32,19 @@ SUPERVISOR: Final = "hvd_elastic_ext.agent.slots.adopting"
 
 
 class Template:
-    """One template. ``heard`` gets its one message, ``ready`` or ``unfit``, and an empty one when it has ended.
+    """One template. ``received`` gets its one message, ``ready`` or ``unfit``, and an empty one when it has ended.
 
     Raises ``OSError`` if it cannot be started.
     """
 
     def __init__(
-        self, loop: EventLoop, order: Start, imports: Imports, *, heard: Callable[[Mapping[str, Any]], None]
+        self, loop: EventLoop, order: Start, imports: Imports, *, received: Callable[[Mapping[str, Any]], None]
     ) -> None:
         self.order = order
         self.imports = imports
         self.ready = False
         self._loop = loop
-        self._heard = heard
+        self._received = received
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(ANSWER_S)
         told = {"agent": os.getpid(), "modules": imports.modules, "own": imports.own, "env": imports.env}
@@ -84,7 +84,7 @@ class Template:
         self.ready = "ready" in message
         if not self.ready:
             self.close()
-        self._heard(message)
+        self._received(message)
 
     def fork(self, order: Start, inheritance: Inheritance, pipes: SupervisorPipes) -> int | None:
         """Have the template fork a training process with its supervisor: the number of that; None if it does not."""

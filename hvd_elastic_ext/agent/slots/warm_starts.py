@@ -154,11 +154,11 @@ class WarmStarts:
         from hvd_elastic_ext.agent.slots.template import Template
 
         try:
-            self._template = Template(self._agent, order, imports, heard=self._heard)
+            self._template = Template(self._agent, order, imports, received=self._received)
         except OSError as error:
             self._refuse(str(error))
 
-    def _heard(self, message: Mapping[str, Any]) -> None:
+    def _received(self, message: Mapping[str, Any]) -> None:
         template, package = self._template, message.get("without")
         if "ready" in message:
             self._agent.tell("template", ready=True, memory=message["ready"])

@@ -20,7 +20,7 @@ class Imports(NamedTuple):
     env: Mapping[str, str | None] = MappingProxyType({})
     complete: bool = False
 
-    def and_those_of(self, message: Mapping[str, Any]) -> Imports:
+    def merged_with(self, message: Mapping[str, Any]) -> Imports:
         """With those of one more message; a message that is malformed is ignored."""
         last = message.get("complete") is True
         pid, names = message.get("pid"), message.get("modules")
@@ -58,7 +58,7 @@ class WorkerStatus:
         self.imports = Imports()
         self._beat_at = now
 
-    def heard(self, now: float, message: dict[str, Any]) -> None:
+    def received(self, now: float, message: dict[str, Any]) -> None:
         """Note what a message of the process says. ``now``: seconds by the agent's clock, the time of a heartbeat."""
         match message["say"]:
             case "beat":
@@ -75,7 +75,7 @@ class WorkerStatus:
             case "warned":
                 self.warned = message.get("leaving") is True
             case "imported":
-                self.imports = self.imports.and_those_of(message)
+                self.imports = self.imports.merged_with(message)
             case "entered":
                 self._know_generation(message)
 

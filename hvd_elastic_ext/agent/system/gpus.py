@@ -50,7 +50,7 @@ class Gpus:
         self.problem = ""
         return found
 
-    def said(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Any]:
         """For the launcher: ``gpu``, the mean of all, and ``gpu_memory``, the share in use.
 
         Or ``gpu_unknown``, why these are not known; nothing for a host without GPUs.

@@ -9,7 +9,7 @@ from typing import Final
 from hvd_elastic_ext.agent.system.acceptor import Acceptor, Peer
 from hvd_elastic_ext.agent.system.event_loop import EventLoop
 from hvd_elastic_ext.agent.system.http import BadRequest, Reader, Request, response
-from hvd_elastic_ext.agent.system.streams import heard
+from hvd_elastic_ext.agent.system.streams import read_available
 
 TIMEOUT_S: Final = 10.0
 """Seconds in which a client sends its request, and in which it reads the answer."""
@@ -57,7 +57,7 @@ class HttpPort(Acceptor[Client]):
         self._told(f"accepts no connection just now: {error}")
 
     def _read(self, client: Client) -> None:
-        data = heard(client.connection)
+        data = read_available(client.connection)
         if data is None:
             return
         if not data:

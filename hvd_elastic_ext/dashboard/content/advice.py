@@ -141,7 +141,7 @@ _STORAGE: Final = _remedies(
         "Mend what the reason names. It is tried again; a loss of all hosts costs all since the last one.",
     ),
 )
-WANTING: Final = _remedies(
+SHORTAGES: Final = _remedies(
     (
         r"^no host |slots needed|processes ready|more than all hosts have|for a first host",
         "Add hosts to the list, or ask for less: a smaller -np, or --min-np for the start. `hvd-elastic hosts list` "
@@ -185,7 +185,9 @@ EVENTS: Final[Mapping[str, Remedies]] = {
 }
 """By the name of an event; of a row that is not here, and is a fault, :data:`FAULTS` tell."""
 _FAULTY: Final = ("worker failed", "exited", "struck", "fenced", "stalled")
-MEND: Final = "Mend what the reason names; the same command then continues from the newest checkpoint, if there is one."
+AFTER_FAILURE: Final = (
+    "Mend what the reason names; the same command then continues from the newest checkpoint, if there is one."
+)
 NO_LAUNCHER: Final = "`hvd-elastic status` says whether a launcher runs; the same command continues."
 
 
@@ -194,7 +196,7 @@ def name_of(row: Row) -> str:
     return row.cause if row.event == "resized" and row.cause else row.event.replace("_", " ")
 
 
-def said_of(row: Row) -> str:
+def reason_of(row: Row) -> str:
     """The reason of a row."""
     return "; ".join(filter(None, (row.cause if row.event != "resized" else "", row.note)))
 
@@ -214,7 +216,7 @@ def host_of(row: Row) -> str:
 
 def advice(row: Row) -> str:
     """What to do about a row; empty for one that asks for nothing."""
-    name, said = name_of(row), said_of(row)
+    name, said = name_of(row), reason_of(row)
     remedies = EVENTS.get(name, FAULTS if name in _FAULTY else ())
     words = f"{name}; {said}" if name in ("fenced", "stalled") else said
     return _fitting(remedies, words, host_of(row))
@@ -223,13 +225,13 @@ def advice(row: Row) -> str:
 def of_end(end: Row | None, fault: Row | None) -> str:
     """What to do about a job that failed: by the words of its last line, else by its last fault."""
     host = "" if end is None else host_of(end) or ("" if fault is None else host_of(fault))
-    told = "" if end is None else _fitting((*FAULTS, *(WANTING if fault is None else ())), end.cause, host)
-    return told or ("" if fault is None else advice(fault)) or MEND
+    told = "" if end is None else _fitting((*FAULTS, *(SHORTAGES if fault is None else ())), end.cause, host)
+    return told or ("" if fault is None else advice(fault)) or AFTER_FAILURE
 
 
 def of_wait(said: str) -> str:
     """What to do while a job waits, and no fault tells why: by its launcher's line; empty if time does it."""
-    return _fitting(WANTING, said, "")
+    return _fitting(SHORTAGES, said, "")
 
 
 def _fitting(remedies: Remedies, words: str, host: str) -> str:

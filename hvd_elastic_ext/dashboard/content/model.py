@@ -253,7 +253,7 @@ def _row(row: Row, number_: int, exits: Sequence[Moment]) -> dict[str, Any]:
         "at": round(row.at, 3),
         "event": advice.name_of(row),
         "kind": sentences.kind_of(row),
-        "text": advice.said_of(row),
+        "text": advice.reason_of(row),
         "do": advice.advice(row),
         "hosts": hosts[:MOST_NAMED],
         "more": max(0, len(hosts) - MOST_NAMED),
@@ -262,7 +262,9 @@ def _row(row: Row, number_: int, exits: Sequence[Moment]) -> dict[str, Any]:
         "down": row.downtime_s,
         "lost": row.steps_lost,
         "who": _who(row, exits),
-        "on": list(dict.fromkeys(map(advice.without_slot, row.hosts[:MOST_WHO]))) if sentences.asks(row) else [],
+        "on": list(dict.fromkeys(map(advice.without_slot, row.hosts[:MOST_WHO])))
+        if sentences.needs_attention(row)
+        else [],
     }
 
 

@@ -44,11 +44,11 @@ KINDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("start", "hosts added", "cooldown over", "sealed", "woke", "resumed", "cleared"), OK),
 }  # fmt: skip
 """How an event looks, by its name; of a resize by its cause."""
-TOLD: Final = frozenset(
+WARNINGS: Final = frozenset(
     ("straggler", "notice", "refused", "not sealed", "not sent", "not slept", "not scaled",
      "workers not requested", "notices unavailable")
 )  # fmt: skip
-"""What asks for a look, though it is no fault yet."""
+"""Events that need attention, though they are not faults."""
 
 
 class Verdict(NamedTuple):
@@ -66,9 +66,9 @@ def kind_of(row: Row) -> str:
     return KINDS.get(row.cause if row.event == "resized" else row.event, INFO)
 
 
-def asks(row: Row) -> bool:
-    """Whether a row asks for a look."""
-    return kind_of(row) == BAD or advice.name_of(row) in TOLD
+def needs_attention(row: Row) -> bool:
+    """Whether a row needs attention."""
+    return kind_of(row) == BAD or advice.name_of(row) in WARNINGS
 
 
 def duration(seconds: float) -> str:
@@ -84,16 +84,16 @@ def duration(seconds: float) -> str:
     raise AssertionError("days take everything")
 
 
-AT_FIRST: Final[Mapping[str, str]] = {"done": OK, "failed": BAD, "lost": BAD, "sleeps": WARN, "stopped": WARN}
+INITIAL_LEVELS: Final[Mapping[str, str]] = {"done": OK, "failed": BAD, "lost": BAD, "sleeps": WARN, "stopped": WARN}
 """The level of a job before its journal is read, by its state; of others nothing is known yet."""
 
 
-def at_first(told: Mapping[str, Any]) -> dict[str, Any]:
+def initial_verdict(told: Mapping[str, Any]) -> dict[str, Any]:
     """What is said while a long journal is read, by the line of the list that the job has."""
     where = [f"step {told['step']:,}"] if told["step"] is not None else []
     where += [f"a world of {counted(told['size'], 'rank')}"] if told["size"] else []
     said = f"By the end of its journal: {told['told']}{'; ' if where else ''}{' in '.join(where)}."
-    level = AT_FIRST.get(told["state"], INFO)
+    level = INITIAL_LEVELS.get(told["state"], INFO)
     word = {"word": "READING"} if level == INFO else {}
     return {"job": told["name"], "level": level, "text": f"{said} The rest is being read.", "do": "", **word}
 
@@ -157,7 +157,7 @@ def of_now(report: JobReport, live: Mapping[str, Any] | None, *, now: float, las
 
 
 def _is_over(row: Row, report: JobReport, said: str, *, waits: bool) -> bool:
-    """Whether what a row asks for is done, by what the launcher says now."""
+    """Whether a row no longer needs attention, by the launcher's answer."""
     if row.event == "refused":
         return REFUSED not in said
     if row.event == "stalled":
@@ -179,10 +179,10 @@ def _without_launcher(report: JobReport, *, ago: float) -> Verdict:
 
 
 def _newest(report: JobReport, *, since: float) -> Row | None:
-    """The last fault, else the last event that asks for a look."""
+    """The last fault, else the last event that needs attention."""
     recent = [row for row in reversed(report.rows) if row.at >= since and row.event != "finished"]
     faults = (row for row in recent if kind_of(row) == BAD)
-    return next(faults, None) or next((row for row in recent if advice.name_of(row) in TOLD), None)
+    return next(faults, None) or next((row for row in recent if advice.name_of(row) in WARNINGS), None)
 
 
 def _told(row: Row | None, report: JobReport) -> str:
@@ -191,7 +191,7 @@ def _told(row: Row | None, report: JobReport) -> str:
     what = "Last fault" if kind_of(row) == BAD else "Last event"
     more = f" and {len(row.hosts) - NAMED} more" if len(row.hosts) > NAMED else ""
     where = f" on {', '.join(row.hosts[:NAMED])}{more}" if row.hosts else ""
-    said = advice.said_of(row)
+    said = advice.reason_of(row)
     shown = f": {said[:LONGEST]}{'…' if len(said) > LONGEST else ''}" if said else ""
     return f" {what}, {duration(report.duration_s - row.at)} ago: {advice.name_of(row)}{where}{shown}."
 
@@ -203,11 +203,11 @@ def _do(row: Row | None) -> str:
 def why(report: JobReport) -> list[int]:
     """Places of the rows that explain a bad end or a fault, the newest first.
 
-    Faults come before what only asks for a look. What one host has suffered in one way several times is told once.
+    Faults come before events that only need attention. Repeated faults of one kind on one host appear once.
     """
     newest_first = list(enumerate(report.rows))[::-1]
     faults = (pair for pair in newest_first if kind_of(pair[1]) == BAD and pair[1].event != "finished")
-    others = (pair for pair in newest_first if advice.name_of(pair[1]) in TOLD)
+    others = (pair for pair in newest_first if advice.name_of(pair[1]) in WARNINGS)
     found: dict[tuple[tuple[str, ...], str], int] = {}
     for at, row in itertools.chain(faults, others):
         if len(found) < SHOWN:

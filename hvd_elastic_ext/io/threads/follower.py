@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeVar
 
 log = logging.getLogger(__name__)
 
-ROOM: Final = 10_000
+MAX_QUEUED: Final = 10_000
 """Items that may wait; more are left out."""
 CLOSE_S: Final = 5.0
 """Longest wait for the last ones at the end of the job."""
@@ -29,7 +29,12 @@ class Follower(Generic[Item]):
     """
 
     def __init__(
-        self, name: str, take: Callable[[Item], str | None], *, end: Callable[[], None] = lambda: None, room: int = ROOM
+        self,
+        name: str,
+        take: Callable[[Item], str | None],
+        *,
+        end: Callable[[], None] = lambda: None,
+        room: int = MAX_QUEUED,
     ) -> None:
         self._name, self._take, self._end = name, take, end
         self._queue: queue.Queue[Item | None] = queue.Queue(room)

@@ -19,9 +19,9 @@ from typing import Final, Protocol, TextIO
 
 log = logging.getLogger(__name__)
 
-ROOM: Final = 8 << 20
+MAX_WAITING: Final = 8 << 20
 """Characters that may wait, so much being added for each piece as it takes in memory by itself."""
-STANDS_S: Final = 2.0
+STALL_S: Final = 2.0
 """Seconds without progress after which :meth:`Outlet.close` gives up."""
 CLOSE_S: Final = 5.0
 """Seconds that it waits for a slow reader."""
@@ -93,7 +93,7 @@ class Outlet:
     A sink that fails is told of once and gets nothing any more.
     """
 
-    def __init__(self, name: str, *, room: int = ROOM) -> None:
+    def __init__(self, name: str, *, room: int = MAX_WAITING) -> None:
         self.name = name
         self._room = room
         self._turn = threading.Condition()
@@ -137,12 +137,12 @@ class Outlet:
             self._waiting.clear()
             self._lost = self._pieces = 0
         if done and self._thread is not None:
-            self._thread.join(STANDS_S)
+            self._thread.join(STALL_S)
         return lost
 
     def _makes_progress(self) -> bool:
         size = self._size
-        return self._turn.wait_for(lambda: self._size < size, STANDS_S)
+        return self._turn.wait_for(lambda: self._size < size, STALL_S)
 
     def _start(self) -> None:
         if self._thread is None:

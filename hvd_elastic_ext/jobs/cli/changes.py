@@ -14,7 +14,7 @@ from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.jobs.cli.options import add_cluster, add_labels, bare_last, cluster_of, name_of, names_of
 from hvd_elastic_ext.jobs.cluster import changes
 from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterUnanswered
-from hvd_elastic_ext.jobs.reading.states import FINISHED, kept, stores_checkpoints, waits_for_code
+from hvd_elastic_ext.jobs.reading.states import FINISHED, leftover_note, stores_checkpoints, waits_for_code
 from hvd_elastic_ext.jobs.sdk import STATES
 from hvd_elastic_ext.jobs.spec.words import seconds
 
@@ -95,7 +95,7 @@ def wait(argv: Sequence[str]) -> int:
         sys.stdout.flush()
         if state in FINISHED:
             with contextlib.suppress(changes.NoSuchJob):
-                sys.stderr.write(kept(changes.look(cluster, name)))
+                sys.stderr.write(leftover_note(changes.look(cluster, name)))
 
     return _of_each("wait", names, waited)
 

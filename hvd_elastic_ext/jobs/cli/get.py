@@ -19,7 +19,7 @@ from hvd_elastic_ext.jobs.cli.options import add_cluster, add_labels, cluster_of
 from hvd_elastic_ext.jobs.cli.watching import PLACE, Changes, Table
 from hvd_elastic_ext.jobs.cluster import changes
 from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterUnanswered
-from hvd_elastic_ext.jobs.reading.states import JobSeen, PodSeen, kept
+from hvd_elastic_ext.jobs.reading.states import JobStatus, PodStatus, leftover_note
 
 JOB: Final = ("NAME", "KIND", "STATE", "READY", "WORKERS", "AGE")
 WIDE: Final = ("IMAGE", "MESSAGE")
@@ -59,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
         sys.stderr.write(f"no job{labels} {where}\n")
     sys.stdout.write(shown(jobs, options.output, alone=one, everywhere=options.all_namespaces, now=time.time()))
     if one:
-        sys.stderr.write(kept(jobs[0]))
+        sys.stderr.write(leftover_note(jobs[0]))
     return 0
 
 
@@ -90,7 +90,7 @@ def watch(
                 jobs = []
 
 
-def _looked(cluster: Cluster, name: str | None, labels: str) -> list[JobSeen]:
+def _looked(cluster: Cluster, name: str | None, labels: str) -> list[JobStatus]:
     return changes.all_of(cluster, labels) if name is None else [changes.look(cluster, name)]
 
 
@@ -99,7 +99,7 @@ def _written(line: str) -> None:
     sys.stdout.flush()
 
 
-def shown(jobs: Sequence[JobSeen], form: str, *, alone: bool, everywhere: bool = False, now: float) -> str:
+def shown(jobs: Sequence[JobStatus], form: str, *, alone: bool, everywhere: bool = False, now: float) -> str:
     """The answer as text; ``alone``: one job was asked for, and its pods belong to that. Pure."""
     match form:
         case "json":
@@ -112,7 +112,7 @@ def shown(jobs: Sequence[JobSeen], form: str, *, alone: bool, everywhere: bool =
     return "\n".join(tables.plain(headings, rows) for headings, rows in headed if rows)
 
 
-def _tables(jobs: Sequence[JobSeen], *, wide: bool, alone: bool, everywhere: bool, now: float) -> list[Table]:
+def _tables(jobs: Sequence[JobStatus], *, wide: bool, alone: bool, everywhere: bool, now: float) -> list[Table]:
     rows = [
         ((job.namespace,) if everywhere else ()) + _row(job, now) + ((job.image, job.message) if wide else ())
         for job in jobs
@@ -121,18 +121,18 @@ def _tables(jobs: Sequence[JobSeen], *, wide: bool, alone: bool, everywhere: boo
     return [*found, (PODS, [_pod_row(pod, now) for job in jobs for pod in job.pods])] if alone else found
 
 
-def _plain(job: JobSeen) -> dict[str, Any]:
+def _plain(job: JobStatus) -> dict[str, Any]:
     whole = asdict(job)
     return {**whole, "ready": job.ready, "pods": [dict(pod) for pod in whole["pods"]]}
 
 
-def _row(job: JobSeen, now: float) -> tuple[str, ...]:
+def _row(job: JobStatus, now: float) -> tuple[str, ...]:
     ready = f"{job.ready}/{'?' if job.asked is None else job.asked}"
     limits = "" if job.least is None else f"{job.least}-{job.most}"
     return (job.name, job.kind, job.state, ready, limits, age(job.created, now))
 
 
-def _pod_row(pod: PodSeen, now: float) -> tuple[str, ...]:
+def _pod_row(pod: PodStatus, now: float) -> tuple[str, ...]:
     return (pod.name, pod.role, pod.phase, "yes" if pod.ready else "no", age(pod.created, now), pod.node, pod.why)
 
 

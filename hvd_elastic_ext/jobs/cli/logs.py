@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _wanted(options: argparse.Namespace) -> logs.Wanted:
+def _wanted(options: argparse.Namespace) -> logs.LogOptions:
     """Raises :class:`UsageError` for a number or a time that is none."""
     if options.tail < -1:
         raise UsageError(f"--tail {options.tail}: it must be greater than or equal to -1")
@@ -53,7 +53,7 @@ def _wanted(options: argparse.Namespace) -> logs.Wanted:
         raise UsageError(f"--since-time {options.since_time!r} is no time; write it as 2026-01-31T07:00:00Z")
     if options.since == 0:
         raise UsageError("--since 0: it must be greater than 0")
-    return logs.Wanted(
+    return logs.LogOptions(
         options.follow,
         options.rank,
         options.previous,

@@ -174,7 +174,7 @@ def job_of(options: argparse.Namespace, given: Sequence[str]) -> Job:
         shared_memory=options.share_memory,
         retries=options.retry,
         timeout_s=math.ceil(options.running_timeout),
-        kept_s=math.ceil(options.ttl_after_finished),
+        ttl_s=math.ceil(options.ttl_after_finished),
         clean_pods=options.clean_task_policy,
         pull_policy=options.image_pull_policy,
         priority=options.priority,

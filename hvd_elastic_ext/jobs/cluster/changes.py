@@ -16,7 +16,7 @@ from hvd_elastic_ext.jobs.reading.states import (
     GONE,
     ROOT_KINDS,
     SUSPENDED,
-    JobSeen,
+    JobStatus,
     Kind,
     asked_for,
     seen,
@@ -58,7 +58,7 @@ class NotReached(Permanent):
     """A job ended otherwise, or a time limit passed, before it was as it was waited for."""
 
 
-def all_of(cluster: Cluster, labels: str = "") -> list[JobSeen]:
+def all_of(cluster: Cluster, labels: str = "") -> list[JobStatus]:
     """Every job that was submitted to the namespace, or to any, with these labels, by namespace and name."""
     wanted = ",".join(filter(None, (selector(), labels)))
     roots = [each for kind in ROOT_KINDS for each in _roots(cluster, kind, wanted)]
@@ -102,7 +102,7 @@ def _check(name: str) -> None:
         raise UsageError(f"NAME {name!r} is no name of a job: small letters, digits, '-' and '.'")
 
 
-def look(cluster: Cluster, name: str) -> JobSeen:
+def look(cluster: Cluster, name: str) -> JobStatus:
     """One job. Raises :class:`NoSuchJob` if there is none."""
     root = root_of(cluster, name)
     return seen(root, cluster.listed("v1", "pods", selector(name)), _workers(cluster, root))

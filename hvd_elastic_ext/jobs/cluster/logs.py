@@ -17,16 +17,16 @@ from urllib.parse import urlencode
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, ClusterRefused, ClusterUnanswered, WrongState
 from hvd_elastic_ext.jobs.cluster.changes import LOOKS_S, root_of
-from hvd_elastic_ext.jobs.reading.states import FINISHED, PodSeen, pod, state_of
+from hvd_elastic_ext.jobs.reading.states import FINISHED, PodStatus, pod, state_of
 from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER, ROLE_LABEL, main_container
 from hvd_elastic_ext.jobs.rendering.render import selector
 
-AGAIN_S: Final = 1.0
+RETRY_S: Final = 1.0
 """Before a log that broke off, or has not begun, is asked for again."""
 NO_LAUNCHER: Final = "PyTorchJob"
-PATIENCE: Final = 60
+RETRIES: Final = 60
 """How often a follower asks again for a job or pod before a server that gives no answer is told."""
-ROOM: Final = 1000
+MAX_QUEUED_LINES: Final = 1000
 """Lines of all workers that wait to be read."""
 
 _STAMP: Final = re.compile(r"(\d\S+?(?:Z|[+-]\d\d:\d\d)) (.*)", re.DOTALL)
@@ -35,7 +35,7 @@ Sleep = Callable[[float], None]
 T = TypeVar("T")
 
 
-class Wanted(NamedTuple):
+class LogOptions(NamedTuple):
     """What of the output. ``tail``: the last lines only; ``rank``: of one process only; ``previous``: of the container
     before the last restart; ``since_s``: of so many seconds only; ``since``: from a time on (RFC 3339); ``stamped``:
     with the time of each; ``pod`` and ``container``: of this one instead."""
@@ -51,7 +51,7 @@ class Wanted(NamedTuple):
     container: str = ""
 
 
-def lines(cluster: Cluster, name: str, wanted: Wanted, *, sleep: Sleep = time.sleep) -> Iterator[str]:
+def lines(cluster: Cluster, name: str, wanted: LogOptions, *, sleep: Sleep = time.sleep) -> Iterator[str]:
     """Lines with their ends, as they come. A follower goes on with pods that come later, and ends with the job; of
     one pod that is named, with that pod.
 
@@ -70,7 +70,7 @@ def lines(cluster: Cluster, name: str, wanted: Wanted, *, sleep: Sleep = time.sl
         yield from _of_rank(_of_pod(cluster, named, wanted, sleep=sleep), wanted)
         return
     if wanted.follow:
-        job = Followed(cluster, root, wanted, sleep)
+        job = FollowedJob(cluster, root, wanted, sleep)
         yield from job.of_all() if alone else _of_rank(job.of_launchers(), wanted)
         return
     pods = _pods(cluster, name, alone=alone)
@@ -82,10 +82,10 @@ def lines(cluster: Cluster, name: str, wanted: Wanted, *, sleep: Sleep = time.sl
     yield from _of_rank(_of_pod(cluster, max(pods, key=_age), wanted, sleep=sleep), wanted)
 
 
-class Followed:
+class FollowedJob:
     """The pods of a job with its output: those that are there, and those that come before it ends."""
 
-    def __init__(self, cluster: Cluster, root: Body, wanted: Wanted, sleep: Sleep) -> None:
+    def __init__(self, cluster: Cluster, root: Body, wanted: LogOptions, sleep: Sleep) -> None:
         self._cluster, self._root, self._wanted, self._sleep = cluster, root, wanted, sleep
         self._known: set[str] = set()
         self._failed: Permanent | None = None
@@ -102,7 +102,7 @@ class Followed:
             if ended and not pods:
                 return
             if not pods:
-                self._sleep(AGAIN_S)
+                self._sleep(RETRY_S)
 
     def of_all(self) -> Iterator[str]:
         """Of all pods at once, with the pod before each line."""
@@ -124,7 +124,7 @@ class Followed:
                 first = first and not pods
                 if ended:
                     return
-                self._sleep(LOOKS_S if self._known else AGAIN_S)
+                self._sleep(LOOKS_S if self._known else RETRY_S)
         except Permanent as error:
             self._failed = error
         finally:
@@ -133,7 +133,7 @@ class Followed:
     def _new(self) -> list[Body]:
         """Pods that nobody has seen before, the oldest first."""
         name, alone = self._root["metadata"]["name"], self._root["kind"] == NO_LAUNCHER
-        there = patiently(lambda: _pods(self._cluster, name, alone=alone), self._sleep)
+        there = retry_while_unanswered(lambda: _pods(self._cluster, name, alone=alone), self._sleep)
         new = [each for each in there if each["metadata"]["uid"] not in self._known]
         self._known |= {each["metadata"]["uid"] for each in new}
         return sorted(new, key=_age)
@@ -141,24 +141,24 @@ class Followed:
     def _ended(self) -> bool:
         """Whether the job has no more pods to come: it has ended, or is another one. Raises :class:`NoSuchJob` for one
         that is gone before it had any."""
-        body = patiently(lambda: self._cluster.read(self._cluster.path_of(self._root)), self._sleep)
+        body = retry_while_unanswered(lambda: self._cluster.read(self._cluster.path_of(self._root)), self._sleep)
         if body is None and not self._known:
             root_of(self._cluster, self._root["metadata"]["name"])
         if body is None or body["metadata"]["uid"] != self._root["metadata"]["uid"]:
             return True
         return state_of({**body, "kind": self._root["kind"]})[0] in FINISHED
 
-    def _part(self, first: bool) -> Wanted:
+    def _part(self, first: bool) -> LogOptions:
         """Of pods that come later all is new."""
         return self._wanted if first else self._wanted._replace(tail=None, since_s=None)
 
 
-def patiently(ask: Callable[[], T], sleep: Sleep) -> T:
+def retry_while_unanswered(ask: Callable[[], T], sleep: Sleep) -> T:
     """What is asked for, also of a server that is away for a while. Raises :class:`ClusterUnanswered` after that."""
-    for _ in range(PATIENCE):
+    for _ in range(RETRIES):
         with contextlib.suppress(ClusterUnanswered):
             return ask()
-        sleep(AGAIN_S)
+        sleep(RETRY_S)
     return ask()
 
 
@@ -186,7 +186,7 @@ def container_of(body: Body, name: str) -> str:
     return name
 
 
-def _of_rank(found: Iterator[str], wanted: Wanted) -> Iterator[str]:
+def _of_rank(found: Iterator[str], wanted: LogOptions) -> Iterator[str]:
     """Lines of one rank; of them the last ones, where all are there."""
     if wanted.rank is None:
         return found
@@ -205,7 +205,7 @@ def of_rank(line: str, rank: int) -> bool:
     return line.startswith((f"[{rank}]<stdout>:", f"[{rank}]<stderr>:"))
 
 
-def _of_all(cluster: Cluster, pods: list[Body], wanted: Wanted, *, sleep: Sleep) -> Iterator[str]:
+def _of_all(cluster: Cluster, pods: list[Body], wanted: LogOptions, *, sleep: Sleep) -> Iterator[str]:
     """Lines of several pods, with the pod before each."""
     readers = _Readers(cluster, sleep)
     for each in pods:
@@ -219,9 +219,9 @@ class _Readers:
 
     def __init__(self, cluster: Cluster, sleep: Sleep) -> None:
         self._cluster, self._sleep = cluster, sleep
-        self._waiting: queue.Queue[str | Permanent | int] = queue.Queue(ROOM)
+        self._waiting: queue.Queue[str | Permanent | int] = queue.Queue(MAX_QUEUED_LINES)
 
-    def start(self, body: Body, wanted: Wanted) -> None:
+    def start(self, body: Body, wanted: LogOptions) -> None:
         """Read one more pod."""
         self._waiting.put(1)
         threading.Thread(target=self._read, args=(body, wanted), name="hvd-elastic logs", daemon=True).start()
@@ -242,7 +242,7 @@ class _Readers:
                 case error:
                     sys.stderr.write(f"{error}\n")
 
-    def _read(self, body: Body, wanted: Wanted) -> None:
+    def _read(self, body: Body, wanted: LogOptions) -> None:
         try:
             for line in _of_pod(self._cluster, body, wanted, sleep=self._sleep):
                 self._waiting.put(f"[{body['metadata']['name']}] {line}")
@@ -252,8 +252,8 @@ class _Readers:
             self.leave()
 
 
-def _of_pod(cluster: Cluster, body: Body, wanted: Wanted, *, sleep: Sleep) -> Iterator[str]:
-    """Lines of one container of a pod. Followed, each comes once, also if the connection breaks off."""
+def _of_pod(cluster: Cluster, body: Body, wanted: LogOptions, *, sleep: Sleep) -> Iterator[str]:
+    """Lines of one container of a pod. FollowedJob, each comes once, also if the connection breaks off."""
     name, container = body["metadata"]["name"], container_of(body, wanted.container)
     path, last = cluster.path("v1", "pods", name, "log"), ""
     query = {"container": container, **_part(wanted)}
@@ -280,20 +280,20 @@ def _of_pod(cluster: Cluster, body: Body, wanted: Wanted, *, sleep: Sleep) -> It
                     raise
         if last:
             query = {"container": container, "sinceTime": last}
-        there = patiently(lambda: cluster.read(cluster.path("v1", "pods", name)), sleep)
+        there = retry_while_unanswered(lambda: cluster.read(cluster.path("v1", "pods", name)), sleep)
         if there is None or there["metadata"]["uid"] != body["metadata"]["uid"] or _ended(pod(there)):
             return
-        sleep(AGAIN_S)
+        sleep(RETRY_S)
 
 
-def _part(wanted: Wanted) -> dict[str, str]:
+def _part(wanted: LogOptions) -> dict[str, str]:
     """What of the output a server is asked for; the last lines of one rank only it cannot tell."""
     tail = None if wanted.rank is not None and not wanted.follow else wanted.tail
     given = {"tailLines": tail, "sinceSeconds": wanted.since_s, "sinceTime": wanted.since or None}
     return {name: str(value) for name, value in given.items() if value is not None}
 
 
-def _ended(seen: PodSeen) -> bool:
+def _ended(seen: PodStatus) -> bool:
     return seen.phase in ("Succeeded", "Failed")
 
 

@@ -16,12 +16,12 @@ _ABSENT: Final = object()
 
 @dataclass(slots=True)
 class Conversion:
-    """``body``: the document so far. ``changes``: what was changed, and why. ``lost``: what has no equal, with what it
-    was; nothing leaves a document without a line in one of the two."""
+    """``body``: the document so far. ``changes``: each change, with its reason. ``dropped``: fields without an
+    equivalent, with their values. Every field that is removed has a line in one of the two."""
 
     body: Body
     changes: list[str] = field(default_factory=list)
-    lost: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
 
     def set(self, path: str, value: Any, why: str) -> None:
         """Set a field, and say why."""
@@ -48,11 +48,11 @@ class Conversion:
         into[last] = value
         self.changes.append(f"{path} -> {to}: {why}")
 
-    def lose(self, path: str, why: str) -> None:
+    def drop(self, path: str, why: str) -> None:
         """Remove a field that has no equal, if it is there, and say what it was."""
         value = self.take(path)
         if value is not _ABSENT:
-            self.lost.append(f"{path}: {_short(value)}: {why}")
+            self.dropped.append(f"{path}: {_short(value)}: {why}")
 
     def take(self, path: str) -> Any:
         """Remove a field and return it."""
@@ -71,10 +71,10 @@ class Conversion:
             value = value[step]
         return value
 
-    def lose_others(self, path: str, known: frozenset[str], why: str) -> None:
+    def drop_others(self, path: str, known: frozenset[str], why: str) -> None:
         """Remove every field below ``path`` that is not known."""
         for name in sorted({*(self.get(path) or {})} - known):
-            self.lose(f"{path}.{name}", why)
+            self.drop(f"{path}.{name}", why)
 
 
 def absent(value: Any) -> bool:
@@ -85,7 +85,7 @@ def absent(value: Any) -> bool:
 def commented(text: str, conversion: Conversion) -> str:
     """``text``, the document, below lines that explain it."""
     lines = [f"# {line}" for line in conversion.changes] or ["# unchanged"]
-    lines += [f"# NO EQUAL: {line}" for line in conversion.lost]
+    lines += [f"# NO EQUAL: {line}" for line in conversion.dropped]
     return "\n".join(lines) + "\n" + text
 
 

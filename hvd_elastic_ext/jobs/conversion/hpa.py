@@ -23,7 +23,7 @@ def convert(body: Body) -> Conversion:
     """An autoscaler of one of :data:`OLD`. Fields of ``v2beta1`` are found in both."""
     conversion = Conversion(copy.deepcopy(body))
     conversion.set("apiVersion", NEW, "older versions are gone since Kubernetes 1.26 (v2beta1: 1.25)")
-    conversion.lose("status", "its controller writes it")
+    conversion.drop("status", "its controller writes it")
     for number, metric in enumerate(conversion.get("spec.metrics") or []):
         kind = str(metric.get("type"))
         source = metric.get(kind[:1].lower() + kind[1:])
@@ -58,7 +58,7 @@ def _target(conversion: Conversion) -> None:
     if kind == "PyTorchJob" and version != "kubeflow.org/v1":
         conversion.set("spec.scaleTargetRef.apiVersion", "kubeflow.org/v1", "the group of the job that is scaled")
     elif kind in ("MPIJob", "TrainingJob"):
-        conversion.lost.append(
+        conversion.dropped.append(
             f"spec.scaleTargetRef: {kind} {target.get('name')}: no autoscaler can scale it, for want of a scale "
             "subresource; `hvd-elastic run --autoscale` does"
         )

@@ -42,7 +42,7 @@ def convert(body: Body) -> Conversion:
     conversion = Conversion(copy.deepcopy(body))
     version = body["apiVersion"].rpartition("/")[2]
     conversion.set("apiVersion", NEW, "the only version that MPI Operator serves since its release 0.4")
-    conversion.lose("status", "an operator writes it")
+    conversion.drop("status", "an operator writes it")
     if version == "v1alpha1":
         _replicas(conversion)
     for name in RUN_POLICY:
@@ -52,7 +52,7 @@ def convert(body: Body) -> Conversion:
     for role in ROLES:
         _restart_policy(conversion, role)
     _commands(conversion)
-    conversion.lose_others("spec", SPEC, "v2beta1 has no such field")
+    conversion.drop_others("spec", SPEC, "v2beta1 has no such field")
     conversion.changes.append(SSH)
     return conversion
 
@@ -84,7 +84,7 @@ def _replicas(conversion: Conversion) -> None:
         specs,
         "v1alpha1 made launcher and workers from one template; the command is the launcher's, GPUs are the workers'",
     )
-    conversion.lose(
+    conversion.drop(
         "spec.launcherOnMaster",
         "write a nodeSelector into Launcher.template, such as node-role.kubernetes.io/control-plane: ''",
     )
@@ -152,14 +152,14 @@ def _commands(conversion: Conversion) -> None:
         conversion.changes.append(f"Worker's command ({line}) is left out: the operator starts sshd in its place")
     line = _line(launcher)
     if "discover_hosts.sh" in line and "--slots-per-host" not in line:
-        conversion.lost.append(
+        conversion.dropped.append(
             "discover_hosts.sh printed host:slots, and in v2beta1 prints hosts only: add to horovodrun "
             f"--slots-per-host {conversion.get('spec.slotsPerWorker', 1)}"
         )
     for container in [*launcher, *worker]:
         for variable in container.get("env") or []:
             if "kubexec.sh" in str(variable.get("value")):
-                conversion.lost.append(
+                conversion.dropped.append(
                     f"{variable['name']}: {variable['value']}: v2beta1 has no kubexec.sh; remove the variable"
                 )
 

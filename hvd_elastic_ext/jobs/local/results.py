@@ -31,7 +31,7 @@ def text_of(value: Any, what: str) -> str:
         raise UsageError(f"{what}{path}: {problem}; {advice}") from None
 
 
-def called(function: Callable[..., Any], folder: str) -> None:
+def run_and_store(function: Callable[..., Any], folder: str) -> None:
     """Run the function in a process of the job, and leave there what it returned, or why that cannot be sent.
 
     A result that cannot be sent ends no training: all of it is done.

@@ -24,9 +24,9 @@ _END: Final = """
 if __name__ == "__main__":
     import sys as _sys
 
-    from hvd_elastic_ext.jobs.local.results import called as _called
+    from hvd_elastic_ext.jobs.local.results import run_and_store as _run_and_store
 
-    _called({name}, _sys.argv[1])
+    _run_and_store({name}, _sys.argv[1])
 """
 _OURS: Final = ("__main__", "__mp_main__")
 """Modules that the job has none of."""

@@ -57,7 +57,7 @@ ROOT_KINDS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class PodSeen:
+class PodStatus:
     """One pod. ``why``: what it waits for, or how it ended; empty while it works."""
 
     name: str
@@ -70,7 +70,7 @@ class PodSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class JobSeen:
+class JobStatus:
     """``asked``: workers that are asked for, None if nobody says; ``least`` and ``most`` as they were submitted."""
 
     name: str
@@ -82,7 +82,7 @@ class JobSeen:
     most: int | None
     created: str
     image: str
-    pods: tuple[PodSeen, ...]
+    pods: tuple[PodStatus, ...]
     namespace: str = ""
 
     @property
@@ -91,13 +91,13 @@ class JobSeen:
         return sum(pod.ready for pod in self.pods if pod.role != LAUNCHER)
 
 
-def seen(root: Body, pods: Sequence[Body], workers: Body | None = None) -> JobSeen:
+def seen(root: Body, pods: Sequence[Body], workers: Body | None = None) -> JobStatus:
     """``root``: the job, with its kind; ``workers``: its StatefulSet, if it has one."""
     state, message = state_of(root)
     low, _, high = str(_at(root, "metadata", "annotations", WORKERS) or "").partition(":")
     image = next((str(main_container(each).get("image")) for _, each in templates(root)), "")
     name = root["metadata"]["name"]
-    return JobSeen(
+    return JobStatus(
         name=name,
         kind=root["kind"],
         state=state,
@@ -112,7 +112,7 @@ def seen(root: Body, pods: Sequence[Body], workers: Body | None = None) -> JobSe
     )
 
 
-def kept(job: JobSeen) -> str:
+def leftover_note(job: JobStatus) -> str:
     """What to tell of workers that outlive their job; empty if none do. Pure."""
     if job.kind != "Job" or job.state not in FINISHED or not job.asked:
         return ""
@@ -148,13 +148,13 @@ def state_of(root: Body) -> tuple[str, str]:
     return PENDING, ""
 
 
-def pod(body: Body) -> PodSeen:
+def pod(body: Body) -> PodStatus:
     """What a pod says."""
     status, labels = body.get("status") or {}, _at(body, "metadata", "labels") or {}
     conditions = {each.get("type"): each for each in status.get("conditions") or []}
     leaving = bool(_at(body, "metadata", "deletionTimestamp"))
     phase = "Terminating" if leaving else str(status.get("phase") or PENDING)
-    return PodSeen(
+    return PodStatus(
         name=body["metadata"]["name"],
         role=labels.get(ROLE_LABEL, "worker"),
         phase=phase,

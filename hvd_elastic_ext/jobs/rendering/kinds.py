@@ -86,7 +86,7 @@ def _training_job(objects: Sequence[Body], job: Job) -> list[str]:
     merged(body["metadata"], "annotations", marks)
     if job.queue:
         raise UsageError(f"--queue {job.queue}: neither Kueue nor Volcano's controllers know a TrainingJob; use --gang")
-    for option, given in (("--running-timeout", job.timeout_s), ("--ttl-after-finished", job.kept_s)):
+    for option, given in (("--running-timeout", job.timeout_s), ("--ttl-after-finished", job.ttl_s)):
         if given:
             raise UsageError(f"{option}: a TrainingJob has no such limit; take --kind mpijob")
     body["spec"] |= _cleaning(job)
@@ -136,7 +136,7 @@ def _stateful_set(objects: Sequence[Body], job: Job) -> list[str]:
 
 def _ends(job: Job) -> dict[str, Any]:
     """When it ends at the latest, and is deleted after that."""
-    times = {"activeDeadlineSeconds": job.timeout_s, "ttlSecondsAfterFinished": job.kept_s}
+    times = {"activeDeadlineSeconds": job.timeout_s, "ttlSecondsAfterFinished": job.ttl_s}
     return {name: value for name, value in times.items() if value}
 
 

@@ -57,7 +57,7 @@ class Job:
     every pod gets; ``sync_secret``: a Secret (basic-auth) for that URL. ``volumes``: claims, by where
     they are mounted. ``devices``: further resources of each worker, by their names, with their numbers.
     ``shared_memory``: of each worker, at ``/dev/shm``. ``retries``: of the launcher, by the operator; ``timeout_s``:
-    when a job is ended, ``kept_s``: when one that has ended is deleted (0: never); ``clean_pods``: which pods go when
+    when a job is ended, ``ttl_s``: when one that has ended is deleted (0: never); ``clean_pods``: which pods go when
     it ends: None, Running or All.
     """
 
@@ -83,7 +83,7 @@ class Job:
     shared_memory: str = ""
     retries: int | None = None
     timeout_s: int = 0
-    kept_s: int = 0
+    ttl_s: int = 0
     clean_pods: str = ""
     pull_policy: str = ""
     priority: str = ""

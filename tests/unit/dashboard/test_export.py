@@ -119,6 +119,6 @@ def test_without_the_library_a_file_is_written_that_lacks_the_charts_alone(
 def test_reading_the_library_imports_nothing_of_it() -> None:
     code = (
         "import sys; from hvd_elastic_ext.dashboard import files; "
-        "files.read('page.html'); files.in_one({}); print('bokeh' in sys.modules)"
+        "files.read('page.html'); files.single_file({}); print('bokeh' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

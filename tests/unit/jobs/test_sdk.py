@@ -15,7 +15,7 @@ from hvd_elastic_ext.jobs.cli import changes
 
 def test_every_name_that_is_promised_is_there() -> None:
     assert all(getattr(jobs, name) is not None for name in jobs.__all__)
-    assert {*jobs.__all__} <= {*dir(sdk), "Toleration", "PodSeen"}
+    assert {*jobs.__all__} <= {*dir(sdk), "Toleration", "PodStatus"}
     with pytest.raises(AttributeError, match="has no attribute 'sumbit'"):
         _ = jobs.sumbit  # type: ignore[attr-defined]
 

@@ -55,11 +55,11 @@ def test_a_template_is_made_like_a_process_that_is_python_itself(
 
 def test_imports_come_in_several_messages_and_the_last_completes_them() -> None:
     worker = WorkerStatus(0.0)
-    worker.heard(1.0, {"say": "imported", "pid": 7, "modules": ["a", "b"]})
+    worker.received(1.0, {"say": "imported", "pid": 7, "modules": ["a", "b"]})
     assert not worker.imports.complete
     last = {"say": "imported", "pid": 7, "modules": ["c"], "own": ["mine"], "env": {"A": None}, "complete": True}
-    worker.heard(2.0, last)
-    worker.heard(3.0, {**last, "modules": ["d"]})
+    worker.received(2.0, last)
+    worker.received(3.0, {**last, "modules": ["d"]})
     assert worker.imports == (7, ("a", "b", "c"), ("mine",), {"A": None}, True)
 
 
@@ -78,5 +78,5 @@ def test_a_package_that_is_left_out_counts_as_the_scripts_own() -> None:
 def test_a_malformed_message_about_imports_is_ignored(wrong: dict[str, object]) -> None:
     worker = WorkerStatus(0.0)
     right = {"say": "imported", "pid": 7, "modules": ["c"], "own": [], "env": {}, "complete": True}
-    worker.heard(1.0, {**right, **wrong})
+    worker.received(1.0, {**right, **wrong})
     assert worker.imports == Imports()

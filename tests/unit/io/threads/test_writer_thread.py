@@ -59,7 +59,7 @@ def pipe() -> Iterator[Pipe]:
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine with much to do a thread may have to wait for its turn, which is no standing still."""
-    monkeypatch.setattr(writer_thread, "STANDS_S", 30.0)
+    monkeypatch.setattr(writer_thread, "STALL_S", 30.0)
     monkeypatch.setattr(writer_thread, "CLOSE_S", 60.0)
 
 
@@ -93,7 +93,7 @@ def test_who_stands_still_holds_nobody_up_and_what_finds_no_room_is_counted_and_
 def test_closing_gives_up_on_who_stands_still_and_counts_what_is_lost(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer_thread, "STANDS_S", 0.05)
+    monkeypatch.setattr(writer_thread, "STALL_S", 0.05)
     out, sink = Outlet("out"), Stream(pipe.stream())
     for _ in range(200):
         out.put(sink, LINE)
@@ -119,7 +119,7 @@ def test_a_process_ends_although_nobody_reads_its_last_words(pipe: Pipe) -> None
     script = (
         "import sys\n"
         "from hvd_elastic_ext.io.threads import writer_thread as outlet\n"
-        "outlet.STANDS_S = 0.1\n"
+        "outlet.STALL_S = 0.1\n"
         "out = outlet.Outlet('out')\n"
         "out.put(outlet.Stream(sys.stdout), 'x' * 1_000_000)\n"
         "assert out.close() == 1\n"

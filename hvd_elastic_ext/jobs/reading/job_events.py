@@ -18,7 +18,7 @@ _TIMES: Final = ("lastTimestamp", "eventTime", "firstTimestamp")
 _STAMPED: Final = re.compile(r"(\d\S+?(?:Z|[+-]\d\d:\d\d)) hvd-elastic: (.*)", re.ASCII)
 
 
-class Told(NamedTuple):
+class EventLine(NamedTuple):
     """One line. ``at``: Unix seconds; ``source``: who tells it: the cluster or the job's launcher; ``who``: pods and
     hosts concerned."""
 
@@ -29,7 +29,7 @@ class Told(NamedTuple):
     why: str
 
 
-def of_cluster(events: Iterable[Body], job: str, pods: Iterable[str]) -> list[Told]:
+def of_cluster(events: Iterable[Body], job: str, pods: Iterable[str]) -> list[EventLine]:
     """Events about a job, its StatefulSet and its pods, also of pods that are gone."""
     named = re.compile(rf"{re.escape(job)}-({LAUNCHER}|{WORKER})(-.+)?|{re.escape(job)}")
     known = set(pods)
@@ -42,16 +42,18 @@ def of_cluster(events: Iterable[Body], job: str, pods: Iterable[str]) -> list[To
     return found
 
 
-def _of_event(body: Body, who: str) -> Told:
+def _of_event(body: Body, who: str) -> EventLine:
     series = body.get("series") or {}
     times = (series.get("lastObservedTime"), *(body.get(name) for name in _TIMES))
     stamp = next(filter(None, times), None) or body["metadata"].get("creationTimestamp")
     count = series.get("count") or body.get("count") or 1
     why = " ".join(str(body.get("message") or "").split())
-    return Told(unix(stamp), CLUSTER, str(body.get("reason") or ""), who, f"{why} (x{count})" if count > 1 else why)
+    return EventLine(
+        unix(stamp), CLUSTER, str(body.get("reason") or ""), who, f"{why} (x{count})" if count > 1 else why
+    )
 
 
-def of_journal(records: Sequence[Record]) -> list[Told]:
+def of_journal(records: Sequence[Record]) -> list[EventLine]:
     """Rows of the journal's report, at the time of the clock of the launcher that wrote them."""
     found = []
     for number, part in enumerate(_launchers(records)):
@@ -59,7 +61,7 @@ def of_journal(records: Sequence[Record]) -> list[Told]:
         begins = next((record for record in part if record.event == "started"), None)
         if begins is not None:
             again = " again" * bool(number)
-            found.append(Told(begins.t, JOB, "started", "", f"the launcher was started{again}"))
+            found.append(EventLine(begins.t, JOB, "started", "", f"the launcher was started{again}"))
         found += [_of_row(row, first.t) for row in build_report(part).rows]
     return found
 
@@ -71,20 +73,20 @@ def _launchers(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
         yield records[begin:end]
 
 
-def _of_row(row: Row, begin: float) -> Told:
+def _of_row(row: Row, begin: float) -> EventLine:
     parts = [row.cause, size_text(row), row.note]
     if row.steps_lost:
         parts.append(f"{row.steps_lost} steps done again")
-    return Told(begin + row.at, JOB, row.event, hosts_text(row), "; ".join(filter(None, parts)))
+    return EventLine(begin + row.at, JOB, row.event, hosts_text(row), "; ".join(filter(None, parts)))
 
 
-def of_output(lines: Iterable[str]) -> list[Told]:
+def of_output(lines: Iterable[str]) -> list[EventLine]:
     """What the launcher said itself, of its output with times: where its journal cannot be read."""
     found = (_STAMPED.match(line) for line in lines)
-    return [Told(unix(each[1]), JOB, "said", "", each[2].strip()) for each in found if each]
+    return [EventLine(unix(each[1]), JOB, "said", "", each[2].strip()) for each in found if each]
 
 
-def in_order(*parts: Iterable[Told]) -> list[Told]:
+def in_order(*parts: Iterable[EventLine]) -> list[EventLine]:
     """All lines, the oldest first."""
     return sorted((each for part in parts for each in part), key=lambda each: each.at)
 

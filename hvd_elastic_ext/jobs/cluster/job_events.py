@@ -10,9 +10,9 @@ from hvd_elastic_ext.core.journal import read
 from hvd_elastic_ext.jobs.cluster import terminal
 from hvd_elastic_ext.jobs.cluster.api import Body, Cluster
 from hvd_elastic_ext.jobs.cluster.changes import root_of
-from hvd_elastic_ext.jobs.reading import story
+from hvd_elastic_ext.jobs.reading import job_events
+from hvd_elastic_ext.jobs.reading.job_events import EventLine
 from hvd_elastic_ext.jobs.reading.states import pod
-from hvd_elastic_ext.jobs.reading.story import Told
 from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER, main_container
 from hvd_elastic_ext.jobs.rendering.render import selector
 from hvd_elastic_ext.launcher.agents.transports import pods
@@ -22,37 +22,37 @@ MOST: Final = 8 << 20
 """Bytes of a journal that are read: its end."""
 
 
-class Story(NamedTuple):
+class JobEvents(NamedTuple):
     """What happened, the oldest first; ``missing``: what of it could not be read, and why."""
 
-    lines: list[Told]
+    lines: list[EventLine]
     missing: list[str]
 
 
-def of_job(cluster: Cluster, name: str) -> Story:
+def of_job(cluster: Cluster, name: str) -> JobEvents:
     """What happened to a job. Raises :class:`NoSuchJob` if it is not there."""
     root_of(cluster, name)
     found = cluster.listed("v1", "pods", selector(name))
     launchers = cluster.listed("v1", "pods", selector(name, role=LAUNCHER))
     missing: list[str] = []
-    told: list[Told] = []
+    told: list[EventLine] = []
     try:
         events = cluster.listed("v1", "events")
-        told = story.of_cluster(events, name, [each["metadata"]["name"] for each in found])
+        told = job_events.of_cluster(events, name, [each["metadata"]["name"] for each in found])
     except Permanent as error:
         missing.append(f"events of the cluster: {error}")
-    said: list[Told] = []
+    said: list[EventLine] = []
     if launchers:
         newest = max(launchers, key=lambda each: str(each["metadata"].get("creationTimestamp")))
         said = _of_launcher(cluster, newest, name, missing)
-    return Story(story.in_order(told, said), missing)
+    return JobEvents(job_events.in_order(told, said), missing)
 
 
-def _of_launcher(cluster: Cluster, body: Body, job: str, missing: list[str]) -> list[Told]:
+def _of_launcher(cluster: Cluster, body: Body, job: str, missing: list[str]) -> list[EventLine]:
     """Its journal; of a pod in which nothing can run any more, or may not, what it said."""
     if pod(body).phase == "Running":
         try:
-            return story.of_journal(list(read(_journal(cluster, body, job).splitlines())))
+            return job_events.of_journal(list(read(_journal(cluster, body, job).splitlines())))
         except Permanent as error:
             missing.append(f"the journal: {error}")
     else:
@@ -60,7 +60,7 @@ def _of_launcher(cluster: Cluster, body: Body, job: str, missing: list[str]) -> 
     query = urlencode({"container": main_container(body)["name"], "timestamps": "true"})
     path = cluster.path("v1", "pods", body["metadata"]["name"], "log")
     try:
-        return story.of_output(cluster.lines(f"{path}?{query}", follow=False))
+        return job_events.of_output(cluster.lines(f"{path}?{query}", follow=False))
     except Permanent as error:
         missing.append(f"the output: {error}")
         return []
@@ -69,7 +69,7 @@ def _of_launcher(cluster: Cluster, body: Body, job: str, missing: list[str]) -> 
 def _journal(cluster: Cluster, body: Body, job: str) -> str:
     container = main_container(body)
     options, _ = split([str(word) for word in container.get("args") or []])
-    path = story.journal_of(options, job)
+    path = job_events.journal_of(options, job)
     taken, said = bytearray(), bytearray()
 
     def write(channel: int, data: bytes) -> None:

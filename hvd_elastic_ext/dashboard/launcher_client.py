@@ -21,7 +21,7 @@ ANSWERS: Final = 5
 ACTIONS: Final = ("block", "clear")
 
 
-class Launcher:
+class LauncherClient:
     """The launcher of one job. Its answer is kept until it may be asked again."""
 
     def __init__(self, folder: Path | None) -> None:
