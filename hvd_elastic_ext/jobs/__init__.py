@@ -51,7 +51,7 @@ _WHERE = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is used, when it is used: a folder below this one needs none of it."""
+    """Import each name at its first use: modules below this folder need none of them."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib

@@ -18,7 +18,7 @@ SHELL: Final = ("sh",)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; its exit code. Raises :class:`UsageError` for a pod that is none of the job's."""
+    """Run the command and return its exit code. Raises :class:`UsageError` if the job has no such pod."""
     parser = Parser(
         prog="hvd-elastic attach",
         usage="hvd-elastic attach NAME [-i POD] [-c CONTAINER] [-- COMMAND]",
@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _descriptor(stream: TextIO | None) -> int | None:
-    """None for an input that is closed, or is none of the system's."""
+    """Return None if standard input is closed or has no file descriptor."""
     try:
         return None if stream is None else stream.fileno()
     except ValueError:

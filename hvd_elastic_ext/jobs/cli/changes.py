@@ -31,7 +31,7 @@ NO_LAUNCHER: Final = (
 
 def suspend(argv: Sequence[str]) -> int:
     """Run ``suspend``. Raises :class:`UsageError` where a job cannot be suspended."""
-    options = _parsed("suspend", "Let all pods of a job go; the launcher makes a checkpoint first.", argv)
+    options = _parsed("suspend", "Delete all pods of a job; the launcher makes a checkpoint first.", argv)
     root = changes.suspend(cluster_of(options), options.name)
     if not stores_checkpoints(root):
         sys.stderr.write(NO_LAUNCHER if root["kind"] == "PyTorchJob" else NO_STORE)
@@ -41,7 +41,7 @@ def suspend(argv: Sequence[str]) -> int:
 
 def resume(argv: Sequence[str]) -> int:
     """Run ``resume``."""
-    options = _parsed("resume", "Let a suspended job go on, from its newest checkpoint.", argv)
+    options = _parsed("resume", "Continue a suspended job from its newest checkpoint.", argv)
     root = changes.resume(cluster_of(options), options.name)
     if waits_for_code(root):
         sys.stderr.write(f"note: its new launcher waits for its code: hvd-elastic sync {options.name} FOLDER\n")
@@ -50,13 +50,13 @@ def resume(argv: Sequence[str]) -> int:
 
 
 def delete(argv: Sequence[str]) -> int:
-    """Run ``delete``. Raises :class:`UsageError` if nothing is there, unless told that this may be."""
+    """Run ``delete``. Raises :class:`UsageError` if nothing exists, unless ``--ignore-not-found`` is given."""
 
     def add(parser: argparse.ArgumentParser) -> None:
         add_labels(parser)
         parser.add_argument("--ignore-not-found", action="store_true", help="no error if there is no such job")
 
-    options = _parsed("delete", "Delete jobs and all that was made for them.", argv, add, several=True)
+    options = _parsed("delete", "Delete jobs and all objects that were made for them.", argv, add, several=True)
     cluster = cluster_of(options)
     names = names_of(options, cluster)
     if not names:
@@ -101,7 +101,7 @@ def wait(argv: Sequence[str]) -> int:
 
 
 def _of_each(command: str, names: Sequence[str], act: Callable[[str], object]) -> int:
-    """Act on each job, also after one with which that failed; the exit code."""
+    """Act on each job, even if it failed for an earlier one. Return the exit code."""
     if len(names) == 1:
         act(names[0])
         return 0
@@ -118,7 +118,7 @@ def _of_each(command: str, names: Sequence[str], act: Callable[[str], object]) -
 
 
 def _state(text: str) -> str:
-    """The state that is meant, also in kubectl's words."""
+    """Return the state that an option names, in our words or kubectl's."""
     word = text.removeprefix("condition=").partition("=")[0].lower()
     return {"delete": "deleted", "complete": "succeeded"}.get(word, word)
 

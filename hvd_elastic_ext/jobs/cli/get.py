@@ -27,7 +27,7 @@ PODS: Final = ("POD", "ROLE", "PHASE", "READY", "AGE", "NODE", "WHY")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the table; 0 also if there is no job. Raises :class:`UsageError` for one that is not there."""
+    """Print the table; returns 0 also without jobs. Raises :class:`UsageError` for a named job that does not exist."""
     parser = Parser(
         prog="hvd-elastic get",
         description="Show the jobs that were submitted, or one job and its pods; so does list. READY counts workers.",
@@ -72,7 +72,7 @@ def watch(
     write: Callable[[str], object],
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
-    """Print tables, and then the rows that change. Ends with the job, if one was named."""
+    """Print tables, then the rows that change. Returns when a named job ends."""
     seen = Changes()
     jobs = _looked(cluster, name, labels)
     everywhere = not cluster.namespace
@@ -100,7 +100,7 @@ def _written(line: str) -> None:
 
 
 def shown(jobs: Sequence[JobStatus], form: str, *, alone: bool, everywhere: bool = False, now: float) -> str:
-    """The answer as text; ``alone``: one job was asked for, and its pods belong to that. Pure."""
+    """Return the answer as text. ``alone``: one job was named, so its pods are shown, too. Pure."""
     match form:
         case "json":
             return to_text(_plain(jobs[0]) if alone else [_plain(job) for job in jobs]) + "\n"
@@ -137,7 +137,7 @@ def _pod_row(pod: PodStatus, now: float) -> tuple[str, ...]:
 
 
 def age(created: str, now: float) -> str:
-    """How long ago that was, as kubectl writes it: 45s, 12m, 5h, 3d. Pure."""
+    """Return the time since then as kubectl writes it: 45s, 12m, 5h, 3d. Pure."""
     try:
         seconds = max(0, int(now - datetime.fromisoformat(created.replace("Z", "+00:00")).timestamp()))
     except ValueError:

@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _wanted(options: argparse.Namespace) -> logs.LogOptions:
-    """Raises :class:`UsageError` for a number or a time that is none."""
+    """Read the options. Raises :class:`UsageError` for an invalid number or time."""
     if options.tail < -1:
         raise UsageError(f"--tail {options.tail}: it must be greater than or equal to -1")
     if options.rank is not None and options.rank < 0:

@@ -15,11 +15,11 @@ from hvd_elastic_ext.jobs.spec.job import CLEANS, KINDS, MOST_WORKERS, PULLS, Jo
 
 SHELLS: Final = ("sh", "bash")
 HOSTS: Final = ("-H", "--hosts", "-hostfile", "--hostfile", "--hosts-file", "--discovery")
-"""Options of the launcher that say where hosts come from: on a cluster from the daemon."""
+"""Options of the launcher that name a source of hosts. On a cluster the source is the daemon."""
 
 
 def parted(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Options, and the command: what comes after ``--``, or a last word with spaces, as arena has it."""
+    """Split words into options and the command: the words after ``--``, or, as in arena, a last word with spaces."""
     given = list(argv)
     if "--" in given:
         at = given.index("--")
@@ -30,7 +30,7 @@ def parted(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[list[s
 
 
 def read(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Options and the command, also of a line of arena's. Raises :class:`UsageError`."""
+    """Return options and command, also of a command line written for arena. Raises :class:`UsageError`."""
     given, command = parted(parser, argv)
     given = arena.switched(given)
     arena.refuse(given)
@@ -124,7 +124,7 @@ def _places(group: argparse._ArgumentGroup) -> None:
 
 
 def settle(options: argparse.Namespace) -> None:
-    """Find name and kind where arena's line has them: ``etjob --name=digits``. Raises :class:`UsageError`."""
+    """Set name and kind, also if they are given as for arena (``etjob --name=digits``). Raises :class:`UsageError`."""
     if options.name and options.named:
         if options.named not in ARENA_KINDS:
             if options.named in OTHER_KINDS:
@@ -139,7 +139,7 @@ def settle(options: argparse.Namespace) -> None:
 
 
 def job_of(options: argparse.Namespace, given: Sequence[str]) -> Job:
-    """The job that is meant, after :func:`settle`. Raises :class:`UsageError`."""
+    """Return the job that the options describe, after :func:`settle`. Raises :class:`UsageError`."""
     variables = {
         "workers": str(options.workers),
         "minWorkers": str(options.min_workers),
@@ -199,7 +199,7 @@ def job_of(options: argparse.Namespace, given: Sequence[str]) -> Job:
 
 
 def _split(given: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Options of ``hvd-elastic run`` and what comes after them. Raises :class:`UsageError`."""
+    """Split words into options of ``hvd-elastic run`` and the rest. Raises :class:`UsageError`."""
     from hvd_elastic_ext.launcher.cli.run_options import split  # as much to load as all of the rest
 
     return split(given)

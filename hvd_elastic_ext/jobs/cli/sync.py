@@ -32,7 +32,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def hand_over(cluster: Cluster, name: str, archive: bytes, *, folder: str) -> str:
-    """Send the code, and say meanwhile what is waited for. Returns what was done. If it fails, the job still waits."""
+    """Send the code, and print what it waits for. Returns a line about the result. After a failure the job still
+    waits."""
     try:
         sent = sending.send(cluster, name, archive, say=lambda line: sys.stderr.write(f"{line}\n"))
     except (Permanent, KeyboardInterrupt) as error:

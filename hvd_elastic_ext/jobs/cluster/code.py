@@ -11,7 +11,7 @@ from hvd_elastic_ext.io.code.files import names_of
 
 
 def packed(folder: Path) -> bytes:
-    """The files of ``folder`` as a ``tar.gz``. What git ignores is left out. Raises :class:`UsageError`."""
+    """Return the files of ``folder`` as a ``tar.gz``, without files that git ignores. Raises :class:`UsageError`."""
     names = names_of("--sync", folder)
     whole = sum((folder / name).stat().st_size for name in names)
     if not names or whole > MOST_BYTES:

@@ -1,4 +1,4 @@
-"""Reads what happened to a job: the events of its cluster, and the journal in its launcher's pod."""
+"""Reads the events of a job: Kubernetes Events of its pods, and the journal in its launcher's pod."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from hvd_elastic_ext.launcher.agents.transports import pods
 from hvd_elastic_ext.launcher.cli.run_options import split
 
 MOST: Final = 8 << 20
-"""Bytes of a journal that are read: its end."""
+"""Bytes that are read from the end of a journal."""
 
 
 class JobEvents(NamedTuple):
-    """What happened, the oldest first; ``missing``: what of it could not be read, and why."""
+    """Events of a job, the oldest first. ``missing``: which sources could not be read, and why."""
 
     lines: list[EventLine]
     missing: list[str]
 
 
 def of_job(cluster: Cluster, name: str) -> JobEvents:
-    """What happened to a job. Raises :class:`NoSuchJob` if it is not there."""
+    """Return the events of a job. Raises :class:`NoSuchJob` if it does not exist."""
     root_of(cluster, name)
     found = cluster.listed("v1", "pods", selector(name))
     launchers = cluster.listed("v1", "pods", selector(name, role=LAUNCHER))
@@ -49,7 +49,8 @@ def of_job(cluster: Cluster, name: str) -> JobEvents:
 
 
 def _of_launcher(cluster: Cluster, body: Body, job: str, missing: list[str]) -> list[EventLine]:
-    """Its journal; of a pod in which nothing can run any more, or may not, what it said."""
+    """Return the events in the launcher's journal. If the pod does not run, or commands in it are forbidden, take the
+    launcher's lines from the pod's output instead."""
     if pod(body).phase == "Running":
         try:
             return job_events.of_journal(list(read(_journal(cluster, body, job).splitlines())))

@@ -22,7 +22,7 @@ MOST_SAID: Final = 300
 
 
 class NotSent(Permanent):
-    """Code did not get to the launcher's pod, which still waits for it."""
+    """The code was not sent: the launcher's pod still waits for it."""
 
 
 def send(
@@ -33,7 +33,8 @@ def send(
     say: Callable[[str], object] = lambda line: None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> bool:
-    """Wait for a launcher's pod that waits for code, and send it ``archive``. False if it has its code.
+    """Wait until a launcher's pod waits for code, and send it ``archive``. Returns False if the pod already has the
+    code.
 
     ``say`` takes a line about what is waited for. Raises :class:`UsageError` if that pod waits for other code, or for
     none, and :class:`NotSent`.
@@ -64,7 +65,7 @@ def _newest(cluster: Cluster, name: str) -> Body | None:
 
 
 def _waits(body: Body) -> str:
-    """Why nothing can be sent to the pod yet; empty if it can, or has been. Raises :class:`UsageError`."""
+    """Return why the code cannot be sent to the pod yet; "" if it can be, or was sent. Raises :class:`UsageError`."""
     if all(each["name"] != SENT for each in body["spec"].get("initContainers") or []):
         raise UsageError(f"pod {body['metadata']['name']} waits for no code: its job was submitted with none to send")
     state = init_state(body, SENT)

@@ -1,6 +1,6 @@
-"""Lines of a shell script that call ``arena``, as lines that call ``hvd-elastic``. Pure.
+"""Converts the lines of a shell script that call ``arena`` to lines that call ``hvd-elastic``. Pure.
 
-What is written between its words stays as it is: quotes, variables, line ends.
+Quotes, variables, spaces and line ends stay unchanged.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ ALIKE: Final[Mapping[str, str]] = {
     "del": "delete",
     "top job": "top",
 }
-"""Commands with an equal, under the name that it has here."""
+"""Commands that have an equivalent here, with its name."""
 WITHIN: Final = ("submit", "top")
 """Commands that have a second word."""
 BEFORE: Final[Mapping[str, bool]] = {
     **dict.fromkeys(("-n", "--namespace", "--config", "--loglevel", "--arena-namespace"), True),
     **dict.fromkeys(("--pprof", "--trace", "--helm-binary"), False),
 }
-"""Options that may stand before a command, and whether each has a value."""
+"""Options that arena allows before a command, and whether each has a value."""
 INSTEAD: Final[Mapping[str, str]] = {
     **dict.fromkeys(("scalein", "scaleout"), "hvd-elastic scale NAME N -n NAMESPACE sets the number of workers"),
     "top node": "kubectl top node shows what nodes use",
@@ -33,7 +33,7 @@ INSTEAD: Final[Mapping[str, str]] = {
     "logviewer": "hvd-elastic logs prints them, hvd-elastic dashboard shows a page",
     "version": "hvd-elastic --version prints it",
 }
-"""What to do in place of commands without an equal."""
+"""What to do instead of commands that have no equivalent."""
 NO_COMMAND: Final = "hvd-elastic has no such command or kind"
 RENAMED: Final[Mapping[str, str]] = {"--config": "--kubeconfig", "--allNamespaces": "--all-namespaces"}
 _POD: Final = {"-i": True, "--instance": True, "-c": True, "--container": True}
@@ -62,7 +62,7 @@ NOT_THERE: Final[Mapping[str, str]] = {
     "-r": _REFRESH,
     "--refresh": _REFRESH,
 }
-"""Options of those commands without an equal, and what to do instead."""
+"""Options of those commands that have no equivalent, and what to do instead."""
 WITHOUT_VALUE: Final = SWITCHES | {
     "--timestamps", "-A", "--all-namespaces", "--allNamespaces", "-e", "--events", "-f", "-g", "-r", "--refresh",
 }  # fmt: skip
@@ -75,7 +75,7 @@ _CALL: Final = re.compile(r"(?:\S*/)?arena")
 _WITHIN: Final = re.compile(r"[^'#]*(?:\$\(|`)(?:\S*/)?arena")
 _OPERATOR: Final = re.compile(r"&&?|\|\|?|;|\d*[<>].*|&>.*|#.*", re.DOTALL)
 _BEFORE: Final = re.compile(r"\S*;|\w+=\S*|&&?|\|\|?|[!({]|if|then|else|elif|do|while|until|time|exec|sudo|nohup")
-"""What may come before a command in a line."""
+"""Words that may stand before a command in a line."""
 
 _JOINED: Final = "\\\n"
 _WORD: Final = re.compile(r"""(?:[^\s'"\\]|\\[^\n]|'[^']*'|"(?:[^"\\]|\\.)*")+""", re.DOTALL)
@@ -90,8 +90,8 @@ class Word(NamedTuple):
 
 
 def convert(script: str, known: Mapping[str, bool], refused: Mapping[str, str]) -> str:
-    """``known``: options of ``submit``, and whether each has a value; ``refused``: options of arena's without an
-    equal, and why. Each line of ``arena`` gets comments above it."""
+    """Convert a script. ``known``: options of ``submit``, and whether each has a value; ``refused``: arena's options
+    without an equivalent, and why. Each line of ``arena`` gets comments above it."""
     made, last = [], 0
     for found in _LINE.finditer(script):
         made += [script[last : found.start()], _converted(found[0], known, refused)]
@@ -137,7 +137,7 @@ def _converted(line: str, known: Mapping[str, bool], refused: Mapping[str, str])
 
 
 def _end(words: list[Word]) -> int:
-    """Where the words of a call end: what comes after is another command's, or says where output goes."""
+    """Return where the words of a call end: a redirection or another command follows."""
     for number, (_, text) in enumerate(words):
         if _OPERATOR.fullmatch(text):
             return number
@@ -145,7 +145,7 @@ def _end(words: list[Word]) -> int:
 
 
 def _command(words: list[Word]) -> tuple[str, list[Word], list[Word]]:
-    """The command by its name, options that stood before it, and what comes after it."""
+    """Return the command's name, the options before it, and the words after it."""
     moved: list[Word] = []
     names: list[str] = []
     left = list(words)

@@ -16,11 +16,11 @@ TARGETS: Final[Mapping[str, tuple[str, str]]] = {
     "averageValue": ("AverageValue", "averageValue"),
     "targetValue": ("Value", "value"),
 }
-"""Fields of ``v2beta1``, of which the first that is there counts: type and field of the target now."""
+"""Fields of ``v2beta1`` and their type and target field in ``v2``. The first that exists counts."""
 
 
 def convert(body: Body) -> Conversion:
-    """An autoscaler of one of :data:`OLD`. Fields of ``v2beta1`` are found in both."""
+    """Convert an autoscaler of one of :data:`OLD`. Fields of ``v2beta1`` occur in both."""
     conversion = Conversion(copy.deepcopy(body))
     conversion.set("apiVersion", NEW, "older versions are gone since Kubernetes 1.26 (v2beta1: 1.25)")
     conversion.drop("status", "its controller writes it")

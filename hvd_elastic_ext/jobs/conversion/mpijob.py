@@ -38,7 +38,7 @@ ROLES: Final = ("Launcher", "Worker")
 
 
 def convert(body: Body) -> Conversion:
-    """A job of one of :data:`OLD`."""
+    """Convert a job of one of :data:`OLD`."""
     conversion = Conversion(copy.deepcopy(body))
     version = body["apiVersion"].rpartition("/")[2]
     conversion.set("apiVersion", NEW, "the only version that MPI Operator serves since its release 0.4")
@@ -58,7 +58,7 @@ def convert(body: Body) -> Conversion:
 
 
 def _replicas(conversion: Conversion) -> None:
-    """One template, and a number of GPUs or of replicas, become launcher and workers."""
+    """Make launcher and workers from one template and a number of GPUs or replicas."""
     template = conversion.take("spec.template")
     template = {} if absent(template) else template
     count, each, resource = _sizes(conversion)
@@ -91,7 +91,7 @@ def _replicas(conversion: Conversion) -> None:
 
 
 def _sizes(conversion: Conversion) -> tuple[int, int, str]:
-    """Workers, units of each, and the resource that is counted."""
+    """Return the number of workers, units per worker, and the resource that is counted."""
     replicas = conversion.take("spec.replicas")
     kind = conversion.take("spec.processingResourceType")
     resource = "cpu" if kind == "cpu" else GPU

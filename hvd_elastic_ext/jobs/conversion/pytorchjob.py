@@ -33,7 +33,7 @@ ELASTIC: Final = frozenset(
 
 
 def convert(body: Body) -> Conversion:
-    """A job of any group."""
+    """Convert a job of any group."""
     conversion = Conversion(copy.deepcopy(body))
     group = body["apiVersion"].partition("/")[0]
     conversion.set("apiVersion", NEW, "the training operator's group; what only the other operator knows is told below")

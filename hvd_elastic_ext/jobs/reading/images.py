@@ -1,4 +1,4 @@
-"""Whether the images of a job can be pulled, as far as a cluster says that before a pod starts. Pure."""
+"""Whether the images of a job can be pulled, as far as that is known before a pod starts. Pure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ _SECRETS: Final[Mapping[str, str]] = {
     "kubernetes.io/dockerconfigjson": ".dockerconfigjson",
     "kubernetes.io/dockercfg": ".dockercfg",
 }
-"""Types of Secrets that open registries, and where the credentials are in each."""
+"""Types of Secrets with credentials for registries, and the key that holds them."""
 _NOT_PULLED: Final = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 
 
 def of_secrets(names: Sequence[str], secrets: Mapping[str, Body | None], images: Sequence[str]) -> list[Finding]:
-    """Pull secrets are there, open registries, and among them those of the images. Nothing of their content is told."""
+    """Whether the pull secrets exist and have credentials for the images' registries. Findings do not show their
+    content."""
     found, opened = [], set()
     for name in names:
         body = secrets.get(name)
@@ -62,7 +63,7 @@ def _plain(host: str) -> str:
 
 
 def of_images(images: Sequence[str], pods: Sequence[Body], nodes: Sequence[Body] | None) -> list[Finding]:
-    """Each image: pods that wait for it, nodes and pods that have it; else that nobody knows."""
+    """Yield a finding for each image: pods that wait for it, nodes and pods that have it, or that nothing is known."""
     found = [finding for image in images for finding in _of_image(image, pods, nodes or ())]
     return found + [
         Finding("warning", "images", f"{image} may be another image tomorrow", "name a version or a digest")
@@ -92,7 +93,7 @@ def _held(node: Body) -> Sequence[Body]:
 
 
 def _statuses(body: Body) -> Sequence[tuple[str, Body]]:
-    """Each container of a pod: the image that was asked for, and its status."""
+    """Yield the requested image and the status of each container of a pod."""
     spec, status = body.get("spec") or {}, body.get("status") or {}
     asked = {
         each["name"]: str(each.get("image"))
@@ -103,7 +104,7 @@ def _statuses(body: Body) -> Sequence[tuple[str, Body]]:
 
 
 def _waits_for(body: Body, image: str) -> str:
-    """Why a pod with this image waits for it; empty if it does not."""
+    """Return why a pod waits for this image; "" if it does not."""
     for asked, each in _statuses(body):
         waiting = (each.get("state") or {}).get("waiting") or {}
         if asked == image and waiting.get("reason") in _NOT_PULLED:
@@ -117,6 +118,6 @@ def _runs(body: Body, image: str) -> bool:
 
 
 def _moves(image: str) -> bool:
-    """Whether a name means another image from time to time: without a tag and a digest, or ``latest``."""
+    """Whether the image behind a name may change: it has neither tag nor digest, or the tag ``latest``."""
     last = image.rpartition("/")[2]
     return "@" not in last and last.partition(":")[2] in ("", "latest")

@@ -1,4 +1,4 @@
-"""Events of a cluster and lines of a journal in one order: why a pod is no host, why the world shrank. Pure."""
+"""Kubernetes Events and journal lines of a job in one list by time. Pure."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _STAMPED: Final = re.compile(r"(\d\S+?(?:Z|[+-]\d\d:\d\d)) hvd-elastic: (.*)", r
 
 
 class EventLine(NamedTuple):
-    """One line. ``at``: Unix seconds; ``source``: who tells it: the cluster or the job's launcher; ``who``: pods and
-    hosts concerned."""
+    """One event. ``at``: Unix seconds; ``source``: the cluster or the job's launcher; ``who``: the pods or hosts
+    concerned; ``why``: the message."""
 
     at: float
     source: str
@@ -30,7 +30,7 @@ class EventLine(NamedTuple):
 
 
 def of_cluster(events: Iterable[Body], job: str, pods: Iterable[str]) -> list[EventLine]:
-    """Events about a job, its StatefulSet and its pods, also of pods that are gone."""
+    """Return the Events about a job, its StatefulSet and its pods, also of deleted pods."""
     named = re.compile(rf"{re.escape(job)}-({LAUNCHER}|{WORKER})(-.+)?|{re.escape(job)}")
     known = set(pods)
     found = []
@@ -54,7 +54,7 @@ def _of_event(body: Body, who: str) -> EventLine:
 
 
 def of_journal(records: Sequence[Record]) -> list[EventLine]:
-    """Rows of the journal's report, at the time of the clock of the launcher that wrote them."""
+    """Return the rows of the journal's report, with times from the clock of the launcher that wrote them."""
     found = []
     for number, part in enumerate(_launchers(records)):
         first = min(part, key=lambda record: record.mono)
@@ -67,7 +67,7 @@ def of_journal(records: Sequence[Record]) -> list[EventLine]:
 
 
 def _launchers(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
-    """The records of each launcher: the clocks of two do not compare."""
+    """Yield the records of each launcher: monotonic clocks of two launchers cannot be compared."""
     starts = [number for number, record in enumerate(records) if record.event == "started"]
     for begin, end in pairwise(sorted({0, *starts, len(records)})):
         yield records[begin:end]
@@ -81,18 +81,18 @@ def _of_row(row: Row, begin: float) -> EventLine:
 
 
 def of_output(lines: Iterable[str]) -> list[EventLine]:
-    """What the launcher said itself, of its output with times: where its journal cannot be read."""
+    """Return the launcher's own lines from its output with times, for a journal that cannot be read."""
     found = (_STAMPED.match(line) for line in lines)
     return [EventLine(unix(each[1]), JOB, "said", "", each[2].strip()) for each in found if each]
 
 
 def in_order(*parts: Iterable[EventLine]) -> list[EventLine]:
-    """All lines, the oldest first."""
+    """Return all events, the oldest first."""
     return sorted((each for part in parts for each in part), key=lambda each: each.at)
 
 
 def unix(stamp: object) -> float:
-    """Seconds of a time of Kubernetes; 0 for what is none."""
+    """Return a Kubernetes time in Unix seconds; 0 for an invalid one."""
     text = re.sub(r"(\.\d{6})\d+", r"\1", str(stamp)).replace("Z", "+00:00")
     try:
         return datetime.fromisoformat(text).timestamp()
@@ -101,7 +101,7 @@ def unix(stamp: object) -> float:
 
 
 def journal_of(options: Sequence[str], job: str) -> str:
-    """Where a launcher with these options writes its journal."""
+    """Return the path of the journal of a launcher with these options."""
     given = _values(options)
     return given.get("--journal") or f"{given.get('--state-dir') or f'{FOLDERS}/{job}'}/{FILE}"
 

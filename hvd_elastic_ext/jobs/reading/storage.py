@@ -1,4 +1,4 @@
-"""Whether pods of a job get the claims that they mount: by claims and storage classes. Pure."""
+"""Whether the pods of a job can mount their claims, by claims and storage classes. Pure."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ DISKS: Final = (
     "rancher.io/local-path",
     "kubernetes.io/no-provisioner",
 )
-"""Provisioners whose volumes are disks with a file system, of one node at a time: none of theirs is ReadWriteMany."""
+"""Provisioners of disks, which one node mounts at a time: none of their volumes is ReadWriteMany."""
 
 
 def of_claims(
     wanted: Iterable[str], claims: Mapping[str, Body], classes: Sequence[Body] | None, *, pods: int
 ) -> list[Finding]:
-    """Claims of ``--data``: they are there, will be bound, and so many pods can have them. ``classes``: None if they
-    may not be read."""
+    """Whether the claims of ``--data`` exist, will be bound, and can be mounted by all pods. ``classes``: None without
+    the right to read them."""
     return [_of_claim(name, claims.get(name), classes, pods=pods) for name in dict.fromkeys(wanted)]
 
 
@@ -59,7 +59,7 @@ def _of_claim(name: str, body: Body | None, classes: Sequence[Body] | None, *, p
 def _not_bound(
     name: str, body: Body, storage: Body | None, classes: Sequence[Body], *, modes: Sequence[str]
 ) -> Finding | None:
-    """Why a claim without a volume never gets one, if that is known."""
+    """Return why a claim will never get a volume, if that is known."""
     named = (body.get("spec") or {}).get("storageClassName")
     if named == "" or (body.get("spec") or {}).get("volumeName"):
         return None  # an administrator's volume
@@ -89,7 +89,7 @@ def _name(body: Body) -> str:
 
 
 def _of(classes: Sequence[Body] | None) -> str:
-    """Classes that may serve, for a remedy: of shared files, as far as is known."""
+    """Return the storage classes of shared files, as far as known, for a remedy."""
     shared = [_name(each) for each in classes or () if each.get("provisioner") not in DISKS]
     if shared:
         return f"; classes that may have it: {', '.join(sorted(shared))}"

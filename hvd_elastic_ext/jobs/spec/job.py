@@ -1,4 +1,4 @@
-"""One job, as a user wants it."""
+"""The description of a job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.jobs.spec import source
 
 KINDS: Final = ("mpijob", "mpijob-older", "statefulset", "trainingjob", "pytorchjob")
-"""What makes the pods; each is the name of its template in ``docker/manifests``."""
+"""Kinds of objects that make the pods; each is the name of its template in ``docker/manifests``."""
 LONGEST_NAME: Final = 45
 """A StatefulSet labels its pods with ``NAME-worker-`` and a hash of ten characters; a label has 63 at most."""
 MOST_WORKERS: Final = 1000
@@ -20,7 +20,7 @@ RESTARTS: Final = ("Never", "OnFailure")
 WORKER_RESTARTS: Final = ("Never", "OnFailure", "Always", "ExitCode")
 QUEUES: Final = ("kueue", "volcano")
 OWN_LABELS: Final = ("hvd-elastic-job", "hvd-elastic-role", "app.kubernetes.io/managed-by")
-"""By these a job and its pods are found."""
+"""The labels by which a job and its pods are found."""
 
 _NAME: Final = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?", re.ASCII)
 CLEANS: Final = ("None", "Running", "All")
@@ -35,7 +35,7 @@ _NONE: Final[Mapping[str, str]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """A taint that pods live with; no ``key`` means every taint, no ``effect`` every effect of the key."""
+    """A taint that pods tolerate. Without ``key``, every taint; without ``effect``, every effect of the key."""
 
     key: str = ""
     value: str = ""
@@ -112,7 +112,8 @@ class Job:
 
     @property
     def sleeps(self) -> bool:
-        """Whether its launcher stays while it has too few workers: of a StatefulSet, Kueue takes back those alone."""
+        """Whether the launcher stays, and sleeps, while the job has too few workers; so it is if Kueue evicts the
+        workers of a StatefulSet."""
         alone = self.kind == "statefulset" and self.queue.startswith("kueue/")
         return self.spot or self.max_wait_s > 0 or alone
 
@@ -127,7 +128,8 @@ class Job:
 
 
 def name_problem(name: str) -> str:
-    """What is wrong with the name of a job, in one line; empty if nothing is. Names of Services and pods begin so."""
+    """Return what is wrong with a job's name, in one line; "" if it is valid. Names of Services and pods begin with
+    it."""
     if len(name) > LONGEST_NAME:
         return f"NAME {name!r} has {len(name)} characters; pods are named after it: {LONGEST_NAME} at most"
     if not _NAME.fullmatch(name):
