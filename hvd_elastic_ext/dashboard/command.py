@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hvd_elastic_ext.dashboard.namespace import Namespace
 
 ENDS_S: Final = 1
-"""How long open pages may take to be closed."""
+"""Seconds to close open pages at the end."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -58,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Serve until interrupted. Raises :class:`UsageError` for what cannot be served."""
+    """Serve until interrupted. Raises :class:`UsageError` for a job that cannot be shown."""
     options = parser().parse_args(argv)
     on_cluster = options.namespace is not None or options.kubeconfig is not None
     if on_cluster and options.export is not None:
@@ -95,7 +95,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def check_libraries() -> None:
-    """Raises :class:`UsageError` if what serves the page, or its charts, is not installed."""
+    """Raise :class:`UsageError` if the packages for the server or the charts are not installed."""
     missing = [name for name in ("starlette", "uvicorn", CHARTS) if importlib.util.find_spec(name) is None]
     if missing:
         raise UsageError(
@@ -131,7 +131,7 @@ def _serve(
 
 
 def _end_with_stdin(server: uvicorn.Server) -> None:
-    """A pipe from the launcher: it ends with the launcher, however that ends."""
+    """End when the launcher ends: the pipe from it closes then."""
     while os.read(0, 4096):
         pass
     server.should_exit = True

@@ -25,7 +25,7 @@ AROUND: Final = 16 << 10
 
 
 def export(job: Job, path: Path, *, run: int | None = None) -> str:
-    """Write the page. Return what happened in the job, in a sentence. Raises :class:`UsageError`."""
+    """Write the page. Return a sentence about the job's outcome. Raises :class:`UsageError`."""
     reading = Reading(job.journal, run=run)
     try:
         reading.read_all()
@@ -43,7 +43,7 @@ def export(job: Job, path: Path, *, run: int | None = None) -> str:
 
 
 def _small_enough(data: dict[str, Any]) -> str:
-    """The page; the oldest details and output are left out until it fits."""
+    """Return the page; leaves out the oldest details and output until the size is within the limit."""
     while len(text := files.single_file(data).encode()) > MOST_BYTES:
         records, ends, around = data["parts"]["records"], data["logs"]["ends"], data["logs"]["around"]
         if not (records or ends or around):
@@ -56,7 +56,7 @@ def _small_enough(data: dict[str, Any]) -> str:
 
 
 def _logs(parts: dict[str, Any]) -> dict[str, Any]:
-    """The files of output, with the ends of as many as there is room for, and what stands around faults."""
+    """Return the output files: the ends of as many as fit, and the output around faults."""
     folder = parts["now"]["output"]
     if not folder:
         return {"folder": None, "files": [], "ends": {}, "around": {}}

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from hvd_elastic_ext.dashboard.namespace import Namespace
 
 MOST_WATCHES: Final = 4
-"""Jobs whose journals are kept in memory while nobody looks at them."""
+"""Most jobs whose data stay in memory while no page shows them."""
 MOST_STREAMS: Final = 16
-"""Pages that are open together."""
+"""Most pages that are open at the same time."""
 MOST_BODY: Final = 4096
 
 
 class Answer(Response):
-    """JSON that may hold any text of a job, such as half a character, and any number."""
+    """A JSON response; it may contain any text of a job, also lone surrogates, and any number."""
 
     media_type = "application/json"
 
@@ -44,7 +44,7 @@ class Answer(Response):
 
 
 class Guarded:
-    """Lets requests pass that may: for this machine by name; for data with the token; for a change from the page."""
+    """Checks each request: ``Host`` must name this machine; data need the token; a change must come from the page."""
 
     def __init__(self, app: ASGIApp, *, token: str, names: Collection[str]) -> None:
         self._app, self._token, self._names = app, token, names
@@ -87,7 +87,7 @@ def _with_headers(send: Send) -> Send:
 
 
 def app_of(jobs: Jobs, *, token: str, names: Collection[str], namespace: Namespace | None = None) -> ASGIApp:
-    """The whole server. ``names``: what a browser may call it, beside addresses."""
+    """Return the server application. ``names``: host names of this server that a browser may use, besides addresses."""
     site = Site(jobs, namespace)
     handlers: dict[str, Callable[[Request], Awaitable[Response]]] = {
         "/api/jobs": site.list_jobs,
@@ -106,7 +106,7 @@ def app_of(jobs: Jobs, *, token: str, names: Collection[str], namespace: Namespa
 def _usage_errors_answered(
     handler: Callable[[Request], Awaitable[Response]],
 ) -> Callable[[Request], Awaitable[Response]]:
-    """A mistake of the request is a line for the page, not an error of the server."""
+    """Return a handler that answers :class:`UsageError` with its line, instead of a server error."""
 
     async def answered(request: Request) -> Response:
         try:

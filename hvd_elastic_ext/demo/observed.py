@@ -1,4 +1,4 @@
-"""What the journal has shown so far: an immutable value, folded record by record."""
+"""The state of the job according to the journal: an immutable value, updated record by record."""
 
 from __future__ import annotations
 

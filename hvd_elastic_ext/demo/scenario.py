@@ -102,7 +102,7 @@ FIRST, SECOND, THIRD = "localhost", "127.0.0.1", "127.0.0.2"
 START: Final = (FIRST, SECOND)
 ALL: Final = (FIRST, SECOND, THIRD)
 LEARNS_S: Final = 120.0
-"""A busy machine makes steps uneven: then more of them are measured."""
+"""Seconds for the job to measure steps: on a busy machine steps vary, and more are measured."""
 SPOT_S: Final = 30.0
 """The shortest notice of a cloud."""
 SHORT_S: Final = 18.0

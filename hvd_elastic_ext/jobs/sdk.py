@@ -113,7 +113,7 @@ def wait(
     """Wait until a job is in a state. Returns that state. Raises ``NotReached`` if the job ends in another state, or
     takes longer than ``timeout_s`` seconds (default: no limit)."""
     if state not in STATES:
-        raise UsageError(f"state {state!r} is none of {', '.join(STATES)}")
+        raise UsageError(f"state {state!r} is not one of {', '.join(STATES)}")
     cluster = api.found(kubeconfig, os.environ, namespace)
     return changes.wait_for(cluster, name, STATES[state], within_s=timeout_s)
 

@@ -1,4 +1,4 @@
-"""What to do about an event, in words for somebody who sees the job for the first time. Pure.
+"""What to do about an event, for a reader who sees the job for the first time. Pure.
 
 The journal says what happened and to whom. The remedies are those of docs/troubleshooting.md.
 """
@@ -17,7 +17,7 @@ _SEAT: Final = re.compile(r"\[\d+\]$", re.ASCII)
 _IN_REASON: Final = re.compile(r"(?:^|\bon )([\w.:-]+)\[\d+\]", re.ASCII)
 """Such as "rank 1 on h3[0]"."""
 _NAME: Final = re.compile(r"[\w.:-]+", re.ASCII)
-"""Of a host. A journal of somebody else may hold any text, and people paste commands."""
+"""A valid host name. A journal may contain any text, and users paste commands."""
 _NO_HOST: Final = "that host"
 
 
@@ -131,7 +131,7 @@ FAULTS: Final = _remedies(
         "another host, then `hvd-elastic hosts clear {host}`.",
     ),
 )
-"""By the words of a process's or a host's end; the first that fits."""
+"""Remedies by patterns in the reason for the end of a process or host; the first match counts."""
 
 _STORAGE: Final = _remedies(
     (r"No space left|quota", "Make room there: `hvd-elastic checkpoints prune DIR`. Or name another --checkpoint-dir."),
@@ -148,7 +148,7 @@ SHORTAGES: Final = _remedies(
         "shows those that are known, and why one gets no work.",
     ),
 )
-"""By the words of a wait, and of the end, of a job that no fault explains."""
+"""Remedies by patterns in the line of a wait, and in the last line of a job without a fault."""
 _LISTS: Final = _remedies(
     (r"gave no list within", "Run the discovery script by hand: why does it hang? Known hosts stay until it answers."),
     (r"", "Correct the host list: known hosts stay until one is accepted."),
@@ -183,7 +183,7 @@ EVENTS: Final[Mapping[str, Remedies]] = {
         }.items()
     },
 }
-"""By the name of an event; of a row that is not here, and is a fault, :data:`FAULTS` tell."""
+"""Remedies by the name of an event. For other events that are faults, see :data:`FAULTS`."""
 _FAULTY: Final = ("worker failed", "exited", "struck", "fenced", "stalled")
 AFTER_FAILURE: Final = (
     "Mend what the reason names; the same command then continues from the newest checkpoint, if there is one."
@@ -192,22 +192,22 @@ NO_LAUNCHER: Final = "`hvd-elastic status` says whether a launcher runs; the sam
 
 
 def name_of(row: Row) -> str:
-    """What a page calls an event: a resize by its cause."""
+    """Return the name of an event on the page; of a resize, its cause."""
     return row.cause if row.event == "resized" and row.cause else row.event.replace("_", " ")
 
 
 def reason_of(row: Row) -> str:
-    """The reason of a row."""
+    """Return the reason of a row."""
     return "; ".join(filter(None, (row.cause if row.event != "resized" else "", row.note)))
 
 
 def without_slot(seat: str) -> str:
-    """The host of a seat such as ``h3[0]``."""
+    """Return the host of a seat such as ``h3[0]``."""
     return _SEAT.sub("", seat)
 
 
 def host_of(row: Row) -> str:
-    """The host that is concerned first; of an end the one that its reason names, empty if it names none."""
+    """Return the first host concerned; for the end of a process, the host that its reason names, or ""."""
     if row.hosts:
         return without_slot(row.hosts[0])
     found = _IN_REASON.search(row.cause)
@@ -215,7 +215,7 @@ def host_of(row: Row) -> str:
 
 
 def advice(row: Row) -> str:
-    """What to do about a row; empty for one that asks for nothing."""
+    """Return what to do about a row; "" if nothing is to be done."""
     name, said = name_of(row), reason_of(row)
     remedies = EVENTS.get(name, FAULTS if name in _FAULTY else ())
     words = f"{name}; {said}" if name in ("fenced", "stalled") else said
@@ -223,14 +223,14 @@ def advice(row: Row) -> str:
 
 
 def of_end(end: Row | None, fault: Row | None) -> str:
-    """What to do about a job that failed: by the words of its last line, else by its last fault."""
+    """Return what to do about a failed job: by its last line, or else by its last fault."""
     host = "" if end is None else host_of(end) or ("" if fault is None else host_of(fault))
     told = "" if end is None else _fitting((*FAULTS, *(SHORTAGES if fault is None else ())), end.cause, host)
     return told or ("" if fault is None else advice(fault)) or AFTER_FAILURE
 
 
 def of_wait(said: str) -> str:
-    """What to do while a job waits, and no fault tells why: by its launcher's line; empty if time does it."""
+    """Return what to do while a job waits without a fault: by its launcher's line; "" if the wait ends by itself."""
     return _fitting(SHORTAGES, said, "")
 
 

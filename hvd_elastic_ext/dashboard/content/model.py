@@ -1,6 +1,6 @@
-"""What the page shows of a job, as plain values that can be sent. Pure.
+"""The content of a job's page, as plain values that can be sent. Pure.
 
-Each part is one view; a part that has not changed need not be sent again.
+Each part is one view. A part is sent again only when it has changed.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from hvd_elastic_ext.report.timeline import Moment, number, select, text, timeli
 DAY_S: Final = 86_400.0
 BINS: Final = 480
 STEPS_A_BIN: Final = 10
-"""Of a sample of steps: fewer would let throughput flicker."""
+"""Sampled steps in a bin: with fewer, the throughput would vary too much."""
 MOST_LOSSES: Final = 1500
 MOST_ROWS: Final = 1000
 MOST_RECORDS: Final = 1500
 MOST_TEXT: Final = 600
 MOST_NAMED: Final = 20
-"""Hosts that a row names; of more, how many there are."""
+"""Most hosts that a row names; of more, only the number is shown."""
 NEWEST: Final = 50
-"""Checkpoints that are shown."""
+"""Number of newest checkpoints that are shown."""
 BEFORE_S, AFTER_S = 10.0, 1.0
-"""Ends of processes so near to a fault belong to it."""
+"""Ends of processes within these seconds of a fault belong to it."""
 MOST_WHO: Final = 3
 _DETAILS: Final = ("cpu", "memory", "gpu", "gpu_memory", "price", "ranks", "heard_s", "step_s")
-"""What the launcher tells of a host that is connected."""
+"""Fields that the launcher reports of a connected host."""
 _QUIET: Final = frozenset({"stepped", "committed", "spawned", "standby", "parked", "synced", "inherited", "published"})
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All that a page is made of. ``now``: Unix seconds; ``live``: the launcher's answer, None without one."""
+    """The data for a page. ``now``: Unix seconds; ``live``: the launcher's answer, None without one."""
 
     name: str
     records: Sequence[Record]
@@ -72,7 +72,7 @@ class Page:
     scaling: Mapping[str, Any]
 
     def parts(self) -> dict[str, Any]:
-        """By name."""
+        """Return the parts by name."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
@@ -142,7 +142,7 @@ def _now(
 
 
 def _of_hosts(training: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """How busy the GPUs of hosts that train are, a mean, and what these cost in an hour; None if that is not known."""
+    """Return the mean GPU load of the hosts that train, and their price for an hour; None if unknown."""
     busy, full = ([host[key] for host in training if host[key] is not None] for key in ("gpu", "gpu_memory"))
     prices = [host["price"] for host in training]
     return {
@@ -171,14 +171,14 @@ def _unit(rates: Sequence[Rate]) -> str:
 
 
 def _speed_now(report: JobReport) -> float | None:
-    """The newest throughput that is not nothing: of the last few bins, as the last one may be short."""
+    """Return the newest throughput above 0 of the last few bins; the last bin may be short."""
     unit = _unit(report.throughput)
     latest = [speed for rate in report.throughput[-5:] if (speed := _value(rate, unit)) > 0]
     return statistics.median(latest) if latest else None
 
 
 def _goodput(report: JobReport) -> dict[str, Any]:
-    """The share of the last 24 hours in which training went ahead, and what they cost in hours of processes."""
+    """Return the share of the last 24 hours in which training made progress, and the hours of processes used."""
     begin = max(0.0, report.duration_s - DAY_S)
     day = report.duration_s - begin
     rates = [rate.steps_per_s for rate in report.throughput if rate.steps_per_s > 0]
@@ -234,12 +234,12 @@ def _timeline(report: JobReport, moments: Sequence[Moment]) -> dict[str, Any]:
 
 
 def _round(value: float) -> float:
-    """Four digits are more than a chart shows."""
+    """Round to four digits, more than a chart shows."""
     return float(f"{value:.4g}")
 
 
 def _walls(moments: Sequence[Moment]) -> list[list[float]]:
-    """The Unix time of the first moment of each clock: ``[at, t]``."""
+    """Return the Unix time at the start of each monotonic clock: ``[at, t]``."""
     found: dict[int, list[float]] = {}
     for moment in moments:
         found.setdefault(moment.clock, [moment.at, moment.record.t])
@@ -269,7 +269,8 @@ def _row(row: Row, number_: int, exits: Sequence[Moment]) -> dict[str, Any]:
 
 
 def _who(row: Row, exits: Sequence[Moment]) -> list[list[Any]]:
-    """Whose output tells more about a fault: the name of each process in its files, and when it ended."""
+    """Return the processes whose output helps to explain a fault: the name of each in its output files, and when it
+    ended."""
     if sentences.kind_of(row) != sentences.BAD:
         return []
     times = [moment.at for moment in exits]
@@ -286,7 +287,7 @@ def _who(row: Row, exits: Sequence[Moment]) -> list[list[Any]]:
 
 
 def _told(moment: Moment) -> list[Any]:
-    """One record for the details of a row: ``[at, generation, event, what it says]``."""
+    """Return one record for the details of a row: ``[at, generation, event, text]``."""
     record = moment.record
     said = []
     for key, value in record.fields.items():
@@ -298,7 +299,7 @@ def _told(moment: Moment) -> list[Any]:
 
 
 def _hosts(facts: Facts) -> list[dict[str, Any]]:
-    """Hosts that train come first, then those that could; of the launcher if it answers."""
+    """Return the hosts: those that train first, then those that could. From the launcher if it answers."""
     rows = {name: host_facts.row(name, host, facts.now) for name, host in facts.hosts.items()}
     if facts.live is not None:
         rows = _as_told(rows, facts.live)
@@ -309,7 +310,7 @@ def _hosts(facts: Facts) -> list[dict[str, Any]]:
 
 
 def _as_told(rows: dict[str, dict[str, Any]], live: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What the launcher says of hosts goes before what the journal does."""
+    """Data from the launcher take precedence over the journal."""
     told: Mapping[str, Any] = live.get("details") or {}
     for row in rows.values():
         row.update(listed=False, trains=False, strikes=0, state="free", left_s=None)
@@ -357,7 +358,7 @@ def _checkpoints(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def _usual_pause(sealed: Sequence[Record]) -> float | None:
-    """The median time between checkpoints, where no interval was chosen."""
+    """Return the median time between checkpoints, for a job without a chosen interval."""
     times = [record.t for record in sealed]
     gaps = [after - before for before, after in itertools.pairwise(times) if after > before]
     return statistics.median(gaps) if gaps else None

@@ -1,4 +1,4 @@
-"""What is going on, and what happened, in a sentence for people. Pure."""
+"""The state of a job, and its end, in one sentence. Pure."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from hvd_elastic_ext.report.table import counted
 
 OK, WARN, BAD, INFO = "ok", "warn", "bad", "info"
 LATE_S: Final = 60.0
-"""A journal without a new line for so long is told as that, where no launcher answers."""
+"""Seconds without a new journal line after which the sentence says so, if no launcher answers."""
 SHORTEST_S: Final = 0.01
-"""Less is told as nothing."""
+"""Shorter downtimes in seconds are not mentioned."""
 NAMED: Final = 3
-"""Hosts that a sentence names."""
+"""Most hosts that a sentence names."""
 RECENT_S: Final = 600.0
-"""Faults of so long ago still count for whether all is right."""
+"""Seconds for which a fault still counts for the level of the sentence."""
 SHOWN: Final = 3
-"""Events that explain the sentence."""
+"""Most events that are shown as explanation of the sentence."""
 LONGEST: Final = 300
-"""Characters of a reason in the sentence; the event has all of it."""
+"""Most characters of a reason in the sentence; the event shows all of it."""
 
 REFUSED: Final = "the newest host list is refused"
 STILL: Final = "no step for"
-"""What the launcher's line holds as long as that lasts."""
+"""Text in the launcher's line for as long as an event's problem lasts, by event."""
 STOPPED: Final = (129, 130, 143)
 """Exit codes of a launcher that was told to stop: by SIGHUP, SIGINT, SIGTERM."""
 ASLEEP: Final = 75
-"""That of a launcher whose job sleeps."""
+"""Exit code of a launcher whose job sleeps."""
 
 KINDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(
@@ -43,7 +43,7 @@ KINDS: Final[Mapping[str, str]] = {
          "job restarted", "started", "advised", "formed again"), WARN),
     **dict.fromkeys(("start", "hosts added", "cooldown over", "sealed", "woke", "resumed", "cleared"), OK),
 }  # fmt: skip
-"""How an event looks, by its name; of a resize by its cause."""
+"""The level of an event by its name; of a resize, by its cause."""
 WARNINGS: Final = frozenset(
     ("straggler", "notice", "refused", "not sealed", "not sent", "not slept", "not scaled",
      "workers not requested", "notices unavailable")
@@ -52,7 +52,7 @@ WARNINGS: Final = frozenset(
 
 
 class Verdict(NamedTuple):
-    """``level``: whether all is right; ``text``: one sentence; ``do``: what to do, empty for nothing."""
+    """``level``: ok, warn, bad or info; ``text``: one sentence; ``do``: what to do, "" for nothing."""
 
     level: str
     text: str
@@ -60,7 +60,7 @@ class Verdict(NamedTuple):
 
 
 def kind_of(row: Row) -> str:
-    """How a row looks."""
+    """Return the level of a row."""
     if row.event == "finished":
         return OK if row.note == "exit code 0" else BAD
     return KINDS.get(row.cause if row.event == "resized" else row.event, INFO)
@@ -72,7 +72,7 @@ def needs_attention(row: Row) -> bool:
 
 
 def duration(seconds: float) -> str:
-    """For people: ``9.5 s``, ``3 min 20 s``, ``2 h 5 min``, ``3 d 4 h``."""
+    """Format a duration: ``9.5 s``, ``3 min 20 s``, ``2 h 5 min``, ``3 d 4 h``."""
     if not 60 <= seconds < math.inf:  # a damaged journal may have any time
         return f"{seconds:.3g} s" if abs(seconds) >= SHORTEST_S or math.isnan(seconds) else "0 s"
     whole = round(seconds)
@@ -85,11 +85,11 @@ def duration(seconds: float) -> str:
 
 
 INITIAL_LEVELS: Final[Mapping[str, str]] = {"done": OK, "failed": BAD, "lost": BAD, "sleeps": WARN, "stopped": WARN}
-"""The level of a job before its journal is read, by its state; of others nothing is known yet."""
+"""The level of a job before its journal is read, by its state; for other states it is not known yet."""
 
 
 def initial_verdict(told: Mapping[str, Any]) -> dict[str, Any]:
-    """What is said while a long journal is read, by the line of the list that the job has."""
+    """Return the verdict while a long journal is being read, from the job's row in the list of jobs."""
     where = [f"step {told['step']:,}"] if told["step"] is not None else []
     where += [f"a world of {counted(told['size'], 'rank')}"] if told["size"] else []
     said = f"By the end of its journal: {told['told']}{'; ' if where else ''}{' in '.join(where)}."
@@ -99,7 +99,7 @@ def initial_verdict(told: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def outcome(report: JobReport) -> Verdict:
-    """What happened, of a run with an end."""
+    """Return the verdict on a run that has ended."""
     end = next((row for row in reversed(report.rows) if row.event == "finished"), None)
     after = f"after {duration(report.duration_s)}" + (f" at step {report.steps:,}" if report.steps else "")
     reason = "" if end is None or not end.cause else f": {end.cause}"
@@ -118,7 +118,7 @@ def outcome(report: JobReport) -> Verdict:
 
 
 def cost(report: JobReport) -> str:
-    """What changes and faults have cost."""
+    """Return a sentence about the cost of changes and faults."""
     resizes = [row for row in report.resizes if row.before]
     lost = sum(row.steps_lost or 0 for row in report.rows if row.event in ("resized", RESTARTED))
     down = sum(row.downtime_s or 0.0 for row in (*resizes, *(row for row in report.rows if row.event == "slept")))
@@ -131,8 +131,8 @@ def cost(report: JobReport) -> str:
 
 
 def of_now(report: JobReport, live: Mapping[str, Any] | None, *, now: float, last: float, asleep: bool) -> Verdict:
-    """What is going on. ``live``: the launcher's answer, None without one; ``last``: when the journal's newest line
-    was written (Unix seconds, as ``now``).
+    """Return the verdict on the present state. ``live``: the launcher's answer, None without one; ``last``: when the
+    journal's newest line was written (Unix seconds, like ``now``).
     """
     if report.code is not None:
         return outcome(report)
@@ -201,7 +201,7 @@ def _do(row: Row | None) -> str:
 
 
 def why(report: JobReport) -> list[int]:
-    """Places of the rows that explain a bad end or a fault, the newest first.
+    """Return the places of the rows that explain a failure or a fault, the newest first.
 
     Faults come before events that only need attention. Repeated faults of one kind on one host appear once.
     """

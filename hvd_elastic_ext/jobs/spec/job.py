@@ -145,7 +145,7 @@ def _problems(job: Job) -> list[str]:
     quantities = [("--cpu", job.cpu), ("--memory", job.memory), ("--share-memory", job.shared_memory)]
     quantities += [(f"--device {name}", number) for name, number in job.devices.items()]
     checks = [
-        (bool(job.kind) and job.kind not in KINDS, f"--kind {job.kind!r} is none of {', '.join(KINDS)}"),
+        (bool(job.kind) and job.kind not in KINDS, f"--kind {job.kind!r} is not one of {', '.join(KINDS)}"),
         (not job.image, "--image is missing: an image with hvd-elastic and what is trained"),
         (
             not any(map(str.strip, job.command)),
@@ -165,7 +165,7 @@ def _problems(job: Job) -> list[str]:
             for option, text in quantities
         ),
         *(
-            (bool(given) and given not in there, f"{option} {given!r} is none of {', '.join(there)}")
+            (bool(given) and given not in there, f"{option} {given!r} is not one of {', '.join(there)}")
             for option, given, there in (
                 ("--job-restart-policy", job.restart_policy, RESTARTS),
                 ("--worker-restart-policy", job.worker_restart_policy, WORKER_RESTARTS),

@@ -111,7 +111,7 @@ def _row(values: dict[str, str]) -> Row:
     if (problem := name_error(host)) is not None:
         raise ValueError(problem)
     if event not in EVENTS:
-        raise ValueError(f"event {event!r} is none of {', '.join(EVENTS)}")
+        raise ValueError(f"event {event!r} is not one of {', '.join(EVENTS)}")
     notice, slots = values.get("notice") or "0", values.get("slots") or "1"
     before = seconds(notice)
     if before is None:

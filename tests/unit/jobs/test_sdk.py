@@ -28,5 +28,5 @@ def test_importing_it_loads_no_client() -> None:
 def test_states_to_wait_for_are_those_of_the_command_failed_included() -> None:
     assert changes.STATES is sdk.STATES
     assert sdk.STATES["failed"] == ("Failed",)
-    with pytest.raises(UsageError, match="'done' is none of finished"):
+    with pytest.raises(UsageError, match="'done' is not one of finished"):
         sdk.wait("digits", "done")  # type: ignore[arg-type]

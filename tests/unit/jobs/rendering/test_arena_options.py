@@ -88,7 +88,7 @@ def test_workers_have_devices_and_shared_memory_and_every_image_its_policy(kind:
         ({"devices": {"cpu": "3"}}, "--device cpu=3: write --cpu 3"),
         ({"devices": {"nvidia.com/gpu": "2"}, "gpus": 1}, "--device nvidia.com/gpu and --gpus are the same: give one"),
         ({"retries": -1}, "--retry is -1; it is 0 at least"),
-        ({"clean_pods": "Most"}, "--clean-task-policy 'Most' is none of None, Running, All"),
+        ({"clean_pods": "Most"}, "--clean-task-policy 'Most' is not one of None, Running, All"),
     ],
 )
 def test_a_value_that_is_none_is_told(others: dict[str, Any], why: str) -> None:
