@@ -27,7 +27,7 @@ class Deadline:
     learn: Efficiency = field(default_factory=Efficiency)
 
     def wish(self, now: float, seen: Observations, least: int, most: int) -> Wish:
-        """The size to have next."""
+        """Return the next size to ask for."""
         known = {size: speed for size, speed in seen.speeds.items() if speed.measured}
         if seen.size not in known:
             return self.learn.wish(now, seen, least, most)
@@ -67,7 +67,7 @@ class Cost:
     learn: Efficiency = field(default_factory=lambda: Efficiency(share=0.0))
 
     def wish(self, now: float, seen: Observations, least: int, most: int) -> Wish:
-        """The size to have next."""
+        """Return the next size to ask for."""
         price = seen.price if seen.price is not None else self.price
         if not price:
             return Wish(seen.size, "the price of a host is not known")

@@ -1,11 +1,11 @@
-"""How long to wait after failures in a row. Pure."""
+"""The pause after consecutive failures. Pure."""
 
 from __future__ import annotations
 
 from typing import Final
 
 MOST_DOUBLINGS: Final = 64
-"""More change nothing but could overflow a float: a job on a broken storage fails for weeks."""
+"""Most doublings. More would not change the pause, but could overflow a float after weeks of failures."""
 
 
 def pause_after(failures: int, *, first: float, longest: float, jitter: float = 0.0) -> float:

@@ -224,7 +224,7 @@ class Site:
         return await asyncio.to_thread(self._jobs.get, request.query_params.get("job", ""))
 
     async def _logs(self, request: Request) -> tuple[Path, Logs] | None:
-        """The output of a job, as its newest start tells; None if it is not kept."""
+        """Return the output of a job, from the folder in its newest start record; None if output is not kept."""
         watch = self._watches.of(await self._job(request))
         if watch.reading.started is None:
             await asyncio.to_thread(watch.reading.read_all)

@@ -58,14 +58,14 @@ from hvd_elastic_ext.core.json_text import to_text
 
 TRANSFERS: Final = ("send", "receive", "copy")
 URGENT: Final = ("load", *TRANSFERS)
-"""What training waits for."""
+"""Requests for which training waits."""
 NICE: Final = 15
-"""A busy core leaves this some 3 % of itself. The priority at the disk follows from it, the lowest that always gets on:
-an idle class would wait for ever behind a steady reader."""
+"""CPU priority: on a busy core the program gets some 3 %. The disk priority follows from it, the lowest that always
+makes progress: an idle class could wait for ever behind a steady reader."""
 
 
 def main() -> int:
-    """Do what is asked for; the answer says how it went."""
+    """Execute the request on standard input, and write the answer."""
     # Whatever else prints, in this process or a library, must not come between answers.
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""``hvd-elastic checkpoints``: what lies in a folder or store of checkpoints; out of it, and away with it."""
+"""``hvd-elastic checkpoints``: list, verify, export and remove checkpoints."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Do one command. Raises :class:`UsageError`, one line, for what makes no sense."""
+    """Run one command. Raises :class:`UsageError` with one line for invalid arguments."""
     options = parser().parse_args(argv)
     if options.do == "verify" and None not in (options.store, options.job):
         options.store, options.names = None, [options.store, *options.names]
@@ -85,9 +85,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def place_of(given: str | None) -> str:
-    """Where checkpoints lie: what was given, or where the job of that name, or the newest one, made its last one.
-
-    Raises :class:`UsageError` if that job has made none.
+    """Return the place of checkpoints: the given one, or that of the last checkpoint of the named or newest job. Raises
+    :class:`UsageError` if that job has made none.
     """
     if given is not None and ("://" in given or (Path(given).is_dir() and not (Path(given) / FILE).exists())):
         return given
@@ -110,7 +109,7 @@ _INSTEAD: Final = (
 
 
 def _store_options(given: str | None) -> Mapping[str, Any]:
-    """What ``--store-options`` says, or the file that it names. Nothing of that is repeated in an error."""
+    """Return the options of ``--store-options``, or of the file that it names. Errors quote none of them."""
     is_file = given is not None and given.startswith("@")
     text, where = given or "{}", "--store-options"
     if given is not None and is_file:
@@ -205,7 +204,7 @@ def _show(entries: Sequence[Entry], stream: TextIO, *, as_json: bool, empty: str
 
 
 def _cells(entry: Entry) -> tuple[str, ...]:
-    """What is not known is empty."""
+    """Return the cells of a row; "" for unknown values."""
     state = _whole(entry) if entry.whole else f"damaged: {entry.why}" if entry.sealed else entry.why
     return entry.name, _number(entry.step), _number(entry.world or None), size(entry.bytes), state
 

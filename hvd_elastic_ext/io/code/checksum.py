@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from typing import BinaryIO, Final, NamedTuple
 
 MOST_BYTES: Final = 256 << 20
-"""Of all files together: an agent reads them before it connects."""
+"""Most bytes of all files: an agent reads them before it connects."""
 MOST_LIST: Final = 48 << 20
-"""Bytes of the list of files, unpacked: more than what a launcher sends can become."""
+"""Most bytes of the unpacked list of files, more than any list of a launcher."""
 
 _PIECE: Final = 1 << 20
 
@@ -26,12 +26,12 @@ class Wanted(NamedTuple):
     names: tuple[str, ...]
 
     def packed(self) -> bytes:
-        """As it is sent to agents."""
+        """Return the form that is sent to agents."""
         return zlib.compress(json.dumps([self.folder, *self.names], allow_nan=False).encode(), 9)
 
 
 def unpacked(data: bytes) -> Wanted:
-    """What :meth:`Wanted.packed` made. Raises ``ValueError``."""
+    """Parse the output of :meth:`Wanted.packed`. Raises ``ValueError``."""
     try:
         stream = zlib.decompressobj()
         text = stream.decompress(data, MOST_LIST)
@@ -73,7 +73,7 @@ def _opened(path: str) -> BinaryIO:
 
 
 def looked_at(data: bytes) -> dict[str, str]:
-    """What an agent reports of the files that a launcher wants: ``sha256``, or the ``problem`` with them."""
+    """Return an agent's report on the files that a launcher wants: ``sha256``, or the ``problem`` with them."""
     try:
         wanted = unpacked(data)
         return {"folder": wanted.folder, "sha256": checksum(wanted.folder, wanted.names)}

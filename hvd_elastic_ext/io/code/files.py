@@ -1,4 +1,5 @@
-"""Which files of a folder are code: those that git does not ignore; without git all but what nobody means."""
+"""Finds the files of a folder that are code: those that git does not ignore; without git, all except
+:data:`LEFT_OUT`."""
 
 from __future__ import annotations
 
@@ -13,18 +14,17 @@ from hvd_elastic_ext.io.code.archive import KEPT, mark, packed
 from hvd_elastic_ext.io.code.checksum import Wanted, checksum
 
 LEFT_OUT: Final = (".git", "__pycache__", ".venv")
-"""Folders that nobody means, where git does not say what belongs to the code."""
+"""Folders that are never code, if git does not tell which files are."""
 MOST_NAMES: Final = 40_000
-"""Bytes of names, packed: they stand in the line that starts an agent."""
+"""Most bytes of packed names: they are part of the line that starts an agent."""
 
 _ENGLISH: Final = {"LC_ALL": "C"}
 
 
 class Code(NamedTuple):
-    """What every host must have, as it is sent to agents, and its checksum here; both empty for nothing.
-
-    ``archive``: the files themselves, for hosts that have others; empty if they are not sent. ``mark``: what is in the
-    folder that is sent, and in no other one.
+    """The files that every host must have (``wanted``, as sent to agents), and their checksum here; both "" without
+    ``--code``. ``archive``: the files themselves, for hosts that have others; empty if they are not sent. ``mark``: a
+    mark that only the sent folder contains.
     """
 
     wanted: bytes = b""
@@ -37,8 +37,8 @@ NO_CODE: Final = Code()
 
 
 def code_of(option: str, folder: Path | None, *, sender: str = "") -> Code:
-    """The code in a folder, if one is given, as it is now, with its files if ``sender``, a job, is to send them. Raises
-    :class:`UsageError`, which names ``option``."""
+    """Return the present code of a folder, if one is given, with the files if ``sender``, a job, sends them. Raises
+    :class:`UsageError` that names ``option``."""
     if folder is None:
         return Code()
     names = tuple(names_of(option, folder))
@@ -59,8 +59,8 @@ def code_of(option: str, folder: Path | None, *, sender: str = "") -> Code:
 
 
 def names_of(option: str, folder: Path) -> list[str]:
-    """Names of the files, sorted. A link out of the folder, or to what is ignored, is none. Raises
-    :class:`UsageError`, which names ``option``."""
+    """Return the sorted names of the files. Links out of the folder, or to ignored files, are left out. Raises
+    :class:`UsageError` that names ``option``."""
     if not folder.is_dir():
         raise UsageError(f"{option} {folder}: there is no such folder")
     found = _by_git(option, folder)
@@ -78,7 +78,7 @@ def names_of(option: str, folder: Path) -> list[str]:
 
 
 def _by_git(option: str, folder: Path) -> list[str] | None:
-    """Files that git knows or does not ignore; None without git or outside of a repository."""
+    """Return the files that git tracks or does not ignore; None without git or outside of a repository."""
     words = ["git", "-C", str(folder), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
         ended = subprocess.run(
