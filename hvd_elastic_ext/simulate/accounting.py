@@ -145,10 +145,10 @@ class Accounts(Observer):
         for state, number in Counter(before).items():
             self._states[state] -= number if state else 0
 
-    def all_dealt(self, processes: Sequence[Process], *, incarnation: int) -> None:
+    def ranks_given(self, processes: Sequence[Process], *, incarnation: int) -> None:
         """It does not matter here."""
 
-    def all_told(self, processes: Sequence[Process], commit: Commit) -> None:
+    def commits_reported(self, processes: Sequence[Process], commit: Commit) -> None:
         """It does not matter here."""
 
     def vanished(self, host: str, processes: list[Process]) -> None:

@@ -126,7 +126,7 @@ class Choice:
 
 def compared(study: Study, grid: Sequence[Mapping[str, Any]]) -> list[Choice]:
     """A choice for each combination, the best first. All have the same traces and the same chance."""
-    return sorted(_choices(study, grid), key=lambda each: -merit(each, priced=bool(study.work.price)))
+    return sorted(_choices(study, grid), key=lambda each: -score(each, priced=bool(study.work.price)))
 
 
 def _choices(study: Study, grid: Sequence[Mapping[str, Any]]) -> Iterator[Choice]:
@@ -137,7 +137,7 @@ def _choices(study: Study, grid: Sequence[Mapping[str, Any]]) -> Iterator[Choice
             yield Choice(changed, (), str(error))
 
 
-def merit(choice: Choice, *, priced: bool = False) -> float:
+def score(choice: Choice, *, priced: bool = False) -> float:
     """What is worth most: training that ends, then the time it takes, or else the work that is kept."""
     if not choice.results:
         return -math.inf
@@ -146,7 +146,7 @@ def merit(choice: Choice, *, priced: bool = False) -> float:
     return statistics.fmean(choice.values(lambda result: float(result.kept)))
 
 
-def behind(best: Choice, other: Choice) -> Spread:
+def percent_worse(best: Choice, other: Choice) -> Spread:
     """By how many percent a choice is worth less than the best one: the same seeds are compared in pairs."""
     if best.ends and not other.ends:
         return Spread(100.0, 0.0)
@@ -154,9 +154,9 @@ def behind(best: Choice, other: Choice) -> Spread:
     return spread([100.0 * (best.worth(a) - other.worth(b)) / max(1e-9, abs(best.worth(a))) for a, b in pairs])
 
 
-def apart(best: Choice, other: Choice) -> bool:
+def is_significant(best: Choice, other: Choice) -> bool:
     """Whether one choice is worth more than another beyond chance."""
-    mean, half = behind(best, other)
+    mean, half = percent_worse(best, other)
     return half is not None and mean > half
 
 
@@ -169,7 +169,7 @@ def reason(choices: Sequence[Choice]) -> str:
         return f"{what}; nothing else was tried"
     second = others[0]
     less = spread([100.0 * result.goodput for result in second.results])
-    sure = "beyond chance" if apart(best, second) else "which may be chance: try more --seeds"
+    sure = "beyond chance" if is_significant(best, second) else "which may be chance: try more --seeds"
     return f"{what}, the most of {len(others) + 1}; next is {second.name} with {less} %, {sure}"
 
 

@@ -13,7 +13,7 @@ from hvd_elastic_ext.simulate.accounting import CATEGORIES
 from hvd_elastic_ext.simulate.job import Result
 from hvd_elastic_ext.simulate.measured import Measured
 from hvd_elastic_ext.simulate.restart import Restarted
-from hvd_elastic_ext.simulate.study import Choice, Spread, behind, spread
+from hvd_elastic_ext.simulate.study import Choice, Spread, percent_worse, spread
 
 
 def of_job(results: Sequence[Result], *, priced: bool = False) -> str:
@@ -101,7 +101,7 @@ def of_choices(choices: Sequence[Choice], *, priced: bool, timed: bool) -> str:
         goodput = spread([100.0 * each for each in choice.values(lambda result: result.goodput)])
         took = [result.took_s for result in choice.results if result.took_s is not None]
         times = [_lasts(took) if choice.ends else "not in the trace"]
-        less = ("", "") if choice is choices[0] else _cells(behind(choices[0], choice))
+        less = ("", "") if choice is choices[0] else _cells(percent_worse(choices[0], choice))
         cost = [f"{spread(choice.values(lambda result: result.cost))}"]
         failed = sum(result.failed is not None for result in choice.results)
         kept = _mean(choice.values(lambda result: float(result.kept)))
@@ -161,7 +161,7 @@ def choice_as_json(choice: Choice, best: Choice) -> Mapping[str, Any]:
     """Everything that is known of one combination."""
     if not choice.results:
         return {"options": dict(choice.changed), "refused": choice.refused, "jobs": []}
-    less = behind(best, choice)
+    less = percent_worse(best, choice)
     return {
         "options": dict(choice.changed),
         "refused": None,

@@ -9,9 +9,9 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.simulate.cluster.commits import Commit
-from hvd_elastic_ext.simulate.cluster.crowd import question
+from hvd_elastic_ext.simulate.cluster.group_messages import question
 from hvd_elastic_ext.simulate.cluster.processes import WITHIN, Message, Process
-from hvd_elastic_ext.simulate.cluster.times import AGAIN_MOST_S, AGAIN_S, LATELY_S
+from hvd_elastic_ext.simulate.cluster.times import AGAIN_MOST_S, AGAIN_S, RESEND_S
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.simulate.cluster.cluster import Cluster
@@ -66,7 +66,7 @@ class Agent:
         """It was sent SIGTERM, and stays until its launcher says that nobody needs its commits."""
         self._ended: dict[int, tuple[int, int, bool]] = {}
         self._kept: list[Message] = []
-        self._lately: list[tuple[float, int, Message]] = []
+        self._recent: list[tuple[float, int, Message]] = []
         self._lost_at: float | None = None
         self.unsettled = False
         """A process has ended or asked since the launcher was lost, or was asking then."""
@@ -76,7 +76,7 @@ class Agent:
 
     # --- what it tells
 
-    def say(self, process: Process, what: str, **more: Any) -> None:
+    def report(self, process: Process, what: str, **more: Any) -> None:
         """A process says something on its link."""
         self._tell("said", process, message={"say": what, **more})
 
@@ -87,7 +87,7 @@ class Agent:
             self._heard()
         self._cluster.helpers.kept[tuple(whole)] = commit
         more = {"stall_s": self._times.stall_s} if self._times.stall_s else {}
-        self.say(process, "kept", commit=whole, step=commit.batch, side=1, **more)
+        self.report(process, "kept", commit=whole, step=commit.batch, side=1, **more)
 
     def _ask_again(self, process: Process) -> None:
         if self.line is not None:
@@ -119,15 +119,18 @@ class Agent:
             self._cluster.up(self.line, process.message(news, told))
 
     def _note(self, said: Message) -> None:
-        self._lately.append((self._sim.now, next(self._cluster.said), said))
-        if len(self._lately) > MANY:
-            since = self._sim.now - LATELY_S - AGAIN_S
-            self._lately = [each for each in self._lately if each[0] >= since]
+        self._recent.append((self._sim.now, next(self._cluster.said), said))
+        if len(self._recent) > MANY:
+            since = self._sim.now - RESEND_S - AGAIN_S
+            self._recent = [each for each in self._recent if each[0] >= since]
 
-    def _said_lately(self) -> list[Message]:
-        since = self._sim.now - LATELY_S - AGAIN_S
-        said = [each for each in self._lately if each[0] >= since]
-        return [message for _, _, message in sorted([*said, *self._cluster.crowd.said_lately(self)], key=itemgetter(1))]
+    def _recently_sent(self) -> list[Message]:
+        since = self._sim.now - RESEND_S - AGAIN_S
+        said = [each for each in self._recent if each[0] >= since]
+        return [
+            message
+            for _, _, message in sorted([*said, *self._cluster.group_messages.recently_sent(self)], key=itemgetter(1))
+        ]
 
     def _beat(self) -> None:
         if not self.alive:
@@ -139,7 +142,7 @@ class Agent:
     def _heard(self) -> None:
         """Where heartbeats are no events of their own: the driver needs to know how many steps were done."""
         if self.line is not None:
-            self.line.launcher.hears(self)
+            self.line.launcher.receive_heartbeat(self)
 
     def beats(self) -> Message:
         """The heartbeats of its processes."""
@@ -215,8 +218,8 @@ class Agent:
         self.line = Line(self, launcher)
         self._cluster.disturbances += 1
         self._cluster.up(self.line, self._hello())
-        again = self._said_lately()
-        self._lately.clear()
+        again = self._recently_sent()
+        self._recent.clear()
         kept, self._kept = [*again, *self._kept], []
         for message in kept:
             self._note(message)
@@ -264,7 +267,7 @@ class Agent:
                 for number, life in order["to"].items():
                     process = self.processes.get(int(number))
                     if process is not None and process.life == life:
-                        self.told(process, order["message"])
+                        self.receive_message(process, order["message"])
             case "kill" | "stop" if (process := self.processes.get(order["slot"])) is not None:
                 code, ends_s = (137, 0.0) if order["do"] == "kill" else (143, self._times.ends_s)
                 self._sim.later(ends_s, self.ended, process, code)
@@ -312,9 +315,9 @@ class Agent:
         """A process is ready."""
         if process.state == "booting" and not process.stopped:
             self._cluster.training.moves(process, "parked")
-            self.say(process, "parked")
+            self.report(process, "parked")
 
-    def told(self, process: Process, message: Mapping[str, Any]) -> None:
+    def receive_message(self, process: Process, message: Mapping[str, Any]) -> None:
         """The launcher tells a process something."""
         training = self._cluster.training
         match message["tell"]:
@@ -346,7 +349,7 @@ class Agent:
         process.asked = None
         rank, size = map(int, base64.b64decode(order["body"]).decode().split(",")[:2])
         process.rank, incarnation = rank, self.line.launcher.incarnation
-        self._cluster.observer.dealt(process, incarnation=incarnation, rank=rank)
+        self._cluster.observer.rank_given(process, incarnation=incarnation, rank=rank)
         self._cluster.training.answered([process], incarnation=incarnation, size=size)
 
     # --- ends

@@ -17,7 +17,7 @@ from hvd_elastic_ext.launcher.state.events import HealthChanged
 from hvd_elastic_ext.launcher.state.options import JobOptions
 from hvd_elastic_ext.launcher.state.saved import Saved
 from hvd_elastic_ext.simulate.cluster.agent import Agent, Line
-from hvd_elastic_ext.simulate.cluster.crowd import Crowd
+from hvd_elastic_ext.simulate.cluster.group_messages import GroupMessages
 from hvd_elastic_ext.simulate.cluster.helpers import Helpers
 from hvd_elastic_ext.simulate.cluster.launcher import Launcher, Motion
 from hvd_elastic_ext.simulate.cluster.observer import Observer
@@ -84,8 +84,8 @@ class Cluster:
         self.agents: dict[str, Agent] = {}
         self.launcher: Launcher | None = None
         self.scales: Callable[[Launcher, int, Sequence[str]], None] | None = None
-        self.crowd = Crowd(self)
-        self.training = Training(self.sim, self.observer, self.cut, times, together=self.crowd)
+        self.group_messages = GroupMessages(self)
+        self.training = Training(self.sim, self.observer, self.cut, times, together=self.group_messages)
         self.helpers = Helpers(self)
         self._lives = 0
         self.said = itertools.count()
@@ -185,7 +185,7 @@ class Cluster:
         if line.open and (line.up or line.agent.host in self.cut):
             line.up.append(message)  # behind what is held up already: connections keep the order
         elif line.open and line.launcher.alive:
-            line.launcher.hear(line, message)
+            line.launcher.receive(line, message)
 
     def _arrival(self, line: Line) -> float:
         at = self.sim.time.now + LATENCY_S
@@ -225,7 +225,7 @@ class Cluster:
             return
         agent = self.agents.get(host)
         if agent is not None and self.launcher is not None:
-            self.launcher.hears(agent)
+            self.launcher.receive_heartbeat(agent)
         self.cut.add(host)
         self.disturbances += 1
         for process in [] if agent is None else list(agent.processes.values()):

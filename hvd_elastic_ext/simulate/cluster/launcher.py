@@ -147,10 +147,10 @@ class Launcher:
                 act()
             self.dirty = True
 
-    def hear(self, line: Line, message: Message) -> None:
+    def receive(self, line: Line, message: Message) -> None:
         """An agent's message arrives."""
         if self._missed is not None:
-            self._missed.append(lambda: self.hear(line, message))
+            self._missed.append(lambda: self.receive(line, message))
             return
         if not (line.open and self.alive):
             return
@@ -159,13 +159,13 @@ class Launcher:
         if not (known if "event" in message.news else agent.alive):
             return  # both ends prove who they are before a hello: an agent that has died does not get so far
         for slot, commit in message.told:
-            self._cluster.observer.told(agent, slot, commit)
+            self._cluster.observer.commit_reported(agent, slot, commit)
         if message.sealed is not None:
             self._cluster.observer.sealed(message.sealed)
         if agent.down_since is not None and host not in self._cluster.cut:
             agent.reached()
         if message.news.get("event") == "exited":
-            self._cluster.observer.heard_end(agent, message.news["slot"])
+            self._cluster.observer.end_received(agent, message.news["slot"])
         if "event" in message.news:
             self.driver.tell(News(host, message.news))
             self.dirty = self.dirty or message.news["event"] != "beats"
@@ -181,10 +181,12 @@ class Launcher:
         self.driver.tell(PeersChanged(host))
         self.dirty = True
 
-    def hear_together(self, sent: Sequence[tuple[Line, Process]], news: Mapping[str, Any], told: Commit | None) -> None:
+    def receive_from_many(
+        self, sent: Sequence[tuple[Line, Process]], news: Mapping[str, Any], told: Commit | None
+    ) -> None:
         """The same news of many processes arrive. ``told``: the commit that they tell of."""
         if self._missed is not None:
-            self._missed.append(lambda: self.hear_together(sent, news, told))
+            self._missed.append(lambda: self.receive_from_many(sent, news, told))
             return
         heard, observer = list[ProcessId](), self._cluster.observer
         for line, process in sent:
@@ -192,24 +194,24 @@ class Launcher:
             if not (line.open and self.alive and self.lines.get(agent.host) is line):
                 continue
             if told is not None:
-                observer.told(agent, process.slot, told)
+                observer.commit_reported(agent, process.slot, told)
             if agent.down_since is not None and agent.host not in self._cluster.cut:
                 agent.reached()
             heard.append(process.id)
         self.driver.tell(SameNews(tuple(heard), news))
         self.dirty = True
 
-    def hear_all(
+    def receive_group(
         self, ids: tuple[ProcessId, ...], processes: Sequence[Process], news: Mapping[str, Any], told: Commit | None
     ) -> None:
         """The same, where nothing is in the way of it."""
         if self._missed is not None:
-            self._missed.append(lambda: self.hear_all(ids, processes, news, told))
+            self._missed.append(lambda: self.receive_group(ids, processes, news, told))
             return
         if not self.alive:
             return
         if told is not None:
-            self._cluster.observer.all_told(processes, told)
+            self._cluster.observer.commits_reported(processes, told)
         self.driver.tell(SameNews(ids, news))
         self.dirty = True
 
@@ -222,7 +224,7 @@ class Launcher:
         if self._cluster.times.every_step:
             self.look_at = self.driver.look()
         else:
-            self._hear_all(whole=due)
+            self._receive_heartbeats(whole=due)
             self._look_ahead()
         if self._to_save:
             self._to_save = False
@@ -244,12 +246,12 @@ class Launcher:
         pause_s = {Motion.CALM: calm_s, Motion.WAITING: WAITING_S + each_s, Motion.MOVING: MOVING_S + each_s}[motion]
         self.look_at = None if at is None else min(at, self._sim.now + pause_s)
 
-    def _hear_all(self, *, whole: bool) -> None:
+    def _receive_heartbeats(self, *, whole: bool) -> None:
         """Hosts that can be reached have sent heartbeats. ``whole``: with what they say of their processes."""
         now, timeout_s = self._sim.now, self.driver.job.options.heartbeat_timeout_s
         for world in self._cluster.training.worlds:
             if world.phase == "training" and world.members:
-                self.hears(world.members[0].agent)  # how many steps were done by now
+                self.receive_heartbeat(world.members[0].agent)  # how many steps were done by now
         whole = whole and now - self._told_at >= max(WHOLE_S, WHOLE_PER_HOST_S * len(self.lines))
         if not whole and now - self._heard_at < timeout_s * SHARE / 2:
             return
@@ -258,7 +260,7 @@ class Launcher:
         latest = now - timeout_s * SHARE / 2
         if whole:
             for line in list(self.lines.values()):
-                self.hears(line.agent)
+                self.receive_heartbeat(line.agent)
             return
         reached, cut = self._reached(), self._cluster.cut
         early = [host for host in reached if (known := agents.get(host)) is not None and known.heard <= latest]
@@ -273,10 +275,10 @@ class Launcher:
             self._there = self._cluster.disturbances, there
         return self._there[1]
 
-    def hears(self, agent: Agent) -> None:
+    def receive_heartbeat(self, agent: Agent) -> None:
         """An agent's heartbeat arrives now, where heartbeats are not messages of their own."""
         if self._reaches(agent) and not self._cluster.times.every_step:
-            self.hear(self.lines[agent.host], agent.beats())
+            self.receive(self.lines[agent.host], agent.beats())
 
     def _reaches(self, agent: Agent) -> bool:
         line = self.lines.get(agent.host)
@@ -369,19 +371,19 @@ class Launcher:
         return self._cluster.keeps_journal
 
     def tell(self, wanted: Tell) -> None:
-        self._cluster.crowd.tell(self, wanted)
+        self._cluster.group_messages.tell(self, wanted)
 
     def deal(self, wanted: Deal) -> None:
-        self._cluster.crowd.deal(self, wanted)
+        self._cluster.group_messages.deal(self, wanted)
 
     def _notes(self, line: Line, order: Mapping[str, Any]) -> None:
         match order["do"]:
             case "answer":
-                self._cluster.observer.deals(self)
+                self._cluster.observer.ranks_sent(self)
             case "kill":
-                self._cluster.observer.kills(line.agent, order["slot"])
+                self._cluster.observer.kill_sent(line.agent, order["slot"])
             case "finish" | "forget":
-                self._cluster.observer.lets_go(line.agent, order.get("slot"))
+                self._cluster.observer.released(line.agent, order.get("slot"))
 
     def stop_launch(self, host: str) -> None:
         self._commands.pop(host, None)

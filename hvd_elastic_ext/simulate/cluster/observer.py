@@ -35,37 +35,37 @@ class Observer:
     def held_up(self, world: World, stall_s: float) -> None:
         """A world stands still for a checkpoint."""
 
-    def dealt(self, process: Process, *, incarnation: int, rank: int) -> None:
+    def rank_given(self, process: Process, *, incarnation: int, rank: int) -> None:
         """A process was told its rank."""
 
-    def all_dealt(self, processes: Sequence[Process], *, incarnation: int) -> None:
+    def ranks_given(self, processes: Sequence[Process], *, incarnation: int) -> None:
         """The same of many, each of which knows its rank."""
         for process in processes:
-            self.dealt(process, incarnation=incarnation, rank=process.rank)
+            self.rank_given(process, incarnation=incarnation, rank=process.rank)
 
     # --- what launchers hear and do
 
     def sealed(self, commit: Commit) -> None:
         """A launcher has heard that a checkpoint of a commit is whole."""
 
-    def told(self, agent: Agent, slot: int, commit: Commit) -> None:
+    def commit_reported(self, agent: Agent, slot: int, commit: Commit) -> None:
         """A launcher has heard of a commit."""
 
-    def all_told(self, processes: Sequence[Process], commit: Commit) -> None:
+    def commits_reported(self, processes: Sequence[Process], commit: Commit) -> None:
         """The same of many processes."""
         for process in processes:
-            self.told(process.agent, process.slot, commit)
+            self.commit_reported(process.agent, process.slot, commit)
 
-    def heard_end(self, agent: Agent, slot: int) -> None:
+    def end_received(self, agent: Agent, slot: int) -> None:
         """A launcher has heard of the end of a process."""
 
-    def kills(self, agent: Agent, slot: int) -> None:
+    def kill_sent(self, agent: Agent, slot: int) -> None:
         """A launcher has a process killed."""
 
-    def deals(self, launcher: Launcher) -> None:
+    def ranks_sent(self, launcher: Launcher) -> None:
         """A launcher tells ranks."""
 
-    def lets_go(self, agent: Agent, slot: int | None = None) -> None:
+    def released(self, agent: Agent, slot: int | None = None) -> None:
         """A launcher has an agent end, or a slot's memory thrown away."""
 
     def launcher_died(self, launcher: Launcher) -> None:

@@ -143,10 +143,10 @@ def candidates(processes: Iterable[Process]) -> list[Candidate]:
     ]
 
 
-class Together(Protocol):
+class GroupActions(Protocol):
     """What many processes do at once."""
 
-    def say(self, processes: Sequence[Process], what: str, *, told: Commit | None = None, **more: Any) -> None:
+    def report(self, processes: Sequence[Process], what: str, *, told: Commit | None = None, **more: Any) -> None:
         """Say the same. ``told``: the commit that this tells of."""
 
     def ask(self, processes: Sequence[Process]) -> None:

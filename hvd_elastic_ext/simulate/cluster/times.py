@@ -12,7 +12,7 @@ LATENCY_S: Final = 0.001
 AGAIN_S: Final = 0.2
 """First pause before a lost connection is made again; they double up to :data:`AGAIN_MOST_S`."""
 AGAIN_MOST_S: Final = 5.0
-LATELY_S: Final = 1.0
+RESEND_S: Final = 1.0
 """What was said so shortly before a connection broke is said once more: it may not have arrived."""
 
 

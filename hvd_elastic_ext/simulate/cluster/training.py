@@ -13,7 +13,7 @@ from typing import Final
 
 from hvd_elastic_ext.simulate.cluster.commits import Commit, elect
 from hvd_elastic_ext.simulate.cluster.observer import Observer
-from hvd_elastic_ext.simulate.cluster.processes import Process, Together, Track, World, candidates
+from hvd_elastic_ext.simulate.cluster.processes import GroupActions, Process, Track, World, candidates
 from hvd_elastic_ext.simulate.cluster.times import Times
 from hvd_elastic_ext.simulate.cluster.virtual_time import Sim
 
@@ -25,7 +25,7 @@ ROUNDING: Final = 1e-9
 class Training:
     """All worlds. ``cut``: hosts without a network; ``sync_s``: how long the ranks take to agree."""
 
-    def __init__(self, sim: Sim, observer: Observer, cut: set[str], times: Times, *, together: Together) -> None:
+    def __init__(self, sim: Sim, observer: Observer, cut: set[str], times: Times, *, together: GroupActions) -> None:
         self.worlds: list[World] = []
         self.sync_s = times.sync_s
         self.thin = 1
@@ -37,7 +37,7 @@ class Training:
         self.last_step: Callable[[World], int | None] = lambda world: None
         """The step after which the training of a world is done, if that is known when it begins."""
         self._sim, self._observer, self._cut, self._times = sim, observer, cut, times
-        self._lineages, self._together = itertools.count(1), together
+        self._lineages, self._group_actions = itertools.count(1), together
         self._lost = False
         """A world was lost, and none has followed it yet."""
 
@@ -116,11 +116,11 @@ class Training:
             if process.entered is None:
                 process.entered = process.held.generation if process.held else 0
         self._move(world.members, "syncing")
-        self._together.say(world.members, "entered", generation=world.key[1])
+        self._group_actions.report(world.members, "entered", generation=world.key[1])
         new = [process for process in world.members if not process.looped]
         for process in new:
             process.looped = True
-        self._together.say(new, "looping")
+        self._group_actions.report(new, "looping")
         self._sim.later(self._times.meets(self.sync_s, world.after_loss), self._synced, world)
 
     def _synced(self, world: World) -> None:
@@ -145,7 +145,7 @@ class Training:
         world.asked = next((process for process in members if process.wanted is not None), None)
         self._observer.agreed(world, None if elected.anew else elected.commit)
         self._move(members, "training")
-        self._together.say(members, "synced", told=commit, step=commit.batch, commit=commit.name)
+        self._group_actions.report(members, "synced", told=commit, step=commit.batch, commit=commit.name)
         if self._times.every_step:
             self._sim.later(self._times.step_s, self._step, world)
         else:
@@ -252,7 +252,7 @@ class Training:
         if self.records:
             first = next(process for process in world.members if process.rank == 0)
             fields = {"step": world.batch, "rank": 0, "size": world.size}
-            first.agent.say(first, "record", event="stepped", fields=fields)
+            first.agent.report(first, "record", event="stepped", fields=fields)
         if commits:
             self._commit(world, commits)
         elif world.ends_at is not None and world.batch >= world.ends_at:
@@ -269,7 +269,7 @@ class Training:
             pauses.setdefault(pause_s, []).extend(processes)
         for pause_s, processes in pauses.items():
             those = world.members if len(processes) == len(world.members) else processes
-            self._together.say(those, "going_on", pause_s=pause_s)
+            self._group_actions.report(those, "going_on", pause_s=pause_s)
 
     def _commit(self, world: World, commits: int) -> None:
         left, track = world.batch % world.every, world.track
@@ -307,7 +307,7 @@ class Training:
             return
         process.wanted = None
         if commit.name > wanted:
-            process.agent.say(process, "not_kept", wanted=wanted, newest=commit.name)
+            process.agent.report(process, "not_kept", wanted=wanted, newest=commit.name)
             return
         process.stays = process.stay
         process.agent.keeps(process, commit)
@@ -367,7 +367,7 @@ class Training:
         members = self._close(world)
         for process in members:
             process.done = True
-            process.agent.say(process, "done")
+            process.agent.report(process, "done")
         for process in members:
             process.agent.ended(process, 0)
 
@@ -398,7 +398,7 @@ class Training:
         for process in processes:
             process.wanted, process.stays = None, False
         self._move(processes, "asking")
-        self._together.ask(processes)
+        self._group_actions.ask(processes)
 
     def interrupt(self, process: Process, *, leave: bool) -> None:
         """A member was told of the next world: all ranks leave this one at the next commit."""
@@ -469,12 +469,12 @@ class Training:
                 lost, process.batch = process.batch - held.batch, held.batch
                 if self.records or self._times.every_step:
                     fields = {"step": held.batch, "steps_lost": lost, "rank": process.rank}
-                    process.agent.say(process, "record", event="rolled_back", fields=fields)
+                    process.agent.report(process, "record", event="rolled_back", fields=fields)
                 else:  # nobody reads which rank it was
                     alike.setdefault((held.batch, lost), []).append(process)
         for (step, lost), those in alike.items():
             alone = processes if len(those) == len(processes) else those
-            self._together.say(alone, "record", event="rolled_back", fields={"step": step, "steps_lost": lost})
+            self._group_actions.report(alone, "record", event="rolled_back", fields={"step": step, "steps_lost": lost})
         self._ask(processes)
 
     def look_again(self, hosts: Iterable[str]) -> None:
@@ -492,5 +492,5 @@ class Training:
         self.moves(process, "gone")
         if world is not None:
             world.members.remove(process)
-            self._together.changed()
+            self._group_actions.changed()
             self.lose(world, None, host=process.agent.host)

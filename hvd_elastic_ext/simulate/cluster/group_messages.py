@@ -11,7 +11,7 @@ from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
 from hvd_elastic_ext.launcher.state.actions import Deal, Tell
 from hvd_elastic_ext.simulate.cluster.commits import Commit
 from hvd_elastic_ext.simulate.cluster.processes import Message, Process
-from hvd_elastic_ext.simulate.cluster.times import AGAIN_S, LATELY_S, LATENCY_S
+from hvd_elastic_ext.simulate.cluster.times import AGAIN_S, LATENCY_S, RESEND_S
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.simulate.cluster.agent import Agent, Line
@@ -34,17 +34,17 @@ class _Group:
     others: list[Process] = field(default_factory=list)
 
 
-class Crowd:
+class GroupMessages:
     """The processes of a cluster. Where every step is an event, each message is one, too."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster, self._sim = cluster, cluster.sim
         self._questions = 0
         self._groups: deque[_Group] = deque(maxlen=4)
-        self._lately: deque[tuple[float, int, _Group, Mapping[str, Any], Commit | None]] = deque()
+        self._recent: deque[tuple[float, int, _Group, Mapping[str, Any], Commit | None]] = deque()
         """What was said together, for agents that lose their connection."""
 
-    def say(self, processes: Sequence[Process], what: str, *, told: Commit | None = None, **more: Any) -> None:
+    def report(self, processes: Sequence[Process], what: str, *, told: Commit | None = None, **more: Any) -> None:
         """They say the same on their links. ``told``: the commit that this tells of."""
         self._send(processes, {"event": "said", "message": {"say": what, **more}}, told)
 
@@ -61,7 +61,7 @@ class Crowd:
                 by_sample.setdefault((process.batch, process.commit), []).append(process)
         for (batch, commit), those in by_sample.items():
             alike = processes if len(those) == len(processes) else those
-            self.say(alike, "beat", told=commit, step=batch, commit=commit.name)
+            self.report(alike, "beat", told=commit, step=batch, commit=commit.name)
         self._questions += 1
         for process in processes:
             process.asked = self._questions
@@ -82,9 +82,9 @@ class Crowd:
             return
         now = self._sim.now
         if kept:
-            self._lately.append((now, next(self._cluster.said), group, news, told))
-            while self._lately[0][0] < now - LATELY_S - AGAIN_S:
-                self._lately.popleft()
+            self._recent.append((now, next(self._cluster.said), group, news, told))
+            while self._recent[0][0] < now - RESEND_S - AGAIN_S:
+                self._recent.popleft()
         self._sim.at(now + LATENCY_S, self._arrives, group, news, told)
 
     def _group(self, processes: Sequence[Process]) -> _Group:
@@ -110,10 +110,10 @@ class Crowd:
         self._groups.append(group)
         return group
 
-    def said_lately(self, agent: Agent) -> Iterator[tuple[float, int, Message]]:
+    def recently_sent(self, agent: Agent) -> Iterator[tuple[float, int, Message]]:
         """What processes of an agent have said together with others a moment ago: when, and as the how manieth."""
-        for at, number, group, news, told in self._lately:
-            if at >= self._sim.now - LATELY_S - AGAIN_S:
+        for at, number, group, news, told in self._recent:
+            if at >= self._sim.now - RESEND_S - AGAIN_S:
                 yield from ((at, number, each.message(news, told)) for each in group.processes if each.agent is agent)
 
     # --- what launchers tell
@@ -128,7 +128,7 @@ class Crowd:
         """A launcher tells processes which world they are in, and their ranks."""
         lines = self._lines(launcher, list(wanted.dealt.places), wanted)
         if lines:
-            self._cluster.observer.deals(launcher)
+            self._cluster.observer.ranks_sent(launcher)
             at, undisturbed = self._sim.now + LATENCY_S, self._cluster.disturbances
             self._sim.at(at, self._dealt, lines, wanted, undisturbed, launcher.incarnation)
 
@@ -183,7 +183,7 @@ class Crowd:
             self._cluster.training.interrupt_together(heard, leave=wanted.message["leave"])
             return
         for process in heard:
-            process.agent.told(process, wanted.message)
+            process.agent.receive_message(process, wanted.message)
 
     def _dealt(
         self, lines: Sequence[tuple[int, Line, ProcessId]], wanted: Deal, disturbances: int, incarnation: int
@@ -194,7 +194,7 @@ class Crowd:
             if process.asked == numbers[number]:
                 process.asked, process.rank = None, number
                 those.append(process)
-        self._cluster.observer.all_dealt(those, incarnation=incarnation)
+        self._cluster.observer.ranks_given(those, incarnation=incarnation)
         self._cluster.training.answered(those, incarnation=incarnation, size=len(numbers))
 
     # --- what they say
@@ -203,7 +203,7 @@ class Crowd:
         cluster, launcher = self._cluster, self._cluster.launcher
         self._sim.happened += len(group.processes) - 1
         if cluster.disturbances == group.disturbances and launcher is not None:
-            launcher.hear_all(group.ids, group.processes, news, told)
+            launcher.receive_group(group.ids, group.processes, news, told)
             return
         heard: list[tuple[Line, Process]] = []
         for line, process in zip(group.lines, group.processes, strict=True):
@@ -212,7 +212,7 @@ class Crowd:
             elif line.open and line.launcher is launcher:
                 heard.append((line, process))
         if launcher is not None and launcher.alive and heard:
-            launcher.hear_together(heard, news, told)
+            launcher.receive_from_many(heard, news, told)
 
 
 def question(number: int) -> dict[str, Any]:
