@@ -1,4 +1,5 @@
-"""``hvd-elastic simulate``: what a job gets out of hosts that come and go, by the launcher's own decisions."""
+"""``hvd-elastic simulate``: predicts the training of a job on hosts that come and go, with the launcher's own
+decisions."""
 
 from __future__ import annotations
 
@@ -32,9 +33,9 @@ SAMPLE: Final = HERE / "sample.csv"
 DEMO: Final = HERE / "demo.jsonl"
 """The journal of a demo."""
 VERSUS: Final[Mapping[str, Callable[..., Restarted]]] = {"restart": restarted, "stock": in_place}
-"""What `--versus` compares with."""
+"""The simulations for `--versus`."""
 SEEDS: Final = 10
-"""For a recommendation, where chance has a part and no number of seeds is given."""
+"""Number of seeds for a recommendation of a random simulation, if none is given."""
 DESCRIPTION: Final = """\
 Simulate an elastic job over a trace of hosts that come and go: the launcher's own decisions in virtual time.
 
@@ -124,7 +125,7 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _seeds(args: argparse.Namespace, trace: Callable[[int], Trace], times: Times) -> int:
-    """How many are enough: a recommendation is not to be that of a single draw."""
+    """Return the number of seeds: a recommendation must not depend on a single random draw."""
     chance = times.spread > 0.0 or trace(args.seed) != trace(args.seed + 1)
     return SEEDS if args.recommend is not None and chance else 1
 

@@ -1,4 +1,4 @@
-"""Results for people, and as JSON."""
+"""Formats results as tables and JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hvd_elastic_ext.simulate.study import Choice, Spread, percent_worse, spread
 
 
 def of_job(results: Sequence[Result], *, priced: bool = False) -> str:
-    """Where the time of hosts went, one line each, and what the job has done."""
+    """Print the use of the hosts' time, a line for each category, and the job's results."""
     rows = []
     for name, what in CATEGORIES.items():
         share = spread([100.0 * result.share(name) for result in results])
@@ -66,7 +66,7 @@ def _facts(results: Sequence[Result], *, priced: bool) -> list[str]:
 
 
 def _lasts(values: Sequence[float]) -> str:
-    """How long something takes, with half of its confidence interval."""
+    """Format a duration with half of its confidence interval."""
     mean, half = spread(values)
     return duration(mean) if half is None else f"{duration(mean)} ± {duration(half)}"
 
@@ -113,7 +113,7 @@ def of_choices(choices: Sequence[Choice], *, priced: bool, timed: bool) -> str:
 
 
 def versus(results: Sequence[Result], others: Sequence[Restarted], *, stock: bool = False) -> str:
-    """What elasticity is worth on these traces."""
+    """Print the comparison with a job without elasticity."""
     rows = []
     other = "stock Horovod" if stock else "restarted from its last checkpoint"
     for name, goodputs, kept in (
@@ -129,7 +129,7 @@ def versus(results: Sequence[Result], others: Sequence[Restarted], *, stock: boo
 
 
 def beside(results: Sequence[Result], measured: Measured) -> str:
-    """What the journal's own job has done, beside the prediction for it."""
+    """Print the results of the journal's own job beside the prediction."""
     rows = []
     for name, was, told in (
         ("steps", measured.steps, [each.steps for each in results]),
@@ -147,7 +147,7 @@ def beside(results: Sequence[Result], measured: Measured) -> str:
 def as_json(
     results: Sequence[Result], others: Sequence[Restarted] = (), measured: Measured | None = None
 ) -> Mapping[str, Any]:
-    """Everything that is known: of each job, and of those that they are compared with."""
+    """Return all figures of each job, and of the jobs compared with it."""
     found: dict[str, Any] = {"goodput": _spread([each.goodput for each in results]), "jobs": _jobs(results)}
     if others:
         found["restarted"] = [{"goodput": each.goodput, **dataclasses.asdict(each)} for each in others]
@@ -158,7 +158,7 @@ def as_json(
 
 
 def choice_as_json(choice: Choice, best: Choice) -> Mapping[str, Any]:
-    """Everything that is known of one combination."""
+    """Return all figures of one combination."""
     if not choice.results:
         return {"options": dict(choice.changed), "refused": choice.refused, "jobs": []}
     less = percent_worse(best, choice)

@@ -1,4 +1,4 @@
-"""Agents of hosts, as docs/agent.md has them: what they hold, what they obey, what they tell, and when they end."""
+"""Simulated agents, as described in docs/agent.md: their commits, orders, messages and end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MANY: Final = 64
 
 @dataclass(eq=False, slots=True)
 class Line:
-    """A connection. ``up`` and ``down``: messages that a network which was cut has not let through."""
+    """A connection. ``up`` and ``down``: messages held back while the network is cut."""
 
     agent: Agent
     launcher: Launcher
@@ -34,36 +34,36 @@ class Line:
 
 
 class Agent:
-    """One life of a host's agent. ``memory``: the newest commit of each slot; it dies with the agent."""
+    """One run of a host's agent. ``memory``: the newest commit of each slot; it ends with the agent."""
 
     def __init__(self, cluster: Cluster, host: str, itself: str) -> None:
         self.host, self.identity = host, itself
         self.kind = cluster.kinds.get(host, "")
-        """Of its host: see :class:`~hvd_elastic_ext.simulate.cluster.times.Times`."""
+        """Kind of its host: see :class:`~hvd_elastic_ext.simulate.cluster.times.Times`."""
         self.memory: dict[int, Commit] = {}
         self.before: dict[int, Commit] = {}
-        """The commit before that: it lies in memory, too, until the next one takes its place."""
+        """The commit before the newest of each slot: it stays in memory until the next commit."""
         self.processes: dict[int, Process] = {}
         self.line: Line | None = None
         self.alive = True
         self.finishing = False
         self.ends_by: float | None = None
-        """When it has ended after a SIGTERM."""
+        """Time at which it ends after a SIGTERM."""
         self.down_since: float | None = cluster.sim.now
-        """Since when its launcher cannot reach it."""
+        """Time since which its launcher cannot reach it."""
         self.back_at = cluster.sim.now
-        """Since when the launcher reaches it, if it does."""
+        """Time since which the launcher reaches it again."""
         self.going: dict[str, Any] | None = None
         self.going_since = 0.0
         self.going_by: float | None = None
         self.booted: tuple[float, float] | None = None
-        """When it has started processes last, and how long they take to be ready."""
+        """Time of its last start of processes, and their boot time."""
         self.helpers: dict[int, tuple[int, ...]] = {}
-        """Slots of each helper that is under way."""
+        """Slots of each running helper."""
         self._cluster = cluster
         self._sim, self._times = cluster.sim, cluster.times
         self._needed = False
-        """It was sent SIGTERM, and stays until its launcher says that nobody needs its commits."""
+        """It got SIGTERM, and stays until its launcher no longer needs its commits."""
         self._ended: dict[int, tuple[int, int, bool]] = {}
         self._kept: list[Message] = []
         self._recent: list[tuple[float, int, Message]] = []
@@ -77,7 +77,7 @@ class Agent:
     # --- what it tells
 
     def report(self, process: Process, what: str, **more: Any) -> None:
-        """A process says something on its link."""
+        """A process sends a message on its link."""
         self._tell("said", process, message={"say": what, **more})
 
     def keeps(self, process: Process, commit: Commit) -> None:
@@ -140,12 +140,13 @@ class Agent:
         self._sim.later(self._times.beat_s, self._beat)
 
     def _heard(self) -> None:
-        """Where heartbeats are no events of their own: the driver needs to know how many steps were done."""
+        """Deliver a heartbeat at once, if heartbeats are no events of their own: the driver needs the number of
+        steps."""
         if self.line is not None:
             self.line.launcher.receive_heartbeat(self)
 
     def beats(self) -> Message:
-        """The heartbeats of its processes."""
+        """Return the heartbeats of its processes."""
         now, slots, told = self._sim.now, {}, []
         training, times = self._cluster.training, self._times
         for process in self.processes.values():
@@ -178,7 +179,7 @@ class Agent:
         return Message({"agent": self.identity, "facts": {}, "seats": seats, **more}, tuple(self.memory.items()))
 
     def settle(self) -> None:
-        """Do the steps of its processes that are due by now."""
+        """Do the steps of its processes that are due."""
         for process in list(self.processes.values()):
             self._cluster.training.settle(process.world)
             self._cluster.training.follow(process)
@@ -230,7 +231,7 @@ class Agent:
         self._lost_at = None
 
     def reached(self) -> None:
-        """Its launcher reaches it again."""
+        """The launcher reaches this agent again."""
         self.down_since, self.back_at = None, self._sim.now
         self._cluster.disturbances += 1
 
@@ -246,7 +247,7 @@ class Agent:
         self._sim.later(self._cluster.options.orphan_grace_s, self.lease)
 
     def lease(self) -> None:
-        """Without a launcher for too long: end everything, once nobody trains undisturbed."""
+        """End everything after too long without a launcher, once no process trains undisturbed."""
         if self._lost_at is None or self._sim.now - self._lost_at < self._cluster.options.orphan_grace_s:
             return
         trains = any(process.state in WITHIN for process in self.processes.values())
@@ -256,7 +257,7 @@ class Agent:
     # --- what it obeys
 
     def obey(self, order: Mapping[str, Any]) -> None:
-        """See docs/agent.md for the orders."""
+        """Execute an order (docs/agent.md)."""
         match order["do"]:
             case "all":
                 for each in order["orders"]:
@@ -305,7 +306,7 @@ class Agent:
         self._send({"event": "forgotten", "slot": slot})
 
     def seal(self, slot: int, commit: Commit) -> None:
-        """A commit is in a slot's memory from now on."""
+        """Store a commit in a slot's memory."""
         held = self.memory.get(slot)
         if held is not None and held != commit:
             self.before[slot] = held
@@ -318,7 +319,7 @@ class Agent:
             self.report(process, "parked")
 
     def receive_message(self, process: Process, message: Mapping[str, Any]) -> None:
-        """The launcher tells a process something."""
+        """A process receives a message from the launcher."""
         training = self._cluster.training
         match message["tell"]:
             case "go" if process.state == "parked" and not process.stopped:
@@ -371,7 +372,7 @@ class Agent:
             self._sim.later(self._times.ends_s, self._see_out)
 
     def terminate(self) -> None:
-        """It was sent SIGTERM: it starts nothing any more, and ends with its processes or when its grace is over."""
+        """Handle a SIGTERM: start nothing more, and end with the processes or when the grace is over."""
         if self.finishing:
             return
         self._needed = bool(self.memory)
@@ -391,14 +392,14 @@ class Agent:
             self._cluster.agent_dies(self, code=max((code for _, code, _ in self._ended.values()), default=0))
 
     def announce(self, in_s: float | None) -> None:
-        """Its notice file says that the host is about to go."""
+        """The notice file announces the end of the host."""
         self.going = {"reason": "preempted"}
         self.going_by = None if in_s is None else self._sim.now + in_s
         self.going_since = self._sim.now
         self._send({"event": "going", **self.going, "in_s": in_s})
 
     def recall(self) -> None:
-        """Nothing says so any more."""
+        """The notice is withdrawn."""
         if self.going is not None:
             self.going = self.going_by = None
             self._send({"event": "staying"})
@@ -411,13 +412,13 @@ class Agent:
         told: tuple[tuple[int, Commit], ...] = (),
         sealed: Commit | None = None,
     ) -> None:
-        """A helper says something. ``sealed``: a checkpoint of this commit is on storage."""
+        """A helper answers. ``sealed``: a checkpoint of this commit is on storage."""
         if sealed is not None:
             self._heard()
         self._send({"event": "errand", "id": number, "answer": answer}, told, sealed)
 
     def tell_held(self, slots: Iterable[int]) -> None:
-        """The process of a helper is gone: tell what it has left in these slots' memory."""
+        """The process of a helper has ended: report the commits in these slots' memory."""
         self.settle()
         held = {slot: self.memory.get(slot) for slot in slots}
         told = tuple((slot, commit) for slot, commit in held.items() if commit is not None)

@@ -1,4 +1,4 @@
-"""What many processes do at the same moment: one event of the driver, where nothing is in the way of it."""
+"""Equal messages of many processes at the same moment, as one event of the driver if their connections work."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, slots=True)
 class _Group:
-    """``of``: who was to say something; ``processes``: those of them that a launcher hears by ``lines``, in one event.
+    """``of``: the senders; ``processes``: those whose messages reach the launcher over ``lines`` in one event.
 
-    ``others``: something is in the way. All that as long as the cluster has had so many ``disturbances``.
+    ``others``: senders with a disturbed connection. Valid while the cluster has had this many ``disturbances``.
     """
 
     of: Sequence[Process]
@@ -35,17 +35,17 @@ class _Group:
 
 
 class GroupMessages:
-    """The processes of a cluster. Where every step is an event, each message is one, too."""
+    """Group messages of a cluster. If every step is an event, each message is an event, too."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster, self._sim = cluster, cluster.sim
         self._questions = 0
         self._groups: deque[_Group] = deque(maxlen=4)
         self._recent: deque[tuple[float, int, _Group, Mapping[str, Any], Commit | None]] = deque()
-        """What was said together, for agents that lose their connection."""
+        """Recent group messages, to be repeated for agents that lose their connection."""
 
     def report(self, processes: Sequence[Process], what: str, *, told: Commit | None = None, **more: Any) -> None:
-        """They say the same on their links. ``told``: the commit that this tells of."""
+        """Send the same message from all processes. ``told``: the commit that it reports."""
         self._send(processes, {"event": "said", "message": {"say": what, **more}}, told)
 
     def changed(self) -> None:
@@ -53,7 +53,7 @@ class GroupMessages:
         self._cluster.disturbances += 1
 
     def ask(self, processes: Sequence[Process]) -> None:
-        """They ask for a rank, and say before what they hold."""
+        """Ask for a rank for all processes, after a report of their commits."""
         by_sample: dict[tuple[int, Commit], list[Process]] = {}
         for process in processes:
             if process.commit is not None:
@@ -74,7 +74,7 @@ class GroupMessages:
     def _send(
         self, processes: Sequence[Process], news: Mapping[str, Any], told: Commit | None, *, kept: bool = True
     ) -> None:
-        """``kept``: they are said again if the connection is lost."""
+        """Send news. ``kept``: repeat them if the connection is lost."""
         group = self._group(processes)
         for process in group.others:
             process.agent.send(process, news, told, kept=kept)
@@ -88,7 +88,7 @@ class GroupMessages:
         self._sim.at(now + LATENCY_S, self._arrives, group, news, told)
 
     def _group(self, processes: Sequence[Process]) -> _Group:
-        """Those with nothing in the way of what they say, and the others; the same as before if nothing has changed."""
+        """Return the group for these processes; the cached one if no connection has changed."""
         cluster = self._cluster
         for known in self._groups:
             if known.of is processes and known.disturbances == cluster.disturbances:
@@ -111,7 +111,7 @@ class GroupMessages:
         return group
 
     def recently_sent(self, agent: Agent) -> Iterator[tuple[float, int, Message]]:
-        """What processes of an agent have said together with others a moment ago: when, and as the how manieth."""
+        """Yield the recent group messages of an agent's processes, with time and sequence number."""
         for at, number, group, news, told in self._recent:
             if at >= self._sim.now - RESEND_S - AGAIN_S:
                 yield from ((at, number, each.message(news, told)) for each in group.processes if each.agent is agent)
@@ -119,13 +119,13 @@ class GroupMessages:
     # --- what launchers tell
 
     def tell(self, launcher: Launcher, wanted: Tell) -> None:
-        """A launcher tells processes the same."""
+        """Send the same message from a launcher to processes."""
         lines = self._lines(launcher, wanted.processes, wanted)
         if lines:
             self._sim.at(self._sim.now + LATENCY_S, self._told, lines, wanted, self._cluster.disturbances)
 
     def deal(self, launcher: Launcher, wanted: Deal) -> None:
-        """A launcher tells processes which world they are in, and their ranks."""
+        """Send processes their world and ranks."""
         lines = self._lines(launcher, list(wanted.dealt.places), wanted)
         if lines:
             self._cluster.observer.ranks_sent(launcher)
@@ -135,7 +135,7 @@ class GroupMessages:
     def _lines(
         self, launcher: Launcher, lives: Sequence[ProcessId], wanted: Tell | Deal
     ) -> list[tuple[int, Line, ProcessId]]:
-        """By number, connections that something goes over at once. Where something is in the way, it goes by itself."""
+        """Return, by number, the connections that deliver at once. Messages over disturbed ones are sent one by one."""
         cluster, at = self._cluster, self._sim.now + LATENCY_S
         find, cut, late = launcher.lines.get, cluster.cut, bool(cluster.late_s)
         found: list[tuple[int, Line, ProcessId]] = []
@@ -157,7 +157,7 @@ class GroupMessages:
     def _hear(
         self, lines: Sequence[tuple[int, Line, ProcessId]], wanted: Tell | Deal, disturbances: int
     ) -> list[tuple[int, Process]]:
-        """Processes that hear it; a network that was cut meanwhile does not let it through."""
+        """Yield the processes that receive the message; a network that was cut meanwhile delivers nothing."""
         cut, heard = self._cluster.cut, list[tuple[int, Process]]()
         held: dict[str, Line] = {}
         self._sim.happened += len(lines) - 1
@@ -216,5 +216,5 @@ class GroupMessages:
 
 
 def question(number: int) -> dict[str, Any]:
-    """A question for a rank, but for who asks it."""
+    """Return the news of a question for a rank, without the sender."""
     return {"event": "asked", "id": number, "method": "GET", "path": "/rank_and_size/x:0", "body": ""}

@@ -1,4 +1,4 @@
-"""One launcher's life: a real driver, and the edges around it as ``session.py`` has them."""
+"""One simulated launcher: a real driver, with simulated input and output like that of ``session.py``."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ if TYPE_CHECKING:
 
 NO_ROUTE_S: Final = 1.0
 CALM_S: Final = 120.0
-"""Longest time between two looks while a world trains, and nothing else goes on."""
+"""Longest time between two looks while a world trains and nothing else happens."""
 CALM_PER_HOST_S: Final = 0.35
 WAITING_S: Final = 10.0
 """The same while processes start, or wait for hosts."""
 MOVING_S: Final = 1.0
 """The same while a world changes, or a host cannot be reached."""
 EACH_S: Final = 0.002
-"""What each host adds to both."""
+"""Seconds that each host adds to both."""
 SHARE: Final = 0.8
-"""Of ``--heartbeat-timeout``: the longest for which a host that can be reached is not heard, before a look."""
+"""Share of ``--heartbeat-timeout``: longest age of a reachable host's last message before a look."""
 WHOLE_S: Final = 60.0
-"""Shortest time between two heartbeats in which all hosts tell of their processes."""
+"""Shortest time between two heartbeats in which all hosts report their processes."""
 WHOLE_PER_HOST_S: Final = 0.5
 
 
 class Motion(Enum):
-    """What goes on in a cluster."""
+    """Kinds of activity in a cluster."""
 
     CALM = "one world trains"
     WAITING = "processes start, or wait"
@@ -62,33 +62,33 @@ class Motion(Enum):
 
 
 class Launcher:
-    """``saved``: what the one before had written. ``lines``: connections, by host."""
+    """``saved``: the state written by the launcher before. ``lines``: connections by host."""
 
     def __init__(self, cluster: Cluster, incarnation: int, saved: Saved, *, expects: str | None = None) -> None:
         self.incarnation, self.born = incarnation, cluster.sim.now
         self.alive = True
         self.lines: dict[str, Line] = {}
         self.dirty = True
-        """Something has happened: the driver is to look."""
+        """An event has happened: the driver must look."""
         self._due = False
-        """Only time has passed."""
+        """Only the time for a look has come."""
         self.look_at: float | None = self.born
         self._cluster, self._sim = cluster, cluster.sim
         self._commands: dict[str, object] = {}
-        """The start of each host's agent: what stands for it, or the agent that it has become."""
+        """The start command of each host's agent, or the started agent."""
         self._starting: set[str] = set()
-        """Hosts of those that are no agents yet."""
+        """Hosts whose agents are still starting."""
         self._to_save = False
         self._missed: list[Callable[[], None]] | None = None
-        """What happens while it stands still."""
+        """Events that arrive while the launcher is stopped."""
         self.stopped_at: float | None = None
-        """Since when it stands still, if it does."""
+        """Time since which the launcher is stopped."""
         self.written: list[tuple[float, Saved]] = [(self.born, saved)]
-        """States, and when each has been written."""
+        """Saved states, with the time of each."""
         self._heard_at = self._told_at = self.born
-        """When all hosts were heard last, where their heartbeats are not messages of their own."""
+        """Time of the last heartbeats of all hosts, if heartbeats are not single messages."""
         self._there: tuple[int, list[str]] = (-1, [])
-        """The last answer of :meth:`_reached`, and at how many disturbances."""
+        """The cached result of :meth:`_reached`, with the number of disturbances then."""
         self.looks = 0
         self.driver = self._driver(saved, expects)
         left = HostSet(saved.hosts_left)
@@ -122,7 +122,7 @@ class Launcher:
         return bool(self._starting)
 
     def publish(self) -> None:
-        """Tell the driver of the newest list."""
+        """Give the newest host list to the driver."""
         if self._missed is not None:
             self._missed.append(self.publish)
             return
@@ -132,7 +132,7 @@ class Launcher:
         self.dirty = True
 
     def stop(self, seconds: float) -> None:
-        """Stand still, as by SIGSTOP."""
+        """Stop the launcher, as by SIGSTOP."""
         if self._missed is None:
             self._missed, self.dirty, self.look_at = [], False, None
             self.stopped_at = self._sim.now
@@ -148,7 +148,7 @@ class Launcher:
             self.dirty = True
 
     def receive(self, line: Line, message: Message) -> None:
-        """An agent's message arrives."""
+        """Receive an agent's message."""
         if self._missed is not None:
             self._missed.append(lambda: self.receive(line, message))
             return
@@ -184,7 +184,7 @@ class Launcher:
     def receive_from_many(
         self, sent: Sequence[tuple[Line, Process]], news: Mapping[str, Any], told: Commit | None
     ) -> None:
-        """The same news of many processes arrive. ``told``: the commit that they tell of."""
+        """Receive the same news of many processes. ``told``: the commit that they report."""
         if self._missed is not None:
             self._missed.append(lambda: self.receive_from_many(sent, news, told))
             return
@@ -204,7 +204,7 @@ class Launcher:
     def receive_group(
         self, ids: tuple[ProcessId, ...], processes: Sequence[Process], news: Mapping[str, Any], told: Commit | None
     ) -> None:
-        """The same, where nothing is in the way of it."""
+        """The same for a group without disturbed connections."""
         if self._missed is not None:
             self._missed.append(lambda: self.receive_group(ids, processes, news, told))
             return
@@ -216,7 +216,7 @@ class Launcher:
         self.dirty = True
 
     def look(self) -> None:
-        """Have the driver look."""
+        """Let the driver look."""
         due, self.dirty, self._due = self._due, False, False
         if self._missed is not None:
             return
@@ -231,11 +231,11 @@ class Launcher:
             self._save()
 
     def due(self) -> None:
-        """A planner has asked for a look at this time."""
+        """The time has come for which a planner asked for a look."""
         self.dirty = self._due = True
 
     def _look_ahead(self) -> None:
-        """Look, and again when a planner has asked for it: what nobody has asked for is not missed in calm times."""
+        """Plan the next look: when a planner asks for it, and after a longest time in which calm jobs miss nothing."""
         at = self.driver.look(longest_s=math.inf)
         motion = self._cluster.motion()
         every = self.driver.job.options.durability
@@ -247,7 +247,7 @@ class Launcher:
         self.look_at = None if at is None else min(at, self._sim.now + pause_s)
 
     def _receive_heartbeats(self, *, whole: bool) -> None:
-        """Hosts that can be reached have sent heartbeats. ``whole``: with what they say of their processes."""
+        """Receive heartbeats of all reachable hosts. ``whole``: with reports on their processes."""
         now, timeout_s = self._sim.now, self.driver.job.options.heartbeat_timeout_s
         for world in self._cluster.training.worlds:
             if world.phase == "training" and world.members:
@@ -269,14 +269,14 @@ class Launcher:
             self.driver.tell(Heard(tuple(alive)))
 
     def _reached(self) -> Sequence[str]:
-        """Hosts that are connected to living agents, but for those that are cut off."""
+        """Return the hosts with a connection to a living agent that are not cut off."""
         if self._there[0] != self._cluster.disturbances:
             there = [host for host, line in self.lines.items() if line.agent.alive]
             self._there = self._cluster.disturbances, there
         return self._there[1]
 
     def receive_heartbeat(self, agent: Agent) -> None:
-        """An agent's heartbeat arrives now, where heartbeats are not messages of their own."""
+        """Receive an agent's heartbeat now, if heartbeats are not single messages."""
         if self._reaches(agent) and not self._cluster.times.every_step:
             self.receive(self.lines[agent.host], agent.beats())
 
@@ -285,7 +285,7 @@ class Launcher:
         return line is not None and line.agent is agent and agent.alive and agent.host not in self._cluster.cut
 
     def lost(self, line: Line, reason: str) -> None:
-        """A connection breaks, and this end notices."""
+        """Notice a broken connection."""
         if self._missed is not None:
             self._missed.append(lambda: self.lost(line, reason))
             return
@@ -297,7 +297,7 @@ class Launcher:
             self.dirty = True
 
     def command_ended(self, agent: Agent, code: int) -> None:
-        """An agent that this launcher has started is gone."""
+        """Notice the end of an agent that this launcher started."""
         if self._missed is not None:
             self._missed.append(lambda: self.command_ended(agent, code))
             return
@@ -321,7 +321,7 @@ class Launcher:
 
     @property
     def left(self) -> Saved:
-        """What is in its folder now, read back."""
+        """Return the saved state in its folder."""
         newest = [saved for at, saved in self.written if at <= self._sim.now][-1]
         return saved_text.from_text(saved_text.to_text(newest))
 
@@ -428,12 +428,12 @@ class Launcher:
         return {}
 
     def scale(self, hosts: int, leaving: Sequence[str], reason: str) -> None:
-        """Asks whoever makes hosts come and go, beside traces."""
+        """Ask the host supply for a number of hosts."""
         if self._cluster.scales is not None:
             self._sim.later(LATENCY_S, self._cluster.scales, self, hosts, tuple(leaving))
 
     def begin_world(self, generation: int, hosts: Sequence[str]) -> None:
-        """No engine starts a program."""
+        """Do nothing: the simulated engine starts no program."""
 
     def unfit(self, host: Host) -> str | None:
         return None

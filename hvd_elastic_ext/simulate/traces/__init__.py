@@ -1,4 +1,3 @@
-"""Hosts that come and go: traces as files, and made from a few numbers.
-
-Belongs here: reading and making rows. Never here: what a job does about them.
+"""Traces of hosts that come and go: read from files, or generated. Belongs here: reading and generating rows. Never
+here: the reaction of a job.
 """

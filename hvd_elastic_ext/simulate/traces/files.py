@@ -1,4 +1,4 @@
-"""A file of a trace, in any format that is known: it is recognized by how it begins."""
+"""Reads a trace file; the format is recognized by its beginning."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How many hosts of a pool there are, from some time on: what most published traces tell, or what follows from them.
+"""The number of hosts of a pool over time, the content of most published traces.
 
-Which host goes, and whether that was announced, is drawn from the seed. A host that comes has a new name, unless its
-pool is one machine.
+The seed determines which host is removed, and whether that was announced. A new host has a new name, unless its pool is
+one machine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DAY_S: Final = 86400.0
 
 
 class Pool(NamedTuple):
-    """Hosts of one sort. ``machine``: it has one, whose name is that of the pool."""
+    """Hosts of one kind. ``machine``: the pool is one machine of this name."""
 
     name: str = ""
     kind: str = ""

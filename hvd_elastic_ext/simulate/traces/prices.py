@@ -1,4 +1,4 @@
-"""Histories of spot pools: prices, as AWS tells them, and placement scores, as SpotLake (IISWC '22) archives them.
+"""Histories of spot pools: prices from AWS, and placement scores from SpotLake (IISWC '22).
 
 A pool is an instance type in a zone. It has the wanted ``hosts`` while its price is at most ``max_price``; in files
 of SpotLake no more than ``T3``, the largest capacity that recently scored 3, or, where that is not told, all or none by
@@ -60,7 +60,7 @@ def spotlake(text: str, *, where: str, assumed: Assumed) -> Levels:
 
 
 def _placed(place: str, values: Mapping[str, Any], assumed: Assumed) -> int:
-    """How many hosts the scores promise."""
+    """Return how many hosts the scores allow."""
     if values["SPS"] in MISSING:
         return 0
     score = columns.whole(place, values, "SPS")
@@ -91,7 +91,7 @@ def _entries(text: str, *, where: str) -> Iterator[tuple[str, Mapping[str, Any]]
 
 
 def _pool(place: str, values: Mapping[str, Any], zone: str, assumed: Assumed) -> Pool | None:
-    """The pool of a row; None if it is not wanted."""
+    """Return the pool of a row; None if it is not selected."""
     kind, where = str(values["InstanceType"]), str(values[zone])
     for name, value in (("InstanceType", kind), (zone, where)):
         if (problem := name_error(value)) is not None:

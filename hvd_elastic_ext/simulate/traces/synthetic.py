@@ -1,4 +1,4 @@
-"""Traces made from a few numbers and a seed: hosts that fail, and are reclaimed with notice, or by zones."""
+"""Generates traces from a few numbers and a seed: hosts that fail, and hosts reclaimed with notice or by zones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hvd_elastic_ext.simulate.traces.rows import Row, Trace, checked, seconds
 
 DAY_S: Final = 86400.0
 BATCH_S: Final = 60.0
-"""A reclaim of a zone takes its hosts within so long."""
+"""Seconds within which a reclaim of a zone takes all its hosts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class _Maker:
         width = len(str(spec.hosts))
         self._names = [f"h{number:0{width}d}" for number in range(1, spec.hosts + 1)]
         self._up = dict.fromkeys(self._names, 0)
-        """How often each has come; odd: it is up."""
+        """Number of changes of each host; odd: it is up."""
         self._queue: list[tuple[float, int, str, str, int]] = []
         self._count = 0
 
