@@ -27,7 +27,7 @@ from hvd_elastic_ext.worker.sync.host_updates import HostsUpdate
 
 log = logging.getLogger(__name__)
 
-FACE: Final = "hvd_elastic_ext.torch"
+PUBLIC_MODULE: Final = "hvd_elastic_ext.torch"
 STOCK: Final = "hvd_elastic_ext.worker.stock"
 ADOPT: Final = "HVD_ELASTIC_ADOPT"
 
@@ -75,7 +75,7 @@ def basics(module: Any) -> None:
             horovods(self, comm, process_sets)
             return
         _refuse(comm, process_sets)
-        process.init(functools.partial(horovods, self), self.shutdown, later=FACE in sys.modules)
+        process.init(functools.partial(horovods, self), self.shutdown, later=PUBLIC_MODULE in sys.modules)
         if not process.parks:
             process.entered(self.rank(), self.size())
 
@@ -313,7 +313,7 @@ def _time_steps(mpi_ops: Any) -> None:
 
     process = standby.current()
     on_step = _tell_if_alone() if mpi_ops is not None else lambda: None
-    pace = StepTimer(process.link.status, say=process.going_on, on_step=on_step)
+    pace = StepTimer(process.link.status, report=process.report_first_step, on_step=on_step)
     if mpi_ops is not None:
         mpi_ops.mpi_lib.around_wait = pace.waiting
     optimizer.register_optimizer_step_pre_hook(pace.before_step)
@@ -327,7 +327,7 @@ def _tell_if_alone() -> Callable[[], None]:
     from hvd_elastic_ext.worker.sync.training_alone import TrainingAlone
 
     def record(event: str, **fields: Any) -> None:
-        standby.current().link.say("record", event=event, fields=fields)
+        standby.current().link.send("record", event=event, fields=fields)
 
     alone = TrainingAlone(HorovodComms(), SystemClock(), record)
 

@@ -97,4 +97,4 @@ class Report:
         changed, self._changed = self._changed, None
         if changed is not None:
             for message in messages_of(imports_of(dict(sys.modules), installed()), changed, os.getpid()):
-                self._link.say("imported", **message)
+                self._link.send("imported", **message)

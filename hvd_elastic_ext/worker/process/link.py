@@ -32,7 +32,7 @@ INTERVAL: Final = "HVD_ELASTIC_HEARTBEAT_INTERVAL"
 LONGEST_LINE: Final = 1 << 20
 """Bytes of one received message; a longer one ends the link."""
 
-LONGEST_SAID: Final = 60 << 10
+LONGEST_SENT: Final = 60 << 10
 """Bytes of one sent message; a longer one is dropped."""
 
 MOST_UNSENT: Final = 1 << 20
@@ -119,12 +119,12 @@ class Link:
         self._thread = threading.Thread(target=self._run, name="hvd-elastic-link", daemon=True)
         self._thread.start()
 
-    def say(self, what: str, **fields: Any) -> None:
+    def send(self, what: str, **fields: Any) -> None:
         """Send a message. While the agent does not read, keep it, up to :data:`MOST_UNSENT` bytes."""
         if self._connection is None:
             return
         line = to_text({"say": what, **fields}, default=str).encode("ascii") + b"\n"
-        if len(line) > LONGEST_SAID:
+        if len(line) > LONGEST_SENT:
             log.warning("a message %r of %d bytes is too long and is dropped", what, len(line))
             return
         droppable = what in ("record", "beat")
@@ -196,7 +196,7 @@ class Link:
         if status.stepped_at is not None:
             pace["stepped_at"] = status.stepped_at
         observed = {} if status.observed is None else {"observed": status.observed}
-        self.say("beat", pid=os.getpid(), step=status.step, commit=status.commit, **pace, **observed)
+        self.send("beat", pid=os.getpid(), step=status.step, commit=status.commit, **pace, **observed)
 
     def _send(self) -> None:
         while self._unsent and self._connection is not None:

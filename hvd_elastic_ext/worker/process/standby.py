@@ -96,7 +96,7 @@ class Standby:
         leaving = self.leaving or self._reclaimed
         if leaving != self._warned:
             self._warned = leaving
-            self.link.say("warned", leaving=leaving)
+            self.link.send("warned", leaving=leaving)
         return not leaving
 
     def on_removed(self, callback: Callable[[], object]) -> None:
@@ -127,7 +127,7 @@ class Standby:
 
     def park(self) -> None:
         """Wait until this process is called, and take over the environment that comes with the call."""
-        self.link.say("parked")
+        self.link.send("parked")
         with self._changed:
             while self._go is None:
                 if self.leaving:
@@ -153,21 +153,21 @@ class Standby:
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
         """Report that the script has an elastic loop, and how the loop ends."""
-        self.link.say("looping")
+        self.link.send("looping")
         try:
             yield
         except Exception as error:
             self.failed(error)
             raise
         self.link.beat()  # the last step
-        self.link.say("done")
+        self.link.send("done")
         self.link.flush()
 
     def failed(self, error: BaseException) -> None:
         """Report a failure of the script, once for each error."""
         if error_report.is_failure(error) and error is not self._said:
             self._said = error
-            self.link.say("failed", **error_report.describe(error))
+            self.link.send("failed", **error_report.describe(error))
             self.link.flush()
 
     @property
@@ -191,17 +191,17 @@ class Standby:
     def entered(self, rank: int, size: int) -> None:
         """Report that a world has formed."""
         self.link.status.fresh = True
-        self.link.say("entered", generation=self.generation, rank=rank, size=size)
+        self.link.send("entered", generation=self.generation, rank=rank, size=size)
 
-    def going_on(self, what: str, **fields: Any) -> None:
+    def report_first_step(self, what: str, **fields: Any) -> None:
         """Report the first step in a world, and with that of this process what it has imported."""
-        self.link.say(what, **fields)
+        self.link.send(what, **fields)
         self._imports.at_first_step()
 
     def synced(self) -> None:
         """Report that the ranks agree on the state, and which commit this one holds."""
         status = self.link.status
-        self.link.say("synced", step=status.step, commit=status.commit)
+        self.link.send("synced", step=status.step, commit=status.commit)
 
     # Inside
 

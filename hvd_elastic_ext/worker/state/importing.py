@@ -32,7 +32,7 @@ Source = str | os.PathLike[str] | Mapping[str, Any]
 
 DDP: Final = "module."
 """What torch's DistributedDataParallel puts before every name."""
-SAID: Final = 3
+MAX_NAMED: Final = 3
 """Most names in one message."""
 _COMMON: Final = {
     "params", "lr", "weight_decay", "decoupled_weight_decay", "foreach", "maximize", "capturable", "differentiable",
@@ -131,8 +131,8 @@ def _demand(foreign: Sequence[Any], absent: Sequence[str], what: str) -> None:
 
 def _said(names: Iterable[str]) -> str:
     known = list(names)
-    more = f" and {len(known) - SAID} more" if len(known) > SAID else ""
-    return ", ".join(map(repr, known[:SAID])) + more
+    more = f" and {len(known) - MAX_NAMED} more" if len(known) > MAX_NAMED else ""
+    return ", ".join(map(repr, known[:MAX_NAMED])) + more
 
 
 def _fitted(part: Part, given: Any, name: str) -> Any:
