@@ -26,9 +26,8 @@ VOID_S: Final = 600.0
 
 
 class Poller:
-    """``say`` gets what changes: ``going`` and ``advice``, or a ``problem`` of polling.
-
-    ``before``: the notice of the child before this one.
+    """``say`` gets changes: ``going`` and ``advice``, or a ``problem`` of polling. ``before``: the notice of the child
+    before this one.
     """
 
     def __init__(

@@ -44,7 +44,7 @@ FAILURES: Final = ("exited", "not_started", "asked")
 """Events that show that training needs a launcher."""
 REFUSED: Final = 125
 USAGE_S: Final = 10.0
-"""Seconds between two reports of how busy the host is."""
+"""Seconds between two reports of the host's load."""
 TIMEOUT_S: Final = 30.0
 """Seconds that an agent may take to end, beyond its grace."""
 
@@ -140,7 +140,7 @@ class JoinedJob:
         self._usage: Usage | None = None
         self._gpus: Gpus | None = None
         self._usage_at = agent.now() if self._setting(OBSERVE) else None
-        """When to report how busy the host is; None if nobody asks."""
+        """When to report the host's load; None if the job does not ask for it."""
         self._channel = Channel(agent, self, key)
         self._channel.connect_to(order.address)
         self._channel.tick()
@@ -151,7 +151,7 @@ class JoinedJob:
         self._metrics: MetricsPort | None = None
         self._figures: Figures | None = None
         self._metrics_at: str | None = None
-        """Where figures were last asked for."""
+        """The address of the newest setting for figures."""
         self._open_metrics()
         self._ask_cloud()
 
@@ -181,7 +181,7 @@ class JoinedJob:
         return self._order.env
 
     def secret(self, transfer: str) -> str:
-        """What both ends of a transfer prove to know, without the job's key leaving the agents."""
+        """Return the secret that both ends of a transfer prove to know. The job's key itself stays in the agents."""
         return hmac.digest(self._key, b"transfer" + transfer.encode(), "sha256").hex()
 
     @property
@@ -237,7 +237,7 @@ class JoinedJob:
                 self._agent.end_all(f"there has been no launcher for {self._grace_s:g} s")
 
     def _tell_usage(self) -> None:
-        """Report how busy the host is, if the job asks for that."""
+        """Report the host's load, if the job asks for it."""
         now = self._agent.now()
         if self._usage_at is None or now < self._usage_at:
             return
@@ -289,7 +289,7 @@ class JoinedJob:
             self._cloud = CloudWatch(self._agent, *wanted, listener=self)
 
     def _open_metrics(self) -> None:
-        """Answer Prometheus where the job says, if it does. Without that port the agent goes on."""
+        """Open the port for Prometheus that the job names, if any. The agent continues if that fails."""
         wanted = self._setting(AGENT_METRICS)
         if wanted == self._metrics_at:
             return

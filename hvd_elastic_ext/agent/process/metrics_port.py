@@ -12,7 +12,7 @@ from hvd_elastic_ext.agent.system.http_port import Client, HttpPort
 from hvd_elastic_ext.agent.system.streams import warn
 
 MOST: Final = 8
-"""Connections that are open together; with a further one the oldest is closed."""
+"""Most open connections; for a further one the oldest is closed."""
 PATH: Final = "/metrics"
 
 _PORTS: Final = range(65536)

@@ -1,4 +1,4 @@
-"""Be the supervisor of a training process that was forked from the template. Run in the place of that fork's parent.
+"""Runs as the supervisor of a training process that was forked from the template, in place of that fork's parent.
 
 ::
 

@@ -41,7 +41,7 @@ class SupervisorPipes(NamedTuple):
 
 
 def supervise(order: Start, inheritance: Inheritance, pipes: SupervisorPipes) -> None:
-    """Be the supervisor of one training process; return when nothing of it is left."""
+    """Supervise one training process; return when no process of it is left."""
     close_all_but((*pipes, *_descriptors(inheritance)))
     wake = signals_as_bytes((*STOP_SIGNALS, signal.SIGCHLD))
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -108,12 +108,12 @@ class Supervisor:
             return
 
     def take(self, process: subprocess.Popen[bytes] | Started) -> None:
-        """Be the supervisor of ``process``, which has started."""
+        """Supervise ``process``, which has started."""
         self._process = process
         self.tell(started=process.pid)
 
     def start(self, order: Start, inheritance: Inheritance) -> bool:
-        """Start the training process; False (and told why) if that cannot be done."""
+        """Start the training process. Return False, and report why, if that fails."""
         try:
             process_tree.become_subreaper()
             process = self._popen(order, inheritance)

@@ -87,7 +87,8 @@ class Template:
         self._received(message)
 
     def fork(self, order: Start, inheritance: Inheritance, pipes: SupervisorPipes) -> int | None:
-        """Have the template fork a training process with its supervisor: the number of that; None if it does not."""
+        """Let the template fork a training process with its supervisor. Return the supervisor's process number; None if
+        it does not answer."""
         if self._socket.fileno() < 0:
             return None
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

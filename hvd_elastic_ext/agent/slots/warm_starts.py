@@ -1,7 +1,7 @@
-"""When the agent has a template, and which processes start from it.
+"""Decides when the agent makes a template, and which processes start from it.
 
 A template is made while training goes on, from what a training process has imported; :func:`may_be_forked` says for
-which processes it serves. It is made again after its end, but not for ever.
+which processes it serves. After its end a new one is made, at most :data:`MOST` times.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NOT_WANTED: Final = "it is not asked for"
 MOST: Final = 3
 """Templates that may end by themselves."""
 MOST_WITHOUT: Final = 8
-"""Packages that are left out, one after the other, if they cannot be imported ahead of the script."""
+"""Most packages that are left out, one after another, because they cannot be imported before the script."""
 OF_EACH_PROCESS: Final = frozenset(
     {COMMITS, DEVICE, GENERATION, INCARNATION, LINK, PLAN, RENDEZVOUS_PORT, "CUDA_VISIBLE_DEVICES"}
 )
@@ -105,7 +105,8 @@ class WarmStarts:
         return None if self._template is None else self._template.pid
 
     def fork(self, order: Start, inheritance: Inheritance, pipes: SupervisorPipes) -> int | None:
-        """Start a process and its supervisor from the template: the number of that; None if it must start as usual."""
+        """Start a process and its supervisor from the template. Return the supervisor's process number; None if it must
+        start as usual."""
         self._seen = {}
         template = self._template
         if template is None:
@@ -189,7 +190,7 @@ class WarmStarts:
             self._template.reaped(pid, code)
 
     def try_again(self) -> None:
-        """For a new launcher: it may have another command."""
+        """Allow templates again, for a new launcher, which may have another command."""
         self._off, self._ends = False, 0
 
     def close(self) -> None:

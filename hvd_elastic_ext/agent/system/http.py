@@ -1,4 +1,4 @@
-"""As much of HTTP/1.1 as Horovod's clients speak: one request a connection, and its answer. Pure."""
+"""The part of HTTP/1.1 that Horovod's clients use: one request per connection, and its answer. Pure."""
 
 from __future__ import annotations
 

@@ -35,9 +35,9 @@ MOST_RANKS: Final = 4096
 SIDES: Final = 2
 """Memory files for each rank: a commit is staged on one while the other holds the last."""
 _REQUEST_S: Final = 5.0
-"""Longest time one worker may take to say what it wants."""
+"""Seconds for a worker to send its request."""
 _LOOK_S: Final = 0.5
-"""Seconds between two looks whether the agent lives, where the kernel does not tell of its end."""
+"""Seconds between two checks whether the agent lives, if the kernel does not report its end."""
 
 
 def main(arguments: list[str]) -> int:
@@ -123,7 +123,7 @@ def watch_process(pid: int) -> int | None:
 
 
 def clear(directory: Path) -> None:
-    """Remove what a keeper of this user's has on disk; what is another's, or a link, is left alone."""
+    """Remove the files of a keeper of this user; files of other users, and links, stay."""
     with contextlib.suppress(OSError):
         folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:

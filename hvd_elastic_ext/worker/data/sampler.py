@@ -116,7 +116,7 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         self._looped = False
         """A loop has begun since progress was loaded: the next one is not the same loop entered again."""
         self._run_out = False
-        """That loop has asked for all its samples."""
+        """That loop has requested all its samples."""
         self._warned = False
         self.reset()
 

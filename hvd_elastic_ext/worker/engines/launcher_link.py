@@ -1,4 +1,4 @@
-"""The link of a slot, read one message at a time.
+"""The link of a slot for a program that waits for its world, read one message at a time.
 
 Nothing beyond the wanted message is read: what follows is for the program that takes over.
 """

@@ -1,4 +1,4 @@
-"""How a slot's program gets its place in a world: parked, called, ranked.
+"""How a slot's program gets its place in a world: it parks, is called, and gets a rank.
 
 :mod:`hvd_elastic_ext.worker.process.standby` takes the same messages and is not this: it has a thread for the link, and
 takes a process with Horovod from one world to the next.
@@ -31,7 +31,7 @@ class NotNeeded(Exception):
 
 
 class WorldAbandoned(Exception):
-    """The world was given up before it formed."""
+    """The world was abandoned before it formed."""
 
 
 class Membership(NamedTuple):

@@ -41,7 +41,7 @@ def describe(error: BaseException) -> dict[str, Any]:
 
 
 def for_the_user(error: BaseException) -> str | None:
-    """The traceback of an error of ours that tells a mistake, down to the user's own line; None for other errors."""
+    """Return the traceback of a usage error of this package, down to the user's own line; None for other errors."""
     return "".join(_traceback_of(error).format()) if isinstance(error, Permanent) else None
 
 
@@ -55,8 +55,7 @@ def _traceback_of(error: BaseException) -> traceback.TracebackException:
 
 
 def _cut(found: traceback.TracebackException) -> bool:
-    """Leave out our own frames, what they call, and causes without code of the user's; False if there is none at
-    all."""
+    """Remove frames of this package, and causes without user code. Return False if there is no user code at all."""
     inner = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
     if inner is None or not _cut(inner):
         found.__cause__ = found.__context__ = None
@@ -68,7 +67,7 @@ def _cut(found: traceback.TracebackException) -> bool:
 
 
 def _is_the_users(filename: str) -> bool:
-    """Whether a file is neither ours nor of the libraries that ours calls."""
+    """Whether a file belongs neither to this package nor to the libraries that it calls."""
     installed = next((folder for folder in _INSTALLED if folder in filename), None)
     if installed is None:
         return not filename.startswith((_OURS, _PYTHON, "<frozen "))

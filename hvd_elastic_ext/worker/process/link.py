@@ -1,8 +1,7 @@
 """The training process's end of the link to its agent: JSON lines over an inherited socket.
 
-The process sends heartbeats from a thread of its own, reports what happens to it, and receives orders: go live,
-coming hosts, peers to cut off. Without the variable, and in processes forked from a training process, nothing is
-sent or received.
+The process sends heartbeats from a thread of its own, sends reports, and receives orders: go live, coming hosts, peers
+to cut off. Without the variable, and in processes forked from a training process, nothing is sent or received.
 
 Standard library only: the import hook loads this into every training script.
 """
@@ -33,10 +32,10 @@ LONGEST_LINE: Final = 1 << 20
 """Bytes of one received message; a longer one ends the link."""
 
 LONGEST_SENT: Final = 60 << 10
-"""Bytes of one sent message; a longer one is dropped."""
+"""Most bytes of a sent message; a longer one is dropped."""
 
 MOST_UNSENT: Final = 1 << 20
-"""Bytes kept for an agent that does not read. Above half of it heartbeats and journal lines are dropped."""
+"""Most unsent bytes that are kept. Above half of it heartbeats and journal lines are dropped."""
 
 Message = Mapping[str, Any]
 

@@ -78,7 +78,7 @@ class Standby:
         self._for_next_world: dict[str, str] = {}
         self._waiting_for_rank = False
         self._between_worlds = False
-        """It has left its last world, and was not told the number of the next one yet."""
+        """It has left its last world, and has not received the number of the next one."""
         if link.connected:
             fence.exclude_port(_number(environ.get(RENDEZVOUS_PORT)))
             link.on_message, link.on_lost = self._on_message, self._on_lost
@@ -194,7 +194,7 @@ class Standby:
         self.link.send("entered", generation=self.generation, rank=rank, size=size)
 
     def report_first_step(self, what: str, **fields: Any) -> None:
-        """Report the first step in a world, and with that of this process what it has imported."""
+        """Report the first step in a world; with the first step of this process, also its imports."""
         self.link.send(what, **fields)
         self._imports.at_first_step()
 
@@ -333,7 +333,7 @@ class Standby:
         self._for_next_world = {str(name): str(value) for name, value in dict(message.get("env") or {}).items()}
 
     def _leave_from_here(self) -> None:
-        """End from the link's thread: the main thread waits in Horovod for a rank that it will not get."""
+        """End the process from the link's thread: the main thread waits in Horovod for a rank that will not come."""
         self._call_removed()
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):

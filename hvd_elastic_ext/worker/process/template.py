@@ -239,7 +239,7 @@ def _fork(template: _Template, asked: socket.socket) -> _Order | None:
 
 
 def _started(template: _Template, asked: socket.socket) -> _Order:
-    """Say that this process is there, take its orders, and fork the training process; become its supervisor here."""
+    """Report the start, receive the order, and fork the training process; this process becomes its supervisor."""
     _say(asked, pid=os.getpid())
     data, descriptors, _, _ = socket.recv_fds(asked, 64, MOST_DESCRIPTORS)
     asked.close()
@@ -268,7 +268,7 @@ def _started(template: _Template, asked: socket.socket) -> _Order:
 
 
 def _become(order: _Order) -> None:
-    """Make this fork what a fresh start would be."""
+    """Give this fork the state of a fresh process."""
     out, err, link, *commits = order.descriptors
     for descriptor, number in ((out, 1), (err, 2)):
         os.dup2(descriptor, number)

@@ -1,4 +1,4 @@
-"""A checkpoint from before, put into a State that has not trained yet: what `torch.save` wrote, or an export of ours.
+"""Loads an earlier checkpoint, a file of `torch.save` or our own export, into a State that has not trained yet.
 
 Ranks need not all have it: in the first sync the lowest one that has it sends to the others.
 """
@@ -33,7 +33,7 @@ Source = str | os.PathLike[str] | Mapping[str, Any]
 DDP: Final = "module."
 """What torch's DistributedDataParallel puts before every name."""
 MAX_NAMED: Final = 3
-"""Most names in one message."""
+"""Most names in one error message."""
 _COMMON: Final = {
     "params", "lr", "weight_decay", "decoupled_weight_decay", "foreach", "maximize", "capturable", "differentiable",
     "fused",

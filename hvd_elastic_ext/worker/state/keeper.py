@@ -1,4 +1,4 @@
-"""Commit, roll back, sync and agree: everything a State does that is not PyTorch or Horovod."""
+"""The functions of a State that need neither PyTorch nor Horovod: commit, roll back, sync, agree."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ WORTH_PREPARING: Final = 16 << 20
 
 
 class Keeper:
-    """Keeps one State: its last commit, and how it follows those of other ranks.
+    """Keeps one State: its last commit, and its sync with other ranks.
 
     ``buffer`` may hold a commit of an earlier process of this slot: the first sync takes it up. A newer one that is
     handed over while the process waits is taken up in the next. ``world``: the launcher's number of the present world,
@@ -88,7 +88,7 @@ class Keeper:
         """The live state when it was equal to the last commit, without its tensors."""
         self._by_hand = False
         self._last_step_unreported = False
-        """The newest step is not in the journal, which has a sample of them."""
+        """Whether the newest step is not in the journal, which contains a sample of the steps."""
         self._without_own = False
         """The last commit came from another slot, and has no part of this rank's own."""
         self._inherited = self._has_own_commit()
@@ -330,7 +330,7 @@ class Keeper:
         )  # fmt: skip
 
     def returned(self) -> None:
-        """Commit the state that the training function left when it returned, for the job's last checkpoint.
+        """Commit the final state of the training function, for the job's last checkpoint.
 
         If the commit fails, that checkpoint is lost, but the finished training is not. The last step is journalled.
         """

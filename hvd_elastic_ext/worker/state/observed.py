@@ -10,11 +10,11 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.process.link import Status
 
 MOST: Final = 16
-"""Names at a time: each heartbeat carries them."""
+"""Most names: every heartbeat contains them."""
 
 
 def observe(status: Status, signals: Mapping[str, float]) -> None:
-    """Put ``signals`` into the next heartbeats. Raises :class:`UsageError` for what is no signal."""
+    """Put ``signals`` into the next heartbeats. Raises :class:`UsageError` for an invalid signal."""
     found = dict(status.observed or {})
     for name, value in signals.items():
         try:
