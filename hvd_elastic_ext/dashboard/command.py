@@ -31,7 +31,9 @@ ENDS_S: Final = 1
 
 def parser() -> argparse.ArgumentParser:
     """The options of ``hvd-elastic dashboard``."""
-    options = Parser(prog="hvd-elastic dashboard", description="A page that shows how jobs are, and why; it is live.")
+    options = Parser(
+        prog="hvd-elastic dashboard", description="Show jobs on a live page: their state, and the reasons."
+    )
     options.add_argument(
         "jobs",
         metavar="JOB",
@@ -46,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--export", metavar="FILE.html", type=Path, help="write the page of one job into a file instead, and end"
     )
-    options.add_argument("--run", metavar="N", type=int, help="with --export: another run than the newest, from 1")
+    options.add_argument("--run", metavar="N", type=int, help="with --export: number of the run, from 1 (the newest)")
     options.add_argument(
         "--state-dir", metavar="DIR", type=Path, help="the job's folder, if its journal lies elsewhere"
     )

@@ -80,7 +80,7 @@ def sizing_plan(*, seed: int) -> Plan:
         sizing_scenario(),
         start=ALL[:1],
         offered=ALL,
-        title="Handwritten digits on as many hosts as pay",
+        title="Handwritten digits on the best number of hosts",
     )
 
 
@@ -92,8 +92,8 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument("--out", metavar="DIR", type=Path, default=Path("demo-out"), help="default: ./demo-out")
     options.add_argument("--seed", metavar="N", type=int, default=42, help="seed of the training (42)")
-    options.add_argument("--plain", action="store_true", help="a line a change instead of a live panel")
-    options.add_argument("--quick", action="store_true", help="each kind of event once")
+    options.add_argument("--plain", action="store_true", help="print a line for each change instead of a live panel")
+    options.add_argument("--quick", action="store_true", help="run each kind of event once")
     options.add_argument(
         "--part", choices=PARTS, help="only the events, or only a job that chooses its number of hosts (both)"
     )

@@ -40,31 +40,29 @@ def parser() -> argparse.ArgumentParser:
     where.add_argument("--job", metavar="NAME", help="a job, instead of DIR")
     where.add_argument("--store-options", metavar="JSON|@FILE", help=OPTIONS_HELP)
     said = Parser(add_help=False)
-    said.add_argument("--json", action="store_true", help="for programs")
+    said.add_argument("--json", action="store_true", help="print JSON")
     options = Parser(
         prog="hvd-elastic checkpoints",
-        description="See, check, copy out and remove checkpoints. Nothing that is in one is ever run.",
+        description="List, verify, export and remove checkpoints. No code in a checkpoint is run.",
     )
     commands = options.add_subparsers(dest="do", metavar="COMMAND", required=True)
-    commands.add_parser("list", parents=[where, said], help="what is there, the newest first; looks at lengths only")
-    verify = commands.add_parser("verify", parents=[where, said], help="read every byte; exit code 1 if any is wrong")
-    verify.add_argument("names", metavar="NAME", nargs="*", help="default: all that were sealed")
-    export = commands.add_parser("export", parents=[where], help="one as a plain file for other programs")
-    export.add_argument("--name", metavar="NAME", help="default: the newest that is whole")
+    commands.add_parser("list", parents=[where, said], help="list checkpoints, the newest first; checks only lengths")
+    verify = commands.add_parser("verify", parents=[where, said], help="read every byte; exit code 1 if one is wrong")
+    verify.add_argument("names", metavar="NAME", nargs="*", help="default: all sealed ones")
+    export = commands.add_parser("export", parents=[where], help="write one as a plain file for other programs")
+    export.add_argument("--name", metavar="NAME", help="default: the newest complete one")
     export.add_argument(
         "--to",
         metavar="FILE",
         type=Path,
         required=True,
-        help="FILE.pt (torch.save) or FILE.safetensors; a new folder for files that functions of yours wrote",
+        help="FILE.pt (torch.save) or FILE.safetensors; a new folder for files of your own functions",
     )
-    export.add_argument("--force", action="store_true", help="replace FILE if it is there")
-    prune = commands.add_parser(
-        "prune", parents=[where, said], help="remove old ones, and what is left of unfinished ones"
-    )
+    export.add_argument("--force", action="store_true", help="replace an existing FILE")
+    prune = commands.add_parser("prune", parents=[where, said], help="remove old ones, and files of unfinished ones")
     prune.add_argument("--last", metavar="N", type=int, default=3, help="keep the newest N (default: 3)")
-    prune.add_argument("--every", metavar="STEPS", type=int, help="and the first of every so many steps")
-    prune.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    prune.add_argument("--every", metavar="STEPS", type=int, help="also keep the first of every so many steps")
+    prune.add_argument("--dry-run", action="store_true", help="only print what would be removed")
     return options
 
 

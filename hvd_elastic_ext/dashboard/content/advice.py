@@ -113,7 +113,7 @@ FAULTS: Final = _remedies(
     ),
     (
         r"never ready",
-        "Mend what the reason names: `hvd-elastic doctor --host {host}` compares it with this machine.",
+        "Fix what the reason names: `hvd-elastic doctor --host {host}` compares it with this machine.",
     ),
     (
         r"No such file or directory|FileNotFoundError",
@@ -127,7 +127,7 @@ FAULTS: Final = _remedies(
     ),
     (
         r"crashed|exit code",
-        "Mend what the end of its output says. If it is {host} alone, compare its packages, files and devices with "
+        "Fix what the end of its output says. If it is {host} alone, compare its packages, files and devices with "
         "another host, then `hvd-elastic hosts clear {host}`.",
     ),
 )
@@ -138,7 +138,7 @@ _STORAGE: Final = _remedies(
     (r"Read-only|Permission denied", "Let the job write there, or name another --checkpoint-dir."),
     (
         r"",
-        "Mend what the reason names. It is tried again; a loss of all hosts costs all since the last one.",
+        "Fix what the reason names. It is tried again; a loss of all hosts costs all since the last one.",
     ),
 )
 SHORTAGES: Final = _remedies(
@@ -153,7 +153,7 @@ _LISTS: Final = _remedies(
     (r"gave no list within", "Run the discovery script by hand: why does it hang? Known hosts stay until it answers."),
     (r"", "Correct the host list: known hosts stay until one is accepted."),
 )
-AGAIN: Final = "Mend what the reason names: it is tried again."
+AGAIN: Final = "Fix what the reason names: it is tried again."
 EVENTS: Final[Mapping[str, Remedies]] = {
     "refused": _LISTS,
     "not sealed": _STORAGE,
@@ -164,15 +164,16 @@ EVENTS: Final[Mapping[str, Remedies]] = {
             "not resumed": "Let {host} read the checkpoint, or leave it out: `hvd-elastic hosts block {host}`.",
             "straggler": "See what else runs on {host}, and its GPU, disk and network. --drain-stragglers leaves such "
             "a host out.",
-            "notice": "Nothing if others are enough: training leaves {host} first. Else add a host.",
+            "notice": "Nothing if the other hosts are enough: training leaves {host} in time. Else add a host.",
             "advised": "Nothing yet: its cloud may take {host} back. Add a host if too few would be left.",
-            "notices unavailable": "Let {host} reach its cloud's metadata: without it, it goes without notice.",
-            "isolated": "Check the network of the launcher's machine: until it hears a host, it removes none, for "
+            "notices unavailable": "Let {host} reach its cloud's metadata service: without it, it is lost "
+            "without notice.",
+            "isolated": "Check the network of the launcher's machine: until a host sends again, it removes none, for "
             "--orphan-grace at most.",
             "trains alone": "Wrap the optimizer (hvd.DistributedOptimizer, elastic.wrap or DDP) and train again: no "
             "rank has learnt from the data of all.",
-            RESTARTED: "Nothing was left to continue from: --adopt or our State keeps commits, and --checkpoint-every "
-            "auto what outlives all hosts.",
+            RESTARTED: "No commit was left: --adopt or our State keeps commits, and --checkpoint-every "
+            "auto keeps checkpoints that outlive all hosts.",
             "not resized": "Train in a function with @elastic.run: then hosts can come and go.",
             "not sent": "It is tried again. If it goes on, see the network between these hosts.",
             "slept": "Add hosts: it wakes by itself when --min-np slots may work.",
@@ -186,7 +187,7 @@ EVENTS: Final[Mapping[str, Remedies]] = {
 """Remedies by the name of an event. For other events that are faults, see :data:`FAULTS`."""
 _FAULTY: Final = ("worker failed", "exited", "struck", "fenced", "stalled")
 AFTER_FAILURE: Final = (
-    "Mend what the reason names; the same command then continues from the newest checkpoint, if there is one."
+    "Fix what the reason names; the same command then continues from the newest checkpoint, if there is one."
 )
 NO_LAUNCHER: Final = "`hvd-elastic status` says whether a launcher runs; the same command continues."
 

@@ -22,7 +22,7 @@ UNITS: Final[Mapping[str, str]] = {GLOBAL: "steps/s", HOST: "steps of one host/s
 MEANS: Final[Mapping[str, str]] = {
     GLOBAL: "All hosts share one batch (batch=global): a step is the same work at each size.",
     HOST: "Each host keeps its batch (batch=host): a step of 4 hosts is the work of 4 steps of one host.",
-    SAMPLES: "By the samples that the script reports.",
+    SAMPLES: "Counted in samples that the script reports.",
 }
 
 

@@ -26,7 +26,7 @@ def main(argv: Sequence[str]) -> int:
         description="Run a shell, or COMMAND, in the launcher's pod or in another one of a job.",
     )
     parser.add_argument("name", metavar="NAME", help="the job")
-    parser.add_argument("-i", "--instance", metavar="POD", default="", help="another pod of the job (as arena has it)")
+    parser.add_argument("-i", "--instance", metavar="POD", default="", help="another pod of the job (arena's option)")
     parser.add_argument("-c", "--container", metavar="NAME", default="", help="another container of that pod")
     add_cluster(parser)
     words, command = parted(parser, argv)

@@ -19,7 +19,7 @@ from hvd_elastic_ext.jobs.sdk import STATES
 from hvd_elastic_ext.jobs.spec.words import seconds
 
 NO_STORE: Final = (
-    "note: its launcher has no --checkpoint-dir; unless another place keeps what it saved, training begins from the "
+    "note: its launcher has no --checkpoint-dir; unless the script stores checkpoints itself, training begins from the "
     "start when the job is resumed\n"
 )
 
@@ -76,9 +76,11 @@ def wait(argv: Sequence[str]) -> int:
 
     def add(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
-            "--for", dest="wanted", type=_state, choices=STATES, default="succeeded", help="(succeeded)"
+            "--for", dest="wanted", type=_state, choices=STATES, default="succeeded", help="awaited state (succeeded)"
         )
-        parser.add_argument("--timeout", metavar="TIME", type=seconds, help="such as 90s, 10m or 2h (no limit)")
+        parser.add_argument(
+            "--timeout", metavar="TIME", type=seconds, help="time limit, such as 90s, 10m or 2h (no limit)"
+        )
         add_labels(parser)
 
     options = _parsed("wait", "Wait for jobs.", argv, add, several=True)
@@ -127,7 +129,7 @@ def scale(argv: Sequence[str]) -> int:
     """Run ``scale`` for a job on a cluster. Raises :class:`UsageError` for a number outside its limits."""
 
     def add(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("workers", metavar="N", type=int, help="so many workers")
+        parser.add_argument("workers", metavar="N", type=int, help="number of workers")
 
     options = _parsed("scale", "Ask for another number of workers.", argv, add)
     changes.scale(cluster_of(options), options.name, options.workers)

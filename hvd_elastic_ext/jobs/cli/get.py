@@ -33,10 +33,10 @@ def main(argv: Sequence[str]) -> int:
         description="Show the jobs that were submitted, or one job and its pods; so does list. READY counts workers.",
     )
     parser.add_argument("name", metavar="NAME", nargs="?", help="one job (default: all)")
-    parser.add_argument("-o", "--output", choices=("wide", "json", "yaml", "name"), default="", help="another form")
+    parser.add_argument("-o", "--output", choices=("wide", "json", "yaml", "name"), default="", help="another format")
     parser.add_argument("-A", "--all-namespaces", action="store_true", help="jobs of all namespaces")
     add_labels(parser)
-    parser.add_argument("-w", "--watch", action="store_true", help="go on with what changes, until it is interrupted")
+    parser.add_argument("-w", "--watch", action="store_true", help="print rows that change, until it is interrupted")
     add_cluster(parser)
     options = parser.parse_args(argv)
     if options.name is not None and options.selector:

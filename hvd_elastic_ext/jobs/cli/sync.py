@@ -22,7 +22,7 @@ def main(argv: Sequence[str]) -> int:
         "that was interrupted, or when the launcher has a new pod.",
     )
     parser.add_argument("name", metavar="NAME", help="the job")
-    parser.add_argument("folder", metavar="FOLDER", type=Path, help="the same files as before")
+    parser.add_argument("folder", metavar="FOLDER", type=Path, help="folder with the files that were submitted")
     add_cluster(parser)
     options = parser.parse_args(argv)
     archive = code.packed(options.folder)
