@@ -97,7 +97,7 @@ def _written(path: str, text: str) -> Iterator[None]:
         os.replace(draft, path)
     except OSError as error:
         sys.stderr.write(
-            f"prestop: {path} cannot be written ({error.strerror}): the agent is not told why, or by when\n"
+            f"prestop: {path} cannot be written ({error.strerror}): the agent gets no reason and no deadline\n"
         )
         yield
         return

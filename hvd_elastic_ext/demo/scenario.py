@@ -71,7 +71,7 @@ class Effect(enum.Enum):
     NOTHING = "the world there is trains on"
     REFUSED = "the list is refused, and the world there is trains on"
     RELAUNCHED = "the launcher is there again, and the world there is trains on"
-    SAVED = "there is a checkpoint of all that was trained, and nobody trains beyond it"
+    SAVED = "there is a checkpoint of all that was trained, and no rank trains beyond it"
     ASLEEP = "the job sleeps"
 
 

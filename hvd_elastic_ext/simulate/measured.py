@@ -70,7 +70,7 @@ def of_records(records: Sequence[Record], *, where: str) -> Measured:
     """Return the measurements of records. Raises :class:`UsageError`."""
     paces = _paces(records)
     if not paces:
-        raise UsageError(f"{where}: tells of no two steps in a row; give the journal of a job that has trained")
+        raise UsageError(f"{where}: has no two consecutive steps; give the journal of a job that has trained")
     rows = list(_rows(records))
     changes = list(_changes(records))
     numbers = [int(each.get("step", 0)) for each in _of(records, "stepped")]

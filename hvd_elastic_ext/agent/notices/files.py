@@ -89,7 +89,7 @@ class NoticeFiles:
             try:
                 stamp = _stamp(path)
             except OSError as error:
-                self._warn(f"notice file {path}: {error.strerror}; what it said before holds")
+                self._warn(f"notice file {path}: {error.strerror}; the last notice stays valid")
                 continue
             if stamp != self._stamps.get(path) or path in self._seen_empty:
                 self._stamps[path] = stamp
@@ -111,7 +111,7 @@ class NoticeFiles:
         except FileNotFoundError:
             found = None
         except (OSError, ValueError, OverflowError, RecursionError) as error:
-            self._warn(f"notice file {path}: {error}; what it said before holds")
+            self._warn(f"notice file {path}: {error}; the last notice stays valid")
             return
         if found is None and there and path not in self._seen_empty:
             self._seen_empty.add(path)  # a writer may have truncated it first

@@ -71,7 +71,7 @@ class RendezvousProxy(HttpPort):
             return True
         uid = owner(connection, self._lookup)
         if not is_trusted(uid):
-            whose = "that had gone, or whose user cannot be told," if uid is None else f"of user {uid}"
+            whose = "that had disconnected, or whose user is unknown," if uid is None else f"of user {uid}"
             self._warn(f"a process {whose} was refused by the rendezvous proxy")
         return is_trusted(uid)
 

@@ -79,7 +79,7 @@ def may_be_template(example: Example, words: tuple[str, ...]) -> tuple[bool, str
     if example.order.env.get(PRELOAD) != AUTO:
         return False, NOT_WANTED
     if not example.imports.complete:
-        return False, "it has not said what it imports"
+        return False, "it has not reported its imports"
     if example.imports.pid != example.pid or words != example.order.argv:
         return False, "its command is not Python's own"
     return True, ""

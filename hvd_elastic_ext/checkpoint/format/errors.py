@@ -23,7 +23,7 @@ class Missing(Permanent):
     """``where`` does not exist."""
 
     def __init__(self, where: str) -> None:
-        super().__init__(f"{where} is not there; `hvd-elastic checkpoints list` tells what is")
+        super().__init__(f"{where} is not there; `hvd-elastic checkpoints list` shows what is there")
 
 
 class Unreadable(Permanent):

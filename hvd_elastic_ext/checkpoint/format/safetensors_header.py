@@ -75,7 +75,7 @@ def decode(text: bytes, places: Places) -> Iterator[Piece]:
         piece = _piece(name, places)
         wanted = {**_kind(piece, places), "data_offsets": [at, at + piece.end - piece.start]}
         if entries[name] != wanted or (start, end) != (at, at + piece.end - piece.start):
-            raise ValueError(f"its header tells of another tensor {name[:40]} than the layout does")
+            raise ValueError(f"its header describes tensor {name[:40]} otherwise than the layout")
         at = end
         yield piece
 

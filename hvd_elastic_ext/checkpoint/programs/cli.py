@@ -174,7 +174,7 @@ def _newest(store: Store) -> str:
             return entry.name
         if entry.sealed:
             sys.stderr.write(f"hvd-elastic checkpoints: {entry.name} is passed over: {entry.why}\n")
-    raise Permanent(f"{store.where} holds no whole checkpoint; `hvd-elastic checkpoints list` tells what is there")
+    raise Permanent(f"{store.where} holds no whole checkpoint; `hvd-elastic checkpoints list` shows what is there")
 
 
 def _prune(store: Store, options: argparse.Namespace) -> int:

@@ -21,7 +21,7 @@ def of_job(cluster: Cluster, name: str = "") -> list[PodUsage]:
         root_of(cluster, name)
     if cluster.read(f"/apis/{METRICS}") is None:
         raise Permanent(
-            f"this cluster has no metrics server ({METRICS}), so nobody knows what pods use; ask an administrator"
+            f"this cluster has no metrics server ({METRICS}), so the usage of pods is unknown; ask an administrator"
         )
     labels = selector(name) if name else JOB_LABEL
     return used(cluster.listed("v1", "pods", labels), cluster.listed(METRICS, "pods", labels))

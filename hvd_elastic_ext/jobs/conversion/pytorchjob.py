@@ -36,7 +36,9 @@ def convert(body: Body) -> Conversion:
     """Convert a job of any group."""
     conversion = Conversion(copy.deepcopy(body))
     group = body["apiVersion"].partition("/")[0]
-    conversion.set("apiVersion", NEW, "the training operator's group; what only the other operator knows is told below")
+    conversion.set(
+        "apiVersion", NEW, "the training operator's group; fields that only the other operator knows are named below"
+    )
     conversion.drop("status", "an operator writes it")
     for name in RUN_POLICY:
         conversion.move(f"spec.{name}", f"spec.runPolicy.{name}", "it is there in kubeflow.org/v1")

@@ -44,7 +44,7 @@ def philly(text: str, *, where: str, assumed: Assumed) -> Levels:
             busy[host].append((begun, ended))
             gpus[host] |= names
     if not busy:
-        raise UsageError(f"{where}: tells of no attempt on a machine; give cluster_job_log as it was published")
+        raise UsageError(f"{where}: has no attempt on a machine; give cluster_job_log as it was published")
     begins = min(begun for spans in busy.values() for begun, _ in spans)
     ends = max(ended for spans in busy.values() for _, ended in spans)
     free = (

@@ -79,7 +79,7 @@ def levels(found: Iterable[Level], *, where: str, assumed: Assumed) -> Levels:
     """The part of a trace that is wanted. Raises :class:`UsageError` if there is no host in it."""
     ordered = sorted(found, key=lambda level: level.at)
     if not any(level.hosts for level in ordered):
-        raise UsageError(f"{where}: tells of no host; {_why(assumed)}")
+        raise UsageError(f"{where}: has no host; {_why(assumed)}")
     begins = next(level.at for level in ordered if level.hosts) + assumed.after
     ends = min(begins + assumed.days * DAY_S, ordered[-1].at)
     before = {level.pool: level._replace(at=begins) for level in ordered if level.at <= begins}

@@ -104,7 +104,7 @@ def _levels(found: Mapping[tuple[float, Pool], Level], *, where: str, assumed: A
     kinds = sorted({pool.kind for _, pool in found})
     if len(kinds) > 1 and not assumed.type:
         some = ", ".join(kinds[:5]) + (", …" if len(kinds) > 5 else "")
-        raise UsageError(f"{where}: tells of {len(kinds)} instance types ({some}); add --assume type={kinds[0]}")
+        raise UsageError(f"{where}: has {len(kinds)} instance types ({some}); add --assume type={kinds[0]}")
     if not found:
-        raise UsageError(f"{where}: tells of no pool that is wanted; change --assume type or zone")
+        raise UsageError(f"{where}: has no selected pool; change --assume type or zone")
     return levels(found.values(), where=where, assumed=assumed)

@@ -324,7 +324,7 @@ class Standby:
             if self._between_worlds:
                 # It was sent for the world that this process has left: the number of a later one would come first. To
                 # cut the connections of the world that forms would abort this process, and all others in it.
-                log.info("told to cut the connections of a world that was left already")
+                log.info("ignored an order to cut the connections of a world that this process has left already")
                 return
             taken = self._fence.take()
         log.warning("cut off from all peers: %d connections", self._fence.shut(taken))

@@ -161,7 +161,7 @@ class Inventory:
             if not kept.isdisjoint(map(id, own)):
                 raise StateError(
                     f"state.{name} ({type(value).__name__}) holds parameters of a model of this State, which would "
-                    "come back as copies that nobody trains; take them from the model where they are needed"
+                    "come back as copies that are not trained; take them from the model where they are needed"
                 )
 
     def put_back(

@@ -25,5 +25,5 @@ def observe(status: Status, signals: Mapping[str, float]) -> None:
             raise UsageError(f"state.observe({name}={value!r}): give a finite number")
         found[name] = number
     if len(found) > MOST:
-        raise UsageError(f"state.observe: {len(found)} names are too many; at most {MOST} can be told")
+        raise UsageError(f"state.observe: {len(found)} names are too many; at most {MOST} are allowed")
     status.observed = found

@@ -40,8 +40,8 @@ def test_a_process_is_forked_if_its_imports_would_find_the_same(change: dict[str
     [
         (EXAMPLE, WORDS, ""),
         (EXAMPLE._replace(order=ORDER), WORDS, "it is not asked for"),
-        (EXAMPLE._replace(imports=Imports()), WORDS, "it has not said what it imports"),
-        (EXAMPLE._replace(imports=KNOWN._replace(complete=False)), WORDS, "it has not said what it imports"),
+        (EXAMPLE._replace(imports=Imports()), WORDS, "it has not reported its imports"),
+        (EXAMPLE._replace(imports=KNOWN._replace(complete=False)), WORDS, "it has not reported its imports"),
         (EXAMPLE._replace(pid=6), WORDS, "its command is not Python's own"),  # as behind a shell
         (EXAMPLE, ("sh", "train.sh"), "its command is not Python's own"),
         (EXAMPLE, (), "its command is not Python's own"),
