@@ -77,7 +77,7 @@ class Accounts(Observer):
     _stepped_at: float | None = None
     """Time of the newest step."""
     _training: float = 0.0
-    _told: float = 0.0
+    _accounted: float = 0.0
     """Slot-seconds in training that are accounted for."""
 
     # --- time
@@ -111,7 +111,7 @@ class Accounts(Observer):
         """Account for the remaining time."""
         self.count()
         self.slot_seconds["useful"] = sum((each.last - each.first) * each.own for each in self._segments)
-        self.slot_seconds["rollback"] += self._training - self._told
+        self.slot_seconds["rollback"] += self._training - self._accounted
 
     @property
     def kept(self) -> int:
@@ -194,9 +194,9 @@ class Accounts(Observer):
         trained = took / (1.0 + self.times.slowed if world.writing else 1.0)
         self.slot_seconds["checkpoint"] += (took - trained + count * commit_s) * now.size
         self.slot_seconds["uneven"] += (trained - count * commit_s) * now.size - count * now.own
-        self._told += took * now.size
+        self._accounted += took * now.size
 
     def held_up(self, world: World, stall_s: float) -> None:
         """A world has paused for a checkpoint."""
         self.slot_seconds["checkpoint"] += stall_s * len(world.members)
-        self._told += stall_s * len(world.members)
+        self._accounted += stall_s * len(world.members)

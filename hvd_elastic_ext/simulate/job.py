@@ -176,19 +176,19 @@ class _Job:
         """Apply a row of the trace to the available hosts. A job that chooses its number has only some of them."""
         supply = self._supply
         if supply is None:
-            self._befalls(row)
+            self._apply_event(row)
         elif row.event == "up":
             supply.there[row.host] = row
             self._give()
         elif row.event == "price":
             supply.there[row.host] = replace(supply.there[row.host], price=row.price)
             if row.host in self._there:
-                self._befalls(row)
+                self._apply_event(row)
         else:
             if row.event != "crash":
                 supply.gone(row.host)
             if row.host in self._there:
-                self._befalls(row)
+                self._apply_event(row)
             self._give()
 
     def _give(self) -> None:
@@ -204,13 +204,13 @@ class _Job:
     def _arrives(self, host: str) -> None:
         assert self._supply is not None
         if host in self._supply.given and host not in self._there:
-            self._befalls(self._supply.there[host])
+            self._apply_event(self._supply.there[host])
 
     def _asked_for_hosts(self, launcher: Launcher, hosts: int, leaving: Sequence[str]) -> None:
         assert self._supply is not None
         for host in self._supply.asked(hosts, leaving):
             if (row := self._there.get(host)) is not None:
-                self._befalls(replace(row, event="down"))
+                self._apply_event(replace(row, event="down"))
         self._give()
         if launcher.alive:
             launcher.driver.tell(Scaled(hosts))
@@ -221,13 +221,13 @@ class _Job:
         if self._supply is not None and launcher is not None and any(self._rates.values()):
             launcher.driver.tell(Observed({"price": dict(self._rates)}))
 
-    def _befalls(self, row: Row) -> None:
+    def _apply_event(self, row: Row) -> None:
         """Apply an event to a host of the job, or to one that joins."""
         accounts, cluster = self._accounts, self._cluster
         accounts.count()
         self._pay()
         if row.event == "up":
-            self._comes(row)
+            self._add_host(row)
         elif row.event == "price":
             self._costs(row.host, self._there[row.host].slots * (row.price or 0.0))
         elif row.event == "crash":
@@ -237,7 +237,7 @@ class _Job:
         else:
             self._goes(row)
 
-    def _comes(self, row: Row) -> None:
+    def _add_host(self, row: Row) -> None:
         cluster = self._cluster
         cluster.absent.discard(row.host)
         if row.host in cluster.cut:
@@ -356,7 +356,7 @@ class _Job:
             return
         self._restarts, self._trained = self._restarts + 1, self._trained or begun
         self._cluster.launcher = None
-        self._sim.later(pause, self._goes_on, saved)
+        self._sim.later(pause, self._resume, saved)
 
     _expects: str | None = None
 
@@ -408,11 +408,11 @@ class _Job:
             self._journal.record(
                 "woke", generation=saved.generation, reason=decision.reason, slept_s=round(now - self._slept_at, 3)
             )
-            self._goes_on(saved)
+            self._resume(saved)
         elif decision.again_at is not None:
             self._sim.at(decision.again_at + 1e-6, self._may_wake)
 
-    def _goes_on(self, saved: Saved) -> None:
+    def _resume(self, saved: Saved) -> None:
         self._accounts.count()
         self._accounts.phase = "running"
         self._cluster.options = options_of(self._settings, woken=True)

@@ -289,7 +289,7 @@ def _listed(records: Sequence[Record]) -> Iterator[Row]:
 
 def _gone(records: Sequence[Record], host: str, *, came: float, at: float, first: float) -> Row:
     """Return how a host that was listed from ``came`` on was removed or lost."""
-    told = _told([each for each in records if each.get("host") == host and came <= each.mono <= at])
+    told = _first_notice([each for each in records if each.get("host") == host and came <= each.mono <= at])
     listed = (each for each in _of(records, "published") if host in (each.get("hosts") or ()))
     again = next((each.mono for each in listed if each.mono > at), math.inf)
     if told is not None:  # it may have stayed until its deadline
@@ -306,7 +306,7 @@ def _gone(records: Sequence[Record], host: str, *, came: float, at: float, first
     return Row(max(0.0, gone - first), host, "down", max(0.0, gone - at))
 
 
-def _told(records: Sequence[Record]) -> tuple[float, float] | None:
+def _first_notice(records: Sequence[Record]) -> tuple[float, float] | None:
     """Return the time of a host's notice, and its deadline, from its records."""
     told = None
     for each in _of(records, "notice", "notice_over"):

@@ -25,9 +25,9 @@ class _Newcomer(Peer):
         super().__init__(number, connection, deadline)
         self.lines = Lines(MAX_LINE)
         self.nonce = os.urandom(32).hex()
-        self.say(nonce=self.nonce)
+        self.send(nonce=self.nonce)
 
-    def say(self, **words: str) -> None:
+    def send(self, **words: str) -> None:
         # So short a line is taken at once, or the peer is gone.
         try:
             self.connection.send(to_text(words).encode() + b"\n")
@@ -69,10 +69,10 @@ class HandoverServer(Acceptor[_Newcomer]):
         try:
             answer = self._apply(self._proven(peer, line))
         except OrderError as error:
-            peer.say(refused=str(error))
+            peer.send(refused=str(error))
             self._hang_up(peer)
             return
-        peer.say(answer=answer)
+        peer.send(answer=answer)
         if answer == "ending":
             peer.deadline = None  # closed by this agent's end
         else:

@@ -100,17 +100,17 @@ class CloudWatch:
             self._wait()
         for line in self._lines.feed(data):
             if line is not None:
-                self._hear(json.loads(line))
+                self._take_message(json.loads(line))
 
-    def _hear(self, said: dict[str, Any]) -> None:
-        if "problem" in said:
-            self._take_problem(None if said["problem"] is None else (said["cloud"], said["problem"]))
+    def _take_message(self, message: dict[str, Any]) -> None:
+        if "problem" in message:
+            self._take_problem(None if message["problem"] is None else (message["cloud"], message["problem"]))
             return
         self._take_problem(None)
-        self.going = None if said["going"] is None else Notice(*said["going"])
+        self.going = None if message["going"] is None else Notice(*message["going"])
         self._listener.cloud_notice()
-        if said["advice"] != self._advice:
-            self._advice = said["advice"]
+        if message["advice"] != self._advice:
+            self._advice = message["advice"]
             self._listener.cloud_advice(self._advice)
 
     def _take_problem(self, found: tuple[str, str] | None) -> None:
@@ -132,7 +132,7 @@ def _be_child(source: str, url: str | None, pipe: int, before: Notice | None) ->
         serve(source, url, pipe, before=before)
     except BaseException as error:  # noqa: BLE001 - the main loop of a process
         with contextlib.suppress(OSError):
-            said = {"cloud": source, "problem": f"asking broke: {type(error).__name__}: {error}"}
-            os.write(pipe, to_text(said).encode("ascii") + b"\n")
+            message = {"cloud": source, "problem": f"asking broke: {type(error).__name__}: {error}"}
+            os.write(pipe, to_text(message).encode("ascii") + b"\n")
     finally:
         os._exit(0)

@@ -90,7 +90,7 @@ class RendezvousProxy(HttpPort):
         if question is not None:
             self._withdraw(question)
 
-    def _told(self, problem: str) -> None:
+    def _report_problem(self, problem: str) -> None:
         self._warn(f"the rendezvous proxy {problem}")
 
 

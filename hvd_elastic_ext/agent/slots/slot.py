@@ -202,7 +202,7 @@ class Slot:
         self._run.killed_before = killed
         if self.worker_link is not None:
             self.worker_link.handed_down()
-        self._agent.watch(self._run.up, self._hear)
+        self._agent.watch(self._run.up, self._read_reports)
 
     def _inheritance(self) -> Inheritance:
         if self._commits is None:
@@ -217,7 +217,7 @@ class Slot:
     def _written(self, stream: str, text: str) -> None:
         self._tell("output", stream=stream, text=text)
 
-    def _hear(self) -> None:
+    def _read_reports(self) -> None:
         """Read what the supervisor reports."""
         run = self._run
         assert run is not None

@@ -54,7 +54,7 @@ class Template:
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self._socket.close()
             raise OSError(str(error)) from error
-        loop.watch(self._socket.fileno(), self._hear)
+        loop.watch(self._socket.fileno(), self._read_messages)
 
     @property
     def pid(self) -> int | None:
@@ -75,7 +75,7 @@ class Template:
             os.kill(self.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
             self._process.returncode = -signal.SIGKILL  # the agent reaps all its children
 
-    def _hear(self) -> None:
+    def _read_messages(self) -> None:
         try:
             message = json.loads(self._socket.recv(CHUNK) or b"{}")
         except (OSError, ValueError):
@@ -98,7 +98,7 @@ class Template:
                 socket.send_fds(self._socket, [b"fork"], [theirs.fileno()])
                 theirs.close()
                 supervisor = _number(ours.recv(CHUNK))
-                with _memory_file(_told(order, inheritance)) as text:
+                with _memory_file(_fork_request(order, inheritance)) as text:
                     link = () if inheritance.link is None else (inheritance.link,)
                     descriptors = [text, *pipes, *link, *inheritance.commits]
                     socket.send_fds(ours, [str(len(descriptors)).encode()], descriptors)
@@ -114,7 +114,7 @@ def _number(answer: bytes) -> int:
     return supervisor
 
 
-def _told(order: Start, inheritance: Inheritance) -> dict[str, Any]:
+def _fork_request(order: Start, inheritance: Inheritance) -> dict[str, Any]:
     env = environment(order, inheritance)
     for name in (COMMITS, LINK):  # it has other numbers for these descriptors
         env.pop(name, None)

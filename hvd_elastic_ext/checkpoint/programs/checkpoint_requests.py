@@ -23,7 +23,7 @@ from hvd_elastic_ext.checkpoint.format.manifest import (
     record_to_json,
 )
 from hvd_elastic_ext.checkpoint.format.naming import name_of
-from hvd_elastic_ext.checkpoint.programs.requests import HelperAnswer, Request, Say
+from hvd_elastic_ext.checkpoint.programs.requests import HelperAnswer, Request, Send
 from hvd_elastic_ext.checkpoint.stores import Store, open_store
 from hvd_elastic_ext.checkpoint.transfer import slot_memory
 from hvd_elastic_ext.core.commit_record import PAGE, Identity, Record
@@ -33,7 +33,7 @@ MARK: Final = ".store"
 """File by which hosts recognize that they share storage."""
 
 
-def answer(request: Request, say: Say) -> HelperAnswer:
+def answer(request: Request, send: Send) -> HelperAnswer:
     """Return the only answer."""
     return _DO[request["do"]](request)
 
@@ -88,7 +88,7 @@ def _make(mark: Path) -> None:
             file.write(secrets.token_hex(16))
             file.flush()
         except OSError:
-            mark.unlink(missing_ok=True)  # a full disk, say
+            mark.unlink(missing_ok=True)  # on a full disk, for example
             raise
 
 

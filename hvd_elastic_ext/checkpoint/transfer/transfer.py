@@ -132,7 +132,7 @@ class _Caller:
         self.connection = connection
         self.until = now + HANDSHAKE_S
         self._nonce = os.urandom(_NONCE)
-        self._heard = bytearray()
+        self._received = bytearray()
         connection.setblocking(False)
 
     def greet(self) -> None:
@@ -140,14 +140,14 @@ class _Caller:
 
     def proved(self, secret: bytes) -> _Keys | None:
         """Return the connection's keys after the proof; None before it. Raises ``OSError`` for a wrong proof."""
-        more = self.connection.recv(_NONCE + _MAC - len(self._heard))
-        self._heard += more
+        more = self.connection.recv(_NONCE + _MAC - len(self._received))
+        self._received += more
         if not more:
             raise ConnectionResetError
-        if len(self._heard) < _NONCE + _MAC:
+        if len(self._received) < _NONCE + _MAC:
             return None
-        keys = _Keys.of(secret, self._nonce, bytes(self._heard[:_NONCE]))
-        if not hmac.compare_digest(keys.receiver, self._heard[_NONCE:]):
+        keys = _Keys.of(secret, self._nonce, bytes(self._received[:_NONCE]))
+        if not hmac.compare_digest(keys.receiver, self._received[_NONCE:]):
             raise PermissionError
         return keys
 
@@ -166,7 +166,7 @@ def _receiver(listener: socket.socket, secret: bytes, wait_s: float) -> tuple[so
             for key, _ in selector.select(max(0.0, due - now)):
                 if key.data is None:
                     _accept(listener, selector, callers)
-                elif (keys := _heard(key.data, secret)) is not None:
+                elif (keys := _keys_of(key.data, secret)) is not None:
                     callers.remove(key.data)
                     key.data.connection.settimeout(STALL_S)
                     return key.data.connection, keys
@@ -190,7 +190,7 @@ def _accept(listener: socket.socket, selector: selectors.BaseSelector, callers: 
         callers[0].until = 0.0
 
 
-def _heard(caller: _Caller, secret: bytes) -> _Keys | None:
+def _keys_of(caller: _Caller, secret: bytes) -> _Keys | None:
     try:
         return caller.proved(secret)
     except BlockingIOError:

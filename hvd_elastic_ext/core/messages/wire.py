@@ -164,16 +164,16 @@ def _sign(keyed: hmac.HMAC, direction: bytes, sequence: int, *, payload: bytes) 
 class _End:
     """One end of a connection: an unencrypted greeting, then frames. The first error ends everything.
 
-    ``expects`` is what the other end's greeting has before its nonce; ``sends`` and ``hears`` are directions.
+    ``expects`` is what the other end's greeting has before its nonce; ``sends`` and ``receives`` are directions.
     """
 
-    def __init__(self, key: bytes, nonce: bytes | None, *, expects: bytes, sends: bytes, hears: bytes) -> None:
+    def __init__(self, key: bytes, nonce: bytes | None, *, expects: bytes, sends: bytes, receives: bytes) -> None:
         self._key = _checked(key)
         self._nonce = os.urandom(NONCE_SIZE) if nonce is None else nonce
         self._expects = expects
         self._sends = sends
-        self._hears = hears
-        self._heard = bytearray()
+        self._receives = receives
+        self._received = bytearray()
         self._sealer: Sealer | None = None
         self._opener: Opener | None = None
         self._broken: str | None = None
@@ -202,17 +202,17 @@ class _End:
         return self._sealer.seal(message)
 
     def _greeted(self, data: bytes) -> list[dict[str, Any]]:
-        self._heard += data
+        self._received += data
         begin, end = len(self._expects), len(self._expects) + NONCE_SIZE
-        if not self._expects.startswith(self._heard[:begin]):
+        if not self._expects.startswith(self._received[:begin]):
             raise WireError("the other end is no launcher of this version")
-        if len(self._heard) < end:
+        if len(self._received) < end:
             return []
-        nonces = {self._sends: self._nonce, self._hears: bytes(self._heard[begin:end])}
+        nonces = {self._sends: self._nonce, self._receives: bytes(self._received[begin:end])}
         key = _session_key(self._key, nonces[FROM_LAUNCHER], nonces[FROM_AGENT])
-        self._sealer, self._opener = Sealer(key, self._sends), Opener(key, self._hears)
-        rest = bytes(self._heard[end:])
-        self._heard.clear()
+        self._sealer, self._opener = Sealer(key, self._sends), Opener(key, self._receives)
+        rest = bytes(self._received[end:])
+        self._received.clear()
         return self._opener.feed(rest)
 
 
@@ -220,7 +220,7 @@ class LauncherWire(_End):
     """The launcher's end: send :attr:`greeting` on accept, then feed. ``key`` is the job's."""
 
     def __init__(self, key: bytes, *, nonce: bytes | None = None) -> None:
-        super().__init__(key, nonce, expects=b"", sends=FROM_LAUNCHER, hears=FROM_AGENT)
+        super().__init__(key, nonce, expects=b"", sends=FROM_LAUNCHER, receives=FROM_AGENT)
 
     @property
     def greeting(self) -> bytes:
@@ -232,13 +232,13 @@ class AgentWire(_End):
     """The agent's end: feed until :attr:`ready`, then seal the hello. ``key`` is the job's."""
 
     def __init__(self, key: bytes, *, nonce: bytes | None = None) -> None:
-        super().__init__(key, nonce, expects=MAGIC, sends=FROM_AGENT, hears=FROM_LAUNCHER)
-        self._said_nonce = False
+        super().__init__(key, nonce, expects=MAGIC, sends=FROM_AGENT, receives=FROM_LAUNCHER)
+        self._sent_nonce = False
 
     def seal(self, message: Mapping[str, Any]) -> bytes:
         """See the base; the first message carries the agent's greeting in front of it."""
         frame = super().seal(message)
-        if self._said_nonce:
+        if self._sent_nonce:
             return frame
-        self._said_nonce = True
+        self._sent_nonce = True
         return self._nonce + frame

@@ -86,7 +86,7 @@ def page_of(facts: Facts) -> Page:
     return Page(
         now=_now(facts, report, moments, hosts),
         timeline=_timeline(report, moments),
-        records=[_told(moment) for moment in moments if moment.record.event not in _QUIET][-MOST_RECORDS:],
+        records=[_detail(moment) for moment in moments if moment.record.event not in _QUIET][-MOST_RECORDS:],
         hosts=hosts,
         checkpoints=_checkpoints(facts.records),
         scaling=scaling_of(facts.records, report.speeds, ((facts.live or {}).get("details") or {}).get("scaling")),
@@ -286,7 +286,7 @@ def _who(row: Row, exits: Sequence[Moment]) -> list[list[Any]]:
     return found[:MOST_WHO]
 
 
-def _told(moment: Moment) -> list[Any]:
+def _detail(moment: Moment) -> list[Any]:
     """Return one record for the details of a row: ``[at, generation, event, text]``."""
     record = moment.record
     said = []

@@ -29,7 +29,7 @@ REFUSED: Final = "the newest host list is refused"
 STILL: Final = "no step for"
 """Text in the launcher's line for as long as an event's problem lasts, by event."""
 STOPPED: Final = (129, 130, 143)
-"""Exit codes of a launcher that was told to stop: by SIGHUP, SIGINT, SIGTERM."""
+"""Exit codes of a launcher that got a signal: SIGHUP, SIGINT, SIGTERM."""
 ASLEEP: Final = 75
 """Exit code of a launcher whose job sleeps."""
 
@@ -88,14 +88,14 @@ INITIAL_LEVELS: Final[Mapping[str, str]] = {"done": OK, "failed": BAD, "lost": B
 """The level of a job before its journal is read, by its state; for other states it is not known yet."""
 
 
-def initial_verdict(told: Mapping[str, Any]) -> dict[str, Any]:
+def initial_verdict(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Return the verdict while a long journal is being read, from the job's row in the list of jobs."""
-    where = [f"step {told['step']:,}"] if told["step"] is not None else []
-    where += [f"a world of {counted(told['size'], 'rank')}"] if told["size"] else []
-    said = f"By the end of its journal: {told['told']}{'; ' if where else ''}{' in '.join(where)}."
-    level = INITIAL_LEVELS.get(told["state"], INFO)
+    where = [f"step {summary['step']:,}"] if summary["step"] is not None else []
+    where += [f"a world of {counted(summary['size'], 'rank')}"] if summary["size"] else []
+    said = f"By the end of its journal: {summary['told']}{'; ' if where else ''}{' in '.join(where)}."
+    level = INITIAL_LEVELS.get(summary["state"], INFO)
     word = {"word": "READING"} if level == INFO else {}
-    return {"job": told["name"], "level": level, "text": f"{said} The rest is being read.", "do": "", **word}
+    return {"job": summary["name"], "level": level, "text": f"{said} The rest is being read.", "do": "", **word}
 
 
 def outcome(report: JobReport) -> Verdict:
@@ -110,11 +110,13 @@ def outcome(report: JobReport) -> Verdict:
         return Verdict(WARN, f"The job sleeps, and its launcher has ended {after}{reason}. {cost(report)}")
     if report.code in STOPPED:
         recent = _newest(report, since=report.duration_s - RECENT_S)
-        return Verdict(WARN, f"The job was stopped {after}{reason}. {cost(report)}{_told(recent, report)}", _do(recent))
+        return Verdict(
+            WARN, f"The job was stopped {after}{reason}. {cost(report)}{_last_event(recent, report)}", _do(recent)
+        )
     code = "" if report.code is None else f" with exit code {report.code}"
     named = fault is not None and bool(fault.hosts) and advice.host_of(fault) in reason
-    told = "" if named else _told(fault, report)
-    return Verdict(BAD, f"The job failed{code} {after}{reason}. {cost(report)}{told}", advice.of_end(end, fault))
+    last_event = "" if named else _last_event(fault, report)
+    return Verdict(BAD, f"The job failed{code} {after}{reason}. {cost(report)}{last_event}", advice.of_end(end, fault))
 
 
 def cost(report: JobReport) -> str:
@@ -153,7 +155,7 @@ def of_now(report: JobReport, live: Mapping[str, Any] | None, *, now: float, las
     do = "" if fault is None or _is_over(fault, report, said, waits=waits) else _do(fault)
     if waits and fault is None:
         do = advice.of_wait(said)
-    return Verdict(level, f"{count}{said.removesuffix('.')}.{_told(fault, report)}", do)
+    return Verdict(level, f"{count}{said.removesuffix('.')}.{_last_event(fault, report)}", do)
 
 
 def _is_over(row: Row, report: JobReport, said: str, *, waits: bool) -> bool:
@@ -169,12 +171,12 @@ def _without_launcher(report: JobReport, *, ago: float) -> Verdict:
     step = f", at step {report.steps:,}" if report.steps else ""
     fault = _newest(report, since=report.duration_s - RECENT_S)
     if ago < LATE_S:
-        text = f"The journal grows{step}; the launcher cannot be asked from here.{_told(fault, report)}"
+        text = f"The journal grows{step}; the launcher cannot be asked from here.{_last_event(fault, report)}"
         return Verdict(INFO if fault is None else WARN, text, _do(fault))
     text = (
         f"No launcher answers, and none has ended this run; the last line of its journal is {duration(ago)} old{step}."
     )
-    text = f"{text} It was killed, or runs where this page cannot ask it. {cost(report)}{_told(fault, report)}"
+    text = f"{text} It was killed, or runs where this page cannot ask it. {cost(report)}{_last_event(fault, report)}"
     return Verdict(BAD, text, " ".join(filter(None, (advice.NO_LAUNCHER, _do(fault)))))
 
 
@@ -185,7 +187,7 @@ def _newest(report: JobReport, *, since: float) -> Row | None:
     return next(faults, None) or next((row for row in recent if advice.name_of(row) in WARNINGS), None)
 
 
-def _told(row: Row | None, report: JobReport) -> str:
+def _last_event(row: Row | None, report: JobReport) -> str:
     if row is None:
         return ""
     what = "Last fault" if kind_of(row) == BAD else "Last event"

@@ -72,9 +72,9 @@ def main() -> None:
     try:
         sent = read(_line(0))
         if has(sent) or is_marked(Path(sent.wanted.folder), sent.mark):
-            _say(HAS_CODE)
+            _answer(HAS_CODE)
         else:
-            _say(WANTS_CODE)
+            _answer(WANTS_CODE)
             take(sent, Input(0, sent.size))
     except ValueError as error:
         sys.stderr.write(f"the code of --code cannot be brought here: {error}\n")
@@ -131,7 +131,7 @@ def _line(descriptor: int) -> bytes:
     return data
 
 
-def _say(word: str) -> None:
+def _answer(word: str) -> None:
     os.write(1, f"{word}\n".encode())
 
 

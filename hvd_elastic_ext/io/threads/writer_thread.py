@@ -192,7 +192,7 @@ class Outlet:
             log.warning("%s is read again; %d lines of output were dropped", self.name, again)
 
 
-def say(stream: TextIO | None, text: str) -> None:
+def write_message(stream: TextIO | None, text: str) -> None:
     """Write ``text`` to ``stream``, without an endless wait for a reader."""
     outlet = Outlet("a message")
     outlet.put(Stream(stream), text)

@@ -35,7 +35,7 @@ def hand_over(cluster: Cluster, name: str, archive: bytes, *, folder: str) -> st
     """Send the code, and print what it waits for. Returns a line about the result. After a failure the job still
     waits."""
     try:
-        sent = sending.send(cluster, name, archive, say=lambda line: sys.stderr.write(f"{line}\n"))
+        sent = sending.send(cluster, name, archive, report=lambda line: sys.stderr.write(f"{line}\n"))
     except (Permanent, KeyboardInterrupt) as error:
         if not isinstance(error, UsageError):
             again = f"hvd-elastic sync {name} {shlex.quote(folder)} -n {cluster.namespace}"

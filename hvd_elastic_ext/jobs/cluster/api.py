@@ -56,7 +56,7 @@ class Cluster:
         from hvd_elastic_ext.io import kube_access
 
         self._io = kube_access
-        with self._told():
+        with self._translated_errors():
             self._configuration = access.configuration()
             self._kept = kube_access.connections(self._configuration)
             self.namespace = namespace or access.namespace
@@ -70,12 +70,12 @@ class Cluster:
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: str) -> Body:
         """Send one request to a path that does not depend on the namespace."""
         target = f"{path}?{urlencode(query)}" if query else path
-        with self._told():
+        with self._translated_errors():
             return self._io.ask(self._configuration, method, target, body, timeout=TIMEOUT, kept=self._kept)
 
     def endpoint(self) -> Endpoint:
         """Return the server's address and credentials."""
-        with self._told():
+        with self._translated_errors():
             return self._io.Endpoint.of(self._configuration)
 
     def path(self, api_version: str, plural: str, name: str = "", subresource: str = "") -> str:
@@ -123,11 +123,11 @@ class Cluster:
 
     def lines(self, path: str, *, follow: bool) -> Iterator[str]:
         """Yield lines of a log. With ``follow`` there is no time limit for the next line."""
-        with self._told():
+        with self._translated_errors():
             yield from self._io.lines(self._configuration, path, timeout=(TIMEOUT[0], None if follow else TIMEOUT[1]))
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         try:
             yield
         except self._io.Refused as error:

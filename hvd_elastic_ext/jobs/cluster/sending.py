@@ -30,14 +30,14 @@ def send(
     name: str,
     archive: bytes,
     *,
-    say: Callable[[str], object] = lambda line: None,
+    report: Callable[[str], object] = lambda line: None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> bool:
     """Wait until a launcher's pod waits for code, and send it ``archive``. Returns False if the pod already has the
     code.
 
-    ``say`` takes a line about what is waited for. Raises :class:`UsageError` if that pod waits for other code, or for
-    none, and :class:`NotSent`.
+    ``report`` takes a line about what is waited for. Raises :class:`NotSent`, and :class:`UsageError` if that pod waits
+    for other code, or for none.
     """
     told = ""
     while True:
@@ -48,7 +48,7 @@ def send(
         if state_of(root_of(cluster, name))[0] in FINISHED:
             raise UsageError(f"{name} has ended")
         if waits != told:
-            say(f"waiting to send the code: {waits}")
+            report(f"waiting to send the code: {waits}")
             told = waits
         sleep(LOOKS_S)
     if init_state(body, SENT).get("terminated"):

@@ -41,7 +41,7 @@ def run_and_store(function: Callable[..., Any], folder: str) -> None:
     try:
         result = function(*given["args"], **given["kwargs"])
     except Exception as error:
-        _put(Path(folder) / FAILED.format(pid=os.getpid()), _told(error))
+        _put(Path(folder) / FAILED.format(pid=os.getpid()), _error_text(error))
         raise
     rank, size = _place()
     try:
@@ -62,7 +62,7 @@ def _place() -> tuple[int, int]:
         return elastic.rank(), elastic.size()
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     said = " ".join(str(error).split())[:LONGEST]
     return f"{type(error).__name__}{': ' * bool(said)}{said}"
 

@@ -84,7 +84,7 @@ class Agent:
         """A process keeps a commit for a checkpoint."""
         whole = [commit.lineage, *commit.name]
         if process.rank == 0:
-            self._heard()
+            self._note_contact()
         self._cluster.helpers.kept[tuple(whole)] = commit
         more = {"stall_s": self._times.stall_s} if self._times.stall_s else {}
         self.report(process, "kept", commit=whole, step=commit.batch, side=1, **more)
@@ -139,7 +139,7 @@ class Agent:
             self._cluster.up(self.line, self.beats())
         self._sim.later(self._times.beat_s, self._beat)
 
-    def _heard(self) -> None:
+    def _note_contact(self) -> None:
         """Deliver a heartbeat at once, if heartbeats are no events of their own: the driver needs the number of
         steps."""
         if self.line is not None:
@@ -414,7 +414,7 @@ class Agent:
     ) -> None:
         """A helper answers. ``sealed``: a checkpoint of this commit is on storage."""
         if sealed is not None:
-            self._heard()
+            self._note_contact()
         self._send({"event": "errand", "id": number, "answer": answer}, told, sealed)
 
     def tell_held(self, slots: Iterable[int]) -> None:

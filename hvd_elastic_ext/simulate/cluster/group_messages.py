@@ -122,7 +122,7 @@ class GroupMessages:
         """Send the same message from a launcher to processes."""
         lines = self._lines(launcher, wanted.processes, wanted)
         if lines:
-            self._sim.at(self._sim.now + LATENCY_S, self._told, lines, wanted, self._cluster.disturbances)
+            self._sim.at(self._sim.now + LATENCY_S, self._deliver, lines, wanted, self._cluster.disturbances)
 
     def deal(self, launcher: Launcher, wanted: Deal) -> None:
         """Send processes their world and ranks."""
@@ -154,11 +154,11 @@ class GroupMessages:
                 launcher.send(host, order)
         return found
 
-    def _hear(
+    def _receivers(
         self, lines: Sequence[tuple[int, Line, ProcessId]], wanted: Tell | Deal, disturbances: int
     ) -> list[tuple[int, Process]]:
         """Yield the processes that receive the message; a network that was cut meanwhile delivers nothing."""
-        cut, heard = self._cluster.cut, list[tuple[int, Process]]()
+        cut, receivers = self._cluster.cut, list[tuple[int, Process]]()
         held: dict[str, Line] = {}
         self._sim.happened += len(lines) - 1
         if disturbances == self._cluster.disturbances:  # as a rule
@@ -171,25 +171,25 @@ class GroupMessages:
             if line.down or (cut and agent.host in cut):
                 held[agent.host] = line
             elif (process := agent.processes.get(life.seat.slot)) is not None and process.life == life.number:
-                heard.append((number, process))
+                receivers.append((number, process))
         for host, order in wanted.orders() if held else ():
             if host in held:
                 held[host].down.append(order)
-        return heard
+        return receivers
 
-    def _told(self, lines: Sequence[tuple[int, Line, ProcessId]], wanted: Tell, disturbances: int) -> None:
-        heard = [process for _, process in self._hear(lines, wanted, disturbances)]
+    def _deliver(self, lines: Sequence[tuple[int, Line, ProcessId]], wanted: Tell, disturbances: int) -> None:
+        receivers = [process for _, process in self._receivers(lines, wanted, disturbances)]
         if wanted.message["tell"] == "update":
-            self._cluster.training.interrupt_together(heard, leave=wanted.message["leave"])
+            self._cluster.training.interrupt_together(receivers, leave=wanted.message["leave"])
             return
-        for process in heard:
+        for process in receivers:
             process.agent.receive_message(process, wanted.message)
 
     def _dealt(
         self, lines: Sequence[tuple[int, Line, ProcessId]], wanted: Deal, disturbances: int, incarnation: int
     ) -> None:
         numbers, those = wanted.dealt.numbers, list[Process]()
-        for number, process in self._hear(lines, wanted, disturbances):
+        for number, process in self._receivers(lines, wanted, disturbances):
             process.told_world = wanted.generation
             if process.asked == numbers[number]:
                 process.asked, process.rank = None, number
@@ -205,14 +205,14 @@ class GroupMessages:
         if cluster.disturbances == group.disturbances and launcher is not None:
             launcher.receive_group(group.ids, group.processes, news, told)
             return
-        heard: list[tuple[Line, Process]] = []
+        receivers: list[tuple[Line, Process]] = []
         for line, process in zip(group.lines, group.processes, strict=True):
             if line.open and (line.up or line.agent.host in cluster.cut):
                 line.up.append(process.message(news, told))
             elif line.open and line.launcher is launcher:
-                heard.append((line, process))
-        if launcher is not None and launcher.alive and heard:
-            launcher.receive_from_many(heard, news, told)
+                receivers.append((line, process))
+        if launcher is not None and launcher.alive and receivers:
+            launcher.receive_from_many(receivers, news, told)
 
 
 def question(number: int) -> dict[str, Any]:

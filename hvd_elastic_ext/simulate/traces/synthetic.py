@@ -87,7 +87,7 @@ class _Maker:
             if what == "zone":
                 self._reclaim(at, int(name))
             elif what == "up" and self._up[name] == of:
-                yield self._comes(at, name)
+                yield self._arrival(at, name)
             elif self._up[name] == of and of % 2:
                 yield from self._goes(at, what, name, of)
 
@@ -96,7 +96,7 @@ class _Maker:
             self._count += 1
             heapq.heappush(self._queue, (round(at, 3), self._count, what, name, of))
 
-    def _comes(self, at: float, name: str) -> Row:
+    def _arrival(self, at: float, name: str) -> Row:
         spec = self._spec
         of = self._up[name] = self._up[name] + 1
         self._plan(self._gap(spec.mtbf, at), "down", name, of)

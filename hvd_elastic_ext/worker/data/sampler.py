@@ -70,13 +70,13 @@ def _check(dataset: object, unknown: Iterable[str], *, seed: object, **switches:
             f"(elastic.ElasticStream takes data that can only be read in order){numbers}"
         ) from None
     if not hasattr(seed, "__index__"):
-        raise UsageError(f"ElasticSampler: seed is {_said(seed)}; give a whole number, the same on every rank")
+        raise UsageError(f"ElasticSampler: seed is {_shown(seed)}; give a whole number, the same on every rank")
     for name, value in switches.items():
         if not (isinstance(value, _SWITCHES) and value in (None, False, True)):
-            raise UsageError(f"ElasticSampler: {name} is {_said(value)}; give True or False")
+            raise UsageError(f"ElasticSampler: {name} is {_shown(value)}; give True or False")
 
 
-def _said(value: object) -> str:
+def _shown(value: object) -> str:
     return repr(value) if isinstance(value, str | int | float) else f"a value of type {type(value).__name__}"
 
 

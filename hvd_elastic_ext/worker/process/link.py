@@ -219,13 +219,13 @@ class Link:
         while (end := self._received.find(b"\n")) >= 0:
             line = bytes(self._received[:end])
             del self._received[: end + 1]
-            self._hear(line)
+            self._handle_line(line)
         if len(self._received) > LONGEST_LINE:
             log.warning("the agent sent a line of more than %d bytes; the link is closed", LONGEST_LINE)
         if not data or len(self._received) > LONGEST_LINE:
             self._drop()
 
-    def _hear(self, line: bytes) -> None:
+    def _handle_line(self, line: bytes) -> None:
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):

@@ -71,7 +71,7 @@ class Standby:
         self._shown: set[Place] = set()
         self._alone = False
         self._live = ADDRESS in environ
-        self._said: BaseException | None = None
+        self._reported_error: BaseException | None = None
         self._removed: list[Callable[[], object]] = []
         self._changed = threading.Condition()
         self._go: Message | None = None
@@ -165,8 +165,8 @@ class Standby:
 
     def failed(self, error: BaseException) -> None:
         """Report a failure of the script, once for each error."""
-        if error_report.is_failure(error) and error is not self._said:
-            self._said = error
+        if error_report.is_failure(error) and error is not self._reported_error:
+            self._reported_error = error
             self.link.send("failed", **error_report.describe(error))
             self.link.flush()
 

@@ -74,10 +74,10 @@ def _serve() -> bool:
     env = changes(before, os.environ)
     problem = problem or _unfit(set_by_script(told["env"], env))
     if problem is not None:
-        _say(agent, unfit=problem.reason, without=problem.without)
+        _send(agent, unfit=problem.reason, without=problem.without)
         return False
     template = _Template(agent, int(told["agent"]), *usual, env)
-    _say(agent, ready=_memory())
+    _send(agent, ready=_memory())
     while (asked := _asked(agent)) is not None:
         order = _fork(template, asked)
         if order is not None:
@@ -204,7 +204,7 @@ class _Order(NamedTuple):
     descriptors: tuple[int, ...]
 
 
-def _say(to: socket.socket, **message: object) -> None:
+def _send(to: socket.socket, **message: object) -> None:
     with contextlib.suppress(OSError):
         to.send(to_text(message).encode("ascii"))
 
@@ -240,7 +240,7 @@ def _fork(template: _Template, asked: socket.socket) -> _Order | None:
 
 def _started(template: _Template, asked: socket.socket) -> _Order:
     """Report the start, receive the order, and fork the training process; this process becomes its supervisor."""
-    _say(asked, pid=os.getpid())
+    _send(asked, pid=os.getpid())
     data, descriptors, _, _ = socket.recv_fds(asked, 64, MOST_DESCRIPTORS)
     asked.close()
     if data != str(len(descriptors)).encode():  # nothing, or not all: this process has no room for them

@@ -110,7 +110,7 @@ def _chosen(inventory: Inventory, tree: Mapping[str, Any], names: Names) -> list
     wanted = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
     foreign = [name for name in wanted if not _has(inventory, known, name)]
     absent = [there for there in wanted.values() if there is not None and there not in tree]
-    _demand(foreign, absent, f"; it has {_said(map(str, tree))}" if absent else "")
+    _demand(foreign, absent, f"; it has {_listed(map(str, tree))}" if absent else "")
     return [(name, tree if there is None else tree[there]) for name, there in wanted.items()]
 
 
@@ -123,13 +123,13 @@ def _has(inventory: Inventory, known: set[str], name: object) -> bool:
 
 
 def _demand(foreign: Sequence[Any], absent: Sequence[str], what: str) -> None:
-    problems = [f"the State has no {_said(map(str, foreign))}"] if foreign else []
-    problems += [f"it has no {_said(absent)}"] if absent else []
+    problems = [f"the State has no {_listed(map(str, foreign))}"] if foreign else []
+    problems += [f"it has no {_listed(absent)}"] if absent else []
     if problems:
         raise StateError(" and ".join(problems) + what)
 
 
-def _said(names: Iterable[str]) -> str:
+def _listed(names: Iterable[str]) -> str:
     known = list(names)
     more = f" and {len(known) - MAX_NAMED} more" if len(known) > MAX_NAMED else ""
     return ", ".join(map(repr, known[:MAX_NAMED])) + more
@@ -160,9 +160,9 @@ def _of_model(part: ModelPart, given: Any) -> tuple[Iterator[str], Any]:
     def problems() -> Iterator[str]:
         foreign, absent = [key for key in given if key not in live], [key for key in live if key not in given]
         if foreign:
-            yield f"the model has no {_said(map(str, foreign))}"
+            yield f"the model has no {_listed(map(str, foreign))}"
         if absent:
-            yield f"there is no {_said(absent)}"
+            yield f"there is no {_listed(absent)}"
         for key, value in live.items():
             here, there = _kind(value), _kind(given[key])
             if here != there and (isinstance(value, torch.nn.Parameter) or here[1:] != there[1:]):

@@ -48,7 +48,7 @@ class TrainingAlone:
         self._steps = 0
         self._judged = False
         """A window of the present world is over."""
-        self._told = False
+        self._warned = False
 
     def world_ended(self) -> None:
         """What was counted belongs to a world that has ended."""
@@ -56,7 +56,7 @@ class TrainingAlone:
 
     def training_ended(self) -> None:
         """Training is over: judge one that was too short for a whole window."""
-        if self._told or self._judged or self._window is None or self._steps < FEW_STEPS:
+        if self._warned or self._judged or self._window is None or self._steps < FEW_STEPS:
             return
         if self._window.begun is not None and self._window.begun == self._comms.begun_by_script():
             self._tell(self._clock.mono() - self._window.at)
@@ -64,7 +64,7 @@ class TrainingAlone:
     def stepped(self) -> None:
         """An optimizer step of the present world is done."""
         self._steps += 1
-        if self._told or (self._window is not None and self._steps < STEPS):
+        if self._warned or (self._window is not None and self._steps < STEPS):
             return
         now = self._clock.mono()
         if self._window is not None and now - self._window.at < SECONDS:
@@ -79,7 +79,7 @@ class TrainingAlone:
         size = self._comms.size()
         if size == 1:
             return
-        self._told = True
+        self._warned = True
         if self._comms.rank() > 0:
             return
         log.warning(

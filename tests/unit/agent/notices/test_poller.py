@@ -43,7 +43,7 @@ class Polling:
         self.source = Source()
         self.wall = NOW
         self.said: list[dict[str, Any]] = []
-        self.poller = Poller(self.source, wall=lambda: self.wall, say=lambda **said: self.said.append(said))
+        self.poller = Poller(self.source, wall=lambda: self.wall, report=lambda **said: self.said.append(said))
 
     def once(self, *announcements: Announcement) -> float:
         self.source.announcements = list(announcements)
@@ -92,7 +92,9 @@ def test_a_time_goes_on_where_one_that_looked_before_has_taken_it(polling: Polli
     polling.once(preempted)
     (first,) = polling.going
     later = Polling()
-    later.poller = Poller(later.source, wall=lambda: NOW + 9, say=lambda **said: later.said.append(said), before=first)
+    later.poller = Poller(
+        later.source, wall=lambda: NOW + 9, report=lambda **said: later.said.append(said), before=first
+    )
     later.once(preempted)
     later.once()
     later.once(preempted)
