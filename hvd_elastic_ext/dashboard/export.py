@@ -15,7 +15,7 @@ from hvd_elastic_ext.dashboard.logs import Logs
 from hvd_elastic_ext.dashboard.reading import Reading
 from hvd_elastic_ext.dashboard.watch import parts_of
 
-MOST_BYTES: Final = 5_000_000
+MAX_BYTES: Final = 5_000_000
 LOG_BYTES: Final = 2_000_000
 """Of all ranks' output; the ends of those that failed come first."""
 FAILED_END, END = 64 << 10, 8 << 10
@@ -44,7 +44,7 @@ def export(job: Job, path: Path, *, run: int | None = None) -> str:
 
 def _small_enough(data: dict[str, Any]) -> str:
     """Return the page; leaves out the oldest details and output until the size is within the limit."""
-    while len(text := files.single_file(data).encode()) > MOST_BYTES:
+    while len(text := files.single_file(data).encode()) > MAX_BYTES:
         records, ends, around = data["parts"]["records"], data["logs"]["ends"], data["logs"]["around"]
         if not (records or ends or around):
             break

@@ -18,7 +18,7 @@ from hvd_elastic_ext.report.timeline import text, whole
 
 TAIL: Final = 64 << 10
 """Bytes at the end of a journal that are searched for its newest state."""
-MOST: Final = 500
+MAX_JOBS: Final = 500
 TRAINS, STARTS, SLEEPS, DONE, STOPPED, FAILED, LOST = "trains", "starts", "sleeps", "done", "stopped", "failed", "lost"
 STATES: Final[Mapping[str, str]] = {
     **{state: state for state in (TRAINS, STARTS, SLEEPS, DONE, STOPPED, FAILED)},
@@ -63,7 +63,7 @@ class Jobs:
 
     def all(self) -> list[Job]:
         """Return all jobs; the one whose journal changed last comes first."""
-        return sorted(self._named or self._found(), key=lambda job: -_written(job.journal))[:MOST]
+        return sorted(self._named or self._found(), key=lambda job: -_written(job.journal))[:MAX_JOBS]
 
     def get(self, name: str) -> Job:
         """Return a job by its name, or the first one for "". Raises :class:`UsageError`."""

@@ -18,10 +18,10 @@ from hvd_elastic_ext.io.output_files import EVERY_S, INDEX, STREAMS, Mark, parse
 PART: Final = 64 << 10
 """Bytes that are shown at once."""
 LARGEST_PART: Final = 1 << 20
-MOST_FILES: Final = 20_000
-MOST_MARKS: Final = 100_000
-MOST_HITS: Final = 200
-MOST_HOSTS: Final = 20
+MAX_FILES: Final = 20_000
+MAX_MARKS: Final = 100_000
+MAX_HITS: Final = 200
+MAX_HOSTS: Final = 20
 """Most hosts that are shown for a file: those of the newest processes."""
 SEARCH_S: Final = 3.0
 """Seconds after which a search ends as incomplete."""
@@ -70,7 +70,7 @@ class Logs:
                             "stream": stream,
                             "size": size,
                             "host": last.host if last else None,
-                            "hosts": list(dict.fromkeys(mark.host for mark in reversed(marks[-MOST_HOSTS:]))),
+                            "hosts": list(dict.fromkeys(mark.host for mark in reversed(marks[-MAX_HOSTS:]))),
                             "t": last.t if last else None,
                         }
                     )
@@ -154,7 +154,7 @@ class Logs:
                     if line:
                         shown = line[:LONGEST_HIT].decode("utf-8", errors="replace")
                         hits.append({"file": name, "at": at, "text": shown})
-                    if len(hits) >= MOST_HITS or time.monotonic() > until:
+                    if len(hits) >= MAX_HITS or time.monotonic() > until:
                         return {"hits": hits, "whole": False}
         return {"hits": hits, "whole": True}
 
@@ -195,7 +195,7 @@ class Logs:
                 names = [each.name for each in ours]
         except OSError:
             return []
-        return sorted(names[:MOST_FILES], key=_by_rank)
+        return sorted(names[:MAX_FILES], key=_by_rank)
 
     def _size(self, name: str) -> int | None:
         try:
@@ -223,8 +223,8 @@ class Logs:
                 size = os.fstat(file.fileno()).st_size
                 if size < self._read_to:
                     self._marks, self._count, self._read_to = {}, 0, 0
-                if size - self._read_to > 200 * MOST_MARKS:
-                    self._read_to = size - 200 * MOST_MARKS
+                if size - self._read_to > 200 * MAX_MARKS:
+                    self._read_to = size - 200 * MAX_MARKS
                 file.seek(self._read_to)
                 data = file.read(size - self._read_to)
         except OSError:
@@ -236,7 +236,7 @@ class Logs:
             if mark is not None:
                 self._marks.setdefault(mark.file, []).append(mark)
                 self._count += 1
-        if self._count > 2 * MOST_MARKS:
+        if self._count > 2 * MAX_MARKS:
             self._marks = {name: marks[-max(2, len(marks) // 2) :] for name, marks in self._marks.items()}
             self._count = sum(map(len, self._marks.values()))
 

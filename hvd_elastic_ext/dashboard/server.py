@@ -26,11 +26,11 @@ from hvd_elastic_ext.report.timeline import text
 if TYPE_CHECKING:
     from hvd_elastic_ext.dashboard.namespace import Namespace
 
-MOST_WATCHES: Final = 4
+MAX_WATCHES: Final = 4
 """Most jobs whose data stay in memory while no page shows them."""
-MOST_STREAMS: Final = 16
+MAX_STREAMS: Final = 16
 """Most pages that are open at the same time."""
-MOST_BODY: Final = 4096
+MAX_BODY: Final = 4096
 
 
 class Answer(Response):
@@ -121,7 +121,7 @@ class Site:
     """The handlers. Everything that may wait for a disk or a launcher does so in a thread."""
 
     def __init__(self, jobs: Jobs, namespace: Namespace | None) -> None:
-        self._jobs, self._watches, self._namespace = jobs, Watches(MOST_WATCHES), namespace
+        self._jobs, self._watches, self._namespace = jobs, Watches(MAX_WATCHES), namespace
         self._streams = 0
 
     async def file(self, request: Request) -> Response:
@@ -145,7 +145,7 @@ class Site:
     async def live(self, request: Request) -> Response:
         """The parts of one job's page as they change."""
         job = await self._job(request)
-        if self._streams >= MOST_STREAMS:
+        if self._streams >= MAX_STREAMS:
             return PlainTextResponse("too many pages are open; close some\n", 503)
         return StreamingResponse(self._counted(self._watches.of(job)), media_type="text/event-stream")
 
@@ -209,7 +209,7 @@ class Site:
         body = b""
         async for piece in request.stream():
             body += piece
-            if len(body) > MOST_BODY:
+            if len(body) > MAX_BODY:
                 raise UsageError("a change is no longer than 4096 bytes")
         try:
             asked = json.loads(body)

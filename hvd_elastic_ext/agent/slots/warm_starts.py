@@ -1,7 +1,7 @@
 """Decides when the agent makes a template, and which processes start from it.
 
 A template is made while training goes on, from what a training process has imported; :func:`may_be_forked` says for
-which processes it serves. After its end a new one is made, at most :data:`MOST` times.
+which processes it serves. After its end a new one is made, at most :data:`MAX_TEMPLATE_ENDS` times.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ CALM_S: Final = 5.0
 """Seconds in which nothing starts or changes on the host, and steps are done, before a template is made."""
 LOOK_S: Final = 0.5
 NOT_WANTED: Final = "it is not asked for"
-MOST: Final = 3
+MAX_TEMPLATE_ENDS: Final = 3
 """Templates that may end by themselves."""
-MOST_WITHOUT: Final = 8
+MAX_WITHOUT: Final = 8
 """Most packages that are left out, one after another, because they cannot be imported before the script."""
 OF_EACH_PROCESS: Final = frozenset(
     {COMMITS, DEVICE, GENERATION, INCARNATION, LINK, PLAN, RENDEZVOUS_PORT, "CUDA_VISIBLE_DEVICES"}
@@ -163,7 +163,7 @@ class WarmStarts:
         template, package = self._template, message.get("without")
         if "ready" in message:
             self._agent.tell("template", ready=True, memory=message["ready"])
-        elif template is not None and isinstance(package, str) and self._left_out < MOST_WITHOUT:
+        elif template is not None and isinstance(package, str) and self._left_out < MAX_WITHOUT:
             self._left_out += 1
             self.close()
             self._make(template.order, template.imports.without(package))
@@ -180,7 +180,7 @@ class WarmStarts:
     def _lost(self, reason: str) -> None:
         self._ends += 1
         self.close()
-        if self._ends >= MOST:
+        if self._ends >= MAX_TEMPLATE_ENDS:
             self._refuse(reason)
 
     def reaped(self, pid: int, code: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, TypeGuard
 
 MESSAGES_A_SECOND: Final = 100.0
 """Messages passed on a second; records and others are counted apart."""
-MOST_MODULES: Final = 20_000
+MAX_MODULES: Final = 20_000
 
 
 class Imports(NamedTuple):
@@ -27,7 +27,7 @@ class Imports(NamedTuple):
         own, env = (message.get("own"), message.get("env")) if last else ([], {})
         if self.complete or type(pid) is not int or not isinstance(env, dict):
             return self
-        if not _are_names(names) or not _are_names(own) or len(self.modules) + len(names) > MOST_MODULES:
+        if not _are_names(names) or not _are_names(own) or len(self.modules) + len(names) > MAX_MODULES:
             return self
         return Imports(pid, (*self.modules, *names), tuple(own), env, last)
 

@@ -20,7 +20,7 @@ from hvd_elastic_ext.checkpoint.format.tensor_places import SECTOR, Places
 from hvd_elastic_ext.core.errors import Permanent
 
 CUT_ABOVE: Final = 1 << 20
-MOST: Final = 100_000
+MAX_PARTS: Final = 100_000
 """Most parts: in a world of more processes, some write nothing."""
 
 Run = tuple[int, int]
@@ -54,8 +54,8 @@ class Share:
 
 def share(places: Places, parts: int) -> tuple[Share, ...]:
     """Divide a commit's bytes among ``parts`` writers. The result is the same for every caller."""
-    if not 0 < parts <= MOST:
-        raise Permanent(f"a checkpoint cannot be written in {parts} parts: 1 to {MOST} will do")
+    if not 0 < parts <= MAX_PARTS:
+        raise Permanent(f"a checkpoint cannot be written in {parts} parts: 1 to {MAX_PARTS} will do")
     numbers = places.by_offset
     ends = list(accumulate(places.all[number].length for number in numbers))
     cuts = [0, *_cuts(places, numbers, ends, parts), ends[-1] if ends else 0]

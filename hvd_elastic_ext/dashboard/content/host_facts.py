@@ -13,7 +13,7 @@ from hvd_elastic_ext.core.journal import Record
 from hvd_elastic_ext.report.faults import expected
 from hvd_elastic_ext.report.timeline import names, number, text, whole
 
-MOST: Final = 5000
+MAX_HOSTS: Final = 5000
 """Most hosts that are kept and shown."""
 
 
@@ -49,8 +49,8 @@ class Hosts:
             took(self, record)
 
     def at(self, name: str) -> HostFacts:
-        """Return the facts of a host; beyond :data:`MOST` hosts, facts that are not kept."""
-        if name in self.known or len(self.known) < MOST:
+        """Return the facts of a host; beyond :data:`MAX_HOSTS` hosts, facts that are not kept."""
+        if name in self.known or len(self.known) < MAX_HOSTS:
             return self.known.setdefault(name, HostFacts())
         return HostFacts()
 

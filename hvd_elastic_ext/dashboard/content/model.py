@@ -27,17 +27,17 @@ DAY_S: Final = 86_400.0
 BINS: Final = 480
 STEPS_A_BIN: Final = 10
 """Sampled steps in a bin: with fewer, the throughput would vary too much."""
-MOST_LOSSES: Final = 1500
-MOST_ROWS: Final = 1000
-MOST_RECORDS: Final = 1500
-MOST_TEXT: Final = 600
-MOST_NAMED: Final = 20
+MAX_LOSSES: Final = 1500
+MAX_ROWS: Final = 1000
+MAX_RECORDS: Final = 1500
+MAX_TEXT: Final = 600
+MAX_NAMED: Final = 20
 """Most hosts that a row names; of more, only the number is shown."""
 NEWEST: Final = 50
 """Number of newest checkpoints that are shown."""
 BEFORE_S, AFTER_S = 10.0, 1.0
 """Ends of processes within these seconds of a fault belong to it."""
-MOST_WHO: Final = 3
+MAX_WHO: Final = 3
 _DETAILS: Final = ("cpu", "memory", "gpu", "gpu_memory", "price", "ranks", "heard_s", "step_s")
 """Fields that the launcher reports of a connected host."""
 _QUIET: Final = frozenset({"stepped", "committed", "spawned", "standby", "parked", "synced", "inherited", "published"})
@@ -86,7 +86,7 @@ def page_of(facts: Facts) -> Page:
     return Page(
         now=_now(facts, report, moments, hosts),
         timeline=_timeline(report, moments),
-        records=[_detail(moment) for moment in moments if moment.record.event not in _QUIET][-MOST_RECORDS:],
+        records=[_detail(moment) for moment in moments if moment.record.event not in _QUIET][-MAX_RECORDS:],
         hosts=hosts,
         checkpoints=_checkpoints(facts.records),
         scaling=scaling_of(facts.records, report.speeds, ((facts.live or {}).get("details") or {}).get("scaling")),
@@ -211,11 +211,11 @@ def _process_s(world: Sequence[World], end: float) -> float:
 
 def _timeline(report: JobReport, moments: Sequence[Moment]) -> dict[str, Any]:
     unit = _unit(report.throughput)
-    every = max(1, -(-len(report.loss) // MOST_LOSSES))
+    every = max(1, -(-len(report.loss) // MAX_LOSSES))
     pauses = gaps(moments)
     losses = broken(report.loss[::every], pauses)
     rates = trained([(rate.at, rate.width, _value(rate, unit)) for rate in report.throughput], pauses)
-    first = max(0, len(report.rows) - MOST_ROWS)
+    first = max(0, len(report.rows) - MAX_ROWS)
     wall = _walls(moments)
     exits = [moment for moment in moments if moment.record.event == "exited" and not expected(moment.record)]
     return {
@@ -226,7 +226,7 @@ def _timeline(report: JobReport, moments: Sequence[Moment]) -> dict[str, Any]:
         "rate": [[round(at, 2), round(width, 3), _round(value)] for at, width, value in rates],
         "loss": [[round(at, 2), None if loss is None else _round(loss)] for at, loss in losses],
         "sealed": [
-            [round(moment.at, 3), whole(moment.record.get("step"))] for moment in select(moments, "sealed")[-MOST_ROWS:]
+            [round(moment.at, 3), whole(moment.record.get("step"))] for moment in select(moments, "sealed")[-MAX_ROWS:]
         ],
         "first": first,
         "rows": [_row(row, at, exits) for at, row in enumerate(report.rows) if at >= first],
@@ -255,14 +255,14 @@ def _row(row: Row, number_: int, exits: Sequence[Moment]) -> dict[str, Any]:
         "kind": sentences.kind_of(row),
         "text": advice.reason_of(row),
         "do": advice.advice(row),
-        "hosts": hosts[:MOST_NAMED],
-        "more": max(0, len(hosts) - MOST_NAMED),
+        "hosts": hosts[:MAX_NAMED],
+        "more": max(0, len(hosts) - MAX_NAMED),
         "before": row.before,
         "after": row.after,
         "down": row.downtime_s,
         "lost": row.steps_lost,
         "who": _who(row, exits),
-        "on": list(dict.fromkeys(map(advice.without_slot, row.hosts[:MOST_WHO])))
+        "on": list(dict.fromkeys(map(advice.without_slot, row.hosts[:MAX_WHO])))
         if sentences.needs_attention(row)
         else [],
     }
@@ -283,7 +283,7 @@ def _who(row: Row, exits: Sequence[Moment]) -> list[list[Any]]:
             rank = whole(record.get("rank"))
             who = f"{text(record.get('host'))}[{whole(record.get('slot'))}]" if rank is None else str(rank)
             found.append([who, record.t])
-    return found[:MOST_WHO]
+    return found[:MAX_WHO]
 
 
 def _detail(moment: Moment) -> list[Any]:
@@ -294,8 +294,8 @@ def _detail(moment: Moment) -> list[Any]:
         if value is None or value in ("", [], {}):
             continue
         shown = ", ".join(map(str, value)) if isinstance(value, list | dict) else str(value)
-        said.append(f"{key}: {shown[:MOST_TEXT]}")
-    return [round(moment.at, 3), record.generation, record.event, "\n".join(said)[: 3 * MOST_TEXT]]
+        said.append(f"{key}: {shown[:MAX_TEXT]}")
+    return [round(moment.at, 3), record.generation, record.event, "\n".join(said)[: 3 * MAX_TEXT]]
 
 
 def _hosts(facts: Facts) -> list[dict[str, Any]]:

@@ -19,9 +19,9 @@ from hvd_elastic_ext.report.job_report import TOGETHER_S, TOLD
 from hvd_elastic_ext.report.series import host_count
 from hvd_elastic_ext.report.timeline import whole
 
-MOST_STEPS: Final = 3000
+MAX_STEPS: Final = 3000
 """Most sampled steps that are kept."""
-MOST_EACH: Final = 1000
+MAX_EACH: Final = 1000
 """Most records that are kept of each other event: the newest ones."""
 BESIDE: Final = 3
 """Steps that are kept on each side of a change of the world."""
@@ -45,7 +45,7 @@ class _Step(NamedTuple):
 class Thinned:
     """Takes the lines of one run in order. :meth:`records` returns the records that represent them."""
 
-    def __init__(self, *, most_steps: int = MOST_STEPS, most_each: int = MOST_EACH) -> None:
+    def __init__(self, *, most_steps: int = MAX_STEPS, most_each: int = MAX_EACH) -> None:
         self._most_steps, self._most_each = most_steps, most_each
         self._others: dict[str, deque[tuple[int, Record]]] = {}
         """By event: the place in the journal, and the record."""

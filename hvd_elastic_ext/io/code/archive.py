@@ -22,7 +22,7 @@ from typing import BinaryIO, Final
 
 from hvd_elastic_ext.core.commands import file_name
 from hvd_elastic_ext.core.json_text import to_text
-from hvd_elastic_ext.io.code.checksum import MOST_BYTES
+from hvd_elastic_ext.io.code.checksum import MAX_BYTES
 from hvd_elastic_ext.io.replaced_file import replace
 
 KEPT: Final = ".hvd-elastic"
@@ -108,7 +108,7 @@ def is_marked(folder: Path, word: str) -> bool:
 
 def _extracted(source: BinaryIO, staged: Path) -> dict[str, str]:
     """Unpack into an empty folder. The checksum of each file."""
-    sums, left = {}, MOST_BYTES
+    sums, left = {}, MAX_BYTES
     with tarfile.open(fileobj=source, mode="r|gz") as archive:
         for entry in archive:
             content = archive.extractfile(entry) if entry.isreg() else None
@@ -116,7 +116,7 @@ def _extracted(source: BinaryIO, staged: Path) -> dict[str, str]:
                 raise ValueError(f"{entry.name!r} is no file of a folder")
             left -= entry.size
             if left < 0:
-                raise ValueError(f"its files have more than {MOST_BYTES >> 20} MiB")
+                raise ValueError(f"its files have more than {MAX_BYTES >> 20} MiB")
             path = staged / entry.name
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("xb") as file:

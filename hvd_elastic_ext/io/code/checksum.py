@@ -11,9 +11,9 @@ import zlib
 from collections.abc import Iterable
 from typing import BinaryIO, Final, NamedTuple
 
-MOST_BYTES: Final = 256 << 20
+MAX_BYTES: Final = 256 << 20
 """Most bytes of all files: an agent reads them before it connects."""
-MOST_LIST: Final = 48 << 20
+MAX_LIST: Final = 48 << 20
 """Most bytes of the unpacked list of files, more than any list of a launcher."""
 
 _PIECE: Final = 1 << 20
@@ -34,7 +34,7 @@ def unpacked(data: bytes) -> Wanted:
     """Parse the output of :meth:`Wanted.packed`. Raises ``ValueError``."""
     try:
         stream = zlib.decompressobj()
-        text = stream.decompress(data, MOST_LIST)
+        text = stream.decompress(data, MAX_LIST)
         if not stream.eof:
             raise ValueError("the names of files are cut off, or too many")
         found = json.loads(text)
@@ -48,7 +48,7 @@ def unpacked(data: bytes) -> Wanted:
 def checksum(folder: str, names: Iterable[str]) -> str:
     """SHA-256 over names and contents, sorted by name: the same on every host with the same files, whatever else is in
     the folder. Raises ``ValueError``, one line, for a file that is missing or cannot be read."""
-    whole, left = hashlib.sha256(), MOST_BYTES
+    whole, left = hashlib.sha256(), MAX_BYTES
     for name in sorted(names):
         one = hashlib.sha256()
         try:
@@ -57,7 +57,7 @@ def checksum(folder: str, names: Iterable[str]) -> str:
                     one.update(piece)
                     left -= len(piece)
                     if left < 0:
-                        raise ValueError(f"its files have more than {MOST_BYTES >> 20} MiB")
+                        raise ValueError(f"its files have more than {MAX_BYTES >> 20} MiB")
         except OSError as error:
             raise ValueError(f"{name}: {(error.strerror or str(error)).lower()}") from None
         whole.update(os.fsencode(name) + b"\0" + one.digest())

@@ -15,7 +15,7 @@ from hvd_elastic_ext.io.code.checksum import Wanted, checksum
 
 LEFT_OUT: Final = (".git", "__pycache__", ".venv")
 """Folders that are never code, if git does not tell which files are."""
-MOST_NAMES: Final = 40_000
+MAX_NAMES: Final = 40_000
 """Most bytes of packed names: they are part of the line that starts an agent."""
 
 _ENGLISH: Final = {"LC_ALL": "C"}
@@ -52,7 +52,7 @@ def code_of(option: str, folder: Path | None, *, sender: str = "") -> Code:
         raise UsageError(f"{option} {folder}: {error}") from None
     if changed:
         raise UsageError(f"{option} {folder}: its files change while they are read")
-    if not names or len(found.wanted) > MOST_NAMES:
+    if not names or len(found.wanted) > MAX_NAMES:
         why = f"it has {len(names):,} files, too many to compare" if names else "it has no files"
         raise UsageError(f"{option} {folder}: {why}; name the folder with the code alone")
     return found

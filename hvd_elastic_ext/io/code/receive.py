@@ -22,7 +22,7 @@ from hvd_elastic_ext.io.code.archive import is_marked, unpack
 from hvd_elastic_ext.io.code.checksum import Wanted, checksum, unpacked
 
 FAILED: Final = 1
-MOST_LINE: Final = 1 << 20
+MAX_LINE: Final = 1 << 20
 QUIET_S: Final = 300.0
 """Seconds without a byte after which the sender counts as gone: a machine that is switched off closes nothing."""
 _PIECE: Final = 1 << 16
@@ -126,7 +126,7 @@ def _line(descriptor: int) -> bytes:
     while not data.endswith(b"\n"):
         piece = os.read(descriptor, _PIECE)
         data += piece
-        if not piece or len(data) > MOST_LINE:
+        if not piece or len(data) > MAX_LINE:
             raise ValueError("the first line is cut off, or too long")
     return data
 

@@ -11,7 +11,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.jobs.cli.options import bare
 from hvd_elastic_ext.jobs.spec import arena, words
 from hvd_elastic_ext.jobs.spec.arena import ARENA_KINDS, OTHER_KINDS
-from hvd_elastic_ext.jobs.spec.job import CLEANS, KINDS, MOST_WORKERS, PULLS, Job
+from hvd_elastic_ext.jobs.spec.job import CLEANS, KINDS, MAX_WORKERS, PULLS, Job
 
 SHELLS: Final = ("sh", "bash")
 HOSTS: Final = ("-H", "--hosts", "-hostfile", "--hostfile", "--hosts-file", "--discovery")
@@ -69,7 +69,7 @@ def _sizes(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--workers", metavar="N", type=int, default=1, help="workers at the start (1)")
     group.add_argument("--min-workers", metavar="N", type=int, default=1, help="fewest workers (1)")
     group.add_argument(
-        "--max-workers", metavar="N", type=int, default=MOST_WORKERS, help=f"most workers ({MOST_WORKERS})"
+        "--max-workers", metavar="N", type=int, default=MAX_WORKERS, help=f"most workers ({MAX_WORKERS})"
     )
     group.add_argument("--gpus", metavar="N", type=int, default=0, help="GPUs of each worker (0)")
     group.add_argument("--slots", metavar="N", type=int, default=0, help="processes of each worker (its GPUs, or 1)")

@@ -18,7 +18,7 @@ from hvd_elastic_ext.jobs.rendering.render import selector
 from hvd_elastic_ext.launcher.agents.transports import pods
 from hvd_elastic_ext.launcher.cli.run_options import split
 
-MOST: Final = 8 << 20
+MAX_READ_BYTES: Final = 8 << 20
 """Bytes that are read from the end of a journal."""
 
 
@@ -76,7 +76,7 @@ def _journal(cluster: Cluster, body: Body, job: str) -> str:
     def write(channel: int, data: bytes) -> None:
         (said if channel == pods.STDERR else taken).extend(data)
 
-    code = terminal.run(cluster, body, ["tail", "-c", str(MOST), "--", path], source=None, write=write)
+    code = terminal.run(cluster, body, ["tail", "-c", str(MAX_READ_BYTES), "--", path], source=None, write=write)
     if code:
         why = " ".join(said.decode("utf-8", "replace").split())[:300]
         raise Permanent(f"tail of {path} ended with {code}: {why}")

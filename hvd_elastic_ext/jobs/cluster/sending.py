@@ -18,7 +18,7 @@ from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER
 from hvd_elastic_ext.jobs.rendering.render import selector
 from hvd_elastic_ext.launcher.agents.transports import pods
 
-MOST_SAID: Final = 300
+MAX_SHOWN: Final = 300
 
 
 class NotSent(Permanent):
@@ -104,5 +104,5 @@ def _give(cluster: Cluster, body: Body, archive: bytes) -> None:
         except terminal.NotAttached as error:
             raise NotSent(str(error)) from None
     if code:
-        why = " ".join(said.decode("utf-8", "replace").split())[:MOST_SAID]
+        why = " ".join(said.decode("utf-8", "replace").split())[:MAX_SHOWN]
         raise NotSent(f"pod {name}: unpacking ended with {code}: {why}; the image needs sh, head, tar and sha256sum")

@@ -14,7 +14,7 @@ KINDS: Final = ("mpijob", "mpijob-older", "statefulset", "trainingjob", "pytorch
 """Kinds of objects that make the pods; each is the name of its template in ``docker/manifests``."""
 LONGEST_NAME: Final = 45
 """A StatefulSet labels its pods with ``NAME-worker-`` and a hash of ten characters; a label has 63 at most."""
-MOST_WORKERS: Final = 1000
+MAX_WORKERS: Final = 1000
 """arena's default of ``--max-workers``."""
 RESTARTS: Final = ("Never", "OnFailure")
 WORKER_RESTARTS: Final = ("Never", "OnFailure", "Always", "ExitCode")
@@ -68,7 +68,7 @@ class Job:
     run_options: tuple[str, ...] = ()
     workers: int = 1
     min_workers: int = 1
-    max_workers: int = MOST_WORKERS
+    max_workers: int = MAX_WORKERS
     gpus: int = 0
     slots: int = 0
     cpu: str = ""

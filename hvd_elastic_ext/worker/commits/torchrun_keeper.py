@@ -31,7 +31,7 @@ SOCKET: Final = "keeper"
 LOCK: Final = "lock"
 PREFIX: Final = "hvd-elastic-keeper"
 
-MOST_RANKS: Final = 4096
+MAX_RANKS: Final = 4096
 SIDES: Final = 2
 """Memory files for each rank: a commit is staged on one while the other holds the last."""
 _REQUEST_S: Final = 5.0
@@ -93,8 +93,8 @@ def parse_request(line: bytes) -> int:
         rank = json.loads(line)["local_rank"]
     except (ValueError, KeyError, TypeError):
         raise ValueError("a request is a JSON object with 'local_rank'") from None
-    if not (type(rank) is int and 0 <= rank < MOST_RANKS):
-        raise ValueError(f"local_rank must be below {MOST_RANKS}")
+    if not (type(rank) is int and 0 <= rank < MAX_RANKS):
+        raise ValueError(f"local_rank must be below {MAX_RANKS}")
     return rank
 
 

@@ -34,7 +34,7 @@ LONGEST_LINE: Final = 1 << 20
 LONGEST_SENT: Final = 60 << 10
 """Most bytes of a sent message; a longer one is dropped."""
 
-MOST_UNSENT: Final = 1 << 20
+MAX_UNSENT: Final = 1 << 20
 """Most unsent bytes that are kept. Above half of it heartbeats and journal lines are dropped."""
 
 Message = Mapping[str, Any]
@@ -119,7 +119,7 @@ class Link:
         self._thread.start()
 
     def send(self, what: str, **fields: Any) -> None:
-        """Send a message. While the agent does not read, keep it, up to :data:`MOST_UNSENT` bytes."""
+        """Send a message. While the agent does not read, keep it, up to :data:`MAX_UNSENT` bytes."""
         if self._connection is None:
             return
         line = to_text({"say": what, **fields}, default=str).encode("ascii") + b"\n"
@@ -131,7 +131,7 @@ class Link:
             return
         try:
             self._send()
-            if len(self._unsent) + len(line) <= (MOST_UNSENT // 2 if droppable else MOST_UNSENT):
+            if len(self._unsent) + len(line) <= (MAX_UNSENT // 2 if droppable else MAX_UNSENT):
                 self._unsent += line
                 self._send()
         finally:

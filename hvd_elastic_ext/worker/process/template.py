@@ -31,7 +31,7 @@ from hvd_elastic_ext.worker.process.imports import LEFT_OUT, changes
 
 DUTY: Final = 0.2
 """Share of one processor that imports may use: others train meanwhile. A lower priority could not be raised again."""
-MOST_DESCRIPTORS: Final = 64
+MAX_DESCRIPTORS: Final = 64
 NAME: Final = "hvd-template"
 """As ``top`` shows it; its command line is that of the training processes."""
 HARMLESS: Final = ("/dev/null", "/dev/urandom", "/dev/random")
@@ -241,7 +241,7 @@ def _fork(template: _Template, asked: socket.socket) -> _Order | None:
 def _started(template: _Template, asked: socket.socket) -> _Order:
     """Report the start, receive the order, and fork the training process; this process becomes its supervisor."""
     _send(asked, pid=os.getpid())
-    data, descriptors, _, _ = socket.recv_fds(asked, 64, MOST_DESCRIPTORS)
+    data, descriptors, _, _ = socket.recv_fds(asked, 64, MAX_DESCRIPTORS)
     asked.close()
     if data != str(len(descriptors)).encode():  # nothing, or not all: this process has no room for them
         os._exit(ORPHANED)

@@ -9,7 +9,7 @@ from typing import Final
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.process.link import Status
 
-MOST: Final = 16
+MAX_NAMES: Final = 16
 """Most names: every heartbeat contains them."""
 
 
@@ -24,6 +24,6 @@ def observe(status: Status, signals: Mapping[str, float]) -> None:
         if not math.isfinite(number):
             raise UsageError(f"state.observe({name}={value!r}): give a finite number")
         found[name] = number
-    if len(found) > MOST:
-        raise UsageError(f"state.observe: {len(found)} names are too many; at most {MOST} are allowed")
+    if len(found) > MAX_NAMES:
+        raise UsageError(f"state.observe: {len(found)} names are too many; at most {MAX_NAMES} are allowed")
     status.observed = found
