@@ -231,9 +231,9 @@ def slots_of(pod: PodView, rules: HostRules, job: JobView | None = None) -> tupl
     The first counts of its annotation, ``--slots``, ``slotsPerWorker``, its GPUs, and 1. Raises ``ValueError``, in one
     line with the remedy, if that is no number of at least 1.
     """
-    said = pod.annotations.get(SLOTS_ANNOTATION)
-    if said is not None:
-        return _checked(said.strip(), f"annotation {SLOTS_ANNOTATION}"), ""
+    annotation = pod.annotations.get(SLOTS_ANNOTATION)
+    if annotation is not None:
+        return _checked(annotation.strip(), f"annotation {SLOTS_ANNOTATION}"), ""
     if rules.slots is not None:
         return rules.slots, ""
     name, gpus = _gpus(_main(pod, rules), rules)

@@ -44,15 +44,15 @@ def secret_in_url(url: str) -> str | None:
 
     A container at an account (``abfs://container@account.dfs.core.windows.net/x``) is none.
     """
-    told = None
+    problem = None
     for part in _LINK.split(url):
         scheme, found, rest = part.partition("://")
         what = _of_authority(scheme.lower(), rest) if found else None
         what = _of_query(part) if what in (None, USER) and _of_query(part) else what
         if what not in (None, USER):
             return what
-        told = told or what
-    return told
+        problem = problem or what
+    return problem
 
 
 def _of_authority(scheme: str, rest: str) -> str | None:
@@ -100,12 +100,12 @@ def _pairs_in(name: Any, value: Any) -> list[tuple[Any, Any]]:
     return [*pair, *((name, each) for each in value)]
 
 
-def external_text(said: str) -> str:
+def external_text(text: str) -> str:
     """Return a message of another program, such as ssh or a training script, as one line of at most
     :data:`MAX_EXTERNAL_TEXT` characters, without control characters and likely secrets: for the journal, the saved
     state and the terminal. The end of a long line is cut.
     """
-    line = " ".join("".join(c if c.isprintable() else " " for c in said[: 4 * MAX_EXTERNAL_TEXT]).split())
+    line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * MAX_EXTERNAL_TEXT]).split())
     line = _NAMED.sub(_hide_value, _URL.sub(_hide_in_url, line))
     return line if len(line) <= MAX_EXTERNAL_TEXT else f"{line[: MAX_EXTERNAL_TEXT - 1]}…"
 

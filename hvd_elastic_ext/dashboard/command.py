@@ -71,10 +71,10 @@ def main(argv: Sequence[str]) -> int:
 
         if options.run is not None and options.run < 1:
             raise UsageError(f"--run {options.run}: runs are counted from 1")
-        said = export(jobs.get(""), options.export, run=options.run)
+        summary = export(jobs.get(""), options.export, run=options.run)
         charts = "" if library(LIBRARY[0]) else f", without charts, which need {CHARTS}: pip install {CHARTS}"
         sys.stderr.write(f"hvd-elastic dashboard: wrote {options.export}{charts}\n")
-        sys.stdout.write(said + "\n")
+        sys.stdout.write(summary + "\n")
         return 0
     check_libraries()
     importlib.import_module("hvd_elastic_ext.dashboard.server")  # takes a while: before the address is printed

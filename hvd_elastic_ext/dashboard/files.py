@@ -64,5 +64,5 @@ def single_file(data: object) -> str:
     for name, text in scripts.items():
         html = html.replace(f'<script src="{name}" defer></script>', f"<script>{text}</script>")
     # In a script of HTML "<" alone has a meaning: without it no text can end the element.
-    told = to_text(data, default=str).replace("<", "\\u003c")
-    return html.replace("<script>", f'<script type="application/json" id="data">{told}</script>\n<script>', 1)
+    embedded = to_text(data, default=str).replace("<", "\\u003c")
+    return html.replace("<script>", f'<script type="application/json" id="data">{embedded}</script>\n<script>', 1)

@@ -162,8 +162,8 @@ class Watch:
         record = self.reading.kept.newest_step
         if record is None:
             return None
-        told = {key: value for key, value in values(record).items() if type(value) in (int, float, str)}
-        return {"step": whole(record.get("step")), "t": record.t, "values": told}
+        shown = {key: value for key, value in values(record).items() if type(value) in (int, float, str)}
+        return {"step": whole(record.get("step")), "t": record.t, "values": shown}
 
     async def _make(self) -> None:
         """Update the page: at once for events, less often for steps and time alone."""

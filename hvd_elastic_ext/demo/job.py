@@ -133,10 +133,10 @@ class Folder:
     def accuracy(self) -> float | None:
         """The accuracy that the training reported, if any."""
         try:
-            told = json.loads(self.report.read_text())["accuracy"]
+            accuracy = json.loads(self.report.read_text())["accuracy"]
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return float(told) if isinstance(told, int | float) and math.isfinite(told) else None
+        return float(accuracy) if isinstance(accuracy, int | float) and math.isfinite(accuracy) else None
 
 
 def check_installed() -> None:

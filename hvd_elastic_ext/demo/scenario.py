@@ -280,8 +280,8 @@ def _world_text(seen: Observed) -> str:
 
 def acted(now: float, seen: Observed, position: Position, event: Event) -> Position:
     """The position after the action; only later records count as its effect."""
-    told = {"launchers": seen.launchers, "refused": seen.refused, "sealed": len(seen.sealed), "sleeps": seen.sleeps}
-    marked = replace(position, acted=True, since=now, steps=seen.steps, lost=len(seen.lost), **told)
+    counts = {"launchers": seen.launchers, "refused": seen.refused, "sealed": len(seen.sealed), "sleeps": seen.sleeps}
+    marked = replace(position, acted=True, since=now, steps=seen.steps, lost=len(seen.lost), **counts)
     if isinstance(event.action, Watch):
         return marked  # the effect may be there already
     return replace(marked, worlds=len(seen.worlds))

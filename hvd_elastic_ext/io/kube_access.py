@@ -250,12 +250,12 @@ class Access:
             if not kubeconfig.is_file():
                 raise UsageError(f"--kubeconfig {kubeconfig}: there is no such file")
             return cls(str(kubeconfig))
-        told = environ.get("KUBECONFIG") or ""
-        if _is_there(told):
-            return cls(told)
+        variable = environ.get("KUBECONFIG") or ""
+        if _is_there(variable):
+            return cls(variable)
         if environ.get("KUBERNETES_SERVICE_HOST"):
             return cls()
-        usual = told or "~/.kube/config"
+        usual = variable or "~/.kube/config"
         if _is_there(usual):
             return cls(usual)
         raise UsageError(f"no cluster: this is no pod, and {usual} does not exist; {remedy}")

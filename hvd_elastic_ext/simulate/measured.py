@@ -289,11 +289,11 @@ def _listed(records: Sequence[Record]) -> Iterator[Row]:
 
 def _gone(records: Sequence[Record], host: str, *, came: float, at: float, first: float) -> Row:
     """Return how a host that was listed from ``came`` on was removed or lost."""
-    told = _first_notice([each for each in records if each.get("host") == host and came <= each.mono <= at])
+    notice = _first_notice([each for each in records if each.get("host") == host and came <= each.mono <= at])
     listed = (each for each in _of(records, "published") if host in (each.get("hosts") or ()))
     again = next((each.mono for each in listed if each.mono > at), math.inf)
-    if told is not None:  # it may have stayed until its deadline
-        since, deadline = told
+    if notice is not None:  # it may have stayed until its deadline
+        since, deadline = notice
         gone = max(at, min(deadline, again))
         return Row(gone - first, host, "down", gone - since)
     own = [each for each in records if each.get("host") == host and at - LEAVES_S < each.mono <= at + LEAVES_S]
@@ -308,14 +308,14 @@ def _gone(records: Sequence[Record], host: str, *, came: float, at: float, first
 
 def _first_notice(records: Sequence[Record]) -> tuple[float, float] | None:
     """Return the time of a host's notice, and its deadline, from its records."""
-    told = None
+    notice = None
     for each in _of(records, "notice", "notice_over"):
         if each.event == "notice_over":
-            told = None
-        elif told is None:
+            notice = None
+        elif notice is None:
             deadline = each.get("deadline")
-            told = each.mono, float(deadline) if isinstance(deadline, int | float) else each.mono
-    return told
+            notice = each.mono, float(deadline) if isinstance(deadline, int | float) else each.mono
+    return notice
 
 
 def _crashes(records: Sequence[Record], gone: Sequence[Row]) -> Iterator[Row]:

@@ -76,29 +76,29 @@ def settings(given: Mapping[str, Any], trace: Trace) -> RunSettings:
     """Return the settings that ``run`` makes from these options, for a job on this trace. Raises
     :class:`UsageError`."""
     known = {field.name for field in fields(RunSettings)}
-    told = {name: value for name, value in given.items() if name in known and name not in OWN and value is not None}
+    chosen = {name: value for name, value in given.items() if name in known and name not in OWN and value is not None}
     first = sum(row.slots for row in trace.rows if row.event == "up" and row.at == 0.0)
-    most = told.get("max_num_proc")
-    start = told.pop("num_proc", None)
+    most = chosen.get("max_num_proc")
+    start = chosen.pop("num_proc", None)
     if start is None:
         start = max(1, first if most is None else min(first, most))
     scaling = given.get("autoscale")
     if scaling is not None:
         supply.check(str(scaling))
-        told.setdefault("max_num_proc", sum(trace.slots.values()))
+        chosen.setdefault("max_num_proc", sum(trace.slots.values()))
     sizes = given.get("allowed_sizes")
     commits = given.get("commit_every")
     return RunSettings(
         ("simulated",),
         Sources(hosts_file=Path("trace")),
         start,
-        told.pop("min_num_proc", start),
+        chosen.pop("min_num_proc", start),
         cooldown_s=DEFAULT_COOLDOWN_S,
         allowed_sizes=() if sizes is None else parse_sizes(str(sizes)),
         commit_every=None if commits is None else parse_commit_every(str(commits)),
         durability=_durability(given),
         scaling=None if scaling is None else ScaleOptions(str(scaling), acts=True),
-        **told,
+        **chosen,
     )
 
 

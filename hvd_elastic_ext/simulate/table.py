@@ -131,16 +131,16 @@ def versus(results: Sequence[Result], others: Sequence[Restarted], *, stock: boo
 def beside(results: Sequence[Result], measured: Measured) -> str:
     """Print the results of the journal's own job beside the prediction."""
     rows = []
-    for name, was, told in (
+    for name, was, forecast in (
         ("steps", measured.steps, [each.steps for each in results]),
         ("of all ranks, kept", measured.kept, [each.kept for each in results]),
         ("steps done again", measured.lost, [each.lost for each in results]),
         ("seconds without a step", measured.downtime_s, [each.downtime_s for each in results]),
         ("worlds", measured.worlds, [each.worlds for each in results]),
     ):
-        mean = statistics.fmean(told)
+        mean = statistics.fmean(forecast)
         off = f"{100.0 * (mean - was) / was:+.1f}" if was else ""
-        rows.append((name, _mean([float(was)]), _mean(list(map(float, told))), off))
+        rows.append((name, _mean([float(was)]), _mean(list(map(float, forecast))), off))
     return plain(("the journal's job", "was", "predicted", "off by %"), rows, right=("was", "predicted", "off by %"))
 
 

@@ -288,7 +288,7 @@ def _read_answer(line: bytes) -> dict[str, Any]:
     if not line:
         raise ConnectionResetError("the agent of this host has just ended")
     try:
-        said = json.loads(line)
+        message = json.loads(line)
     except ValueError:
-        said = None
-    return said if isinstance(said, dict) else {}
+        message = None
+    return message if isinstance(message, dict) else {}

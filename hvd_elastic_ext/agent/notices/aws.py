@@ -61,9 +61,9 @@ CLOUD: Final = Aws
 
 def interruption(body: str, _: float) -> list[Announcement]:
     """Parse an answer such as ``{"action": "terminate", "time": "2017-09-18T08:22:00Z"}``."""
-    said: dict[str, Any] = json.loads(body)
-    end = _ENDS.get(said["action"], "taken back")
-    return [Announcement(f"this spot instance is going to be {end} by AWS", iso_time(said["time"]))]
+    action: dict[str, Any] = json.loads(body)
+    end = _ENDS.get(action["action"], "taken back")
+    return [Announcement(f"this spot instance is going to be {end} by AWS", iso_time(action["time"]))]
 
 
 def rebalance(body: str, _: float) -> list[Announcement]:

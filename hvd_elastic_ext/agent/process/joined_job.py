@@ -196,7 +196,7 @@ class JoinedJob:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds until the host is gone, by the notice files and the cloud; None if they do not say."""
+        """Seconds until the host is gone, by the notice files and the cloud; None if unknown."""
         return None if self._going is None or self._going.by is None else self._going.by - time.time()
 
     def notice(self, reason: str, grace_s: float) -> None:
@@ -259,8 +259,8 @@ class JoinedJob:
     def look_for_notices(self) -> None:
         """Read the notices from the notice files and the cloud, and report a change."""
         self._look_at = self._agent.now() + LOOK_S
-        said = (self._notices.look(time.time()), None if self._cloud is None else self._cloud.going)
-        going = soonest_of([each for each in said if each is not None])
+        notices = (self._notices.look(time.time()), None if self._cloud is None else self._cloud.going)
+        going = soonest_of([each for each in notices if each is not None])
         if going != self._going:
             self._going, self._warned = going, True
             if self.connected:  # otherwise the next welcome triggers the report

@@ -58,9 +58,9 @@ class Figures(Collector):
         yield from self._of_the_host()
 
     def _of_the_agent(self) -> Iterator[Metric]:
-        told = GaugeMetricFamily(f"{PREFIX}info", "The job and the host of this agent", labels=("name", "host"))
-        told.add_metric(self._job.names, 1)
-        yield told
+        info = GaugeMetricFamily(f"{PREFIX}info", "The job and the host of this agent", labels=("name", "host"))
+        info.add_metric(self._job.names, 1)
+        yield info
         yield GaugeMetricFamily(f"{PREFIX}connected", "1 while a launcher is connected", float(self._job.connected))
         yield CounterMetricFamily(f"{PREFIX}heartbeats", "Heartbeat messages to the launcher", self._agent.heartbeats)
 

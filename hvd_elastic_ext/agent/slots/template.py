@@ -47,9 +47,9 @@ class Template:
         self._received = received
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(ANSWER_S)
-        told = {"agent": os.getpid(), "modules": imports.modules, "own": imports.own, "env": imports.env}
+        request = {"agent": os.getpid(), "modules": imports.modules, "own": imports.own, "env": imports.env}
         try:
-            with theirs, _memory_file(told) as listed:
+            with theirs, _memory_file(request) as listed:
                 self._process = _popen(order, theirs.fileno(), listed)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self._socket.close()

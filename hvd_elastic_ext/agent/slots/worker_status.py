@@ -94,8 +94,8 @@ class WorkerStatus:
     def status(self) -> dict[str, object]:
         """The status for a new launcher. ``beat``: the newest heartbeat, None before the first."""
         world = {"generation": self.generation, "agreed": self.agreed}
-        said = {"loops": self.loops, "done": self.done, "warned": self.warned, "beat": self.heartbeat}
-        return {"parked": self.parked, **world, **said}
+        reported = {"loops": self.loops, "done": self.done, "warned": self.warned, "beat": self.heartbeat}
+        return {"parked": self.parked, **world, **reported}
 
     def _know_generation(self, message: Mapping[str, Any]) -> None:
         generation = message.get("generation")

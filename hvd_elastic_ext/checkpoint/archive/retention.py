@@ -33,9 +33,9 @@ class Entry:
 
 def entry_to_json(entry: Entry) -> dict[str, Any]:
     """Return the JSON form for answers and `checkpoints list --json`."""
-    told = {**asdict(entry), "identity": list(entry.identity)}
-    del told["strays"]
-    return told
+    fields = {**asdict(entry), "identity": list(entry.identity)}
+    del fields["strays"]
+    return fields
 
 
 class Named(NamedTuple):

@@ -80,8 +80,8 @@ def decode(text: bytes, places: Places) -> Iterator[Piece]:
         yield piece
 
 
-def _offsets(told: Any) -> tuple[int, int]:
-    start, end = told
+def _offsets(offsets: Any) -> tuple[int, int]:
+    start, end = offsets
     return int(start), int(end)
 
 

@@ -102,12 +102,12 @@ def _seal(request: Request) -> HelperAnswer:
         world=request["world"],
         facts=request.get("facts"),
     )
-    told = {"path": _path(request, name_of(made.record.identity)), "bytes": made.bytes}
+    fields = {"path": _path(request, name_of(made.record.identity)), "bytes": made.bytes}
     try:
         catalog.prune(store, Retention(last=request["keep"]))
     except ElasticError as error:
-        told["not_removed"] = " ".join(str(error).split())
-    return told
+        fields["not_removed"] = " ".join(str(error).split())
+    return fields
 
 
 def _load(request: Request) -> HelperAnswer:
@@ -146,16 +146,16 @@ def _is_done(request: Request, store: Store) -> bool:
 
 def _loaded(request: Request, store: Store, entry: Entry, entries: Sequence[Entry]) -> HelperAnswer:
     """Load one checkpoint. Raises :class:`Damaged` before anything is sealed in memory."""
-    told: HelperAnswer = {"path": _path(request, entry.name), "step": entry.step}
+    fields: HelperAnswer = {"path": _path(request, entry.name), "step": entry.step}
     if request.get("done") and entry.facts.get("finished") == request["done"]:
-        return {**told, "done": True}
+        return {**fields, "done": True}
     checkpoint = read.opened(store, entry.name)
     ranks, identity = _who(request, checkpoint), _beyond(entry.identity, entries)
     into = [slot for slot in ranks if not _is_past(request["sides"][slot], identity)]
     _fill(checkpoint, identity, {slot: request["sides"][slot] for slot in into}, ranks)
     _, held = slot_memory.held(request["sides"][next(iter(ranks))]) or (0, None)
     return {
-        **told,
+        **fields,
         "generation": identity.generation,
         "facts": entry.facts,
         "commit": identity[1:],  # a slot may hold a newer one
@@ -214,8 +214,8 @@ def _held(request: Request) -> HelperAnswer:
     newest = retention.newest(catalog.listing(open_store(request["place"])), request.get("skip", ()))
     if newest is None:
         return {"held": held, "newest": None}
-    told = {"name": newest.name, "path": _path(request, newest.name), "finished": newest.facts.get("finished")}
-    return {"held": held, "newest": {**told, "identity": list(newest.identity), "step": newest.step}}
+    fields = {"name": newest.name, "path": _path(request, newest.name), "finished": newest.facts.get("finished")}
+    return {"held": held, "newest": {**fields, "identity": list(newest.identity), "step": newest.step}}
 
 
 def _verify(request: Request) -> HelperAnswer:

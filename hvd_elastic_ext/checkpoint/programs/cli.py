@@ -39,15 +39,15 @@ def parser() -> argparse.ArgumentParser:
     )
     where.add_argument("--job", metavar="NAME", help="a job, instead of DIR")
     where.add_argument("--store-options", metavar="JSON|@FILE", help=OPTIONS_HELP)
-    said = Parser(add_help=False)
-    said.add_argument("--json", action="store_true", help="print JSON")
+    output = Parser(add_help=False)
+    output.add_argument("--json", action="store_true", help="print JSON")
     options = Parser(
         prog="hvd-elastic checkpoints",
         description="List, verify, export and remove checkpoints. No code in a checkpoint is run.",
     )
     commands = options.add_subparsers(dest="do", metavar="COMMAND", required=True)
-    commands.add_parser("list", parents=[where, said], help="list checkpoints, the newest first; checks only lengths")
-    verify = commands.add_parser("verify", parents=[where, said], help="read every byte; exit code 1 if one is wrong")
+    commands.add_parser("list", parents=[where, output], help="list checkpoints, the newest first; checks only lengths")
+    verify = commands.add_parser("verify", parents=[where, output], help="read every byte; exit code 1 if one is wrong")
     verify.add_argument("names", metavar="NAME", nargs="*", help="default: all sealed ones")
     export = commands.add_parser("export", parents=[where], help="write one as a plain file for other programs")
     export.add_argument("--name", metavar="NAME", help="default: the newest complete one")
@@ -59,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
         help="FILE.pt (torch.save) or FILE.safetensors; a new folder for files of your own functions",
     )
     export.add_argument("--force", action="store_true", help="replace an existing FILE")
-    prune = commands.add_parser("prune", parents=[where, said], help="remove old ones, and files of unfinished ones")
+    prune = commands.add_parser("prune", parents=[where, output], help="remove old ones, and files of unfinished ones")
     prune.add_argument("--last", metavar="N", type=int, default=3, help="keep the newest N (default: 3)")
     prune.add_argument("--every", metavar="STEPS", type=int, help="also keep the first of every so many steps")
     prune.add_argument("--dry-run", action="store_true", help="only print what would be removed")
@@ -192,8 +192,8 @@ def _prune(store: Store, options: argparse.Namespace) -> int:
 
 def _show(entries: Sequence[Entry], stream: TextIO, *, as_json: bool, empty: str) -> None:
     if as_json:
-        told = [retention.entry_to_json(entry) for entry in entries]
-        stream.write(json.dumps(told, indent=1, allow_nan=False) + "\n")
+        listed = [retention.entry_to_json(entry) for entry in entries]
+        stream.write(json.dumps(listed, indent=1, allow_nan=False) + "\n")
     elif not entries:
         stream.write(f"{empty}\n")
     else:

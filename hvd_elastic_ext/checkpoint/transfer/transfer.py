@@ -215,12 +215,12 @@ def _hang_up(callers: list[_Caller], selector: selectors.BaseSelector) -> None:
 
 
 def _header(record: Record, keys: _Keys) -> bytes:
-    told = {
+    header = {
         "identity": [*record.identity],
         "stored": record.stored,
         **{name: getattr(record, name) for name in _COUNTS},
     }
-    payload = to_text(told).encode("ascii")
+    payload = to_text(header).encode("ascii")
     return len(payload).to_bytes(_LENGTH, "big") + payload + keys.sign(b"record", payload)
 
 
@@ -303,9 +303,9 @@ def _handshake(connection: socket.socket, secret: bytes) -> _Keys:
 def record_of(payload: bytes) -> Record:
     """Read a received record. Raises :class:`TransferFailed` for an invalid or impossible one."""
     try:
-        told = json.loads(payload)
-        identity, stored = Identity(*told["identity"]), told["stored"]
-        counts = {name: told[name] for name in _COUNTS}
+        header = json.loads(payload)
+        identity, stored = Identity(*header["identity"]), header["stored"]
+        counts = {name: header[name] for name in _COUNTS}
     except (ValueError, TypeError, KeyError, RecursionError):
         raise TransferFailed("the sender's record is none") from None
     numbers = all(type(number) is int and 0 <= number < 1 << 63 for number in (*identity, *counts.values()))

@@ -217,22 +217,22 @@ def host_of(row: Row) -> str:
 
 def advice(row: Row) -> str:
     """Return what to do about a row; "" if nothing is to be done."""
-    name, said = name_of(row), reason_of(row)
+    name, reason = name_of(row), reason_of(row)
     remedies = EVENTS.get(name, FAULTS if name in _FAULTY else ())
-    words = f"{name}; {said}" if name in ("fenced", "stalled") else said
+    words = f"{name}; {reason}" if name in ("fenced", "stalled") else reason
     return _fitting(remedies, words, host_of(row))
 
 
 def of_end(end: Row | None, fault: Row | None) -> str:
     """Return what to do about a failed job: by its last line, or else by its last fault."""
     host = "" if end is None else host_of(end) or ("" if fault is None else host_of(fault))
-    told = "" if end is None else _fitting((*FAULTS, *(SHORTAGES if fault is None else ())), end.cause, host)
-    return told or ("" if fault is None else advice(fault)) or AFTER_FAILURE
+    found = "" if end is None else _fitting((*FAULTS, *(SHORTAGES if fault is None else ())), end.cause, host)
+    return found or ("" if fault is None else advice(fault)) or AFTER_FAILURE
 
 
-def of_wait(said: str) -> str:
+def of_wait(reason: str) -> str:
     """Return what to do while a job waits without a fault: by its launcher's line; "" if the wait ends by itself."""
-    return _fitting(SHORTAGES, said, "")
+    return _fitting(SHORTAGES, reason, "")
 
 
 def _fitting(remedies: Remedies, words: str, host: str) -> str:

@@ -153,13 +153,13 @@ def _of_hosts(training: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _step_now(stepped: Record | None, report: JobReport) -> int | None:
-    told = None if stepped is None else whole(stepped.get("step"))
-    return told if told is not None else report.steps
+    step = None if stepped is None else whole(stepped.get("step"))
+    return step if step is not None else report.steps
 
 
 def _loss_now(stepped: Record | None, report: JobReport) -> float | None:
-    told = None if stepped is None else number(values(stepped).get("loss"))
-    return told if told is not None else report.loss[-1].loss if report.loss else None
+    loss = None if stepped is None else number(values(stepped).get("loss"))
+    return loss if loss is not None else report.loss[-1].loss if report.loss else None
 
 
 def _value(rate: Rate, unit: str) -> float:
@@ -289,37 +289,37 @@ def _who(row: Row, exits: Sequence[Moment]) -> list[list[Any]]:
 def _detail(moment: Moment) -> list[Any]:
     """Return one record for the details of a row: ``[at, generation, event, text]``."""
     record = moment.record
-    said = []
+    lines = []
     for key, value in record.fields.items():
         if value is None or value in ("", [], {}):
             continue
         shown = ", ".join(map(str, value)) if isinstance(value, list | dict) else str(value)
-        said.append(f"{key}: {shown[:MAX_TEXT]}")
-    return [round(moment.at, 3), record.generation, record.event, "\n".join(said)[: 3 * MAX_TEXT]]
+        lines.append(f"{key}: {shown[:MAX_TEXT]}")
+    return [round(moment.at, 3), record.generation, record.event, "\n".join(lines)[: 3 * MAX_TEXT]]
 
 
 def _hosts(facts: Facts) -> list[dict[str, Any]]:
     """Return the hosts: those that train first, then those that could. From the launcher if it answers."""
     rows = {name: host_facts.row(name, host, facts.now) for name, host in facts.hosts.items()}
     if facts.live is not None:
-        rows = _as_told(rows, facts.live)
+        rows = _with_live(rows, facts.live)
     wanted = [
         row for row in rows.values() if row["trains"] or row["listed"] or row["strikes"] or row["why"] or row["gone"]
     ]
     return sorted(wanted, key=lambda row: (not row["trains"], not row["listed"], row["name"]))
 
 
-def _as_told(rows: dict[str, dict[str, Any]], live: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _with_live(rows: dict[str, dict[str, Any]], live: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Data from the launcher take precedence over the journal."""
-    told: Mapping[str, Any] = live.get("details") or {}
+    details: Mapping[str, Any] = live.get("details") or {}
     for row in rows.values():
         row.update(listed=False, trains=False, strikes=0, state="free", left_s=None)
-    for said in live.get("ledger") or ():
-        row = rows.setdefault(str(said["name"]), host_facts.row(str(said["name"]), HostFacts(), 0.0))
+    for entry in live.get("ledger") or ():
+        row = rows.setdefault(str(entry["name"]), host_facts.row(str(entry["name"]), HostFacts(), 0.0))
         keys = ("slots", "state", "strikes", "left_s", "why", "starting_s")
-        row.update({key: said[key] for key in keys if said.get(key) is not None})
-        row["listed"] = bool(said.get("published"))
-    for name, detail in told.get("hosts", {}).items():
+        row.update({key: entry[key] for key in keys if entry.get(key) is not None})
+        row["listed"] = bool(entry.get("published"))
+    for name, detail in details.get("hosts", {}).items():
         row = rows.setdefault(name, host_facts.row(name, HostFacts(), 0.0))
         row.update({key: detail.get(key) for key in _DETAILS})
         row["trains"] = bool(detail.get("trains"))

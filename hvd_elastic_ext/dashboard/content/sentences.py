@@ -92,10 +92,10 @@ def initial_verdict(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Return the verdict while a long journal is being read, from the job's row in the list of jobs."""
     where = [f"step {summary['step']:,}"] if summary["step"] is not None else []
     where += [f"a world of {counted(summary['size'], 'rank')}"] if summary["size"] else []
-    said = f"By the end of its journal: {summary['told']}{'; ' if where else ''}{' in '.join(where)}."
+    text = f"By the end of its journal: {summary['told']}{'; ' if where else ''}{' in '.join(where)}."
     level = INITIAL_LEVELS.get(summary["state"], INFO)
     word = {"word": "READING"} if level == INFO else {}
-    return {"job": summary["name"], "level": level, "text": f"{said} The rest is being read.", "do": "", **word}
+    return {"job": summary["name"], "level": level, "text": f"{text} The rest is being read.", "do": "", **word}
 
 
 def outcome(report: JobReport) -> Verdict:
@@ -140,30 +140,30 @@ def of_now(report: JobReport, live: Mapping[str, Any] | None, *, now: float, las
         return outcome(report)
     if live is None:
         return _without_launcher(report, ago=now - last)
-    said = str(live.get("said", ""))
+    text = str(live.get("said", ""))
     hosts: Sequence[Mapping[str, Any]] = live.get("hosts", ())
     training = sum(bool(host.get("trains")) for host in hosts)
     listed = sum(bool(host.get("listed") or host.get("trains")) for host in hosts)
     count = f"{training} of {counted(listed, 'host')}: " if listed else ""
-    waits = asleep or said.startswith(("waiting", "asleep", "sleep"))
-    alone = "TRAINS ALONE" in said
+    waits = asleep or text.startswith(("waiting", "asleep", "sleep"))
+    alone = "TRAINS ALONE" in text
     blocked = any(host.get("state") == "blocked" for host in hosts)
     fault = _newest(report, since=report.duration_s - RECENT_S)
-    if fault is None and REFUSED in said:  # it is journalled once, however long it lasts
+    if fault is None and REFUSED in text:  # it is journalled once, however long it lasts
         fault = next((row for row in reversed(report.rows) if row.event == "refused"), None)
     level = BAD if alone else WARN if waits or blocked or fault else OK
-    do = "" if fault is None or _is_over(fault, report, said, waits=waits) else _do(fault)
+    do = "" if fault is None or _is_over(fault, report, text, waits=waits) else _do(fault)
     if waits and fault is None:
-        do = advice.of_wait(said)
-    return Verdict(level, f"{count}{said.removesuffix('.')}.{_last_event(fault, report)}", do)
+        do = advice.of_wait(text)
+    return Verdict(level, f"{count}{text.removesuffix('.')}.{_last_event(fault, report)}", do)
 
 
-def _is_over(row: Row, report: JobReport, said: str, *, waits: bool) -> bool:
+def _is_over(row: Row, report: JobReport, text: str, *, waits: bool) -> bool:
     """Whether a row no longer needs attention, by the launcher's answer."""
     if row.event == "refused":
-        return REFUSED not in said
+        return REFUSED not in text
     if row.event == "stalled":
-        return not waits and STILL not in said
+        return not waits and STILL not in text
     return row.event == "not sealed" and any(each.event == "sealed" and each.at > row.at for each in report.rows)
 
 
@@ -193,8 +193,8 @@ def _last_event(row: Row | None, report: JobReport) -> str:
     what = "Last fault" if kind_of(row) == BAD else "Last event"
     more = f" and {len(row.hosts) - NAMED} more" if len(row.hosts) > NAMED else ""
     where = f" on {', '.join(row.hosts[:NAMED])}{more}" if row.hosts else ""
-    said = advice.reason_of(row)
-    shown = f": {said[:LONGEST]}{'…' if len(said) > LONGEST else ''}" if said else ""
+    text = advice.reason_of(row)
+    shown = f": {text[:LONGEST]}{'…' if len(text) > LONGEST else ''}" if text else ""
     return f" {what}, {duration(report.duration_s - row.at)} ago: {advice.name_of(row)}{where}{shown}."
 
 

@@ -71,8 +71,8 @@ def names_of(option: str, folder: Path) -> list[str]:
     # git names a submodule as one entry, and says nothing of its files.
     inside = [name for name in known if (folder / name).is_dir() and not (folder / name).is_symlink()]
     if inside:
-        said = f"{inside[0]} is a repository of its own, which is not sent; sync a plain copy"
-        raise UsageError(f"{option} {folder}: {said}")
+        problem = f"{inside[0]} is a repository of its own, which is not sent; sync a plain copy"
+        raise UsageError(f"{option} {folder}: {problem}")
     sent = {(folder / name).resolve() for name in known if not (folder / name).is_symlink()}
     return [name for name in known if (folder / name).is_file() and (folder / name).resolve() in sent]
 
@@ -95,11 +95,11 @@ def _by_git(option: str, folder: Path) -> list[str] | None:
         raise UsageError(f"{option} {folder}: git takes longer than 60 s to list its files") from None
     if ended.returncode == 0:
         return [os.fsdecode(name) for name in ended.stdout.split(b"\0") if name]
-    said = ended.stderr.decode("utf-8", "replace").strip()
-    if "not a git repository" in said:
+    problem = ended.stderr.decode("utf-8", "replace").strip()
+    if "not a git repository" in problem:
         return None
     # Such as for a folder of another user. What is ignored may be a secret.
-    raise UsageError(f"{option} {folder}: git does not say what is ignored: {said.partition(chr(10))[0]}")
+    raise UsageError(f"{option} {folder}: git does not say what is ignored: {problem.partition(chr(10))[0]}")
 
 
 def _all(folder: Path) -> Iterator[str]:

@@ -37,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def row(told: EventLine) -> tuple[str, ...]:
+def row(line: EventLine) -> tuple[str, ...]:
     """The cells of one line. Pure."""
-    moment = datetime.fromtimestamp(told.at, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return (moment, told.source, told.event, told.who, told.why)
+    moment = datetime.fromtimestamp(line.at, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return (moment, line.source, line.event, line.who, line.why)

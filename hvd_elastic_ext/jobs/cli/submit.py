@@ -77,8 +77,8 @@ def _act(options: argparse.Namespace, cluster: Cluster | None, job: Job, rendere
         sys.stdout.writelines(f"{name_of(each)} created{how}\n" for each in objects)
     sys.stdout.flush()
     if cluster is not None and not how and rendered.archive:
-        said = sync.hand_over(cluster, job.name, rendered.archive, folder=job.sync)
-        (sys.stderr if options.output else sys.stdout).write(f"{said}\n")
+        summary = sync.hand_over(cluster, job.name, rendered.archive, folder=job.sync)
+        (sys.stderr if options.output else sys.stdout).write(f"{summary}\n")
     if cluster is not None and not how and not options.output:
         sys.stdout.write(f"its output: hvd-elastic logs -f {job.name} -n {cluster.namespace}\n")
     return 0

@@ -26,8 +26,8 @@ def main(argv: Sequence[str]) -> int:
     add_cluster(parser)
     options = parser.parse_args(argv)
     archive = code.packed(options.folder)
-    said = hand_over(cluster_of(options), options.name, archive, folder=str(options.folder))
-    sys.stdout.write(f"{said}\n")
+    summary = hand_over(cluster_of(options), options.name, archive, folder=str(options.folder))
+    sys.stdout.write(f"{summary}\n")
     return 0
 
 

@@ -37,8 +37,8 @@ def _has(cluster: Cluster, version: str, plural: str) -> bool:
 
 def version(cluster: Cluster) -> tuple[int, int]:
     """Of Kubernetes: major and minor."""
-    said = cluster.ask("GET", "/version")
-    numbers = [int("".join(filter(str.isdigit, str(said.get(name)))) or 0) for name in ("major", "minor")]
+    answer = cluster.ask("GET", "/version")
+    numbers = [int("".join(filter(str.isdigit, str(answer.get(name)))) or 0) for name in ("major", "minor")]
     return numbers[0], numbers[1]
 
 

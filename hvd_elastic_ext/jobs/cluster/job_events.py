@@ -35,17 +35,17 @@ def of_job(cluster: Cluster, name: str) -> JobEvents:
     found = cluster.listed("v1", "pods", selector(name))
     launchers = cluster.listed("v1", "pods", selector(name, role=LAUNCHER))
     missing: list[str] = []
-    told: list[EventLine] = []
+    of_cluster: list[EventLine] = []
     try:
         events = cluster.listed("v1", "events")
-        told = job_events.of_cluster(events, name, [each["metadata"]["name"] for each in found])
+        of_cluster = job_events.of_cluster(events, name, [each["metadata"]["name"] for each in found])
     except Permanent as error:
         missing.append(f"events of the cluster: {error}")
-    said: list[EventLine] = []
+    of_launcher: list[EventLine] = []
     if launchers:
         newest = max(launchers, key=lambda each: str(each["metadata"].get("creationTimestamp")))
-        said = _of_launcher(cluster, newest, name, missing)
-    return JobEvents(job_events.in_order(told, said), missing)
+        of_launcher = _of_launcher(cluster, newest, name, missing)
+    return JobEvents(job_events.in_order(of_cluster, of_launcher), missing)
 
 
 def _of_launcher(cluster: Cluster, body: Body, job: str, missing: list[str]) -> list[EventLine]:
@@ -71,13 +71,13 @@ def _journal(cluster: Cluster, body: Body, job: str) -> str:
     container = main_container(body)
     options, _ = split([str(word) for word in container.get("args") or []])
     path = job_events.journal_of(options, job)
-    taken, said = bytearray(), bytearray()
+    taken, problem = bytearray(), bytearray()
 
     def write(channel: int, data: bytes) -> None:
-        (said if channel == pods.STDERR else taken).extend(data)
+        (problem if channel == pods.STDERR else taken).extend(data)
 
     code = terminal.run(cluster, body, ["tail", "-c", str(MAX_READ_BYTES), "--", path], source=None, write=write)
     if code:
-        why = " ".join(said.decode("utf-8", "replace").split())[:300]
+        why = " ".join(problem.decode("utf-8", "replace").split())[:300]
         raise Permanent(f"tail of {path} ended with {code}: {why}")
     return taken.decode("utf-8", "replace")

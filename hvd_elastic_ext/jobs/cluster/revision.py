@@ -44,7 +44,7 @@ def _asked(wanted: Revision, names: tuple[str, ...]) -> dict[str, str]:
     except subprocess.TimeoutExpired:
         raise UsageError(f"--sync git+{wanted.url}: no answer within {TIMEOUT_S} s") from None
     if ended.returncode:
-        said = without_user(" ".join(ended.stderr.decode("utf-8", "replace").split()))[:300]
-        raise UsageError(f"--sync git+{wanted.url}: git ends with {ended.returncode}: {said}")
+        problem = without_user(" ".join(ended.stderr.decode("utf-8", "replace").split()))[:300]
+        raise UsageError(f"--sync git+{wanted.url}: git ends with {ended.returncode}: {problem}")
     rows = (line.split("\t") for line in ended.stdout.decode("utf-8", "replace").splitlines())
     return {row[1]: row[0] for row in rows if len(row) == 2 and _COMMIT.fullmatch(row[0])}

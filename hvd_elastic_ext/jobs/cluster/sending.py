@@ -39,7 +39,7 @@ def send(
     ``report`` takes a line about what is waited for. Raises :class:`NotSent`, and :class:`UsageError` if that pod waits
     for other code, or for none.
     """
-    told = ""
+    reported = ""
     while True:
         body = _newest(cluster, name)
         waits = "the launcher's pod is not made yet" if body is None else _waits(body)
@@ -47,9 +47,9 @@ def send(
             break
         if state_of(root_of(cluster, name))[0] in FINISHED:
             raise UsageError(f"{name} has ended")
-        if waits != told:
+        if waits != reported:
             report(f"waiting to send the code: {waits}")
-            told = waits
+            reported = waits
         sleep(LOOKS_S)
     if init_state(body, SENT).get("terminated"):
         return False
@@ -86,11 +86,11 @@ def _check(body: Body, archive: bytes) -> None:
 
 
 def _give(cluster: Cluster, body: Body, archive: bytes) -> None:
-    name, said = body["metadata"]["name"], bytearray()
+    name, output = body["metadata"]["name"], bytearray()
 
     def write(channel: int, data: bytes) -> None:
         if channel == pods.STDERR:
-            said.extend(data)
+            output.extend(data)
 
     first = next(each for each in body["spec"]["initContainers"] if each["name"] == SENT)
     place = first["volumeMounts"][0]["mountPath"]
@@ -104,5 +104,5 @@ def _give(cluster: Cluster, body: Body, archive: bytes) -> None:
         except terminal.NotAttached as error:
             raise NotSent(str(error)) from None
     if code:
-        why = " ".join(said.decode("utf-8", "replace").split())[:MAX_SHOWN]
+        why = " ".join(output.decode("utf-8", "replace").split())[:MAX_SHOWN]
         raise NotSent(f"pod {name}: unpacking ended with {code}: {why}; the image needs sh, head, tar and sha256sum")

@@ -126,14 +126,14 @@ def _converted(line: str, known: Mapping[str, bool], refused: Mapping[str, str])
     if ours == "submit" and (kind is None or kind.text not in ARENA_KINDS):
         return _without_equal(line, NO_COMMAND)
     why = refused if ours == "submit" else {**refused, **NOT_THERE}
-    kept, said = _options([*moved, *given], known if ours == "submit" else OTHERS.get(ours, {}), why)
+    kept, notes = _options([*moved, *given], known if ours == "submit" else OTHERS.get(ours, {}), why)
     if ours == "attach":
         kept = _with_dashes(kept)
     if calls[1:]:
-        said.append(BY_HAND)
-    said.insert(0, f"# arena {name} -> hvd-elastic {ours}")
+        notes.append(BY_HAND)
+    notes.insert(0, f"# arena {name} -> hvd-elastic {ours}")
     start = [words[0]._replace(text="hvd-elastic"), Word(" ", ours), *([] if kind is None else [kind])]
-    return "\n".join([*said, "".join(before + text for before, text in [*start, *kept, *words[end:]])]) + line[last:]
+    return "\n".join([*notes, "".join(before + text for before, text in [*start, *kept, *words[end:]])]) + line[last:]
 
 
 def _end(words: list[Word]) -> int:
@@ -185,32 +185,32 @@ def _is_call(words: list[Word], number: int) -> bool:
 
 def _options(words: list[Word], known: Mapping[str, bool], refused: Mapping[str, str]) -> tuple[list[Word], list[str]]:
     kept: list[Word] = []
-    said: list[str] = []
+    notes: list[str] = []
     drop = False
     for number, word in enumerate(words):
         if word.text == "--":
-            return [*kept, *words[number:]], said
+            return [*kept, *words[number:]], notes
         is_command = number == len(words) - 1 and any(map(str.isspace, word.text))
         if drop and not (is_command or word.text.startswith("-")):  # else the option before was a switch
             drop = False
-            said[-1] += f" {word.text}"
+            notes[-1] += f" {word.text}"
             continue
         drop = False
         option, equals, value = word.text.partition("=")
         if option in RENAMED:
-            said.append(f"# {option} -> {RENAMED[option]}")
+            notes.append(f"# {option} -> {RENAMED[option]}")
             option = RENAMED[option]
             word = word._replace(text=f"{option}{equals}{value}")
         if not option.startswith("-") or option in CLUSTER or option in {*known} - {*refused}:
             kept.append(word)
             continue
         if is_off(word.text):
-            said.append(f"# {word.text} left out: it is off")
+            notes.append(f"# {word.text} left out: it is off")
             continue
         why = refused.get(option, "hvd-elastic has no such option")
-        said.append(f"# NO EQUAL: {why}: {word.text}")
+        notes.append(f"# NO EQUAL: {why}: {word.text}")
         drop = not equals and option not in WITHOUT_VALUE
-    return kept, said
+    return kept, notes
 
 
 def _without_equal(line: str, why: str) -> str:

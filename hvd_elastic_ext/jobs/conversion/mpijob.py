@@ -102,9 +102,9 @@ def _sizes(conversion: Conversion) -> tuple[int, int, str]:
         known = not absent(each)
         per = each if known else 1
         workers = max(1, int(total) // int(per))
-        said = "" if known else "; its operator's --gpus-per-node, which is not in this file, is taken as 1"
+        note = "" if known else "; its operator's --gpus-per-node, which is not in this file, is taken as 1"
         conversion.changes.append(
-            f"spec.{total_name} = {total} -> {workers} workers with {min(int(total), int(per))} {resource} each{said}"
+            f"spec.{total_name} = {total} -> {workers} workers with {min(int(total), int(per))} {resource} each{note}"
         )
         if conversion.get("spec.slotsPerWorker") is None:
             conversion.set("spec.slotsPerWorker", min(int(total), int(per)), "a process for each unit, as before")

@@ -63,8 +63,8 @@ def _place() -> tuple[int, int]:
 
 
 def _error_text(error: Exception) -> str:
-    said = " ".join(str(error).split())[:LONGEST]
-    return f"{type(error).__name__}{': ' * bool(said)}{said}"
+    text = " ".join(str(error).split())[:LONGEST]
+    return f"{type(error).__name__}{': ' * bool(text)}{text}"
 
 
 def _put(path: Path, text: str) -> None:

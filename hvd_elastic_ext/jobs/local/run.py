@@ -189,13 +189,13 @@ def _results(folder: Path) -> list[Any]:
         raise JobFailed("run: the job ended well, and no rank has left a result on this machine")
     newest = max(found.values(), key=lambda path: path.stat().st_mtime_ns)
     size = json.loads(newest.read_text())["size"]  # of the last world: ranks of a larger one before it may have ended
-    said = {rank: json.loads(found[rank].read_text()) for rank in sorted(found) if rank < size}
-    for rank, each in said.items():
+    results = {rank: json.loads(found[rank].read_text()) for rank in sorted(found) if rank < size}
+    for rank, each in results.items():
         if "problem" in each:
             raise JobFailed(f"run: what rank {rank} returned cannot be sent back: {each['problem']}")
-    if missing := sorted({*range(size)} - {*said}):
+    if missing := sorted({*range(size)} - {*results}):
         ranks = ", ".join(map(str, missing))
         raise JobFailed(
             f"run: of {size} ranks these have left no result on this machine: {ranks}; hosts are names of it"
         )
-    return [from_text(each["result"], source=f"rank {rank}") for rank, each in said.items()]
+    return [from_text(each["result"], source=f"rank {rank}") for rank, each in results.items()]

@@ -86,11 +86,11 @@ def of_nodes(nodes: Sequence[Body] | None, worker: Body, *, least: int) -> list[
     open_ = [node for node in large if not _hard_taints(node, worker)]
     found = [_of_taints(large, worker)] if len(open_) < len(large) else []
     room = sum(_room(node, wanted) for node in open_)
-    said = f"{len(open_)} of {len(nodes)} take a worker; {room} workers fit if they are empty"
+    text = f"{len(open_)} of {len(nodes)} take a worker; {room} workers fit if they are empty"
     if room >= least:
-        return [Finding("ok", "nodes", said), *found]
+        return [Finding("ok", "nodes", text), *found]
     remedy = "tolerate the taints below" if found else "lower --min-workers, or add nodes"
-    return [Finding("problem", "nodes", f"{said}, and --min-workers is {least}", remedy), *found]
+    return [Finding("problem", "nodes", f"{text}, and --min-workers is {least}", remedy), *found]
 
 
 def _smaller(wanted: Mapping[str, float]) -> str:
@@ -148,7 +148,7 @@ def of_quotas(quotas: Sequence[Body], worker: Body, *, least: int, workers: int)
         for name, hard in (status.get("hard") or {}).items():
             left = amount(hard) - amount((status.get("used") or {}).get(name))
             if wanted.get(name) and (fits := int(left // wanted[name])) < workers:
-                said = f"{quota['metadata']['name']}: {name} has room for {max(fits, 0)} workers"
+                text = f"{quota['metadata']['name']}: {name} has room for {max(fits, 0)} workers"
                 level: Level = "problem" if fits < least else "warning"
-                found.append(Finding(level, "quota", said, "lower the sizes, or ask for more"))
+                found.append(Finding(level, "quota", text, "lower the sizes, or ask for more"))
     return found or [Finding("ok", "quota", f"{len(quotas)} of the namespace, with room for {workers} workers")]

@@ -29,15 +29,15 @@ def of_secrets(names: Sequence[str], secrets: Mapping[str, Body | None], images:
             make = f"kubectl create secret docker-registry {name} --docker-server=… (it asks for no image)"
             found.append(Finding("problem", "images", f"there is no pull secret {name}", make))
         elif body.get("type") not in _SECRETS:
-            said = f"secret {name} is of type {body.get('type')}: pods do not pull with it"
-            found.append(Finding("problem", "images", said, "make one with kubectl create secret docker-registry"))
+            text = f"secret {name} is of type {body.get('type')}: pods do not pull with it"
+            found.append(Finding("problem", "images", text, "make one with kubectl create secret docker-registry"))
         else:
             opened |= _registries(body)
     if names and not found:
         for registry in dict.fromkeys(map(registry_of, images)):
             if registry not in opened:
-                said = f"no pull secret has credentials for {registry}"
-                found.append(Finding("warning", "images", said, "leave it so if its images are public"))
+                text = f"no pull secret has credentials for {registry}"
+                found.append(Finding("warning", "images", text, "leave it so if its images are public"))
     return found
 
 
@@ -83,8 +83,8 @@ def _of_image(image: str, pods: Sequence[Body], nodes: Sequence[Body]) -> list[F
     runs = next((each["metadata"]["name"] for each in pods if _runs(each, image)), None)
     if runs is not None:
         return [Finding("ok", "images", f"{image} runs in pod {runs}")]
-    said = f"whether {image} can be pulled shows when a pod starts: hvd-elastic get"
-    return [Finding("unknown", "images", said)]
+    text = f"whether {image} can be pulled shows when a pod starts: hvd-elastic get"
+    return [Finding("unknown", "images", text)]
 
 
 def _held(node: Body) -> Sequence[Body]:
@@ -108,8 +108,8 @@ def _waits_for(body: Body, image: str) -> str:
     for asked, each in _statuses(body):
         waiting = (each.get("state") or {}).get("waiting") or {}
         if asked == image and waiting.get("reason") in _NOT_PULLED:
-            said = " ".join(str(waiting.get("message") or "").split())[:300]
-            return f"pod {body['metadata']['name']} waits: {waiting['reason']}{': ' * bool(said)}{said}"
+            text = " ".join(str(waiting.get("message") or "").split())[:300]
+            return f"pod {body['metadata']['name']} waits: {waiting['reason']}{': ' * bool(text)}{text}"
     return ""
 
 

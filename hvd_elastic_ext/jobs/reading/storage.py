@@ -38,7 +38,7 @@ def _of_claim(name: str, body: Body | None, classes: Sequence[Body] | None, *, p
     if body is None:
         return Finding("problem", "claim", f"there is no {name}", f"make the PersistentVolumeClaim first{_of(classes)}")
     modes = [str(each) for each in (body.get("spec") or {}).get("accessModes") or []]
-    phase, said = (body.get("status") or {}).get("phase"), f"{name} is {', '.join(modes)}"
+    phase, text = (body.get("status") or {}).get("phase"), f"{name} is {', '.join(modes)}"
     if phase == "Lost":
         return Finding("problem", "claim", f"{name} has lost its volume", "make another claim")
     storage = _class_of(body, classes)
@@ -48,12 +48,12 @@ def _of_claim(name: str, body: Body | None, classes: Sequence[Body] | None, *, p
             return problem
     if pods > 1 and not {*SHARED} & {*modes}:
         remedy = f"take a storage class with ReadWriteMany{_of(classes)}"
-        return Finding("warning", "claim", f"{said}: pods of one node only can have it", remedy)
+        return Finding("warning", "claim", f"{text}: pods of one node only can have it", remedy)
     if phase == "Pending" and storage is not None and storage.get("volumeBindingMode") == "WaitForFirstConsumer":
-        return Finding("ok", "claim", f"{said}; it is bound where the first pod comes")
+        return Finding("ok", "claim", f"{text}; it is bound where the first pod comes")
     if phase == "Pending":
-        return Finding("warning", "claim", f"{said}, and is not bound yet", f"kubectl describe pvc {name} says why")
-    return Finding("ok", "claim", said)
+        return Finding("warning", "claim", f"{text}, and is not bound yet", f"kubectl describe pvc {name} says why")
+    return Finding("ok", "claim", text)
 
 
 def _not_bound(
@@ -66,11 +66,11 @@ def _not_bound(
     if storage is None and named:
         return Finding("problem", "claim", f"{name} wants storage class {named}, which is not there{_of(classes)}")
     if storage is None:
-        said = f"{name} names no storage class, and the cluster has no default one"
-        return Finding("problem", "claim", said, f"make the claim with a storageClassName{_of(classes)}")
+        text = f"{name} names no storage class, and the cluster has no default one"
+        return Finding("problem", "claim", text, f"make the claim with a storageClassName{_of(classes)}")
     if "ReadWriteMany" in modes and storage.get("provisioner") in DISKS:
-        said = f"{name} is ReadWriteMany, and class {_name(storage)} ({storage['provisioner']}) makes disks of one node"
-        return Finding("problem", "claim", said, f"make the claim with a class of shared files{_of(classes)}")
+        text = f"{name} is ReadWriteMany, and class {_name(storage)} ({storage['provisioner']}) makes disks of one node"
+        return Finding("problem", "claim", text, f"make the claim with a class of shared files{_of(classes)}")
     return None
 
 

@@ -173,7 +173,7 @@ def _problems(job: Job) -> list[str]:
                 ("--image-pull-policy", job.pull_policy, PULLS),
             )
         ),
-        (bool(told := source.problem(job.sync, secret=job.sync_secret)), told),
+        (bool(problem := source.problem(job.sync, secret=job.sync_secret)), problem),
         *((key in job.labels, f"--label {key}: a job is found by it; take another key") for key in OWN_LABELS),
         (bool(job.working_dir) and job.working_dir[0] != "/", f"--working-dir {job.working_dir!r}: it begins with /"),
         *((path[:1] != "/", f"--data {claim}:{path}: a path begins with /") for path, claim in job.volumes.items()),

@@ -101,35 +101,37 @@ class Agent:
         return {"event": event, "slot": process.slot, "life": process.life, **more}
 
     def _send(
-        self, news: dict[str, Any], told: tuple[tuple[int, Commit], ...] = (), sealed: Commit | None = None
+        self, news: dict[str, Any], reported: tuple[tuple[int, Commit], ...] = (), sealed: Commit | None = None
     ) -> None:
-        message = Message(news, told, sealed)
+        message = Message(news, reported, sealed)
         if self.line is None:
             self._kept.append(message)
         else:
             self._note(message)
             self._cluster.up(self.line, message)
 
-    def send(self, process: Process, news: Mapping[str, Any], told: Commit | None, *, kept: bool = True) -> None:
+    def send(self, process: Process, news: Mapping[str, Any], reported: Commit | None, *, kept: bool = True) -> None:
         """Send news of a process, which are ``kept`` until there is a connection."""
         if kept:
-            message = process.message(news, told)
-            self._send(message.news, message.told)
+            message = process.message(news, reported)
+            self._send(message.news, message.reported)
         elif self.line is not None:
-            self._cluster.up(self.line, process.message(news, told))
+            self._cluster.up(self.line, process.message(news, reported))
 
-    def _note(self, said: Message) -> None:
-        self._recent.append((self._sim.now, next(self._cluster.said), said))
+    def _note(self, message: Message) -> None:
+        self._recent.append((self._sim.now, next(self._cluster.message_numbers), message))
         if len(self._recent) > MANY:
             since = self._sim.now - RESEND_S - AGAIN_S
             self._recent = [each for each in self._recent if each[0] >= since]
 
     def _recently_sent(self) -> list[Message]:
         since = self._sim.now - RESEND_S - AGAIN_S
-        said = [each for each in self._recent if each[0] >= since]
+        messages = [each for each in self._recent if each[0] >= since]
         return [
             message
-            for _, _, message in sorted([*said, *self._cluster.group_messages.recently_sent(self)], key=itemgetter(1))
+            for _, _, message in sorted(
+                [*messages, *self._cluster.group_messages.recently_sent(self)], key=itemgetter(1)
+            )
         ]
 
     def _beat(self) -> None:
@@ -147,7 +149,7 @@ class Agent:
 
     def beats(self) -> Message:
         """Return the heartbeats of its processes."""
-        now, slots, told = self._sim.now, {}, []
+        now, slots, reported = self._sim.now, {}, []
         training, times = self._cluster.training, self._times
         for process in self.processes.values():
             training.settle(process.world)
@@ -157,15 +159,15 @@ class Agent:
                 if not process.stopped:
                     process.sample, process.sampled_at = (process.batch, process.commit), now
                 if not times.every_step:
-                    batch, commit = process.sample  # it is heard at once
+                    batch, commit = process.sample  # it arrives at once
                 beat: dict[str, Any] = {"step": batch, "commit": commit.name if commit else None, "progress": batch}
                 if self._cluster.options.scaling is not None and process.world is not None:
                     beat["stepped_at"] = process.world.stepped_at
                 beat |= {"every": training.thin, "commit_s": times.commit_s, "call_s": times.step_s * times.every}
                 slots[str(process.slot)] = {"life": process.life, "age": now - process.sampled_at, "beat": beat}
                 if commit is not None:
-                    told.append((process.slot, commit))
-        return Message({"event": "beats", "slots": slots}, tuple(told))
+                    reported.append((process.slot, commit))
+        return Message({"event": "beats", "slots": slots}, tuple(reported))
 
     def _hello(self) -> Message:
         self.settle()
@@ -325,7 +327,7 @@ class Agent:
             case "go" if process.state == "parked" and not process.stopped:
                 self._sim.later(self._times.go_s, self._goes, process)
             case "world":
-                process.told_world = message["generation"]
+                process.assigned_world = message["generation"]
             case "update" if process.world is not None:
                 training.interrupt(process, leave=message["leave"])
             case "keep":
@@ -364,8 +366,8 @@ class Agent:
         del self.processes[process.slot]
         self._ended[process.slot] = (process.life, code, process.done)
         held = self.memory.get(process.slot)
-        told = ((process.slot, held),) if held else ()
-        self._send(self._news("exited", process, code=code, held=held.held if held else None), told)
+        reported = ((process.slot, held),) if held else ()
+        self._send(self._news("exited", process, code=code, held=held.held if held else None), reported)
         self.unsettled = True
         self.lease()
         if self.finishing:
@@ -409,21 +411,21 @@ class Agent:
         number: int,
         answer: dict[str, Any],
         *,
-        told: tuple[tuple[int, Commit], ...] = (),
+        reported: tuple[tuple[int, Commit], ...] = (),
         sealed: Commit | None = None,
     ) -> None:
         """A helper answers. ``sealed``: a checkpoint of this commit is on storage."""
         if sealed is not None:
             self._note_contact()
-        self._send({"event": "errand", "id": number, "answer": answer}, told, sealed)
+        self._send({"event": "errand", "id": number, "answer": answer}, reported, sealed)
 
     def tell_held(self, slots: Iterable[int]) -> None:
         """The process of a helper has ended: report the commits in these slots' memory."""
         self.settle()
         held = {slot: self.memory.get(slot) for slot in slots}
-        told = tuple((slot, commit) for slot, commit in held.items() if commit is not None)
+        reported = tuple((slot, commit) for slot, commit in held.items() if commit is not None)
         slots_held = {str(slot): commit.held if commit is not None else None for slot, commit in held.items()}
-        self._send({"event": "held", "slots": slots_held}, told)
+        self._send({"event": "held", "slots": slots_held}, reported)
 
     def helper_ended(self, number: int, words: str = "") -> None:
         self._send({"event": "errand_ended", "id": number, "code": 1 if words else 0, "words": words})

@@ -53,8 +53,8 @@ class Cluster:
     """``boot_s`` by host: seconds until a process is ready, None: never. ``late_s``: delay of all messages of a host.
     ``cut``: hosts without a network. ``absent``: hosts that do not exist. ``kinds``: of hosts, if known. ``listed`` and
     ``departing``: the newest accepted list. ``chance``: the source of all randomness. ``launcher_dies``: it will, so
-    that what it saves matters; ``save_s``: how long that takes. ``scales``: is told how many hosts a launcher asks for,
-    and which ones it lets go.
+    that what it saves matters; ``save_s``: how long that takes. ``scales`` gets the number of hosts that a
+    launcher asks for, and the hosts that it releases.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Cluster:
         self.training = Training(self.sim, self.observer, self.cut, times, together=self.group_messages)
         self.helpers = Helpers(self)
         self._lives = 0
-        self.said = itertools.count()
+        self.message_numbers = itertools.count()
         """Sequence numbers of messages from agents and processes."""
         self.disturbances = 0
         """Counts changes of connections and ends of processes, so that cached groups are invalidated."""
@@ -286,9 +286,9 @@ class Cluster:
         for process in list(agent.processes.values()):
             self.training.gone(process)
         if (line := agent.line) is not None and agent.host not in self.cut:
-            heard_at = max(line.up_at, self.sim.now + LATENCY_S)  # behind all that it has said
-            self.sim.at(heard_at, line.launcher.lost, line, "connection reset")
-            self.sim.at(heard_at + LATENCY_S, line.launcher.command_ended, agent, code)
+            arrives_at = max(line.up_at, self.sim.now + LATENCY_S)  # after all its messages
+            self.sim.at(arrives_at, line.launcher.lost, line, "connection reset")
+            self.sim.at(arrives_at + LATENCY_S, line.launcher.command_ended, agent, code)
 
     def boots(self, process: Process) -> None:
         """A process was started."""

@@ -44,9 +44,9 @@ class GroupMessages:
         self._recent: deque[tuple[float, int, _Group, Mapping[str, Any], Commit | None]] = deque()
         """Recent group messages, to be repeated for agents that lose their connection."""
 
-    def report(self, processes: Sequence[Process], what: str, *, told: Commit | None = None, **more: Any) -> None:
-        """Send the same message from all processes. ``told``: the commit that it reports."""
-        self._send(processes, {"event": "said", "message": {"say": what, **more}}, told)
+    def report(self, processes: Sequence[Process], what: str, *, reported: Commit | None = None, **more: Any) -> None:
+        """Send the same message from all processes. ``reported``: the commit that it reports."""
+        self._send(processes, {"event": "said", "message": {"say": what, **more}}, reported)
 
     def changed(self) -> None:
         """A world has lost a member."""
@@ -61,7 +61,7 @@ class GroupMessages:
                 by_sample.setdefault((process.batch, process.commit), []).append(process)
         for (batch, commit), those in by_sample.items():
             alike = processes if len(those) == len(processes) else those
-            self.report(alike, "beat", told=commit, step=batch, commit=commit.name)
+            self.report(alike, "beat", reported=commit, step=batch, commit=commit.name)
         self._questions += 1
         for process in processes:
             process.asked = self._questions
@@ -72,20 +72,20 @@ class GroupMessages:
                 process.agent.lease()
 
     def _send(
-        self, processes: Sequence[Process], news: Mapping[str, Any], told: Commit | None, *, kept: bool = True
+        self, processes: Sequence[Process], news: Mapping[str, Any], reported: Commit | None, *, kept: bool = True
     ) -> None:
         """Send news. ``kept``: repeat them if the connection is lost."""
         group = self._group(processes)
         for process in group.others:
-            process.agent.send(process, news, told, kept=kept)
+            process.agent.send(process, news, reported, kept=kept)
         if not group.processes:
             return
         now = self._sim.now
         if kept:
-            self._recent.append((now, next(self._cluster.said), group, news, told))
+            self._recent.append((now, next(self._cluster.message_numbers), group, news, reported))
             while self._recent[0][0] < now - RESEND_S - AGAIN_S:
                 self._recent.popleft()
-        self._sim.at(now + LATENCY_S, self._arrives, group, news, told)
+        self._sim.at(now + LATENCY_S, self._arrives, group, news, reported)
 
     def _group(self, processes: Sequence[Process]) -> _Group:
         """Return the group for these processes; the cached one if no connection has changed."""
@@ -112,9 +112,11 @@ class GroupMessages:
 
     def recently_sent(self, agent: Agent) -> Iterator[tuple[float, int, Message]]:
         """Yield the recent group messages of an agent's processes, with time and sequence number."""
-        for at, number, group, news, told in self._recent:
+        for at, number, group, news, reported in self._recent:
             if at >= self._sim.now - RESEND_S - AGAIN_S:
-                yield from ((at, number, each.message(news, told)) for each in group.processes if each.agent is agent)
+                yield from (
+                    (at, number, each.message(news, reported)) for each in group.processes if each.agent is agent
+                )
 
     # --- what launchers tell
 
@@ -190,7 +192,7 @@ class GroupMessages:
     ) -> None:
         numbers, those = wanted.dealt.numbers, list[Process]()
         for number, process in self._receivers(lines, wanted, disturbances):
-            process.told_world = wanted.generation
+            process.assigned_world = wanted.generation
             if process.asked == numbers[number]:
                 process.asked, process.rank = None, number
                 those.append(process)
@@ -199,20 +201,20 @@ class GroupMessages:
 
     # --- what they say
 
-    def _arrives(self, group: _Group, news: Mapping[str, Any], told: Commit | None) -> None:
+    def _arrives(self, group: _Group, news: Mapping[str, Any], reported: Commit | None) -> None:
         cluster, launcher = self._cluster, self._cluster.launcher
         self._sim.happened += len(group.processes) - 1
         if cluster.disturbances == group.disturbances and launcher is not None:
-            launcher.receive_group(group.ids, group.processes, news, told)
+            launcher.receive_group(group.ids, group.processes, news, reported)
             return
         receivers: list[tuple[Line, Process]] = []
         for line, process in zip(group.lines, group.processes, strict=True):
             if line.open and (line.up or line.agent.host in cluster.cut):
-                line.up.append(process.message(news, told))
+                line.up.append(process.message(news, reported))
             elif line.open and line.launcher is launcher:
                 receivers.append((line, process))
         if launcher is not None and launcher.alive and receivers:
-            launcher.receive_from_many(receivers, news, told)
+            launcher.receive_from_many(receivers, news, reported)
 
 
 def question(number: int) -> dict[str, Any]:

@@ -170,7 +170,7 @@ class Helpers:
             if (there := agent.memory.get(slot)) is None or there < stored:
                 agent.seal(slot, stored)
         held = agent.memory[slots[0]]
-        told = {"path": f"{request['place']}/{stored.number}", "step": stored.batch, "generation": stored.generation}
+        fields = {"path": f"{request['place']}/{stored.number}", "step": stored.batch, "generation": stored.generation}
         more = {
             "slots": slots,
             "passed_over": [],
@@ -178,7 +178,7 @@ class Helpers:
             "held": held.held,
             "commit": [*stored.name],
         }
-        self._ends(agent, number, {**told, **more}, told=tuple((slot, agent.memory[slot]) for slot in slots))
+        self._ends(agent, number, {**fields, **more}, reported=tuple((slot, agent.memory[slot]) for slot in slots))
 
     def _held(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
         agent.settle()
@@ -223,6 +223,6 @@ class Helpers:
             agent.seal(slot, commit)
         commit = agent.memory[slot]
         took = {"bytes": self._times.bytes, "seconds": self.transfer_s}
-        self._over(agent, number, {"held": commit.held, **took}, told=((slot, commit),))
+        self._over(agent, number, {"held": commit.held, **took}, reported=((slot, commit),))
         if offered != number:
             self._over(sender, offered, {"sent": self._times.bytes, "seconds": self.transfer_s})

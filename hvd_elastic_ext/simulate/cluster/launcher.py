@@ -158,7 +158,7 @@ class Launcher:
         known = self.lines.get(host) is line
         if not (known if "event" in message.news else agent.alive):
             return  # both ends prove who they are before a hello: an agent that has died does not get so far
-        for slot, commit in message.told:
+        for slot, commit in message.reported:
             self._cluster.observer.commit_reported(agent, slot, commit)
         if message.sealed is not None:
             self._cluster.observer.sealed(message.sealed)
@@ -182,36 +182,36 @@ class Launcher:
         self.dirty = True
 
     def receive_from_many(
-        self, sent: Sequence[tuple[Line, Process]], news: Mapping[str, Any], told: Commit | None
+        self, sent: Sequence[tuple[Line, Process]], news: Mapping[str, Any], reported: Commit | None
     ) -> None:
-        """Receive the same news of many processes. ``told``: the commit that they report."""
+        """Receive the same news of many processes. ``reported``: the commit that they report."""
         if self._missed is not None:
-            self._missed.append(lambda: self.receive_from_many(sent, news, told))
+            self._missed.append(lambda: self.receive_from_many(sent, news, reported))
             return
-        heard, observer = list[ProcessId](), self._cluster.observer
+        received, observer = list[ProcessId](), self._cluster.observer
         for line, process in sent:
             agent = line.agent
             if not (line.open and self.alive and self.lines.get(agent.host) is line):
                 continue
-            if told is not None:
-                observer.commit_reported(agent, process.slot, told)
+            if reported is not None:
+                observer.commit_reported(agent, process.slot, reported)
             if agent.down_since is not None and agent.host not in self._cluster.cut:
                 agent.reached()
-            heard.append(process.id)
-        self.driver.tell(SameNews(tuple(heard), news))
+            received.append(process.id)
+        self.driver.tell(SameNews(tuple(received), news))
         self.dirty = True
 
     def receive_group(
-        self, ids: tuple[ProcessId, ...], processes: Sequence[Process], news: Mapping[str, Any], told: Commit | None
+        self, ids: tuple[ProcessId, ...], processes: Sequence[Process], news: Mapping[str, Any], reported: Commit | None
     ) -> None:
         """The same for a group without disturbed connections."""
         if self._missed is not None:
-            self._missed.append(lambda: self.receive_group(ids, processes, news, told))
+            self._missed.append(lambda: self.receive_group(ids, processes, news, reported))
             return
         if not self.alive:
             return
-        if told is not None:
-            self._cluster.observer.commits_reported(processes, told)
+        if reported is not None:
+            self._cluster.observer.commits_reported(processes, reported)
         self.driver.tell(SameNews(ids, news))
         self.dirty = True
 

@@ -17,11 +17,11 @@ WITHIN: Final = ("joining", "syncing", "training")
 
 
 class Message(NamedTuple):
-    """A message of an agent. ``told``: the commits that it reports, by slot; ``sealed``: one that is a checkpoint
+    """A message of an agent. ``reported``: the commits that it reports, by slot; ``sealed``: one that is a checkpoint
     now."""
 
     news: dict[str, Any]
-    told: tuple[tuple[int, Commit], ...] = ()
+    reported: tuple[tuple[int, Commit], ...] = ()
     sealed: Commit | None = None
 
 
@@ -42,8 +42,8 @@ class Process:
     """``state``: booting, parked, asking (for a rank), joining, syncing, training, or gone.
 
     ``entered``: the newest generation of the State that it was part of, which is not the launcher's number of a world.
-    ``told_world``: the launcher's number. ``sample``: (batch, commit) of its last heartbeat; ``commit``: the newest one
-    that it may report.
+    ``assigned_world``: the launcher's number. ``sample``: (batch, commit) of its last heartbeat; ``commit``: the newest
+    one that it may report.
     """
 
     agent: Agent
@@ -53,7 +53,7 @@ class Process:
     state: str = "booting"
     generation: int = 0
     agreed: int = 0
-    told_world: int = 0
+    assigned_world: int = 0
     asked: int | None = None
     rank: int = -1
     world: World | None = None
@@ -81,9 +81,11 @@ class Process:
     def __post_init__(self) -> None:
         self.id = ProcessId(Seat(self.agent.host, self.slot), self.life)
 
-    def message(self, news: Mapping[str, Any], told: Commit | None) -> Message:
-        """Return a message of its agent about it. ``told``: the commit that it reports."""
-        return Message({**news, "slot": self.slot, "life": self.life}, () if told is None else ((self.slot, told),))
+    def message(self, news: Mapping[str, Any], reported: Commit | None) -> Message:
+        """Return a message of its agent about it. ``reported``: the commit that it reports."""
+        return Message(
+            {**news, "slot": self.slot, "life": self.life}, () if reported is None else ((self.slot, reported),)
+        )
 
     @property
     def name(self) -> str:
@@ -137,19 +139,19 @@ def candidates(processes: Iterable[Process]) -> list[Candidate]:
     Commits of a later world are newer than those of any before, also of one that none of its members was in.
     """
     brought = dict.fromkeys(
-        [(each.agent.memory.get(each.slot), each.entered, each.told_world, each.incarnation) for each in processes]
+        [(each.agent.memory.get(each.slot), each.entered, each.assigned_world, each.incarnation) for each in processes]
     )
     return [
-        Candidate(held, max(entered or 0, held.generation if held else 0, told_world - 1), incarnation)
-        for held, entered, told_world, incarnation in brought
+        Candidate(held, max(entered or 0, held.generation if held else 0, assigned_world - 1), incarnation)
+        for held, entered, assigned_world, incarnation in brought
     ]
 
 
 class GroupActions(Protocol):
     """Actions of many processes at once."""
 
-    def report(self, processes: Sequence[Process], what: str, *, told: Commit | None = None, **more: Any) -> None:
-        """Send the same message. ``told``: the commit that it reports."""
+    def report(self, processes: Sequence[Process], what: str, *, reported: Commit | None = None, **more: Any) -> None:
+        """Send the same message. ``reported``: the commit that it reports."""
 
     def ask(self, processes: Sequence[Process]) -> None:
         """Ask for a rank."""

@@ -81,10 +81,10 @@ class Training:
 
     def answered(self, processes: Sequence[Process], *, incarnation: int, size: int) -> None:
         """Processes have received their ranks: they connect to the other members."""
-        told = dict[int, list[Process]]()
+        by_world = dict[int, list[Process]]()
         for process in processes:
-            told.setdefault(process.told_world, []).append(process)
-        for generation, those in told.items():
+            by_world.setdefault(process.assigned_world, []).append(process)
+        for generation, those in by_world.items():
             key = (incarnation, generation)
             world = next((each for each in self.worlds if each.key == key and each.phase == "joining"), None)
             if world is None:
@@ -112,7 +112,7 @@ class Training:
             return
         world.phase = "syncing"
         for process in world.members:
-            process.generation = process.told_world
+            process.generation = process.assigned_world
             if process.entered is None:
                 process.entered = process.held.generation if process.held else 0
         self._move(world.members, "syncing")
@@ -145,7 +145,7 @@ class Training:
         world.asked = next((process for process in members if process.wanted is not None), None)
         self._observer.agreed(world, None if elected.anew else elected.commit)
         self._move(members, "training")
-        self._group_actions.report(members, "synced", told=commit, step=commit.batch, commit=commit.name)
+        self._group_actions.report(members, "synced", reported=commit, step=commit.batch, commit=commit.name)
         if self._times.every_step:
             self._sim.later(self._times.step_s, self._step, world)
         else:

@@ -58,8 +58,8 @@ class Levels:
             here, per_slot = there[pool], None if price is None else price / pool.slots
             while len(here) > count:
                 host = here.pop(chance.randrange(len(here)))
-                told = chance.random() >= self.assumed.untold
-                yield Row(at, host, "down", self.assumed.notice if told else 0.0)
+                noticed = chance.random() >= self.assumed.untold
+                yield Row(at, host, "down", self.assumed.notice if noticed else 0.0)
             if per_slot is not None and paid.get(pool) != per_slot:
                 yield from (Row(at, host, "price", price=per_slot) for host in here)
             paid[pool] = per_slot

@@ -76,10 +76,10 @@ def _lines(text: str, *, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 def _entries(text: str, *, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     try:
-        told = json.loads(text)
+        data = json.loads(text)
     except ValueError as error:
         raise UsageError(f"{where}: is no JSON: {error}; give the output of the command as it is") from None
-    entries = told.get(ENTRIES)
+    entries = data.get(ENTRIES)
     if not isinstance(entries, list):
         raise UsageError(f"{where}: has no list {ENTRIES!r}; give the output of `aws ec2 describe-spot-price-history`")
     for number, entry in enumerate(entries, 1):

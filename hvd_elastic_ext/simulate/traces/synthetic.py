@@ -111,9 +111,9 @@ class _Maker:
             yield Row(at, name, "crash")
             return
         self._up[name] = of + 1
-        told = what == "down" and self._chance.random() >= spec.untold
+        noticed = what == "down" and self._chance.random() >= spec.untold
         self._plan(at + self._chance.expovariate(1.0) * spec.back, "up", name, of + 1)
-        yield Row(at, name, what, spec.notice if told else 0.0)
+        yield Row(at, name, what, spec.notice if noticed else 0.0)
 
     def _reclaim(self, at: float, zone: int) -> None:
         for number, name in enumerate(self._names):

@@ -70,8 +70,8 @@ def _end_of(connection: socket.socket) -> int:
     try:
         with connection.makefile("rb") as lines:
             for text in lines:
-                said: dict[str, Any] = json.loads(text)
-                code = int(said["code"])
+                status: dict[str, Any] = json.loads(text)
+                code = int(status["code"])
     except (OSError, ValueError, KeyError, TypeError):
         return code
     return code

@@ -66,17 +66,17 @@ def serve() -> None:
 def _serve() -> bool:
     number, listed = map(int, os.environ.pop(TEMPLATE).split(","))
     with open(listed, encoding="utf-8") as file:  # noqa: PTH123 - pathlib is slow to import
-        told = json.load(file)
+        request = json.load(file)
     agent = socket.socket(fileno=number)
     agent.set_inheritable(False)
     usual, before = (_exchange(COMM, NAME), _exchange(OOM_SCORE, FIRST_VICTIM)), dict(os.environ)
-    problem = prepare(told["modules"], told["own"])
+    problem = prepare(request["modules"], request["own"])
     env = changes(before, os.environ)
-    problem = problem or _unfit(set_by_script(told["env"], env))
+    problem = problem or _unfit(set_by_script(request["env"], env))
     if problem is not None:
         _send(agent, unfit=problem.reason, without=problem.without)
         return False
-    template = _Template(agent, int(told["agent"]), *usual, env)
+    template = _Template(agent, int(request["agent"]), *usual, env)
     _send(agent, ready=_memory())
     while (asked := _asked(agent)) is not None:
         order = _fork(template, asked)
@@ -249,22 +249,22 @@ def _started(template: _Template, asked: socket.socket) -> _Order:
         os.set_inheritable(descriptor, False)
     text, down, up, *others = descriptors
     with open(text, encoding="utf-8") as file:  # noqa: PTH123 - as above
-        told = json.load(file)
+        order = json.load(file)
     process_tree.become_subreaper()
     supervisor = os.getpid()
     process = os.fork()
     if process:
         os.set_inheritable(down, True)
         os.set_inheritable(up, True)
-        words = [*told["supervisor"], *map(str, (process, down, up, told["grace_s"]))]
-        os.execve(words[0], words, told["supervisors_env"])  # noqa: S606 - no shell
+        words = [*order["supervisor"], *map(str, (process, down, up, order["grace_s"]))]
+        os.execve(words[0], words, order["supervisors_env"])  # noqa: S606 - no shell
     os.setsid()
     process_tree.die_with_parent()
     if os.getppid() != supervisor:
         os._exit(ORPHANED)
     os.close(down)
     os.close(up)
-    return _Order({**told["env"], **template.env}, told["cwd"], told["core"], tuple(others))
+    return _Order({**order["env"], **template.env}, order["cwd"], order["core"], tuple(others))
 
 
 def _become(order: _Order) -> None:

@@ -181,21 +181,21 @@ class Keeper:
         self._stopping.drop()
         self._steps.watch(self._counted_optimizer())
         self._enter()
-        said = exchange.candidates(
+        candidates = exchange.candidates(
             self._buffer, self._comms,
             entered=max(self._generation, self._world() - 1), by_hand=self._by_hand, imported=self._importing.word,
         )  # fmt: skip
-        self._importing.settle([each.imported for each in said], started=any(each.lineage for each in said))
-        election = elect(said)
+        self._importing.settle([each.imported for each in candidates], started=any(each.lineage for each in candidates))
+        election = elect(candidates)
         self._generation = election.generation
         # Processes that different launchers started must give their commits the same identity.
-        self._incarnation = max(candidate.incarnation for candidate in said)
-        self._follow(election, said)
+        self._incarnation = max(candidate.incarnation for candidate in candidates)
+        self._follow(election, candidates)
         self._by_hand = False
         if self._settings.verify:
             self._verify(election)
         self._stopping.enter()
-        self._synced(election, said)
+        self._synced(election, candidates)
 
     def _enter(self) -> None:
         """Make the live state and the last commit equal. If weights differ, no step of a world has changed them."""
@@ -252,9 +252,9 @@ class Keeper:
         self._generation = self._identity().generation
         self._record("inherited", number=self._identity().number)
 
-    def _follow(self, election: Election, said: list[Candidate]) -> None:
-        mine, is_root = said[self._comms.rank()], self._comms.rank() == election.root
-        newcomer = mine.lineage == 0 and any(candidate.lineage for candidate in said)
+    def _follow(self, election: Election, candidates: list[Candidate]) -> None:
+        mine, is_root = candidates[self._comms.rank()], self._comms.rank() == election.root
+        newcomer = mine.lineage == 0 and any(candidate.lineage for candidate in candidates)
         if (newcomer or self._without_own) and self._keep_rng:
             rng.seed_newcomer(election.lineage, election.generation, self._comms.rank())
         if self._without_own:
@@ -263,9 +263,9 @@ class Keeper:
             exchange.send_all(self._buffer, self._comms, root=election.root)
             self._buffer.relabel(self._identity()._replace(lineage=election.lineage))
         elif election.send is Send.ALL:
-            self._receive(election, said[election.root])
+            self._receive(election, candidates[election.root])
         elif election.send is Send.LOOSE:
-            self._receive_loose(election, said[election.root])
+            self._receive_loose(election, candidates[election.root])
         if is_root or election.send is Send.NOTHING:
             self._put_back(self._last(), only_reloaded=True)
         self._finish_sync()
@@ -317,11 +317,11 @@ class Keeper:
             "average it over the ranks, or keep it outside the State"
         )
 
-    def _synced(self, election: Election, said: list[Candidate]) -> None:
+    def _synced(self, election: Election, candidates: list[Candidate]) -> None:
         self._status.committed(self._steps.done, self._identity())
         if not self._reporter.active or self._comms.rank() != 0:
             return
-        record = said[election.root].record
+        record = candidates[election.root].record
         sent = {Send.ALL: record.shared, Send.LOOSE: record.loose + record.tree, Send.NOTHING: 0}[election.send]
         self._record(
             "synced",

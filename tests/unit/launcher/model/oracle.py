@@ -296,11 +296,11 @@ class Oracle(Observer):
 
     def rank_given(self, process: Process, *, incarnation: int, rank: int) -> None:
         """A process was told its rank."""
-        world = (incarnation, process.told_world)
+        world = (incarnation, process.assigned_world)
         if self._ranks.setdefault((*world, process.name, process.life), rank) != rank:
             raise Broken("one rank", f"{process.name} was told two ranks in world {world}")
         if self._whose.setdefault((*world, rank), process.name) != process.name:
-            both = f"{self._whose[incarnation, process.told_world, rank]} and {process.name}"
+            both = f"{self._whose[incarnation, process.assigned_world, rank]} and {process.name}"
             raise Broken("one rank", f"rank {rank} of world {world} was told to {both}")
 
 
