@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from hvd_elastic_ext import __version__
 from hvd_elastic_ext.core.errors import ElasticError, JobFailed, UsageError, users_mistake
 from hvd_elastic_ext.io.option_parser import nearest, parser_of
-from hvd_elastic_ext.io.threads.writer_thread import discard, say
+from hvd_elastic_ext.io.threads.writer_thread import discard, write_message
 from hvd_elastic_ext.launcher.cli import starting
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ COMMANDS: Final = {
 }
 
 CLUSTER: Final = ("-n", "--namespace", "--kubeconfig")
-"""Options that say that a job on a cluster is meant."""
+"""Options that show that a job on a cluster is meant."""
 ON_CLUSTERS: Final = {
     "events": {"module": "hvd_elastic_ext.jobs.cli.events"},
     "scale": {"module": "hvd_elastic_ext.jobs.cli.changes", "function": "scale"},
@@ -128,10 +128,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _command(name, arguments[1:]) if name in COMMANDS else _no_command(name, given=bool(arguments))
         sys.stdout.flush()  # here, where a failure can be told
     except ElasticError as error:
-        say(sys.stderr, f"{program}: {error.line if isinstance(error, JobFailed) else error}\n")
+        write_message(sys.stderr, f"{program}: {error.line if isinstance(error, JobFailed) else error}\n")
         return error.exit_code
     except KeyboardInterrupt:
-        say(sys.stderr, f"{program}: stopped by SIGINT\n")
+        write_message(sys.stderr, f"{program}: stopped by SIGINT\n")
         return 130  # what the shell reports for SIGINT
     except BrokenPipeError:
         discard(sys.stdout)
@@ -142,7 +142,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         if error.filename is None:
             discard(sys.stdout)
-        say(sys.stderr, f"{program}: {why}\n")
+        write_message(sys.stderr, f"{program}: {why}\n")
         return 1
     return code
 

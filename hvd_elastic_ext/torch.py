@@ -241,8 +241,8 @@ if not TYPE_CHECKING:  # type checkers would take every name for one that is the
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")  # what the interpreter looks for
         folded = {known.lower(): known for known in __all__}
         near = difflib.get_close_matches(name.lower(), folded, n=1)
-        told = f"did you mean {folded[near[0]]}?" if near else f"it has {', '.join(__all__)}"
-        raise AttributeError(f"{__name__} has no {name}; {told}", name=name)
+        hint = f"did you mean {folded[near[0]]}?" if near else f"it has {', '.join(__all__)}"
+        raise AttributeError(f"{__name__} has no {name}; {hint}", name=name)
 
 
 horovod_hook.complete()

@@ -30,5 +30,5 @@ class ClusterView:
 
     def reason(self, verdict: Verdict) -> str:
         """Every reason why a pod is no host, in one line, without the advice."""
-        said = verdict.reason.removesuffix(f"; {self.advice}") if self.advice else verdict.reason
-        return "; ".join(filter(None, [said, self.notes.get(verdict.pod.key, "")]))
+        reason = verdict.reason.removesuffix(f"; {self.advice}") if self.advice else verdict.reason
+        return "; ".join(filter(None, [reason, self.notes.get(verdict.pod.key, "")]))

@@ -79,7 +79,7 @@ def _follow(state: DaemonState, seen: Observation) -> tuple[PublicationDecision,
         return PublicationDecision(state, problem=seen.doubt, followed=True), _size(state.last.hosts)
     publication = publication_of(state, seen)
     hosts = publication.hosts
-    if publication.says_the_same(state.last):
+    if publication.has_same_content(state.last):
         return PublicationDecision(replace(state, seen=seen), problem=seen.doubt, followed=True), _size(hosts)
     change = diff(state.seniority, hosts, among=_changed_names(state, seen))
     reason = "; ".join(filter(None, [_size(hosts), _describe(change), _leaving(publication, state.last)]))

@@ -64,10 +64,10 @@ def observe_once(
 def render(publication: Publication, rows: Sequence[Row] | None, *, output: str, wall: float) -> str:
     """Return ``json`` or a ``table``: of all pods where there are pods, else of the hosts."""
     if output == "json":
-        said = to_json(publication)
+        text = to_json(publication)
         if rows is not None:
-            said = to_text({**json.loads(said), "pods": [as_json(row) for row in rows]})
-        return f"{said}\n"
+            text = to_text({**json.loads(text), "pods": [as_json(row) for row in rows]})
+        return f"{text}\n"
     if rows is None:
         return hosts_table(publication)
     return pods_table(rows, wall=wall) if rows else "no pods match\n"

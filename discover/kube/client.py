@@ -234,13 +234,13 @@ class ClientCollection:
         try:
             yield
         except (client.ApiException, AttributeError) as error:
-            said = refused_by(error)
-            if said is None:
+            refused = refused_by(error)
+            if refused is None:
                 raise
-            if said.status:
-                raise _refusal(said) from None
+            if refused.status:
+                raise _refusal(refused) from None
             self.reload_credentials()  # TLS: the certificates may be new ones
-            raise RequestFailed(Ending.UNREACHABLE, f"TLS: {said.reason}") from None
+            raise RequestFailed(Ending.UNREACHABLE, f"TLS: {refused.reason}") from None
         except Unreadable as error:
             raise RequestFailed(Ending.NO_CREDENTIALS, str(error)) from None
         except (config.ConfigException, FileNotFoundError, PermissionError) as error:

@@ -176,9 +176,9 @@ def failure_from_status(status: Mapping[str, Any], *, code: int = 0, retry_after
     wait = details.get("retryAfterSeconds")
     code = own if isinstance(own, int) and not code else code
     reason = str(status.get("reason") or "")
-    said = " ".join(filter(None, [str(code or ""), reason])) or "no"
+    shown = " ".join(filter(None, [str(code or ""), reason])) or "no"
     return refusal(
-        f"the server says {said}: {status.get('message') or 'it gives no reason'}",
+        f"the server says {shown}: {status.get('message') or 'it gives no reason'}",
         code=code,
         reason=reason,
         causes=reasons,

@@ -155,14 +155,14 @@ def _address(status: Mapping[str, Any]) -> str:
 def _containers(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[Container]:
     over = status.get("phase") in ("Succeeded", "Failed")
     policy = "Never" if over else _text(spec, "restartPolicy") or "Always"
-    told = {_text(each, "name"): each for each in _tables(status, "containerStatuses")}
+    statuses = {_text(each, "name"): each for each in _tables(status, "containerStatuses")}
     for each in _tables(spec, "containers"):
         name = _text(each, "name")
         yield Container(
             name=intern(name),
             limits=_quantities(_table(_table(each, "resources"), "limits")),
-            finished=_finished(told.get(name, NOTHING), policy),
-            life=_life(told.get(name, NOTHING)),
+            finished=_finished(statuses.get(name, NOTHING), policy),
+            life=_life(statuses.get(name, NOTHING)),
         )
 
 

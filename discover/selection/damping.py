@@ -408,8 +408,8 @@ def _reason(after: DampingState, found: _Pods, *, damped: int) -> str:
         (damped, "silent and kept for now"),
         (len(found.groups.departures), "leaving"),
     ]
-    said = [f"{count} {what}" for count, what in parts if count]
-    return "; ".join([f"{len(after.published)} published", *said])
+    counts = [f"{count} {what}" for count, what in parts if count]
+    return "; ".join([f"{len(after.published)} published", *counts])
 
 
 def _host(verdict: Verdict) -> Host:

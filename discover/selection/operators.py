@@ -160,7 +160,7 @@ def operator_named(name: str) -> Operator:
     """Raises :class:`UsageError` with the nearest name."""
     if name not in OPERATORS:
         near = difflib.get_close_matches(name, OPERATORS, n=1, cutoff=0.0)[0]
-        raise UsageError(f"--operator {name!r} is none of {', '.join(OPERATORS)}; did you mean {near!r}?")
+        raise UsageError(f"--operator {name!r} is not one of {', '.join(OPERATORS)}; did you mean {near!r}?")
     return OPERATORS[name]
 
 
@@ -231,9 +231,9 @@ def slots_of(pod: PodView, rules: HostRules, job: JobView | None = None) -> tupl
     The first counts of its annotation, ``--slots``, ``slotsPerWorker``, its GPUs, and 1. Raises ``ValueError``, in one
     line with the remedy, if that is no number of at least 1.
     """
-    said = pod.annotations.get(SLOTS_ANNOTATION)
-    if said is not None:
-        return _checked(said.strip(), f"annotation {SLOTS_ANNOTATION}"), ""
+    annotation = pod.annotations.get(SLOTS_ANNOTATION)
+    if annotation is not None:
+        return _checked(annotation.strip(), f"annotation {SLOTS_ANNOTATION}"), ""
     if rules.slots is not None:
         return rules.slots, ""
     name, gpus = _gpus(_main(pod, rules), rules)
@@ -287,7 +287,7 @@ def _check_template(template: str) -> None:
         if place not in PLACEHOLDERS:
             near = difflib.get_close_matches(place, PLACEHOLDERS, n=1, cutoff=0.0)[0]
             raise UsageError(
-                f"--host-name {template!r}: {{{place}}} is none of {', '.join(PLACEHOLDERS)}; did you mean {near!r}?"
+                f"--host-name {template!r}: {{{place}}} is not one of {', '.join(PLACEHOLDERS)}; did you mean {near!r}?"
             )
     if not {"name", "hostname", "ip", "node"} & set(places):
         raise UsageError(f"--host-name {template!r} gives every pod one name; put {{name}} into it")

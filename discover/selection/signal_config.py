@@ -153,7 +153,7 @@ def _deadline(text: object, kind: str, place: str) -> Deadline | None:
     if found is None or found["base"] not in bases:
         near = _near(found["base"], bases) if found else ""
         raise UsageError(
-            f"{place}: deadline {_shown(text)} is none of a {kind}{near}; write none, or {' or '.join(bases)}, "
+            f"{place}: deadline {_shown(text)} is no deadline of a {kind}{near}; write none, or {' or '.join(bases)}, "
             "and +SECONDS or +grace after it"
         )
     more = found["more"] or "0"
@@ -170,7 +170,7 @@ def _choice(given: Mapping[str, Any], key: str, choices: Iterable[str], place: s
     value = given[key]
     if value not in choices:
         near = _near(value, choices) if isinstance(value, str) else ""
-        raise UsageError(f"{place}: {key} {_shown(value)} is none of {', '.join(choices)}{near}")
+        raise UsageError(f"{place}: {key} {_shown(value)} is not one of {', '.join(choices)}{near}")
     return str(value)
 
 

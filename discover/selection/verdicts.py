@@ -92,8 +92,8 @@ def verdict_of(pod: PodView, signs: tuple[ActiveSignal, ...], rules: HostRules, 
 
 def _ended_by_notice(pod: PodView, signs: tuple[ActiveSignal, ...], job: JobView | None) -> bool:
     signals = [sign.finding.signal for sign in signs]
-    told = any(signal.category is SignalClass.GONE and signal.evidence is Evidence.NOTICE for signal in signals)
-    return told and pod.phase == "Failed" and not _is_of_another_job(pod, job)
+    gone = any(signal.category is SignalClass.GONE and signal.evidence is Evidence.NOTICE for signal in signals)
+    return gone and pod.phase == "Failed" and not _is_of_another_job(pod, job)
 
 
 def _is_of_another_job(pod: PodView, job: JobView | None) -> bool:
@@ -112,8 +112,8 @@ def _no_host(pod: PodView, signs: tuple[ActiveSignal, ...], rules: HostRules, jo
         return "pod has ended, with exit code 0"
     if not pod.node:
         scheduled = pod.condition("PodScheduled")
-        said = scheduled.message if scheduled is not None and scheduled.status == "False" else ""
-        return _with("pod waits for a node", said)
+        detail = scheduled.message if scheduled is not None and scheduled.status == "False" else ""
+        return _with("pod waits for a node", detail)
     if pod.phase not in ("Running", "Unknown"):
         return "pod is being started"
     return ""
@@ -121,8 +121,8 @@ def _no_host(pod: PodView, signs: tuple[ActiveSignal, ...], rules: HostRules, jo
 
 def _ending(reason: str, containers: tuple[Container, ...]) -> str:
     codes = [f"{each.name}: exit code {each.finished}" for each in containers if each.finished]
-    said = ", ".join(filter(None, [reason, *codes]))
-    return f" ({said})" if said else ""
+    detail = ", ".join(filter(None, [reason, *codes]))
+    return f" ({detail})" if detail else ""
 
 
 def _readiness(pod: PodView) -> tuple[Grade, str]:
@@ -162,9 +162,9 @@ _READABLE: Final = 200
 """Characters of other parts' messages that are passed on."""
 
 
-def _with(what: str, said: str) -> str:
-    said = " ".join(said.split())
-    return f"{what}: {said if len(said) <= _READABLE else said[: _READABLE - 1] + '…'}" if said else what
+def _with(what: str, detail: str) -> str:
+    detail = " ".join(detail.split())
+    return f"{what}: {detail if len(detail) <= _READABLE else detail[: _READABLE - 1] + '…'}" if detail else what
 
 
 def _time(moment: float) -> str:

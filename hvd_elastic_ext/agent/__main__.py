@@ -1,4 +1,4 @@
-"""Be the agent of this host until the launcher leaves or all is done. See the package."""
+"""Run the agent of this host until the launcher disconnects or everything is done. See the package."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     within_s: float = options.within
     with contextlib.ExitStack() as held:
         notified = dict(_notify_agents(held, to_text({"reason": options.reason, "deadline": time.time() + within_s})))
-        left = _outlasting(notified, time.monotonic() + within_s)
+        left = _still_running(notified, time.monotonic() + within_s)
     if left:
         sys.stderr.write(f"prestop: after {within_s:g} s agents still run: {', '.join(map(str, left))}\n")
     return 1 if left else 0
@@ -97,7 +97,7 @@ def _written(path: str, text: str) -> Iterator[None]:
         os.replace(draft, path)
     except OSError as error:
         sys.stderr.write(
-            f"prestop: {path} cannot be written ({error.strerror}): the agent is not told why, or by when\n"
+            f"prestop: {path} cannot be written ({error.strerror}): the agent gets no reason and no deadline\n"
         )
         yield
         return
@@ -108,7 +108,7 @@ def _written(path: str, text: str) -> Iterator[None]:
             os.unlink(path)
 
 
-def _outlasting(notified: Mapping[int, int], deadline: float) -> list[int]:
+def _still_running(notified: Mapping[int, int], deadline: float) -> list[int]:
     """Wait for their ends; return the numbers of those that still run at the deadline."""
     poll, waiting = select.poll(), dict(notified)
     for descriptor in waiting:

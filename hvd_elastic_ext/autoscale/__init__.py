@@ -1,6 +1,6 @@
-"""How many hosts a job is worth: ``(now, observations, limits) -> (size, reason)``. Pure.
+"""How many hosts a job should have: ``(now, observations, limits) -> (size, reason)``. Pure.
 
-Belongs here: a module for each policy, and ``decide``, which puts limits, time and cost around whatever one wishes.
+Belongs here: a module for each policy, and ``decide``, which applies limits, time and cost to a policy's wish.
 
-Never here: what reads a clock, a file or a socket. Who makes hosts come and go is ``launcher/job/scalers.py``.
+Never here: what reads a clock, a file or a socket. ``launcher/job/scalers.py`` adds and removes hosts.
 """

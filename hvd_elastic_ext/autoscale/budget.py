@@ -1,4 +1,4 @@
-"""Finish by a time, or spend at most so much an hour."""
+"""Policies with a budget: finish by a time, or spend at most an amount per hour."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hvd_elastic_ext.autoscale.efficiency import Efficiency
 from hvd_elastic_ext.autoscale.observations import Observations, Wish
 
 MARGIN: Final = 0.1
-"""Share of the time that is left that is kept for what cannot be foreseen."""
+"""Share of the remaining time that is reserved for unforeseen delays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Deadline:
     """The fewest hosts that finish in time. ``by``: mono; ``work``: all of it, in steps; with a batch for each
     host, in steps of one host.
 
-    Rates come from an efficiency policy's curve, which also tries sizes out.
+    Rates come from the curve of an efficiency policy, which also makes trials.
     """
 
     by: float
@@ -27,7 +27,7 @@ class Deadline:
     learn: Efficiency = field(default_factory=Efficiency)
 
     def wish(self, now: float, seen: Observations, least: int, most: int) -> Wish:
-        """The size to have next."""
+        """Return the next size to ask for."""
         known = {size: speed for size, speed in seen.speeds.items() if speed.measured}
         if seen.size not in known:
             return self.learn.wish(now, seen, least, most)
@@ -53,20 +53,21 @@ class Deadline:
         return Wish(size, reason, trial=size not in known)
 
     def _worth_keeping(self, curve: Curve, fewer: int, size: int) -> bool:
-        """Whether the difference is within what a median is worth."""
+        """Whether the difference is within the error of a median."""
         return size - fewer <= 1 and curve.rate(fewer) > 0 and curve.rate(size) / curve.rate(fewer) < 1 + MARGIN
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """At most ``per_hour``, for hosts of ``price`` unless prices are observed; within that as ``learn`` says."""
+    """Spend at most ``per_hour`` on hosts of ``price``, unless prices are observed. Within that the policy ``learn``
+    decides."""
 
     per_hour: float
     price: float | None = None
     learn: Efficiency = field(default_factory=lambda: Efficiency(share=0.0))
 
     def wish(self, now: float, seen: Observations, least: int, most: int) -> Wish:
-        """The size to have next."""
+        """Return the next size to ask for."""
         price = seen.price if seen.price is not None else self.price
         if not price:
             return Wish(seen.size, "the price of a host is not known")

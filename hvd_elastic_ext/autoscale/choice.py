@@ -1,4 +1,4 @@
-"""Which hosts go when a job shrinks."""
+"""Chooses the hosts to remove when a job shrinks."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from statistics import median
 from typing import Final
 
 SLOW: Final = 1.3
-"""Times the median step: less than that is noise."""
+"""A host is slow if its step takes this many times the median; smaller differences are noise."""
 _ORDINAL: Final = re.compile(r"(.*?)(\d+)\Z")
 
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """``price``: for an hour; ``strikes``: how often it was blamed; ``step_s``: seconds of a step of its slowest
-    process, without the wait for others. None or 0 where nothing is known."""
+    """``price``: for an hour; ``strikes``: number of faults; ``step_s``: seconds of a step of its slowest process,
+    without the wait for others. None or 0 if unknown."""
 
     name: str
     price: float | None = None
@@ -25,10 +25,9 @@ class HostFacts:
 
 
 def leaving(hosts: Sequence[HostFacts], count: int, *, ordered: bool) -> tuple[str, ...]:
-    """The ``count`` of ``hosts`` (most senior first) that go.
-
-    ``ordered``: whoever removes them takes those with the highest numbers, as a StatefulSet does. Else the dearest go
-    first, then the most often struck, then those that are much slower than most, then the youngest.
+    """Return the ``count`` of ``hosts`` (most senior first) to remove. ``ordered``: the cluster removes those with the
+    highest numbers, like a StatefulSet. Else the dearest go first, then the most often struck, then those that are much
+    slower than most, then the youngest.
     """
     if count <= 0:
         return ()
@@ -50,6 +49,6 @@ def leaving(hosts: Sequence[HostFacts], count: int, *, ordered: bool) -> tuple[s
 
 
 def _ordinal(host: HostFacts) -> tuple[int, str]:
-    """The number at the end of the first label; a name without one stays longest."""
+    """Return the number at the end of the first label. A name without one is removed last."""
     found = _ORDINAL.match(host.name.partition(".")[0])
     return (int(found[2]), host.name) if found else (-1, host.name)

@@ -1,4 +1,4 @@
-"""How long a step takes at each size, from the sizes that were measured.
+"""Predicts the time of a step at each size, from the measured sizes.
 
 A step has a part that no host shortens, a part that all hosts share, and what each further host adds::
 
@@ -22,15 +22,15 @@ from typing import Final
 from hvd_elastic_ext.autoscale.observations import Speed
 
 GLOBAL: Final = "global"
-"""The batch of all hosts stays: more hosts, less work for each."""
+"""The batch of all hosts together is constant: with more hosts, each has less work."""
 HOST: Final = "host"
-"""The batch of each host stays: more hosts, more samples in a step."""
+"""The batch of each host is constant: with more hosts, a step has more samples."""
 BATCHES: Final = (HOST, GLOBAL)
 
 LEAST_ERROR: Final = 0.005
-"""No step time is known better than by this share."""
+"""Smallest relative error that is assumed for a step time."""
 FORM_ERROR: Final = 0.02
-"""By how much a curve of this form is off at a size that is e times as large as one where it is right, as a share."""
+"""Relative error of such a curve at a size that is e times a size where it is exact."""
 
 Term = Callable[[int], float]
 
@@ -38,15 +38,15 @@ TERMS: Final[Mapping[str, tuple[Term, ...]]] = {
     GLOBAL: (lambda n: 1.0, lambda n: 1.0 / n, lambda n: n - 1.0),
     HOST: (lambda n: 1.0, lambda n: (n - 1.0) / n, lambda n: n - 1.0),
 }
-"""Of the least that must be known to the most: two sizes tell the first two terms."""
+"""In order of the number of sizes needed: two sizes determine the first two terms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
     """``weights``: seconds, one for each of :data:`TERMS`. ``noise_scale``: see :meth:`rate`.
 
-    ``off``: by how much measured steps are off this form, beyond their noise, as a share. ``there``: seconds of a step
-    at sizes that were measured, where they are.
+    ``off``: relative deviation of the measured steps from this form, beyond their noise. ``there``: seconds of a step
+    at measured sizes.
     """
 
     batch: str
@@ -56,11 +56,11 @@ class Curve:
     there: Mapping[int, float] = field(default_factory=dict)
 
     def step_s(self, size: int) -> float:
-        """Seconds of a step."""
+        """Return the seconds of a step."""
         return self.there[size] if size in self.there else _step_s(self.batch, self.weights, size)
 
     def rate(self, size: int) -> float:
-        """Work in a second, in batches of one host (or, with a global batch, in steps).
+        """Return the work per second, in batches of one host (or, with a global batch, in steps).
 
         With a gradient noise scale B (in batches of one host) a sample of a larger batch is worth less, by
         (B + 1) / (B + n): McCandlish et al., An Empirical Model of Large-Batch Training, 2018, equation 2.11.
@@ -77,10 +77,10 @@ class Curve:
 def fit(speeds: Mapping[int, Speed], batch: str, *, near: int | None = None, noise_scale: float | None = None) -> Curve:
     """The curve with the least squared relative error and no negative weight.
 
-    There are no more terms than sizes; of curves that fit alike, the one with the earlier terms, which is the more
-    hopeful one. So one size tells that hosts share all, or that each adds its whole speed. ``speeds`` must hold one.
-    What is measured better counts for more, and so does what is measured at sizes like ``near``: no real curve has
-    quite this form.
+    There are no more terms than sizes; of curves with equal fit, the one with the earlier terms, which is the more
+    optimistic. So with one size, hosts are assumed to share all work, or each to add its whole speed. ``speeds`` must
+    hold one. Measurements with a smaller error, and those at sizes near ``near``, have more weight: no real curve has
+    exactly this form.
     """
     weights = _weights(tuple(speeds.items()), batch, near)
     return _corrected(Curve(batch, weights, noise_scale), speeds)
@@ -91,9 +91,8 @@ def _step_s(batch: str, weights: Sequence[float], size: int) -> float:
 
 
 def _corrected(curve: Curve, speeds: Mapping[int, Speed]) -> Curve:
-    """The curve, and what was measured: of the two that counts for more which is surer.
-
-    Links between racks, or a batch that does not divide, give steps that no such curve has.
+    """Combine the curve with the measured steps; the one with the smaller error has more weight. Links between racks,
+    or a batch that does not divide, give steps that do not lie on such a curve.
     """
     used = sum(weight > 0 for weight in curve.weights)  # what no negative weight may fit is off, too
     if len(speeds) < len(TERMS[curve.batch]) or len(speeds) <= used:
@@ -109,7 +108,7 @@ def _corrected(curve: Curve, speeds: Mapping[int, Speed]) -> Curve:
 
 
 def others(speeds: Mapping[int, Speed], batch: str, *, noise_scale: float | None = None) -> list[Curve]:
-    """All curves through two sizes: these do not tell which terms there are. None for more sizes, or fewer."""
+    """Return all curves through two sizes, which do not determine the terms; none for more or fewer sizes."""
     if len(speeds) != 2:
         return []
     terms, found = TERMS[batch], []
@@ -124,7 +123,7 @@ def others(speeds: Mapping[int, Speed], batch: str, *, noise_scale: float | None
 
 @functools.lru_cache(maxsize=256)
 def _weights(speeds: Sequence[tuple[int, Speed]], batch: str, near: int | None) -> tuple[float, ...]:
-    """Measured steps are the same ones at most looks."""
+    """Fit the weights. Cached: at most looks the measured steps have not changed."""
     terms = TERMS[batch]
     if len(speeds) == 1:
         ((size, speed),) = speeds
@@ -141,7 +140,7 @@ def _weights(speeds: Sequence[tuple[int, Speed]], batch: str, near: int | None) 
     best: tuple[float, tuple[float, ...]] | None = None
     count = len(terms)
     alone = [term(1) > 0 for term in terms]
-    """Terms that make up the step of one host, which takes some time."""
+    """Terms of the step of a single host."""
     sizes = range(1, min(count, len(speeds)) + 1)
     for chosen in itertools.chain.from_iterable(itertools.combinations(range(count), size) for size in sizes):
         weights = _least_squares([[row[at] for at in chosen] for row in rows], shares)
@@ -165,7 +164,8 @@ def _weights(speeds: Sequence[tuple[int, Speed]], batch: str, near: int | None) 
 
 
 def _least_squares(rows: Sequence[Sequence[float]], wanted: Sequence[float]) -> list[float] | None:
-    """Weights with ``rows @ weights`` nearest to ``wanted``; None if rows do not tell them. At most 3 columns."""
+    """Return the weights with ``rows @ weights`` nearest to ``wanted``; None if the rows do not determine them. At most
+    3 columns."""
     count = len(rows[0])
     table = [
         [sum(row[i] * row[j] for row in rows) for j in range(count)]

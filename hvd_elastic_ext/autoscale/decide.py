@@ -1,4 +1,4 @@
-"""What a policy wishes, within what a job, a cluster and time allow: ``(now, seen, limits, memory) -> decision``."""
+"""Applies the limits of job, cluster and time to a policy's wish: ``(now, seen, limits, memory) -> decision``."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from hvd_elastic_ext.autoscale.observations import Observations, Wish
 HOUR_S: Final = 3600.0
 BACK_S: Final = 3600.0
 BACK: Final = 2
-"""A model's policy comes back so often in that time to a size that it has left: what it learned there still holds."""
+"""How often within :data:`BACK_S` a policy with a model may return to a size that it has left."""
 
 
 UNKNOWN_GAIN: Final = 0.1
-"""What a change brings where a policy does not know it, as a share of the present work."""
+"""Assumed gain of a change, as a share of the present work, if the policy does not know it."""
 
 
 class Policy(Protocol):
-    """``least`` and ``most``: sizes that are allowed."""
+    """``least`` and ``most``: allowed sizes."""
 
     def wish(self, now: float, seen: Observations, least: int, most: int) -> Wish: ...
 
@@ -27,10 +27,10 @@ class Policy(Protocol):
 class ScaleLimits:
     """``least``, ``most``: hosts. ``changes``: of size in any hour, at most. ``up_s``, ``down_s``: stabilization.
 
-    A larger size is taken only if it was wished for ``up_s`` without a break, and the smallest one of that time; a
-    smaller size only after ``down_s``, and the largest of that time. ``horizon_s``: in which a change has to earn back
-    the time without steps. ``give_up_s``: how long hosts that were asked for may fail to come; then only what has come
-    is asked for, and no more for ``retry_s``.
+    A larger size is used only after ``up_s`` of wishes above the present one, and then the smallest of these; a smaller
+    size only after ``down_s``, and then the largest of these. ``horizon_s``: within this time a change must gain more
+    than its time without steps costs. ``give_up_s``: how long requested hosts may be missing; then the request is
+    reduced to the hosts that came, for ``retry_s``.
     """
 
     least: int = 1
@@ -45,7 +45,7 @@ class ScaleLimits:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The size asked for was changed ``at`` a time (mono)."""
+    """A change of the requested size, ``at`` a time (mono)."""
 
     at: float
     before: int
@@ -54,8 +54,9 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What decisions leave for later ones. ``wishes``: size by time, as long as a window lasts. ``short_since``: when
-    fewer hosts than asked for were seen first. ``ceiling``: the most that the cluster has, and until when that counts.
+    """State between decisions. ``wishes``: wished size by time, for the length of a window. ``short_since``: since when
+    fewer hosts than requested have been there. ``ceiling``: the most hosts that the cluster gives, and until when that
+    is assumed.
     """
 
     wishes: tuple[tuple[float, int], ...] = ()
@@ -66,7 +67,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """``size``: hosts to ask for; as before if ``change`` is False. ``reason``: for the journal and people."""
+    """``size``: hosts to ask for; unchanged if ``change`` is False. ``reason``: for the journal and users."""
 
     size: int
     reason: str
@@ -76,10 +77,11 @@ class Decision:
 def decide(
     now: float, policy: Policy, seen: Observations, limits: ScaleLimits, memory: Memory
 ) -> tuple[Decision, Memory]:
-    """The number of hosts to ask for. The answer is never outside ``limits``, and changes no more often than they say.
+    """Decide the number of hosts to ask for. It is never outside ``limits``, and changes at most as often as they
+    allow.
 
-    Sizes outside of ``least`` and ``most`` are left at once, and what a cluster does not give is taken back: these are
-    not choices, and are not counted as changes.
+    A size outside of ``least`` and ``most`` is left at once, and a request that the cluster does not fulfil is reduced:
+    these do not count as changes.
     """
     memory = _noted(now, seen, limits, memory)
     most = limits.most if memory.ceiling is None else max(limits.least, min(limits.most, memory.ceiling[0]))
@@ -102,7 +104,7 @@ def decide(
 def _followed(
     now: float, wish: Wish, asked: int, most: int, seen: Observations, limits: ScaleLimits, memory: Memory
 ) -> tuple[Decision, Memory]:
-    """What becomes of a wish."""
+    """Return the decision for a wish."""
     size, unsteady, memory = _stabilized(now, max(limits.least, min(most, wish.size)), asked, limits, memory)
     if size == asked:
         return Decision(asked, f"{wish.reason}; {unsteady}" if unsteady else wish.reason), memory
@@ -118,7 +120,7 @@ def _followed(
 
 
 def _noted(now: float, seen: Observations, limits: ScaleLimits, memory: Memory) -> Memory:
-    """Forget what is old; note whether hosts that were asked for do not come."""
+    """Drop old entries; note whether requested hosts are missing."""
     ceiling = memory.ceiling if memory.ceiling is not None and now < memory.ceiling[1] else None
     changes = tuple(each for each in memory.changes if now < each.at + max(HOUR_S, BACK_S))
     if seen.size >= seen.wanted:
@@ -130,7 +132,7 @@ def _noted(now: float, seen: Observations, limits: ScaleLimits, memory: Memory) 
 
 
 def _stabilized(now: float, size: int, asked: int, limits: ScaleLimits, memory: Memory) -> tuple[int, str, Memory]:
-    """The size that wishes of the whole window agree on, and why that is not ``size`` yet."""
+    """Return the size that all wishes of the window allow, and why it is not ``size`` yet."""
     longest = max(limits.up_s, limits.down_s)
     wishes = (*memory.wishes, (now, size))
     while len(wishes) > 1 and now - wishes[1][0] >= longest:
@@ -148,7 +150,7 @@ def _stabilized(now: float, size: int, asked: int, limits: ScaleLimits, memory: 
 
 
 def _too_often(now: float, limits: ScaleLimits, memory: Memory, wish: Wish) -> str:
-    """A trial leaves one change for the way back."""
+    """Return why there were too many changes, or "". A trial must leave one change for the return."""
     count = sum(now < each.at + HOUR_S for each in memory.changes)
     if wish.trial and count and count + 1 == limits.changes:
         return f"{count} changes in the last hour leave one, which is not for a trial"
@@ -156,7 +158,8 @@ def _too_often(now: float, limits: ScaleLimits, memory: Memory, wish: Wish) -> s
 
 
 def _came_back(now: float, size: int, asked: int, wish: Wish, memory: Memory) -> str:
-    """Where a policy knows its gain, a change is a trial or a correction, and few of these in an hour are enough."""
+    """Return why a return to an earlier size is refused, or "". If a policy knows its gain, changes are trials or
+    corrections, and few of them in an hour are enough."""
     if wish.gain is None:
         return ""
     size = asked if wish.trial else size  # the way back from a trial
@@ -166,7 +169,8 @@ def _came_back(now: float, size: int, asked: int, wish: Wish, memory: Memory) ->
 
 
 def _not_earned(seen: Observations, limits: ScaleLimits, wish: Wish) -> str:
-    """Within the horizon a change has to bring the work that is lost while training stands."""
+    """Return why a change does not pay, or "": within the horizon it must gain more work than is lost while training
+    stops."""
     gain = UNKNOWN_GAIN if wish.gain is None else wish.gain
     if seen.resize_s <= gain * limits.horizon_s:
         return ""

@@ -1,11 +1,11 @@
-"""Grow while a further host adds enough, give back hosts that do not.
+"""Adds hosts while each adds enough, and gives back hosts that do not.
 
 A host is worth having if it adds at least ``share`` of what one host does alone. The best size has the most work beyond
 that price: ``rate(n) - share * rate(1) * n``. Where steps get slower with each host, as they do, that is the last size
 whose host adds enough.
 
-A size is left when it is sure enough that another one is better. Until then its steps are measured on, up to
-:data:`ENOUGH` of them; what so many do not show is too little to change for.
+A size is left when another one is better with enough certainty. Until then its steps are measured, up to :data:`ENOUGH`
+of them; a gain that these do not show is too small for a change.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from hvd_elastic_ext.autoscale.curve import HOST, Curve, fit, others
 from hvd_elastic_ext.autoscale.observations import ENOUGH, STEPS, Observations, Speed, Wish
 
 FIRST_REACH: Final = 2
-"""With one size measured, another one up to so many times as large is tried."""
+"""With one measured size, the largest trial is this many times as large."""
 REACH: Final = 4
-"""With more sizes measured, one up to so many times the largest of them."""
+"""With more measured sizes, the largest trial is this many times the largest of them."""
 WORTH: Final = 0.005
-"""A change of size has to bring this share of the present rate."""
+"""Smallest gain of a change, as a share of the present rate."""
 MAYBE: Final = 0.02
-"""What a size has to bring that is tried because two sizes do not tell the form of the curve."""
+"""Smallest gain of a trial that is made because two sizes do not determine the form of the curve."""
 OFF: Final = 0.1
-"""Steps that are off the curve by this share have another form."""
+"""Steps whose relative deviation from the curve is larger do not follow its form."""
 SURE: Final = 1.0
-"""How many standard errors a gain has to be above that."""
+"""Number of standard errors by which a gain must exceed that."""
 BUSY_ERROR: Final = 0.03
-"""What one host does alone is not quite what it does while it does not wait for others."""
+"""Relative error when the speed of a single host is taken from its time without waits in a larger world."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Efficiency:
     noise: bool = False
 
     def wish(self, now: float, seen: Observations, least: int, most: int) -> Wish:
-        """The size to have next, within ``least`` and ``most``."""
+        """Return the next size to ask for, within ``least`` and ``most``."""
         here = seen.speeds.get(seen.size)
         if here is None or not here.measured:
             few = 0 if here is None else here.steps
@@ -91,7 +91,7 @@ class Efficiency:
         return replace(trial, otherwise=wish)  # from here, and not after the way back
 
     def _maybe(self, seen: Observations, known: Mapping[int, Speed], least: int, most: int) -> Wish | None:
-        """A trial of what would be best if steps were made up of other parts than seems."""
+        """Return a trial of the size that would be best under another form of the curve."""
         hopes = [
             (self._gain(curve, seen.size, best), best)
             for curve in others(known, self.batch, noise_scale=self._noise_scale(seen))
@@ -103,7 +103,8 @@ class Efficiency:
         return Wish(best, f"two sizes do not tell whether {_hosts(best)} are better", trial=True, gain=gain)
 
     def _between(self, seen: Observations, curve: Curve, known: Mapping[int, Speed], most: int) -> Wish | None:
-        """A trial halfway to the next larger size, where steps are not as the form tells: there may be a cliff."""
+        """Return a trial halfway to the next larger size, if its steps do not follow the form: the step time may jump
+        between the two."""
         beyond = min((size for size in known if size > seen.size), default=0)
         half = round(math.sqrt(seen.size * beyond))
         if not seen.size < half < beyond or half > most or len(known) < 3:
@@ -120,8 +121,8 @@ class Efficiency:
     def _before_cliff(
         self, seen: Observations, curve: Curve, known: Mapping[int, Speed], least: int, most: int
     ) -> Wish | None:
-        """A trial between two sizes of which the larger one has longer steps than fewer hosts tell, if what these tell
-        of sizes between them is more than any measured size is worth: the best one may be in front of the cliff."""
+        """Return a trial between two sizes, if the larger one has longer steps than predicted from fewer hosts, and the
+        prediction for a size between them is better than any measured size: the best size may be below the jump."""
         highest = max(worth(curve, size, self.share) for size in known if least <= size <= most)
         for low, high in itertools.pairwise(sorted(known)):
             fewer = {size: speed for size, speed in known.items() if size <= low}
@@ -141,7 +142,7 @@ class Efficiency:
         return None
 
     def _beyond(self, seen: Observations, curve: Curve, known: Mapping[int, Speed], most: int) -> Wish | None:
-        """A trial of more hosts than were measured, where the form tells nothing and the last ones have paid."""
+        """Return a trial of more hosts than measured, if the form predicts nothing and the last hosts added enough."""
         fewer = [size for size in known if size < seen.size]
         if curve.off < OFF or not fewer or seen.size != max(known) or seen.size >= most:
             return None
@@ -153,19 +154,19 @@ class Efficiency:
         return Wish(size, f"each of the last hosts up to {seen.size} has paid", trial=True, gain=gain)
 
     def _longer(self, fewer: Mapping[int, Speed], there: Speed, size: int) -> float:
-        """By which share steps at ``size`` are longer than those at ``fewer`` hosts tell."""
+        """Return by which share steps at ``size`` are longer than predicted from ``fewer`` hosts."""
         return there.step_s / max((form.step_s(size) for form in self._forms(fewer)), default=math.inf) - 1.0
 
     def _forms(self, fewer: Mapping[int, Speed]) -> list[Curve]:
-        """All curves of what was measured."""
+        """Return all curves for the measured sizes."""
         return [fit(fewer, self.batch, near=max(fewer))] if len(fewer) > 2 else others(fewer, self.batch)
 
     def curve(self, seen: Observations, measured: Mapping[int, Speed]) -> Curve:
-        """The curve of what is measured."""
+        """Return the curve for the measured sizes."""
         return self._fitted(seen, self.known(measured))
 
     def known(self, measured: Mapping[int, Speed]) -> Mapping[int, Speed]:
-        """What is measured, and what that tells of one host alone.
+        """Return the measured speeds, with that of a single host added if it follows from them.
 
         With a batch for each host, the time without the wait for others tells how fast one host is alone: it was not
         tried as a rule, and what is wanted of a further host is a share of it.
@@ -182,11 +183,11 @@ class Efficiency:
         return seen.signals.get("noise_scale") if self.noise else None
 
     def _gain(self, curve: Curve, size: int, best: int) -> float:
-        """What ``best`` brings beyond ``size``, as a share of the rate there."""
+        """Return the gain of ``best`` over ``size``, as a share of the rate at ``size``."""
         return (worth(curve, best, self.share) - worth(curve, size, self.share)) / curve.rate(size)
 
     def _doubt(self, seen: Observations, known: Mapping[int, Speed], best: int) -> float:
-        """The standard error of a gain, by those of all step times."""
+        """Return the standard error of a gain, from those of all step times."""
         squares = 0.0
         for size, speed in known.items():
             if speed.error:
@@ -201,7 +202,8 @@ class Efficiency:
         return math.sqrt(squares)
 
     def _first_trial(self, seen: Observations, least: int, most: int) -> Wish:
-        """Half as many: that takes no boot of hosts that may not pay. Where fewer are not allowed, twice as many."""
+        """Return the first trial: half as many hosts, which needs no new hosts, or twice as many if fewer are not
+        allowed."""
         size = max(least, (seen.size + 1) // FIRST_REACH)
         if size == seen.size:
             size = min(most, FIRST_REACH * seen.size)
@@ -217,12 +219,12 @@ class Efficiency:
 
 
 def worth(curve: Curve, size: int, share: float) -> float:
-    """Work in a second beyond the price of the hosts."""
+    """Return the work per second less the price of the hosts."""
     return curve.rate(size) - share * curve.rate(1) * size
 
 
 def best_size(curve: Curve, share: float, least: int, most: int) -> int:
-    """The size that is worth most; of equals the smallest."""
+    """Return the best size; the smallest of equal ones."""
     return max(range(least, max(least, most) + 1), key=lambda size: (worth(curve, size, share), -size))
 
 

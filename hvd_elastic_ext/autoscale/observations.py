@@ -1,4 +1,4 @@
-"""What policies go by. Sizes are numbers of hosts; times are monotonic seconds."""
+"""The input of policies. Sizes are numbers of hosts; times are monotonic seconds."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from statistics import median, stdev
 from typing import Final
 
 STEPS: Final = 20
-"""How many steps at one size tell how long a step takes there: their median."""
+"""Number of steps at one size for a first estimate of the step time, their median."""
 ENOUGH: Final = 200
-"""More steps at a size are not kept: what is decided by so many stays decided until steps are others."""
+"""Most steps kept for a size: a decision from so many steps stays until the step time changes."""
 DRIFT: Final = 0.25
-"""Steps that became longer or shorter by this share are those of another program: what was measured before is void."""
+"""If the step time changes by this share, all earlier measurements are dropped."""
 BLOCKS: Final = 10
-"""Parts of the steps at a size whose medians tell how sure theirs is: noise that lasts for some steps counts once."""
+"""Number of blocks of steps whose medians give the standard error, so that noise that lasts for several steps counts
+once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """How fast training is at one size.
-
-    ``step_s``: seconds of a step, a median; ``steps``: how many it is of; ``error``: its standard error, as a share.
-    ``busy_s``: the same without the wait for other ranks; None if unknown.
+    """The speed of training at one size. ``step_s``: median seconds of a step; ``steps``: their number; ``error``:
+    relative standard error. ``busy_s``: the same without the wait for other ranks; None if unknown.
     """
 
     step_s: float
@@ -39,7 +38,7 @@ class Speed:
 
     @property
     def final(self) -> bool:
-        """Whether no more steps are waited for."""
+        """Whether the measurement is complete."""
         return self.steps >= ENOUGH
 
 
@@ -67,10 +66,9 @@ class Observations:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a policy wants: so many hosts, and why. ``trial``: to learn how fast training is there.
-
-    ``gain``: what the change brings, as a share of the present work, price of hosts included; None if unknown.
-    ``otherwise``: the wish that holds if this trial may not be made now.
+    """The number of hosts that a policy wants, with the reason. ``trial``: only to measure the speed there. ``gain``:
+    of the change, as a share of the present work, price of hosts included; None if unknown. ``otherwise``: the wish to
+    use if this trial is not allowed now.
     """
 
     size: int
@@ -82,8 +80,8 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class SpeedLog:
-    """The steps that were seen, in seconds: of each size the first :data:`ENOUGH`. ``busy_s``: the same without the
-    wait for other ranks. ``newest``: at the present size, since it is the present one."""
+    """Measured steps in seconds: for each size the first :data:`ENOUGH`. ``busy_s``: the same without the wait for
+    other ranks. ``newest``: those since the last change of size."""
 
     steps_s: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     busy_s: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
@@ -91,9 +89,8 @@ class SpeedLog:
     size: int = 0
 
     def seen(self, size: int, steps_s: Sequence[float], busy_s: Sequence[float] = ()) -> SpeedLog:
-        """Add steps at ``size``, oldest first. The first step after a change is not one: it has waited for others.
-
-        Steps that are not what they were before at this size make everything void but themselves.
+        """Add steps at ``size``, oldest first. The first step after a change does not count, since it waited for
+        others. If the step time at this size has changed, all earlier measurements are dropped.
         """
         newest = (*(self.newest if size == self.size else ()), *steps_s)[-STEPS:]
         known = self.steps_s.get(size, ())
@@ -111,7 +108,7 @@ class SpeedLog:
         )
 
     def speeds(self) -> dict[int, Speed]:
-        """By size."""
+        """Return the speeds by size."""
         return {size: _speed(steps, self.busy_s.get(size, ())) for size, steps in self.steps_s.items() if steps}
 
 
@@ -127,7 +124,7 @@ def _speed(steps: tuple[float, ...], busy: tuple[float, ...]) -> Speed:
 
 
 def _error(steps: Sequence[float], middle: float) -> float:
-    """Of a median, as a share of it."""
+    """Return the relative standard error of a median."""
     width = len(steps) // BLOCKS
     if not width or middle <= 0:
         return 1.0

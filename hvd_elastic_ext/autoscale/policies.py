@@ -1,4 +1,4 @@
-"""``POLICY[:key=value,...]``, as ``--autoscale`` takes it, to a policy and the limits that it sets."""
+"""Parses ``POLICY[:key=value,...]`` of ``--autoscale`` into a policy and its limits."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from hvd_elastic_ext.autoscale.threshold import Mark, Threshold
 from hvd_elastic_ext.core.errors import UsageError
 
 TOTALS: Final = ("backlog", "queue")
-"""Signals of the whole job: their marks are for each host."""
+"""Signals of the whole job, whose marks are per host."""
 _SIGNAL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
-"""As ``state.observe``, ``--observe`` and Prometheus have them."""
+"""Names allowed by ``state.observe``, ``--observe`` and Prometheus."""
 SHARES: Final = ("cpu", "gpu", "memory")
-"""Signals from 0 to 1, which other autoscalers write in percent."""
+"""Signals between 0 and 1. Other autoscalers use percent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """``policy``: at a time of start (mono), from which deadlines count. ``limits``: fields of ``ScaleLimits``."""
+    """``policy``: makes the policy for a start time (mono), from which deadlines count. ``limits``: fields of
+    ``ScaleLimits``."""
 
     name: str
     policy: Callable[[float], Policy]
@@ -34,13 +35,13 @@ class Chosen:
 
     @property
     def signals(self) -> tuple[str, ...]:
-        """What it goes by if that is signals."""
+        """Return the signals that the policy uses."""
         policy = self.policy(0.0)
         return tuple(mark.signal for mark in policy.marks) if isinstance(policy, Threshold) else ()
 
     @property
     def batch(self) -> str:
-        """Whose batch stays, of :data:`BATCHES`, where it goes by how fast training is."""
+        """Return which batch is constant (:data:`BATCHES`), for a policy that uses the speed of training."""
         policy = self.policy(0.0)
         learn = policy.learn if isinstance(policy, Deadline | Cost) else policy
         return learn.batch if isinstance(learn, Efficiency) else HOST
@@ -58,11 +59,13 @@ LIMITS: Final[Mapping[str, str]] = {
 
 
 def parse(text: str) -> Chosen:
-    """Read the text. Raises :class:`UsageError`, which names what is wrong and what could be meant."""
+    """Parse the text. Raises :class:`UsageError` that names the error and the nearest valid word."""
     name, _, rest = text.partition(":")
     if name not in POLICIES:
         near = difflib.get_close_matches(name, POLICIES, n=1, cutoff=0.0)
-        raise UsageError(f"--autoscale {text!r}: {name!r} is none of {', '.join(POLICIES)}; did you mean {near[0]!r}?")
+        raise UsageError(
+            f"--autoscale {text!r}: {name!r} is not one of {', '.join(POLICIES)}; did you mean {near[0]!r}?"
+        )
     pairs = _Pairs(text, rest)
     default = {"down_s": 300.0} if name == "threshold" else {"down_s": 0.0}
     given = {LIMITS[key]: value for key in LIMITS if (value := pairs.number(key, None, least=0.0)) is not None}
@@ -116,7 +119,7 @@ class _Pairs:
     def check_all_taken(self) -> None:
         for key in self._values:
             near = difflib.get_close_matches(key, self._known, n=1, cutoff=0.0)
-            raise self.wrong(f"{key!r} is none of its keys; did you mean {near[0]!r}?")
+            raise self.wrong(f"{key!r} is not one of its keys; did you mean {near[0]!r}?")
 
 
 def _efficiency(pairs: _Pairs, share: float = 0.5) -> Efficiency:

@@ -1,4 +1,4 @@
-"""Signals with marks: a signal above its high mark wants more hosts, one below its low mark fewer.
+"""Signals with marks: a signal above its high mark asks for more hosts, one below its low mark for fewer.
 
 The size is that of Kubernetes' HorizontalPodAutoscaler: ``ceil(size * value / target)``, and none within its tolerance
 of 0.1 (Kubernetes documentation, "Horizontal Pod Autoscaling", algorithm details). With two marks the target is the
@@ -18,7 +18,7 @@ TOLERANCE: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Of one signal. ``high``: more hosts above it; ``low``: fewer below it; None if ``high`` is a target.
+    """The marks of one signal. ``high``: more hosts above it; ``low``: fewer below it; None if ``high`` is a target.
 
     ``total``: the value is of all hosts together, such as the length of a queue, and marks are for each host.
     """
@@ -29,7 +29,7 @@ class Mark:
     total: bool = False
 
     def wish(self, size: int, value: float) -> Wish:
-        """The size that this signal wants."""
+        """Return the size for this signal."""
         each = value / size if self.total else value
         shown = f"{self.signal} is {each:.3g}" + (" a host" if self.total else "")
         if self.low is None:
@@ -46,12 +46,12 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """All signals that count."""
+    """The policy: all signals with marks."""
 
     marks: tuple[Mark, ...]
 
     def wish(self, now: float, seen: Observations, least: int, most: int) -> Wish:
-        """The largest size that a signal wants. While a signal is unknown, no host is given back."""
+        """Return the largest size of all signals. While a signal is unknown, no host is given back."""
         known = [mark for mark in self.marks if mark.signal in seen.signals]
         missing = ", ".join(mark.signal for mark in self.marks if mark.signal not in seen.signals)
         if not known:

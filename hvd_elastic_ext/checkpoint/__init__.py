@@ -1,9 +1,9 @@
-"""A commit that outlives the job: sealed commits as files, and back.
+"""Checkpoints: sealed commits as files on storage, and back.
 
 Belongs here: what is on storage, how it gets there and back, and the commands for it.
 
-Never here: anything that would run what a file names. Nothing is pickled onto storage or unpickled from it. Torch is
-imported by ``conversion`` and ``values`` only.
+Never here: code that runs anything named in a file. Nothing is pickled or unpickled. Torch is imported by
+``conversion`` and ``values`` only.
 
 Each folder may import those below it::
 
@@ -15,7 +15,7 @@ Each folder may import those below it::
     values             the values of a State as text: one writer and one reader
 
 A checkpoint is a folder. Each rank that has a side (``core/commit_record.py``) of the commit writes a part of it there,
-under names that nothing was ever written under before; when all parts are on storage, ``manifest.json`` is written,
-which names every file with its length and checksums. Until then there is no checkpoint, whatever lies there; from then
-on nothing in it is written again. To remove one, the manifest goes first.
+under new names. When all parts are on storage, ``manifest.json`` is written, which names every file with its length and
+checksums. Before that there is no checkpoint; afterwards none of its files is written again. A removal deletes the
+manifest first.
 """

@@ -1,4 +1,4 @@
-"""Values that the daemon, the launcher, the agent and the worker share.
+"""Values and functions that the daemon, the launcher, the agent and the worker share.
 
 Belongs here: frozen values, pure functions over them, and the text and JSON
 forms in which they are exchanged. Standard library only.

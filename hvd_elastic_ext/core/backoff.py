@@ -1,11 +1,11 @@
-"""How long to wait after failures in a row. Pure."""
+"""The pause after consecutive failures. Pure."""
 
 from __future__ import annotations
 
 from typing import Final
 
-MOST_DOUBLINGS: Final = 64
-"""More change nothing but could overflow a float: a job on a broken storage fails for weeks."""
+MAX_DOUBLINGS: Final = 64
+"""Most doublings. More would not change the pause, but could overflow a float after weeks of failures."""
 
 
 def pause_after(failures: int, *, first: float, longest: float, jitter: float = 0.0) -> float:
@@ -14,4 +14,4 @@ def pause_after(failures: int, *, first: float, longest: float, jitter: float = 
     ``longest``: never longer than that, jitter included. ``jitter``: from [0, 1), adds that part of the pause, so that
     many processes do not try at the same time.
     """
-    return float(min(longest, first * 2.0 ** min(failures - 1, MOST_DOUBLINGS) * (1.0 + jitter)))
+    return float(min(longest, first * 2.0 ** min(failures - 1, MAX_DOUBLINGS) * (1.0 + jitter)))

@@ -1,4 +1,4 @@
-"""Time as a value that is passed in, so that tests own it.
+"""The clock interface. Clocks are passed in, so that tests control time.
 
 Nothing in this project orders events by wall-clock time: generations and
 sequence numbers do that. ``wall`` exists for people who read the journal.
@@ -12,7 +12,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What decisions and edges may know of time."""
+    """The time that the code may use."""
 
     def wall(self) -> float:
         """Unix seconds; may jump in either direction; for people only."""

@@ -1,4 +1,4 @@
-"""The clouds that tell a machine that they take it back, with the facts that launcher and agent need."""
+"""The clouds that announce the end of a machine, with the facts that launcher and agent need."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Final, NamedTuple
 
 
 class CloudSpec(NamedTuple):
-    """``url``: the usual one of its metadata service.
-
-    ``firmware``: fields in ``/sys/class/dmi/id``, each with a word that only machines of this cloud have there.
+    """``url``: default URL of the metadata service. ``firmware``: fields in ``/sys/class/dmi/id``, each with a word
+    that only machines of this cloud have there.
     """
 
     url: str
@@ -17,7 +16,7 @@ class CloudSpec(NamedTuple):
 
 
 AUTO: Final = "auto"
-"""The cloud that the machine is in."""
+"""Setting for the cloud in which the machine is."""
 _LINK_LOCAL: Final = "http://169.254.169.254"
 CLOUDS: Final[Mapping[str, CloudSpec]] = {
     # Services that cannot be mistaken for others come first.

@@ -1,4 +1,4 @@
-"""How a host's agent is started, and other programs of ours. Pure.
+"""Command lines that start agents and other programs of this package. Pure.
 
 ``python -m`` puts the current directory first on the path, and an agent runs in
 the job's: a ``json.py`` there, the job's own or one that somebody else has left
@@ -17,9 +17,9 @@ from typing import Final
 
 AGENT_MODULE: Final = "hvd_elastic_ext.agent"
 RECEIVER_MODULE: Final = "hvd_elastic_ext.io.code.receive"
-"""Brings code to a host, and becomes its agent."""
+"""The program that brings code to a host, and then becomes its agent."""
 HAS_CODE, WANTS_CODE = "hvd-elastic-code-is-there", "hvd-elastic-code-is-wanted"
-"""Lines by which it says whether the code is there."""
+"""Its answers: the host has the code, or needs it."""
 
 _MODULE: Final = "import sys; sys.path[0] or sys.path.pop(0); import runpy; runpy.run_module({!r}, run_name='__main__')"
 _STUB: Final = (
@@ -29,7 +29,7 @@ _STUB: Final = (
 
 
 def agent_command(python: str, *, version: tuple[int, ...] = sys.version_info[:2]) -> list[str]:
-    """The words that start an agent by the interpreter ``python``, which is of that ``version``."""
+    """Return the words that start an agent with the interpreter ``python`` of this ``version``."""
     if version >= (3, 11):
         return [python, "-P", "-m", AGENT_MODULE]
     # Older ones do not know -P. (Newer ones look for modules of their own before they run a -c.)
@@ -37,7 +37,7 @@ def agent_command(python: str, *, version: tuple[int, ...] = sys.version_info[:2
 
 
 def module_command(python: str, module: str, *, version: tuple[int, ...] = sys.version_info[:2]) -> list[str]:
-    """The words that run a module of ours, from wherever they are run."""
+    """Return the words that run a module of this package, in any working directory."""
     return [python, "-P", "-m", module] if version >= (3, 11) else [python, "-c", _MODULE.format(module)]
 
 
@@ -50,17 +50,17 @@ def is_agent(words: Sequence[str]) -> bool:
 
 
 def socket_name(host: str) -> str:
-    """The name of the file at which the agent of ``host`` listens, in the folder of its job."""
+    """Return the name of the socket file of the agent of ``host``, in the folder of its job."""
     return file_name(host) + ".sock"
 
 
 def job_mark(key: bytes) -> str:
-    """The end of the name of a job's folder of agents: it differs for different keys, and does not reveal them."""
+    """Return the end of the name of a job's agent folder: different for each key, without revealing the key."""
     return hmac.new(key, b"folder", hashlib.sha256).hexdigest()[:16]
 
 
 def file_name(word: str) -> str:
-    """The name of a job or host as that of a file."""
+    """Return the name of a job or host as a file name."""
     plain = word.replace("-", "").replace("_", "").replace(".", "").isalnum() and word.isascii()
     if plain and len(word) <= 100 and word[0] != ".":
         return word

@@ -1,4 +1,4 @@
-"""What stands in front of a commit in memory: which commit it is, how long its regions are, and whether it is kept.
+"""The record in front of a commit in memory: the commit's identity, the lengths of its regions, and whether it is kept.
 
 A side is a page with two places for a record, and the commit's bytes behind it
 (``worker/commits/memory.py``). Its process, the agent that owns the memory, what
@@ -19,11 +19,12 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple, Protocol
 
 PAGE: Final = mmap.PAGESIZE
-"""Bytes in front of the commit's own."""
+"""Bytes in front of the commit's data."""
 PLACES: Final = (0, PAGE // 2)
-"""Of the two records a side has room for: one can be replaced while the other one holds."""
+"""Offsets of the two records of a side: one can be replaced while the other one is valid."""
 KEPT_AT: Final = PAGE // 4
-"""Of one byte. 1: the owner of the memory reads the commit, and no other is written over it until the byte is 0.
+"""Offset of a byte. 1: the owner of the memory reads the commit, and no other commit may overwrite it until the byte is
+0.
 
 The process sets it for a commit of its own that it is asked to keep, the owner for one that no process has; the
 owner clears it.
@@ -39,13 +40,13 @@ _MAGIC: Final = b"hvdecmt1"
 _FIELDS: Final = struct.Struct("<12q")
 _HEAD: Final = struct.Struct(f"<{len(_MAGIC)}sI")
 LENGTH: Final = _HEAD.size + _FIELDS.size
-"""Of one record."""
+"""Bytes of one record."""
 NO_HEAD: Final = bytes(_HEAD.size)
-"""Written over the beginning of a record, it leaves none."""
+"""Bytes that invalidate a record when written over its beginning."""
 
 
 class Identity(NamedTuple):
-    """Which commit it is; of two commits of one lineage the greater one is the newer.
+    """The identity of a commit; of two commits of one lineage the greater one is newer.
 
     ``lineage`` is drawn in the first sync of a job (0: none yet), ``incarnation``
     counts launchers, ``generation`` worlds, ``number`` commits.
@@ -58,7 +59,8 @@ class Identity(NamedTuple):
 
 
 class Record(NamedTuple):
-    """What is sealed on a side: which commit, after how many optimizer steps, and the lengths of its regions in bytes.
+    """The record of a sealed commit: its identity, the number of optimizer steps, and the lengths of its regions in
+    bytes.
 
     ``loose`` is the part of ``data`` in front that may differ among ranks that
     hold the same commit; ``stored`` says that it came from a checkpoint, which another program may have made.
@@ -75,17 +77,18 @@ class Record(NamedTuple):
 
     @property
     def shared(self) -> int:
-        """Bytes that every rank has alike: data, layout and tree."""
+        """Bytes that are equal on all ranks: data, layout and tree."""
         return self.data + self.layout + self.tree
 
     @property
     def total(self) -> int:
-        """Bytes of all regions, ``local`` included."""
+        """Bytes of all regions, including ``local``."""
         return self.shared + self.local
 
     @property
     def age(self) -> tuple[int, ...]:
-        """Greater for the newer one of two commits; the lineage only tells a commit of a world from one of none."""
+        """Sort key: greater for the newer commit. The lineage only distinguishes a commit of a world from one without a
+        world."""
         return (self.identity.lineage != 0, *self.identity[1:], self.step)
 
 

@@ -24,4 +24,4 @@ ENGINES: Final[Mapping[str, EngineSpec]] = {
 }
 """By the value of ``--engine``."""
 RESTARTING: Final = tuple(name for name, spec in ENGINES.items() if not spec.in_place)
-"""Those that start other processes for each world."""
+"""Engines that start new processes for each world."""

@@ -19,13 +19,12 @@ _NAME = re.compile(rf"{_ONE}(?:\.{_ONE})*\Z")
 
 
 def name_error(name: str) -> str | None:
-    """Say what is wrong with a host name, or None if nothing is.
+    """Return what is wrong with a host name; None if it is valid.
 
     Accepted: dotted labels of ASCII letters, digits, ``-`` and ``_``, no label
     starting or ending with ``-`` (RFC 1123 §2.1; ``_`` because container tools
     use it), and so IPv4 addresses too. IPv6 is refused: Horovod splits
-    ``host:slots`` at the colon. The rule is also what keeps a host name from
-    ever being read as an option of ssh.
+    ``host:slots`` at the colon. Because of this rule, ssh cannot read a host name as an option.
     """
     if len(name) <= MAX_NAME and _NAME.match(name):
         return None
@@ -51,10 +50,9 @@ def name_error(name: str) -> str | None:
 class Host:
     """One machine (or pod) that can run ``slots`` training processes.
 
-    ``uid`` tells two pods of one name apart (a recreated pod), ``life`` two lives
-    of one pod: each container that runs in it is another one. ``node`` names the
-    machine under a pod; ``price`` is a number, what the host costs for an hour. All are empty where the source does
-    not know. Hosts that differ in their prices only are equal.
+    ``uid`` distinguishes two pods of one name (a recreated pod), ``life`` two containers that ran in one pod. ``node``
+    names the machine under a pod; ``price`` is a number, what the host costs for an hour. All are empty if the source
+    does not know them. Hosts that differ only in price are equal.
 
     Raises ``ValueError`` for an invalid name or fewer than one slot.
     """
@@ -76,16 +74,14 @@ class Host:
             raise ValueError(f"host {self.name!r} has {self.slots} slots; at least 1 is needed, or leave the host out")
 
     def same_life(self, other: Host) -> bool:
-        """True unless the name, a known uid or a known life differs.
-
-        A recreated pod is another host, and so is one with a container that was started again: whatever ran there
-        is gone.
+        """True unless the name, a known uid or a known life differs. A recreated pod, or a pod with a restarted
+        container, is another host: everything that ran there has ended.
         """
         return self.name == other.name and is_same(self.uid, other.uid) and is_same(self.life, other.life)
 
 
 def is_same(one: str, other: str) -> bool:
-    """Whether two UIDs, or lives, may be the same: one that is not known may be any."""
+    """Whether two UIDs, or lives, may be equal: an unknown one may equal any."""
     return not one or not other or one == other
 
 
@@ -145,8 +141,8 @@ class HostSet:
         return self._slots or 0
 
     def with_changes(self, *, gone: Iterable[str], come: Iterable[Host]) -> HostSet:
-        """Return the set without the hosts named in ``gone`` and with those in ``come``, at the place of their
-        namesake or else at the end. Hosts that stay are not looked at one by one.
+        """Return the set without the hosts named in ``gone`` and with those in ``come``, at the place of the host of
+        the same name or else at the end. Does not iterate over the other hosts.
         """
         index, slots = self._index().copy(), self.slots  # dict() takes ten times as long after deletions
         for name in gone:
@@ -160,7 +156,7 @@ class HostSet:
         return made
 
     def without_index(self) -> HostSet:
-        """Itself, in a quarter of the memory until it is asked for a name: for sets that are kept just in case."""
+        """Return an equal set that takes a quarter of the memory until a host is looked up by name."""
         object.__setattr__(self, "_by_name", None)
         return self
 
@@ -178,7 +174,7 @@ class HostSet:
 
 @dataclass(frozen=True, slots=True)
 class HostChange:
-    """What lies between two host sets, by name. False when nothing does.
+    """The difference between two host sets, by name. False if there is none.
 
     A host with another life under its name is in both ``removed`` and ``added``.
     """
@@ -193,7 +189,7 @@ class HostChange:
 
 
 def diff(before: HostSet, after: HostSet, *, among: Iterable[str] | None = None) -> HostChange:
-    """Name what has to change to come from ``before`` to ``after``; order alone is no change.
+    """Return the changes from ``before`` to ``after``; a different order is no change.
 
     ``among``: the names under which they may differ, if those are known; it gives the order.
     """
@@ -215,7 +211,7 @@ def diff(before: HostSet, after: HostSet, *, among: Iterable[str] | None = None)
 
 
 def _unlike(before: HostSet, after: HostSet, among: Iterable[str] | None) -> tuple[Sequence[Host], Sequence[Host]]:
-    """The hosts of each that the other may not have."""
+    """Return the hosts of each set that the other may lack."""
     if among is None:
         start, end = same_ends(before.hosts, after.hosts)
         return before.hosts[start : len(before) - end], after.hosts[start : len(after) - end]

@@ -1,4 +1,4 @@
-"""What happened and why: one JSON object a line, append-only.
+"""The journal of a job: one JSON object a line, append-only.
 
 Every line has ``t`` (Unix seconds, for people), ``mono`` (seconds, for
 durations within one machine), ``generation`` and ``event``; the rest depends on
@@ -17,9 +17,9 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.json_text import to_text
 
 FOLDERS: Final = ".hvd-elastic"
-"""Holds a folder for each job, by name, in the directory where the jobs were started."""
+"""The folder that contains a folder for each job, in the directory where jobs are started."""
 FILE: Final = "journal.jsonl"
-"""The journal in a job's folder, unless another one was given."""
+"""Name of the journal in a job's folder, if no other path is given."""
 
 EVENTS: Final[Mapping[str, str]] = {
     "started": "the launcher began; run (another name than before: a new run begins), job, command, version, "
@@ -42,23 +42,23 @@ EVENTS: Final[Mapping[str, str]] = {
     "waived (why the host is used again at once, if it is), again (the strikes so far, if the reason is that of the "
     "last one)",
     "fenced": "a silent host or process was cut off; host, slot (of a process), reason",
-    "isolated": "nothing is heard of any host of the world: the launcher's own link is suspected; hosts, reason",
+    "isolated": "no host of the world sends messages: the launcher's own network is suspected; hosts, reason",
     "stalled": "processes send heartbeats and make no progress; ranks, hosts, since_s, waiting, finished (ranks that "
     "others wait for), reason",
-    "trains_alone": "each rank trains alone: nothing is averaged over them; size, rank (that reports it), host, reason",
+    "trains_alone": "each rank trains alone, without averages over ranks; size, rank (that reports it), host, reason",
     "straggler": "a process is slower than the others for long; host, slot, rank, step_s, median_s, drained, reason",
     "blocked": "a host gets no more work, by hand; host, for_s (null: for good), reason",
     "cleared": "blocks and strikes of a host were removed, by hand; or its block alone, as no other host may work "
     "(waived); host, reason, waived",
     "notice": "a host is about to go; host, reason, deadline",
     "notice_over": "a notice was taken back; host, reason",
-    "advised": "a host may have to go, or will some day, by its cloud; host, reason (null: no more)",
+    "advised": "a cloud announced that a host may have to go, or will go later; host, reason (null: no longer)",
     "notices_unavailable": "a host cannot ask its cloud for notices; host, source, reason (null: it can again)",
     "stepped": "an optimizer step was done (sampled); step, rank, size, host, values",
     "committed": "a commit was sealed (sampled); number, step, rank, size, host, values",
     "synced": "a world agreed on its state; step, rank, size, host, values, root, sent_bytes, reason",
     "rolled_back": "a process returned to its last commit; step, steps_lost, rank, host",
-    "inherited": "a process took up the commit of the one before it in its place; step, number, rank, host",
+    "inherited": "a process continued from the commit of the one before it in its slot; step, number, rank, host",
     "sent": "a commit went from one agent to another; source, host, slot, step, bytes, seconds, reason",
     "not_sent": "a commit could not be sent to a host, or no checkpoint loaded; host, reason",
     "deadline_missed": "hosts will be gone before the ranks can agree to let them go; steps_lost, reason",
@@ -70,12 +70,12 @@ EVENTS: Final[Mapping[str, str]] = {
     "not_resumed": "a host could not load a checkpoint; host, reason",
     "slept": "the job went to sleep: all its processes have ended; path, step, reason",
     "not_slept": "the job does not go to sleep yet, for something would be lost; reason",
-    "released": "a job that sleeps gave its workers back; replicas (asked for now), before, reason",
+    "released": "a sleeping job released its workers; replicas (asked for now), before, reason",
     "workers_requested": "a job that sleeps asked the cluster for its workers; replicas, reason",
     "workers_not_requested": "the cluster did not answer a request about workers; reason",
     "woke": "there are hosts again for a job that slept; slept_s, reason",
     "resumed": "the job began, or went on, with a checkpoint; path, step, host, slot, seconds, reason",
-    "training_restarted": "nothing of the training is left, and it starts from scratch; number, steps_lost, reason",
+    "training_restarted": "no commit or checkpoint is left, so training starts anew; number, steps_lost, reason",
     "not_resized": "the world stays as it is, for the script has no elastic loop; cause, reason",
     "scaled": "another number of hosts is asked for; hosts, before, leaving, reason, observed",
     "scale_recommended": "another number of hosts would suit; hosts, reason, observed",
@@ -90,7 +90,7 @@ _OWN = frozenset({"t", "mono", "dropped"})
 
 
 class Sink(Protocol):
-    """Where lines go: anything opened for appending text."""
+    """The destination of lines: anything opened for appending text."""
 
     def write(self, text: str, /) -> object: ...
 

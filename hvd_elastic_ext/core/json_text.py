@@ -1,4 +1,4 @@
-"""JSON that every program can read: Python's own has NaN and infinity, which JSON has no words for."""
+"""Strict JSON: Python's encoder writes NaN and infinity, which JSON does not have."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def null(_: float) -> None:
-    """What stands for NaN and infinity, unless something else is given."""
+    """Return None, which replaces NaN and infinity by default."""
 
 
 def to_text(
@@ -19,7 +19,7 @@ def to_text(
     instead: Callable[[float], Any] = null,
     sort_keys: bool = False,
 ) -> str:
-    """One line of JSON. ``default`` is as for ``json.dumps``, ``instead`` as for :func:`finite`."""
+    """Return one line of JSON. ``default`` is as for ``json.dumps``, ``instead`` as for :func:`finite`."""
 
     def dumps(plain: Any) -> str:
         return json.dumps(plain, separators=(",", ":"), default=default, sort_keys=sort_keys, allow_nan=False)
@@ -31,7 +31,7 @@ def to_text(
 
 
 def finite_number(value: object) -> float | None:
-    """A finite number that was read from JSON; None for anything else, true and false included."""
+    """Return a finite number read from JSON; None for anything else, including true and false."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:

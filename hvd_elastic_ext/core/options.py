@@ -64,9 +64,8 @@ def layered_argv(
 
 
 def is_service_link(name: str, value: str) -> bool:
-    """Whether Kubernetes tells a pod by this variable where a Service is: ``X_SERVICE_HOST``, ``X_PORT_80_TCP`` …
-
-    Pure. Of ``X_PORT``, which options may be named like, its value ``tcp://address:port`` decides.
+    """Whether a variable is one that Kubernetes sets for a Service: ``X_SERVICE_HOST``, ``X_PORT_80_TCP`` … Pure. For
+    ``X_PORT``, which may also be an option, the value ``tcp://address:port`` decides.
     """
     port = name == "PORT" or name.endswith("_PORT")
     return _LINK.fullmatch(name) is not None or (port and _LINKED_PORT.fullmatch(value) is not None)

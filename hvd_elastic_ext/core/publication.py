@@ -1,4 +1,4 @@
-"""What the daemon tells the launcher: hosts that can be used, hosts about to go.
+"""The message from the daemon to the launcher: hosts that can be used, and hosts about to go.
 
 Two forms, both directions each:
 
@@ -41,11 +41,8 @@ class Departure:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """One complete statement of the hosts, by one ``source``.
-
-    ``source`` names one life of one publisher; ``sequence`` grows with every
-    publication of that life. ``departing`` names hosts that are no longer in
-    ``hosts``, and why.
+    """One complete list of the hosts from one ``source``. ``source`` identifies one run of one publisher; ``sequence``
+    grows with every publication of that run. ``departing`` names hosts that are no longer in ``hosts``, and why.
     """
 
     source: str
@@ -63,8 +60,8 @@ class Publication:
         """True unless this is a late or repeated push of the source that ``other`` came from."""
         return other is None or self.source != other.source or self.sequence > other.sequence
 
-    def says_the_same(self, other: Publication | None) -> bool:
-        """True if a reader would learn nothing new; ``source`` and ``sequence`` do not count."""
+    def has_same_content(self, other: Publication | None) -> bool:
+        """True if hosts and departures are equal; ``source`` and ``sequence`` do not count."""
         return other is not None and (self.hosts, self.departing) == (other.hosts, other.departing)
 
 
@@ -182,7 +179,7 @@ def from_json(text: str | bytes, *, where: str) -> Publication:
 
 
 _TEXTS: Final = tuple(field.name for field in fields(Host) if field.default == "")
-"""What a source may know of a host beside its name and slots: all are texts, and empty if it does not know."""
+"""Optional fields of a host beside its name and slots: texts, "" if unknown."""
 
 
 def _host_out(host: Host) -> dict[str, Any]:

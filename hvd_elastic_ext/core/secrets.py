@@ -1,4 +1,4 @@
-"""Which words of a URL or of options are secrets: they would be seen in `ps`, in the journal and in messages."""
+"""Finds secrets in URLs and options, which would be visible in `ps`, in the journal and in messages."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 USER: Final = "a user"
-"""What :func:`secret_in_url` says of a name without a password."""
+"""Result of :func:`secret_in_url` for a user name without a password."""
 
 _CONTAINERS_AT_ACCOUNTS: Final = frozenset({"abfs", "abfss", "az", "wasb", "wasbs"})
 _LINK: Final = re.compile(r"::(?=[\w+.-]*://|/|[\w+.-]+(?:::|$))")
-"""Between two parts of a chain. A password may hold two colons, too."""
+"""The separator of a chain of URLs. A password may contain two colons, too."""
 _WORDS: Final = frozenset({"auth", "key", "oauth", "pass", "pwd", "sas", "sig"})
 _PARTS: Final = re.compile(
     "secret|passw|passphrase|token|credential|signature|accountkey|accesskey|apikey|privatekey|connectionstring"
     "|authorization|cookie"
 )
 _HARMLESS: Final = (True, False, None, "", "anon", "browser", "cache", "cloud", "google_default")
-"""Values that say where a secret comes from, or that there is none."""
+"""Values that name the source of a secret, or that there is none."""
 
-MOST_WORDS: Final = 240
-"""Characters kept of what another program said."""
+MAX_EXTERNAL_TEXT: Final = 240
+"""Most characters kept of another program's message."""
 _HIDDEN: Final = "***"
 _URL: Final = re.compile(r"([A-Za-z][\w+.-]*://)[^\s\"']+")
 _NAMED: Final = re.compile(
@@ -33,25 +33,26 @@ _ERROR: Final = re.compile(r"(?:Error|Exception|Warning|Interrupt)$")
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether what is called so is likely a secret: ``secret``, ``sas_token``, ``X-Amz-Signature``."""
+    """Whether the value of this name is likely a secret: ``secret``, ``sas_token``, ``X-Amz-Signature``."""
     word = re.sub("[^a-z0-9]", "", name.lower())
     return word in _WORDS or _PARTS.search(word) is not None
 
 
 def secret_in_url(url: str) -> str | None:
-    """What of ``url``, or of a chain of them, is a secret: words for a message, without the secret. None if nothing is.
+    """Return which part of ``url``, or of a chain of URLs, is a secret, as text for a message without the secret; None
+    if there is none.
 
     A container at an account (``abfs://container@account.dfs.core.windows.net/x``) is none.
     """
-    told = None
+    problem = None
     for part in _LINK.split(url):
         scheme, found, rest = part.partition("://")
         what = _of_authority(scheme.lower(), rest) if found else None
         what = _of_query(part) if what in (None, USER) and _of_query(part) else what
         if what not in (None, USER):
             return what
-        told = told or what
-    return told
+        problem = problem or what
+    return problem
 
 
 def _of_authority(scheme: str, rest: str) -> str | None:
@@ -73,7 +74,7 @@ def _of_query(part: str) -> str | None:
 
 
 def secret_in_options(options: Mapping[Any, Any]) -> str | None:
-    """The name of the first option with a value that is likely a secret, at whatever depth. None if there is none."""
+    """Return the name of the first option whose value is likely a secret, at any depth; None if there is none."""
     return _of_pairs(options.items())
 
 
@@ -89,7 +90,8 @@ def _of_pairs(pairs: Iterable[tuple[Any, Any]]) -> str | None:
 
 
 def _pairs_in(name: Any, value: Any) -> list[tuple[Any, Any]]:
-    """What a value holds: by the names of a dict, or by that of a list, which may be a pair (a header, say) itself."""
+    """Yield the values in a value, with their names: those of a dict, or of a list, which may itself be a pair such as
+    a header."""
     if isinstance(value, Mapping):
         return list(value.items())
     if not isinstance(value, list | tuple):
@@ -98,15 +100,14 @@ def _pairs_in(name: Any, value: Any) -> list[tuple[Any, Any]]:
     return [*pair, *((name, each) for each in value)]
 
 
-def foreign_words(said: str) -> str:
-    """What another program said, such as ssh or a training script, in one line of at most :data:`MOST_WORDS`.
-
-    For the journal, the saved state and the terminal: without control characters, and without what is likely a secret.
-    The end of a long line is cut.
+def external_text(text: str) -> str:
+    """Return a message of another program, such as ssh or a training script, as one line of at most
+    :data:`MAX_EXTERNAL_TEXT` characters, without control characters and likely secrets: for the journal, the saved
+    state and the terminal. The end of a long line is cut.
     """
-    line = " ".join("".join(c if c.isprintable() else " " for c in said[: 4 * MOST_WORDS]).split())
+    line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * MAX_EXTERNAL_TEXT]).split())
     line = _NAMED.sub(_hide_value, _URL.sub(_hide_in_url, line))
-    return line if len(line) <= MOST_WORDS else f"{line[: MOST_WORDS - 1]}…"
+    return line if len(line) <= MAX_EXTERNAL_TEXT else f"{line[: MAX_EXTERNAL_TEXT - 1]}…"
 
 
 def _hide_in_url(url: re.Match[str]) -> str:

@@ -26,12 +26,14 @@ if TYPE_CHECKING:
     from hvd_elastic_ext.dashboard.namespace import Namespace
 
 ENDS_S: Final = 1
-"""How long open pages may take to be closed."""
+"""Seconds to close open pages at the end."""
 
 
 def parser() -> argparse.ArgumentParser:
     """The options of ``hvd-elastic dashboard``."""
-    options = Parser(prog="hvd-elastic dashboard", description="A page that shows how jobs are, and why; it is live.")
+    options = Parser(
+        prog="hvd-elastic dashboard", description="Show jobs on a live page: their state, and the reasons."
+    )
     options.add_argument(
         "jobs",
         metavar="JOB",
@@ -46,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--export", metavar="FILE.html", type=Path, help="write the page of one job into a file instead, and end"
     )
-    options.add_argument("--run", metavar="N", type=int, help="with --export: another run than the newest, from 1")
+    options.add_argument("--run", metavar="N", type=int, help="with --export: number of the run, from 1 (the newest)")
     options.add_argument(
         "--state-dir", metavar="DIR", type=Path, help="the job's folder, if its journal lies elsewhere"
     )
@@ -58,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Serve until interrupted. Raises :class:`UsageError` for what cannot be served."""
+    """Serve until interrupted. Raises :class:`UsageError` for a job that cannot be shown."""
     options = parser().parse_args(argv)
     on_cluster = options.namespace is not None or options.kubeconfig is not None
     if on_cluster and options.export is not None:
@@ -69,10 +71,10 @@ def main(argv: Sequence[str]) -> int:
 
         if options.run is not None and options.run < 1:
             raise UsageError(f"--run {options.run}: runs are counted from 1")
-        said = export(jobs.get(""), options.export, run=options.run)
+        summary = export(jobs.get(""), options.export, run=options.run)
         charts = "" if library(LIBRARY[0]) else f", without charts, which need {CHARTS}: pip install {CHARTS}"
         sys.stderr.write(f"hvd-elastic dashboard: wrote {options.export}{charts}\n")
-        sys.stdout.write(said + "\n")
+        sys.stdout.write(summary + "\n")
         return 0
     check_libraries()
     importlib.import_module("hvd_elastic_ext.dashboard.server")  # takes a while: before the address is printed
@@ -95,7 +97,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def check_libraries() -> None:
-    """Raises :class:`UsageError` if what serves the page, or its charts, is not installed."""
+    """Raise :class:`UsageError` if the packages for the server or the charts are not installed."""
     missing = [name for name in ("starlette", "uvicorn", CHARTS) if importlib.util.find_spec(name) is None]
     if missing:
         raise UsageError(
@@ -131,7 +133,7 @@ def _serve(
 
 
 def _end_with_stdin(server: uvicorn.Server) -> None:
-    """A pipe from the launcher: it ends with the launcher, however that ends."""
+    """End when the launcher ends: the pipe from it closes then."""
     while os.read(0, 4096):
         pass
     server.should_exit = True

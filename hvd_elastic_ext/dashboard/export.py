@@ -9,13 +9,13 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.dashboard import files
-from hvd_elastic_ext.dashboard.asking import Launcher
 from hvd_elastic_ext.dashboard.jobs import Job
+from hvd_elastic_ext.dashboard.launcher_client import LauncherClient
 from hvd_elastic_ext.dashboard.logs import Logs
 from hvd_elastic_ext.dashboard.reading import Reading
 from hvd_elastic_ext.dashboard.watch import parts_of
 
-MOST_BYTES: Final = 5_000_000
+MAX_BYTES: Final = 5_000_000
 LOG_BYTES: Final = 2_000_000
 """Of all ranks' output; the ends of those that failed come first."""
 FAILED_END, END = 64 << 10, 8 << 10
@@ -25,7 +25,7 @@ AROUND: Final = 16 << 10
 
 
 def export(job: Job, path: Path, *, run: int | None = None) -> str:
-    """Write the page. Return what happened in the job, in a sentence. Raises :class:`UsageError`."""
+    """Write the page. Return a sentence about the job's outcome. Raises :class:`UsageError`."""
     reading = Reading(job.journal, run=run)
     try:
         reading.read_all()
@@ -33,7 +33,7 @@ def export(job: Job, path: Path, *, run: int | None = None) -> str:
         raise UsageError(f"{job.journal}: cannot be read: {error.strerror}") from None
     if not reading.kept.counts and not reading.kept.steps:
         raise UsageError(f"{job.journal}: holds no journal line; give the file that `hvd-elastic run --journal` wrote")
-    parts = {name: json.loads(part) for name, part in parts_of(reading, job, Launcher(job.folder).ask()).items()}
+    parts = {name: json.loads(part) for name, part in parts_of(reading, job, LauncherClient(job.folder).ask()).items()}
     text = _small_enough({"parts": parts, "logs": _logs(parts), "written": time.time(), "job": job.name})
     try:
         path.write_text(text, encoding="utf-8")
@@ -43,8 +43,8 @@ def export(job: Job, path: Path, *, run: int | None = None) -> str:
 
 
 def _small_enough(data: dict[str, Any]) -> str:
-    """The page; the oldest details and output are left out until it fits."""
-    while len(text := files.in_one(data).encode()) > MOST_BYTES:
+    """Return the page; leaves out the oldest details and output until the size is within the limit."""
+    while len(text := files.single_file(data).encode()) > MAX_BYTES:
         records, ends, around = data["parts"]["records"], data["logs"]["ends"], data["logs"]["around"]
         if not (records or ends or around):
             break
@@ -56,7 +56,7 @@ def _small_enough(data: dict[str, Any]) -> str:
 
 
 def _logs(parts: dict[str, Any]) -> dict[str, Any]:
-    """The files of output, with the ends of as many as there is room for, and what stands around faults."""
+    """Return the output files: the ends of as many as fit, and the output around faults."""
     folder = parts["now"]["output"]
     if not folder:
         return {"folder": None, "files": [], "ends": {}, "around": {}}

@@ -1,6 +1,6 @@
 """The page: one text of HTML, two of JavaScript, one of CSS, which lie beside this module; and Bokeh's own JavaScript.
 
-Of the package bokeh only files are read: nothing of it is imported, which would cost the server memory and its start.
+Only files of the package bokeh are read. Importing it would take memory and delay the start of the server.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ TYPES: Final = {
 CHARTS: Final = "bokeh"
 """The package with the charts."""
 LIBRARY: Final = ("bokeh.min.js", "bokeh-api.min.js")
-"""What a browser loads of it, in this order, once the first chart is wanted."""
+"""Its files in the order in which a browser loads them for the first chart."""
 _STYLE: Final = '<link rel="stylesheet" href="page.css">'
 _SCRIPTS: Final = ("charts.js", "page.js")
 _META: Final = '<meta name="referrer" content="no-referrer">'
 
 
 def read(name: str) -> str:
-    """One of :data:`TYPES`. The page names the version of the library: a browser keeps that for long."""
+    """Return one of :data:`TYPES`. The page names the version of the library, because a browser caches that file for
+    long."""
     text = (FOLDER / name).read_text(encoding="utf-8")
     if name != "page.html":
         return text
@@ -42,7 +43,7 @@ def read(name: str) -> str:
 
 
 def library(name: str) -> Path | None:
-    """Where one of :data:`LIBRARY` lies; None if the package is not installed."""
+    """Return the path of one of :data:`LIBRARY`; None if the package is not installed."""
     found = importlib.util.find_spec(CHARTS)
     if found is None or found.origin is None:
         return None
@@ -50,8 +51,8 @@ def library(name: str) -> Path | None:
     return file if file.exists() else None
 
 
-def in_one(data: object) -> str:
-    """The page in one file, with the ``data`` that a server would send; without Bokeh it has no charts."""
+def single_file(data: object) -> str:
+    """Return the page as one file, with the ``data`` that a server would send. Without Bokeh it has no charts."""
     html, style = (FOLDER / "page.html").read_text(encoding="utf-8"), read("page.css")
     scripts = {name: read(name) for name in _SCRIPTS}
     parts = {name: "" if (file := library(name)) is None else file.read_text(encoding="utf-8") for name in LIBRARY}
@@ -63,5 +64,5 @@ def in_one(data: object) -> str:
     for name, text in scripts.items():
         html = html.replace(f'<script src="{name}" defer></script>', f"<script>{text}</script>")
     # In a script of HTML "<" alone has a meaning: without it no text can end the element.
-    told = to_text(data, default=str).replace("<", "\\u003c")
-    return html.replace("<script>", f'<script type="application/json" id="data">{told}</script>\n<script>', 1)
+    embedded = to_text(data, default=str).replace("<", "\\u003c")
+    return html.replace("<script>", f'<script type="application/json" id="data">{embedded}</script>\n<script>', 1)

@@ -1,7 +1,7 @@
-"""Who may read the page's data, and what the page itself may load. Pure.
+"""Which requests may read the page's data, and what the page itself may load. Pure.
 
-The page is reached by a browser, in which other pages run, too. So a request has to show the token, which no other page
-knows, and name this machine in ``Host``: a name that an attacker's DNS points here is refused.
+The page is reached by a browser, in which other pages run, too. So a request needs the token, which no other page has,
+and must name this machine in ``Host``: a name from an attacker's DNS is refused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HEADERS: Final[Mapping[str, str]] = {
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
 FOREVER: Final = "public, max-age=31536000, immutable"
-"""How long a browser may keep a file of a library, whose address has its version."""
+"""How long a browser may cache a file of a library. Its address contains the version."""
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; style-src-attr 'none'; "
     "connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -42,12 +42,12 @@ _HOST: Final = re.compile(r"(\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9
 
 
 def new_token() -> str:
-    """A token that cannot be guessed."""
+    """Return a token that cannot be guessed."""
     return secrets.token_urlsafe(24)
 
 
-def knows(token: str, header: str | None) -> bool:
-    """Whether an ``Authorization`` header holds the token; how long that takes does not depend on where it differs."""
+def has_token(token: str, header: str | None) -> bool:
+    """Whether an ``Authorization`` header contains the token. Takes the same time wherever the two differ."""
     given = header or ""
     word = given[len(_SCHEME) :].strip() if given.lower().startswith(_SCHEME) else ""
     return hmac.compare_digest(word.encode("utf-8", "surrogateescape"), token.encode())
@@ -66,7 +66,7 @@ def is_named(host: str | None, names: Collection[str]) -> bool:
     return True
 
 
-def is_own(origin: str | None, host: str | None) -> bool:
+def is_same_origin(origin: str | None, host: str | None) -> bool:
     """Whether a request comes from the page itself, or from a program that names no origin."""
     return origin is None or origin.partition("://")[2].lower() == (host or "").lower()
 

@@ -1,4 +1,4 @@
-"""Which jobs there are: folders of jobs, and journals."""
+"""Finds jobs: folders of jobs, and journals."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from hvd_elastic_ext.launcher.folder import state_folder
 from hvd_elastic_ext.report.timeline import text, whole
 
 TAIL: Final = 64 << 10
-"""Bytes at the end of a journal in which its newest state is looked for."""
-MOST: Final = 500
+"""Bytes at the end of a journal that are searched for its newest state."""
+MAX_JOBS: Final = 500
 TRAINS, STARTS, SLEEPS, DONE, STOPPED, FAILED, LOST = "trains", "starts", "sleeps", "done", "stopped", "failed", "lost"
 STATES: Final[Mapping[str, str]] = {
     **{state: state for state in (TRAINS, STARTS, SLEEPS, DONE, STOPPED, FAILED)},
     LOST: "no launcher, and no end",
 }
-"""How a job is, and the words for it. The page has a mark for each."""
+"""States of a job, with their texts. The page has a mark for each."""
 _TELLS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("started", "woke"), STARTS),
     **dict.fromkeys(("resized", "stepped"), TRAINS),
     "slept": SLEEPS,
     "finished": "",
 }
-"""Events of which the newest tells how a job is; of an end its exit code does."""
+"""Events of which the newest determines the state of a job; at its end, the exit code does."""
 
 
 class Job(NamedTuple):
@@ -43,7 +43,7 @@ class Job(NamedTuple):
 
 
 class Jobs:
-    """The jobs that were named; without a name all below ``folders``, also those that come later."""
+    """The named jobs; without names all jobs below ``folders``, also later ones."""
 
     def __init__(
         self,
@@ -62,11 +62,11 @@ class Jobs:
             raise UsageError(f"no job has a journal in ./{folders}; name a job, its folder or its journal")
 
     def all(self) -> list[Job]:
-        """The one that wrote last comes first."""
-        return sorted(self._named or self._found(), key=lambda job: -_written(job.journal))[:MOST]
+        """Return all jobs; the one whose journal changed last comes first."""
+        return sorted(self._named or self._found(), key=lambda job: -_written(job.journal))[:MAX_JOBS]
 
     def get(self, name: str) -> Job:
-        """A job by its name; the first one if that is empty. Raises :class:`UsageError`."""
+        """Return a job by its name, or the first one for "". Raises :class:`UsageError`."""
         for job in self.all():
             if name in ("", job.name):
                 return job
@@ -77,14 +77,14 @@ class Jobs:
 
 
 def job_of(journal: Path, folder: Path | None = None) -> Job:
-    """A job by its journal; its folder is where that lies, unless it is given."""
+    """Return the job of a journal. Its folder is the journal's, unless it is given."""
     named = folder or (journal.parent if journal.name == FILE else None)
     held = named if named is not None and (folder is not None or (named / state_folder.LOCK).exists()) else None
     return Job(journal.stem if named is None else named.resolve().name, journal, held)
 
 
 def summary(job: Job) -> dict[str, Any]:
-    """One line of the list: from the end of the journal, and from who holds the folder.
+    """Return a row of the list, from the end of the journal and the lock of the folder.
 
     ``state``: one of :data:`STATES`; ``told``: the same in words.
     """
@@ -108,11 +108,18 @@ def summary(job: Job) -> dict[str, Any]:
     code = whole(newest.get("code")) if newest is not None and ended else None
     reason = text(newest.get("reason")) if newest is not None else ""
     state = _state_of_end(code) if ended else _TELLS.get(newest.event if newest else "started", "") if grows else LOST
-    return {**found, "runs": runs, "code": code, "reason": reason, "state": state, "told": told(state, code, reason)}
+    return {
+        **found,
+        "runs": runs,
+        "code": code,
+        "reason": reason,
+        "state": state,
+        "told": state_text(state, code, reason),
+    }
 
 
-def told(state: str, code: int | None, reason: str) -> str:
-    """A state in words. Pure."""
+def state_text(state: str, code: int | None, reason: str) -> str:
+    """Return the text for a state. Pure."""
     words = STATES[state]
     if state == FAILED and code is not None:
         words = f"{words} with {code}"

@@ -1,4 +1,4 @@
-"""The output of a job's processes, as `run --output-filename FOLDER` keeps it: read in parts, and searched."""
+"""Reads and searches the output of a job's processes that `run --output-filename FOLDER` keeps."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.output_files import EVERY_S, INDEX, STREAMS, Mark, parse_mark
 
 PART: Final = 64 << 10
-"""Bytes that are shown at a time."""
+"""Bytes that are shown at once."""
 LARGEST_PART: Final = 1 << 20
-MOST_FILES: Final = 20_000
-MOST_MARKS: Final = 100_000
-MOST_HITS: Final = 200
-MOST_HOSTS: Final = 20
-"""Of the newest processes that wrote to a file, their hosts are told."""
+MAX_FILES: Final = 20_000
+MAX_MARKS: Final = 100_000
+MAX_HITS: Final = 200
+MAX_HOSTS: Final = 20
+"""Most hosts that are shown for a file: those of the newest processes."""
 SEARCH_S: Final = 3.0
-"""A search ends after so many seconds, and says so."""
+"""Seconds after which a search ends as incomplete."""
 LONGEST_HIT: Final = 400
 BEFORE_S, AFTER_S = 10.0, EVERY_S
-"""What is shown around a moment begins so long before it, and ends so long after it, as far as the index tells."""
+"""Seconds before and after a moment whose output is shown, according to the index."""
 _PIECE: Final = 1 << 20
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _SEAT: Final = re.compile(r"rank\.(.+)\[(\d+)\]")
@@ -45,7 +45,7 @@ class Part(NamedTuple):
 
 
 class Logs:
-    """The files below a folder. A folder that is missing holds none."""
+    """The files below a folder; none if the folder is missing."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -53,7 +53,7 @@ class Logs:
         self._count = self._read_to = 0
 
     def files(self) -> list[dict[str, Any]]:
-        """All files, by rank: name, size, the process that wrote last, and hosts of those before it."""
+        """Return all files by rank: name, size, the process that wrote last, and the hosts of earlier ones."""
         self._read_index()
         found = []
         for folder in self._folders():
@@ -70,14 +70,14 @@ class Logs:
                             "stream": stream,
                             "size": size,
                             "host": last.host if last else None,
-                            "hosts": list(dict.fromkeys(mark.host for mark in reversed(marks[-MOST_HOSTS:]))),
+                            "hosts": list(dict.fromkeys(mark.host for mark in reversed(marks[-MAX_HOSTS:]))),
                             "t": last.t if last else None,
                         }
                     )
         return found
 
     def sections(self, name: str) -> list[dict[str, Any]]:
-        """The parts of a file by process: host, slot, generation, when it began, from which byte to which."""
+        """Return the parts of a file by process: host, slot, generation, start time, first and last byte."""
         self._read_index()
         marks, found = self._marks.get(name, []), list[dict[str, Any]]()
         for mark in marks:
@@ -89,7 +89,8 @@ class Logs:
         return found
 
     def read(self, name: str, *, start: int | None = None, end: int | None = None, length: int = PART) -> Part:
-        """A part of a file: from ``start``, or up to ``end``, or its last. Raises :class:`UsageError` for no file."""
+        """Return a part of a file: from ``start``, or up to ``end``, or its last part. Raises :class:`UsageError` for
+        an unknown file."""
         length = max(1, min(length, LARGEST_PART))
         with self._open(name) as file:
             size = os.fstat(file.fileno()).st_size
@@ -125,7 +126,8 @@ class Logs:
         return self.read(there[0], start=max(start, end - PART), end=end)
 
     def _written_by(self, folder: str, t: float) -> list[str]:
-        """Files that the process on a slot (``rank.HOST[SLOT]``) wrote last before a time: errors, then the newest."""
+        """Return the files that the process on a slot (``rank.HOST[SLOT]``) wrote last before a time: standard error
+        first, then the newest."""
         seat = _SEAT.fullmatch(folder)
         if seat is None:
             return []
@@ -139,7 +141,7 @@ class Logs:
         return [name for *_, name in sorted(found, reverse=True)]
 
     def search(self, text: str, *, host: str = "", generation: int | None = None) -> dict[str, Any]:
-        """Lines with ``text``, in any case, of all files, or of what one host or one world wrote."""
+        """Return lines that contain ``text`` (case is ignored), from all files, or only from one host or one world."""
         self._read_index()
         until, wanted = time.monotonic() + SEARCH_S, text.lower().encode()
         hits: list[dict[str, Any]] = []
@@ -152,7 +154,7 @@ class Logs:
                     if line:
                         shown = line[:LONGEST_HIT].decode("utf-8", errors="replace")
                         hits.append({"file": name, "at": at, "text": shown})
-                    if len(hits) >= MOST_HITS or time.monotonic() > until:
+                    if len(hits) >= MAX_HITS or time.monotonic() > until:
                         return {"hits": hits, "whole": False}
         return {"hits": hits, "whole": True}
 
@@ -166,7 +168,7 @@ class Logs:
         ]
 
     def _lines(self, name: str, start: int, end: int | None, wanted: bytes) -> Iterator[tuple[int, bytes]]:
-        """Lines that hold ``wanted``, with their places; an empty one after each piece of the file."""
+        """Yield lines that contain ``wanted``, with their places, and "" after each piece of the file."""
         with self._open(name) as file:
             file.seek(start)
             at, rest = start, b""
@@ -193,7 +195,7 @@ class Logs:
                 names = [each.name for each in ours]
         except OSError:
             return []
-        return sorted(names[:MOST_FILES], key=_by_rank)
+        return sorted(names[:MAX_FILES], key=_by_rank)
 
     def _size(self, name: str) -> int | None:
         try:
@@ -202,7 +204,7 @@ class Logs:
             return None
 
     def _open(self, name: str) -> BinaryIO:
-        """A file of ours below the folder, never what a link names."""
+        """Open one of the output files below the folder; links are not followed."""
         _check(name)
         folder, _, stream = name.rpartition("/")
         try:
@@ -215,14 +217,14 @@ class Logs:
             raise UsageError(f"{name}: cannot be read: {error.strerror}") from None
 
     def _read_index(self) -> None:
-        """Take in what is new in the index. Of a very long one the newest part counts."""
+        """Read the new part of the index. Only the newest part of a very long index counts."""
         try:
             with _opened(self._folder / INDEX) as file:
                 size = os.fstat(file.fileno()).st_size
                 if size < self._read_to:
                     self._marks, self._count, self._read_to = {}, 0, 0
-                if size - self._read_to > 200 * MOST_MARKS:
-                    self._read_to = size - 200 * MOST_MARKS
+                if size - self._read_to > 200 * MAX_MARKS:
+                    self._read_to = size - 200 * MAX_MARKS
                 file.seek(self._read_to)
                 data = file.read(size - self._read_to)
         except OSError:
@@ -234,7 +236,7 @@ class Logs:
             if mark is not None:
                 self._marks.setdefault(mark.file, []).append(mark)
                 self._count += 1
-        if self._count > 2 * MOST_MARKS:
+        if self._count > 2 * MAX_MARKS:
             self._marks = {name: marks[-max(2, len(marks) // 2) :] for name, marks in self._marks.items()}
             self._count = sum(map(len, self._marks.values()))
 
@@ -245,7 +247,7 @@ def _check(name: str) -> None:
 
 
 def _opened(path: str | Path, folder: int | None = None) -> BinaryIO:
-    """A plain file: a pipe could be waited for without end."""
+    """Open a regular file; a pipe could block for ever."""
     descriptor = os.open(path, _FLAGS, dir_fd=folder)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -259,7 +261,7 @@ def _by_rank(folder: str) -> tuple[int, str]:
 
 
 def _hits(data: bytes, wanted: bytes) -> Iterator[tuple[int, bytes]]:
-    """Lines of ``data`` that hold ``wanted``, in any case, and where they begin."""
+    """Return the lines of ``data`` that contain ``wanted`` (case is ignored), with their positions."""
     lower, at = data.lower(), 0
     while (found := lower.find(wanted, at)) >= 0:
         begin = lower.rfind(b"\n", 0, found) + 1

@@ -1,4 +1,4 @@
-"""Jobs of a namespace of a cluster, for the list. Their journals lie in their pods, and are not read."""
+"""Jobs of a namespace of a cluster, for the list. Their journals are in their pods, and are not read."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import Any, Final
 from hvd_elastic_ext.core.errors import ElasticError
 from hvd_elastic_ext.jobs.cluster import api, changes
 from hvd_elastic_ext.jobs.cluster.api import Cluster
-from hvd_elastic_ext.jobs.reading.states import FAILED, FINISHED, JobSeen
+from hvd_elastic_ext.jobs.reading.states import FAILED, FINISHED, JobStatus
 from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER
 from hvd_elastic_ext.launcher.cli.dashboard import PORT
 
 LEAST_PAUSE_S: Final = 5.0
 SHARE: Final = 10.0
-"""Between two questions lie so many times what the last one took."""
+"""The pause between two requests is this many times the duration of the last one."""
 
 
 class Namespace:
-    """Asks the API server when somebody looks, and not more often than it may be."""
+    """Asks the API server while a page shows the list, within the limits of :data:`LEAST_PAUSE_S` and :data:`SHARE`."""
 
     def __init__(self, cluster: Cluster, *, mono: Callable[[], float] = time.monotonic) -> None:
         self._cluster, self._mono = cluster, mono
@@ -32,8 +32,8 @@ class Namespace:
         self._rows: list[dict[str, Any]] = []
         self._problem = ""
 
-    def told(self) -> dict[str, Any]:
-        """``jobs``, those of the last answer; ``problem``: why there is no newer one. May take seconds."""
+    def answer(self) -> dict[str, Any]:
+        """Return the ``jobs`` of the last answer, and the ``problem`` that prevented a newer one. May take seconds."""
         with self._lock:
             began = self._mono()
             if began >= self._next:
@@ -47,8 +47,8 @@ class Namespace:
             return {"namespace": self._cluster.namespace, "jobs": self._rows, "problem": self._problem}
 
 
-def rows(jobs: Sequence[JobSeen], namespace: str) -> list[dict[str, Any]]:
-    """One line for each job. Pure."""
+def rows(jobs: Sequence[JobStatus], namespace: str) -> list[dict[str, Any]]:
+    """Return a row for each job. Pure."""
     return [
         {
             "name": job.name,
@@ -65,8 +65,8 @@ def rows(jobs: Sequence[JobSeen], namespace: str) -> list[dict[str, Any]]:
     ]
 
 
-def remedy(job: JobSeen, namespace: str) -> str:
-    """How to see more of a job than the list has. Pure."""
+def remedy(job: JobStatus, namespace: str) -> str:
+    """Return how to see more of a job than the list shows. Pure."""
     where = f"-n {shlex.quote(namespace)}"
     events = f"`hvd-elastic events {shlex.quote(job.name)} {where}` tells what happened"
     launcher = next((pod.name for pod in job.pods if pod.role == LAUNCHER and pod.phase == "Running"), None)
@@ -80,5 +80,5 @@ def remedy(job: JobSeen, namespace: str) -> str:
 
 
 def of(namespace: str, kubeconfig: Path | None) -> Namespace:
-    """The namespace that is named. Raises :class:`UsageError` if no cluster is known."""
+    """Return the namespace that the options name. Raises :class:`UsageError` without a cluster."""
     return Namespace(api.found(kubeconfig, os.environ, namespace))

@@ -1,4 +1,4 @@
-"""A job's journal, read on as it grows: the newest run, kept small."""
+"""Reads a job's journal as it grows, and keeps a bounded number of records of one run."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from hvd_elastic_ext.dashboard.content.thinning import Thinned
 from hvd_elastic_ext.report.timeline import text
 
 PIECE: Final = 4 << 20
-"""Bytes that are read at a time."""
+"""Bytes that are read at once."""
 _HEAD: Final = 200
-"""Bytes of a line in which its event stands."""
+"""Bytes at the beginning of a line that contain its event."""
 LONGEST_LINE: Final = 8 << 20
-"""A longer line is none of a journal."""
+"""Most bytes of a journal line; longer lines are ignored."""
 
 
 class Reading:
-    """What is known of a journal so far. ``run``: only the run of this number, from 1; None is the newest."""
+    """The data read from a journal so far. ``run``: the number of the run to read, from 1; None is the newest."""
 
     def __init__(self, path: Path, *, run: int | None = None) -> None:
         self.path = path
@@ -37,21 +37,20 @@ class Reading:
         """Bytes of the file when it was looked at last."""
         self.kept, self.hosts = Thinned(), Hosts()
         self.runs: list[str | None] = []
-        """The names of all runs so far."""
+        """Names of all runs so far."""
         self.started: Record | None = None
-        """The newest start of a launcher in this run."""
+        """Record of the newest start of a launcher in this run."""
         self.last: Record | None = None
-        """The newest record that is no step."""
+        """The newest record that is not a step."""
 
     @property
     def offset(self) -> int:
-        """Bytes that are read."""
+        """Number of bytes read."""
         return self._offset
 
     def read_on(self) -> Iterator[int]:
-        """Read what is new, in pieces; yields the bytes read so far after each. A file in its place begins anew.
-
-        Raises ``OSError`` if it cannot be read.
+        """Read the new lines in pieces, and yield the number of bytes read after each. If the file was replaced, start
+        again. Raises ``OSError`` if it cannot be read.
         """
         with self.path.open("rb") as file:
             status = os.fstat(file.fileno())
@@ -70,7 +69,7 @@ class Reading:
                 yield self._offset
 
     def read_all(self) -> None:
-        """Read to the end, a last line without its end included."""
+        """Read to the end, including a last line without a line end."""
         for _ in self.read_on():
             pass
         if parse_line(self._rest.decode("utf-8", errors="replace")) is not None:

@@ -26,15 +26,15 @@ from hvd_elastic_ext.report.timeline import text
 if TYPE_CHECKING:
     from hvd_elastic_ext.dashboard.namespace import Namespace
 
-MOST_WATCHES: Final = 4
-"""Jobs whose journals are kept in memory while nobody looks at them."""
-MOST_STREAMS: Final = 16
-"""Pages that are open together."""
-MOST_BODY: Final = 4096
+MAX_WATCHES: Final = 4
+"""Most jobs whose data stay in memory while no page shows them."""
+MAX_STREAMS: Final = 16
+"""Most pages that are open at the same time."""
+MAX_BODY: Final = 4096
 
 
 class Answer(Response):
-    """JSON that may hold any text of a job, such as half a character, and any number."""
+    """A JSON response; it may contain any text of a job, also lone surrogates, and any number."""
 
     media_type = "application/json"
 
@@ -44,7 +44,7 @@ class Answer(Response):
 
 
 class Guarded:
-    """Lets requests pass that may: for this machine by name; for data with the token; for a change from the page."""
+    """Checks each request: ``Host`` must name this machine; data need the token; a change must come from the page."""
 
     def __init__(self, app: ASGIApp, *, token: str, names: Collection[str]) -> None:
         self._app, self._token, self._names = app, token, names
@@ -67,9 +67,9 @@ class Guarded:
         # As routes see it: the path of ``request.url`` may begin in ``Host``.
         if request.scope["path"].lstrip("/") in ("", *files.TYPES, *files.LIBRARY):
             return None
-        if not guard.knows(self._token, headers.get("authorization")):
+        if not guard.has_token(self._token, headers.get("authorization")):
             return PlainTextResponse("open the whole address that the command printed: it holds the token\n", 401)
-        if request.method == "POST" and not guard.is_own(headers.get("origin"), host):
+        if request.method == "POST" and not guard.is_same_origin(headers.get("origin"), host):
             return PlainTextResponse("only the page itself may change a job\n", 403)
         return None
 
@@ -87,7 +87,7 @@ def _with_headers(send: Send) -> Send:
 
 
 def app_of(jobs: Jobs, *, token: str, names: Collection[str], namespace: Namespace | None = None) -> ASGIApp:
-    """The whole server. ``names``: what a browser may call it, beside addresses."""
+    """Return the server application. ``names``: host names of this server that a browser may use, besides addresses."""
     site = Site(jobs, namespace)
     handlers: dict[str, Callable[[Request], Awaitable[Response]]] = {
         "/api/jobs": site.list_jobs,
@@ -98,28 +98,30 @@ def app_of(jobs: Jobs, *, token: str, names: Collection[str], namespace: Namespa
         "/api/search": site.search,
     }
     routes = [Route("/", site.file), Route("/{name}", site.file)]
-    routes += [Route(path, _told(handler), methods=["GET"]) for path, handler in handlers.items()]
-    routes.append(Route("/api/act", _told(site.act), methods=["POST"]))
+    routes += [Route(path, _usage_errors_answered(handler), methods=["GET"]) for path, handler in handlers.items()]
+    routes.append(Route("/api/act", _usage_errors_answered(site.act), methods=["POST"]))
     return Guarded(Starlette(routes=routes), token=token, names=names)
 
 
-def _told(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-    """A mistake of the request is a line for the page, not an error of the server."""
+def _usage_errors_answered(
+    handler: Callable[[Request], Awaitable[Response]],
+) -> Callable[[Request], Awaitable[Response]]:
+    """Return a handler that answers :class:`UsageError` with its line, instead of a server error."""
 
-    async def told(request: Request) -> Response:
+    async def answered(request: Request) -> Response:
         try:
             return await handler(request)
         except ElasticError as error:
             return Answer({"error": str(error)}, 400)
 
-    return told
+    return answered
 
 
 class Site:
     """The handlers. Everything that may wait for a disk or a launcher does so in a thread."""
 
     def __init__(self, jobs: Jobs, namespace: Namespace | None) -> None:
-        self._jobs, self._watches, self._namespace = jobs, Watches(MOST_WATCHES), namespace
+        self._jobs, self._watches, self._namespace = jobs, Watches(MAX_WATCHES), namespace
         self._streams = 0
 
     async def file(self, request: Request) -> Response:
@@ -138,12 +140,12 @@ class Site:
 
     async def list_cluster(self, _: Request) -> Response:
         """The jobs of a namespace, if one was named."""
-        return Answer({} if self._namespace is None else await asyncio.to_thread(self._namespace.told))
+        return Answer({} if self._namespace is None else await asyncio.to_thread(self._namespace.answer))
 
     async def live(self, request: Request) -> Response:
         """The parts of one job's page as they change."""
         job = await self._job(request)
-        if self._streams >= MOST_STREAMS:
+        if self._streams >= MAX_STREAMS:
             return PlainTextResponse("too many pages are open; close some\n", 503)
         return StreamingResponse(self._counted(self._watches.of(job)), media_type="text/event-stream")
 
@@ -207,7 +209,7 @@ class Site:
         body = b""
         async for piece in request.stream():
             body += piece
-            if len(body) > MOST_BODY:
+            if len(body) > MAX_BODY:
                 raise UsageError("a change is no longer than 4096 bytes")
         try:
             asked = json.loads(body)
@@ -222,7 +224,7 @@ class Site:
         return await asyncio.to_thread(self._jobs.get, request.query_params.get("job", ""))
 
     async def _logs(self, request: Request) -> tuple[Path, Logs] | None:
-        """The output of a job, as its newest start tells; None if it is not kept."""
+        """Return the output of a job, from the folder in its newest start record; None if output is not kept."""
         watch = self._watches.of(await self._job(request))
         if watch.reading.started is None:
             await asyncio.to_thread(watch.reading.read_all)

@@ -1,4 +1,4 @@
-"""A job that somebody looks at: journal and launcher are followed, and the page is made anew when they change."""
+"""Follows journal and launcher of a job while its page is open, and updates the page when they change."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from hvd_elastic_ext.core.json_text import to_text
-from hvd_elastic_ext.dashboard.asking import Launcher
 from hvd_elastic_ext.dashboard.content.model import Facts, page_of
-from hvd_elastic_ext.dashboard.content.sentences import at_first
+from hvd_elastic_ext.dashboard.content.sentences import initial_verdict
 from hvd_elastic_ext.dashboard.jobs import Job, summary
+from hvd_elastic_ext.dashboard.launcher_client import LauncherClient
 from hvd_elastic_ext.dashboard.logs import Logs
 from hvd_elastic_ext.dashboard.reading import Reading
 from hvd_elastic_ext.report.timeline import values, whole
@@ -22,19 +22,19 @@ from hvd_elastic_ext.report.timeline import values, whole
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.2
-"""Between two looks at the journal's size."""
+"""Seconds between two checks of the journal's size."""
 SELDOM_S: Final = 2.0
-"""So often a page is made anew for steps alone."""
+"""Seconds between two updates of the page if only steps are new."""
 SHARE: Final = 10.0
-"""Between two pages for steps alone lie so many times what one takes."""
+"""The pause between two updates for steps alone is at least this many times the duration of one."""
 LONG: Final = 2 << 20
-"""Of a journal of more bytes something is told before it is read."""
+"""A longer journal (bytes) gets a first summary before it is read."""
 ALIVE_S: Final = 10.0
-"""So often something is sent: a browser that is gone is noticed by that."""
+"""Seconds between two messages to a browser: sending shows if the browser is gone."""
 
 
 def facts_of(reading: Reading, job: Job, live: Mapping[str, Any] | None) -> Facts:
-    """What the page is made of, at this moment."""
+    """Return the present data for the page."""
     kept = reading.kept
     return Facts(
         name=job.name,
@@ -52,7 +52,7 @@ def facts_of(reading: Reading, job: Job, live: Mapping[str, Any] | None) -> Fact
 
 
 def parts_of(reading: Reading, job: Job, live: Mapping[str, Any] | None) -> dict[str, str]:
-    """The parts of the page as JSON, with what is on storage now."""
+    """Return the parts of the page as JSON, with the present state of storage."""
     parts = page_of(facts_of(reading, job, live)).parts()
     for each in parts["checkpoints"]["sealed"]:
         each["there"] = on_storage(each["path"])
@@ -60,12 +60,12 @@ def parts_of(reading: Reading, job: Job, live: Mapping[str, Any] | None) -> dict
 
 
 def _is_long(journal: Path) -> bool:
-    """Whether it takes a while to read it."""
+    """Whether reading the journal takes long."""
     return journal.stat().st_size > LONG
 
 
 def on_storage(path: str) -> bool | None:
-    """Whether a checkpoint is whole there; None where this cannot be seen from here."""
+    """Whether a checkpoint on storage is complete; None if this machine cannot see it."""
     if not path or "://" in path or not path.startswith("/"):
         return None
     try:
@@ -81,7 +81,7 @@ class Watch:
         self.job = job
         self.parts: dict[str, str] = {}
         self.viewers = 0
-        self.launcher = Launcher(job.folder)
+        self.launcher = LauncherClient(job.folder)
         self.reading = Reading(job.journal)
         self._logs: Logs | None = None
         self._logs_of = Path()
@@ -93,13 +93,13 @@ class Watch:
         self._made_of: tuple[Any, ...] = ()
 
     def logs(self, folder: Path) -> Logs:
-        """The output below a folder, whose index is read once."""
+        """Return the output below a folder; its index is read once."""
         if self._logs is None or self._logs_of != folder:
             self._logs, self._logs_of = Logs(folder), folder
         return self._logs
 
     async def stream(self) -> AsyncIterator[str]:
-        """What changes, as server-sent events: the name of a part, and the part."""
+        """Yield changes as server-sent events: the name of a part, and the part."""
         sent: dict[str, str] = {}
         self._begin()
         try:
@@ -134,7 +134,7 @@ class Watch:
             await asyncio.sleep(LOOK_S)
 
     async def _follow(self) -> None:
-        """Read on and publish, until cancelled. What goes wrong is said on the page: it must not look up to date."""
+        """Read and publish until cancelled. The page shows an error: it must not look up to date."""
         while True:
             try:
                 await self._read_on()
@@ -150,7 +150,7 @@ class Watch:
 
     async def _read_on(self) -> None:
         if not self.parts and await asyncio.to_thread(_is_long, self.job.journal):
-            self._publish(glance=to_text(at_first(await asyncio.to_thread(summary, self.job))))
+            self._publish(glance=to_text(initial_verdict(await asyncio.to_thread(summary, self.job))))
         pieces = self.reading.read_on()
         while (offset := await asyncio.to_thread(next, pieces, None)) is not None:
             if offset < self.reading.size:
@@ -158,15 +158,15 @@ class Watch:
         self._publish(reading="1", step=to_text(self._newest_step()))
 
     def _newest_step(self) -> dict[str, Any] | None:
-        """The step alone is told at once; the whole page follows."""
+        """Publish the newest step at once; the whole page follows."""
         record = self.reading.kept.newest_step
         if record is None:
             return None
-        told = {key: value for key, value in values(record).items() if type(value) in (int, float, str)}
-        return {"step": whole(record.get("step")), "t": record.t, "values": told}
+        shown = {key: value for key, value in values(record).items() if type(value) in (int, float, str)}
+        return {"step": whole(record.get("step")), "t": record.t, "values": shown}
 
     async def _make(self) -> None:
-        """Make the page anew: at once for what happens, seldom for steps and time alone."""
+        """Update the page: at once for events, less often for steps and time alone."""
         kept = self.reading.kept
         made_of = (id(kept), kept.counts.total(), None if self._live is None else self._live.get("said"))
         due = time.monotonic() - self._made_at > max(SELDOM_S, SHARE * self._took)
@@ -187,14 +187,14 @@ class Watch:
 
 
 class Watches:
-    """The watches by job. One that nobody has looked at for long is forgotten once there are many."""
+    """The watches by job. If there are too many, the one unused for longest is dropped."""
 
     def __init__(self, most: int, make: Callable[[Job], Watch] = Watch) -> None:
         self._most, self._make = most, make
         self._watches: dict[str, Watch] = {}
 
     def of(self, job: Job) -> Watch:
-        """The watch of a job."""
+        """Return the watch of a job."""
         watch = self._watches.pop(job.name, None)
         if watch is None or watch.job != job:
             watch = self._make(job)

@@ -1,4 +1,4 @@
-"""What makes hosts come and go for the demo's job that chooses its size: a program for ``--scale-with exec:``."""
+"""The program for ``--scale-with exec:`` that adds and removes hosts of the demo's job that chooses its size."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def chosen(before: Sequence[str], names: Sequence[str], wanted: int, leaving: Sequence[str]) -> list[str]:
-    """Hosts that stay, then new ones."""
+    """Return the hosts that stay, then new ones."""
     stay = [name for name in before if name not in leaving]
     return [*stay, *(name for name in names if name not in (*stay, *leaving))][:wanted]
 

@@ -45,8 +45,8 @@ QUICK: Final = Training(epochs=12, step_delays_s=(0.3,))
 delays end.
 """
 SIZED: Final = Training(epochs=12, step_delays_s=(0.6, 0.384, 0.368))
-"""``0.6 / n + 0.084 * (n - 1)``: by what two hosts show a third one would pay, and it does not. A busy machine, whose
-steps each process makes longer, changes neither.
+"""``0.6 / n + 0.084 * (n - 1)``: from the steps of two hosts, a third one seems worth it, and is not. A busy machine,
+on which every process makes steps longer, changes neither.
 """
 EVENTS, SIZES_PART = "events", "sizes"
 PARTS: Final = (EVENTS, SIZES_PART)
@@ -54,9 +54,8 @@ PARTS: Final = (EVENTS, SIZES_PART)
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One job of the demo: the training, its scenario, and the accuracy to reach.
-
-    ``start``: its hosts at the start. ``offered``: the hosts it may have if it chooses their number itself.
+    """One job of the demo: the training, its scenario, and the required accuracy. ``start``: its first hosts.
+    ``offered``: the hosts that it can get if it chooses their number.
     """
 
     training: Training
@@ -81,7 +80,7 @@ def sizing_plan(*, seed: int) -> Plan:
         sizing_scenario(),
         start=ALL[:1],
         offered=ALL,
-        title="Handwritten digits on as many hosts as pay",
+        title="Handwritten digits on the best number of hosts",
     )
 
 
@@ -93,8 +92,8 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument("--out", metavar="DIR", type=Path, default=Path("demo-out"), help="default: ./demo-out")
     options.add_argument("--seed", metavar="N", type=int, default=42, help="seed of the training (42)")
-    options.add_argument("--plain", action="store_true", help="a line a change instead of a live panel")
-    options.add_argument("--quick", action="store_true", help="each kind of event once")
+    options.add_argument("--plain", action="store_true", help="print a line for each change instead of a live panel")
+    options.add_argument("--quick", action="store_true", help="run each kind of event once")
     options.add_argument(
         "--part", choices=PARTS, help="only the events, or only a job that chooses its number of hosts (both)"
     )
@@ -150,7 +149,7 @@ def _run_scenario(plan: Plan, folder: Folder, *, stop: StopSignals, view: PlainV
 
 
 def _shortcomings(plan: Plan, folder: Folder, outcome: Outcome) -> list[str]:
-    """Check the end of the job, unless a failed event cut it short."""
+    """Check the end of the job, unless an event failed before."""
     if outcome.code is None:
         return []
     if outcome.code != 0:
@@ -164,7 +163,7 @@ def _shortcomings(plan: Plan, folder: Folder, outcome: Outcome) -> list[str]:
 
 
 def show_results(folder: Folder, stream: TextIO, *, title: str) -> None:
-    """Show the table, the accuracy and the picture, as far as the job came."""
+    """Show the table, the accuracy and the picture, also of a job that did not reach its end."""
     records, _ = read_journal(folder.journal)
     report = build_report(records)
     show(report, stream)

@@ -133,10 +133,10 @@ class Folder:
     def accuracy(self) -> float | None:
         """The accuracy that the training reported, if any."""
         try:
-            told = json.loads(self.report.read_text())["accuracy"]
+            accuracy = json.loads(self.report.read_text())["accuracy"]
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return float(told) if isinstance(told, int | float) and math.isfinite(told) else None
+        return float(accuracy) if isinstance(accuracy, int | float) and math.isfinite(accuracy) else None
 
 
 def check_installed() -> None:
@@ -183,9 +183,8 @@ def sizing_options(folder: Folder, hosts: Sequence[str]) -> list[str]:
 
 
 def job_environ(environ: Mapping[str, str], *, temporary: Path) -> dict[str, str]:
-    """The demo's environment without the user's options for ``run``.
-
-    ``temporary`` takes what would stay in ``/tmp``: torch leaves a folder there.
+    """Return the demo's environment without the user's options for ``run``. ``temporary`` replaces ``/tmp``, where
+    torch leaves a folder.
     """
     kept = {name: value for name, value in environ.items() if not name.startswith("HVD_ELASTIC_")}
     # Every step in the journal; one thread per worker, since they share the machine.
@@ -243,7 +242,7 @@ class Job:
             self._notices[host] = path
 
     def take_away(self, hosts: Sequence[str]) -> None:
-        """Kill everything on these hosts, and remove their notices, which would vanish with real machines."""
+        """Kill everything on these hosts, and remove their notices, as the loss of real machines would."""
         lost: list[int] = []
         for host in hosts:
             with contextlib.suppress(Transient):  # ended already
@@ -285,6 +284,6 @@ class Job:
 
 
 def kill_at_once(pids: Sequence[int]) -> None:
-    """Stop all, then kill all, as a power loss would: none sees another one's end."""
+    """Stop all, then kill all, like a power loss: no process sees another one end."""
     process_tree.send(pids, signal.SIGSTOP)
     process_tree.send(pids, signal.SIGKILL)

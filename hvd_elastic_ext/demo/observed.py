@@ -1,4 +1,4 @@
-"""What the journal has shown so far: an immutable value, folded record by record."""
+"""The state of the job according to the journal: an immutable value, updated record by record."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def observe(seen: Observed, records: Iterable[Record]) -> Observed:
 
 
 def _started(seen: Observed, record: Record) -> Observed:
-    said = "the launcher was started again" if seen.launchers else seen.last
-    return replace(seen, launchers=seen.launchers + 1, launcher=whole(record.get("pid")), last=said)
+    last = "the launcher was started again" if seen.launchers else seen.last
+    return replace(seen, launchers=seen.launchers + 1, launcher=whole(record.get("pid")), last=last)
 
 
 def _resized(seen: Observed, record: Record) -> Observed:
@@ -97,8 +97,8 @@ def _exited(seen: Observed, record: Record) -> Observed:
 
 
 def _stepped(seen: Observed, record: Record) -> Observed:
-    told, worlds = values(record), seen.worlds
-    loss, epoch, step = number(told.get("loss")), whole(told.get("epoch")), whole(record.get("step"))
+    observed, worlds = values(record), seen.worlds
+    loss, epoch, step = number(observed.get("loss")), whole(observed.get("epoch")), whole(record.get("step"))
     size = whole(record.get("size"))
     # A late record of an earlier world is no progress of this one.
     if worlds and size in (None, worlds[-1].size):

@@ -1,7 +1,7 @@
-"""The page of the demo's job, as ``hvd-elastic dashboard`` shows it: live, and in one file at the end.
+"""The dashboard page of the demo's job: live, and as one file at the end.
 
-The server is a child of the demo, not of the launcher: the scenario kills that. It ends with the demo by a pipe,
-however the demo ends. It gets the token in a variable: no command line has it, and no file.
+The server is a child of the demo, not of the launcher, which the scenario kills. A pipe ends it with the demo in any
+case. It gets the token in an environment variable, so that no command line and no file contains it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def served(folder: Folder, stream: TextIO, environ: Mapping[str, str]) -> Iterat
 
 
 def export(folder: Folder) -> None:
-    """Write the page into a file. Raises :class:`Permanent` if there is none then."""
+    """Write the page into a file. Raises :class:`Permanent` if that fails."""
     command = [*_command(folder), "--export", str(folder.page)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=EXPORT_S, check=False)

@@ -71,7 +71,7 @@ class Effect(enum.Enum):
     NOTHING = "the world there is trains on"
     REFUSED = "the list is refused, and the world there is trains on"
     RELAUNCHED = "the launcher is there again, and the world there is trains on"
-    SAVED = "there is a checkpoint of all that was trained, and nobody trains beyond it"
+    SAVED = "there is a checkpoint of all that was trained, and no rank trains beyond it"
     ASLEEP = "the job sleeps"
 
 
@@ -102,7 +102,7 @@ FIRST, SECOND, THIRD = "localhost", "127.0.0.1", "127.0.0.2"
 START: Final = (FIRST, SECOND)
 ALL: Final = (FIRST, SECOND, THIRD)
 LEARNS_S: Final = 120.0
-"""A busy machine makes steps uneven: then more of them are measured."""
+"""Seconds for the job to measure steps: on a busy machine steps vary, and more are measured."""
 SPOT_S: Final = 30.0
 """The shortest notice of a cloud."""
 SHORT_S: Final = 18.0
@@ -280,8 +280,8 @@ def _world_text(seen: Observed) -> str:
 
 def acted(now: float, seen: Observed, position: Position, event: Event) -> Position:
     """The position after the action; only later records count as its effect."""
-    told = {"launchers": seen.launchers, "refused": seen.refused, "sealed": len(seen.sealed), "sleeps": seen.sleeps}
-    marked = replace(position, acted=True, since=now, steps=seen.steps, lost=len(seen.lost), **told)
+    counts = {"launchers": seen.launchers, "refused": seen.refused, "sealed": len(seen.sealed), "sleeps": seen.sleeps}
+    marked = replace(position, acted=True, since=now, steps=seen.steps, lost=len(seen.lost), **counts)
     if isinstance(event.action, Watch):
         return marked  # the effect may be there already
     return replace(marked, worlds=len(seen.worlds))

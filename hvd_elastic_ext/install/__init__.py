@@ -1,4 +1,5 @@
-"""What a user needs beside the package itself: Horovod's wheel, manifests for a cluster.
+"""Installs things beside the package itself: Horovod's wheel, manifests for a cluster, shell completion.
 
-Belongs here: commands that find such files in a clone or in an installed package. Never here: what reads them.
+Belongs here: commands that find such files in a clone or in an installed package. Never here: code that reads these
+files.
 """

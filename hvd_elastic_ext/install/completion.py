@@ -1,6 +1,6 @@
 """``hvd-elastic completion``: scripts that complete command lines in bash, zsh and fish, made from the parsers.
 
-The scripts are static: nothing of ours runs at a key, but for names of jobs on a cluster.
+The scripts are static: at a key press, only names of jobs on a cluster start a command of ours.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Final, NamedTuple
 from hvd_elastic_ext.io.option_parser import Parser
 
 FILES: Final = re.compile(r"FILE|DIR|PATH|JOURNAL|STORE", re.ASCII)
-"""In the name of a value: it is a file or a folder."""
+"""Words in the name of a value that mark it as a file or folder."""
 
 
 class Word(NamedTuple):
-    """An option. ``takes``: a value; ``values``: which ones there are; ``files``: it is a file."""
+    """An option. ``takes``: it has a value; ``values``: the allowed ones; ``files``: the value is a file."""
 
     names: tuple[str, ...]
     help: str
@@ -55,7 +55,7 @@ def main(argv: Sequence[str], commands: Callable[[], Commands]) -> int:
 
 
 def completed(does: str, parser: argparse.ArgumentParser, *, cluster: bool = False) -> Completed:
-    """What a parser takes. ``cluster``: it is about jobs on a cluster, and its NAME is one. Pure."""
+    """Return the words that a parser accepts. ``cluster``: its NAME is a job on a cluster. Pure."""
     actions = [each for each in parser._actions if each.help != argparse.SUPPRESS]
     bare = [each for each in actions if not each.option_strings]
     below = next((each.choices for each in bare if isinstance(each, argparse._SubParsersAction)), {})
@@ -84,7 +84,7 @@ def _line(text: str | None) -> str:
 
 
 def _all(commands: Commands) -> Iterator[tuple[str, Completed]]:
-    """Each command and subcommand, by the words that name it."""
+    """Yield each command and subcommand with its words."""
     for name, command in commands.items():
         yield name, command
         for below, each in command.below.items():
@@ -143,7 +143,7 @@ def _fish_option(option: Word) -> str:
 
 
 def _fish(text: str) -> str:
-    """In single quotes, in which only these two mean anything."""
+    """Quote a text for fish in single quotes, in which only two characters are special."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 

@@ -13,10 +13,9 @@ SHARE: Final = "share/hvd-elastic-ext"
 
 
 def find(name: str, *, package: Path | None = None, prefix: Path | None = None) -> Path:
-    """Where a file or folder lies, by its path in a clone.
-
-    ``package``: the folder of this package, ``prefix``: of the environment; both are found by default. Raises
-    :class:`UsageError` if the file is at neither place.
+    """Return the place of a file or folder, given its path in a clone. ``package``: the folder of this package,
+    ``prefix``: that of the environment (default: both are found). Raises :class:`UsageError` if it exists at neither
+    place.
     """
     package = Path(hvd_elastic_ext.__file__).parent if package is None else package
     places = [package.parent / name, (Path(sys.prefix) if prefix is None else prefix) / SHARE / name]

@@ -20,11 +20,11 @@ SCALABLE: Final[Mapping[str, tuple[str, str]]] = {
 LONGEST_S: Final = 3600
 """The longest window that the API accepts."""
 RESOURCES: Final = ("cpu", "memory")
-"""Signals that Kubernetes measures itself, as a share of what a pod requests."""
+"""Signals that Kubernetes measures, as a share of a pod's request."""
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 _UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 PREFIX: Final = "hvd_elastic_"
-"""Of the names of all other metrics."""
+"""Prefix of the names of all other metrics."""
 
 
 def autoscaler(
@@ -37,7 +37,7 @@ def autoscaler(
     namespace: str | None = None,
     uid: str | None = None,
 ) -> dict[str, Any]:
-    """The object for ``target`` (KIND/NAME). ``least`` and ``most``: processes; ``slots``: of each pod.
+    """Return the object for ``target`` (KIND/NAME). ``least`` and ``most``: processes; ``slots``: of each pod.
 
     ``uid``: of the target, which then owns the object, so that it is deleted with it.
 
@@ -107,5 +107,5 @@ def _metric(mark: Mark, job: str) -> dict[str, Any]:
 
 
 def _quantity(number: float) -> str:
-    """A number as Kubernetes writes quantities: whole, or in thousandths."""
+    """Format a number as a Kubernetes quantity: whole, or in thousandths."""
     return str(int(number)) if number == int(number) else f"{max(1, round(number * 1000))}m"

@@ -21,7 +21,7 @@ HPA_IS = "HorizontalPodAutoscaler for a job: --for, --autoscale, --max-np"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command. Raises :class:`UsageError` for a name that no manifest has."""
+    """Run the command. Raises :class:`UsageError` for an unknown manifest."""
     parser = Parser(
         prog="hvd-elastic manifest",
         description="List the manifests for a cluster, or print one: hvd-elastic manifest rbac | kubectl apply -f -",
@@ -29,11 +29,13 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("name", nargs="?", help="the manifest to print; all are listed by default")
     group = parser.add_argument_group(f"for {HPA}, which is made for a job")
-    group.add_argument("--for", dest="target", metavar="KIND/NAME", help="what it scales, such as statefulset/digits")
-    group.add_argument("--autoscale", metavar="threshold:…", help="the signals: as of `hvd-elastic run`")
+    group.add_argument(
+        "--for", dest="target", metavar="KIND/NAME", help="workload to scale, such as statefulset/digits"
+    )
+    group.add_argument("--autoscale", metavar="threshold:…", help="the policy, as for `hvd-elastic run`")
     group.add_argument("--min-np", metavar="N", type=int, default=1, help="fewest processes (1)")
     group.add_argument("--max-np", metavar="N", type=int, help="most processes")
-    group.add_argument("--slots", metavar="N", type=int, default=1, help="of each pod (1)")
+    group.add_argument("--slots", metavar="N", type=int, default=1, help="slots of each pod (1)")
     group.add_argument("-n", "--namespace", metavar="NAME", help="namespace of the job")
     group.add_argument("--uid", metavar="UID", help="its metadata.uid: the autoscaler is deleted with it")
     options = parser.parse_args(argv)
@@ -59,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _autoscaler(options: argparse.Namespace) -> str:
-    """The manifest that is made. Raises :class:`UsageError`."""
+    """Return the generated manifest. Raises :class:`UsageError`."""
     from hvd_elastic_ext.install import hpa
     from hvd_elastic_ext.io.config_file import to_yaml
 
@@ -86,7 +88,7 @@ def _autoscaler(options: argparse.Namespace) -> str:
 
 
 def _what(file: Path) -> str:
-    """The first sentence of the comment that a manifest begins with; of JSON, its description."""
+    """Return the first sentence of a manifest's first comment, or the description in a JSON file."""
     text = file.read_text(encoding="utf-8")
     if file.suffix == ".json":
         return str(json.loads(text)["description"])

@@ -1,4 +1,4 @@
-"""Access to the machine that more than one part needs, one third-party package a module.
+"""Access to the machine for several parts of the package; each module uses at most one third-party package.
 
 Belongs here: thin adapters without decisions: a watched file, a configuration file, a file that lines are appended to,
 text for slow readers, words of a command line, credentials of a cluster, trees of processes, calls that may take long.

@@ -1,4 +1,4 @@
-"""A file that several processes append whole lines to."""
+"""A file to which several processes append whole lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOG: Final = logging.getLogger(__name__)
 
 
 class Announced:
-    """A sink that logs once when lines begin to be lost, and once when that ends. Errors are raised as before."""
+    """A sink that logs once when lines begin to be lost, and once when writing works again. Errors are still raised."""
 
     def __init__(self, sink: Sink, name: str) -> None:
         self._sink = sink

@@ -19,19 +19,19 @@ else:
 EXPECTED: Final = "name a YAML file, or a TOML file whose name ends in .toml"
 
 _SAFE: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The one that is written in C, eight times as fast, where PyYAML was built with it."""
+"""The loader written in C, eight times as fast, if PyYAML has it."""
 
 YAMLError = yaml.YAMLError
-"""What a YAML file that is none raises in any reader, Horovod's own included."""
+"""The error of any YAML reader, Horovod's own included, for an invalid file."""
 
 
 def to_yaml(document: Mapping[str, Any]) -> str:
-    """A document as YAML, its keys in their order."""
+    """Return a document as YAML, with its keys in their order."""
     return str(yaml.safe_dump(dict(document), sort_keys=False))
 
 
 def to_documents(whole: Sequence[Mapping[str, Any]]) -> str:
-    """Several documents in one text, without anchors; no line is wrapped."""
+    """Return several documents as one text, without anchors and wrapped lines."""
     return "---\n".join(
         yaml.dump(dict(each), Dumper=_WithoutAnchors, sort_keys=False, width=1 << 20, allow_unicode=True)
         for each in whole
@@ -44,7 +44,7 @@ class _WithoutAnchors(yaml.SafeDumper):
 
 
 def documents(text: str, *, where: str) -> list[dict[str, Any]]:
-    """All documents of a text, without empty ones. Raises :class:`UsageError` with ``where``."""
+    """Return all documents of a text, without empty ones. Raises :class:`UsageError` with ``where``."""
     try:
         found = [each for each in yaml.load_all(text, Loader=_SAFE) if each is not None]
     except yaml.YAMLError as error:

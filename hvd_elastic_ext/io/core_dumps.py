@@ -1,4 +1,4 @@
-"""No core dumps of processes with the job's key and its secrets in memory. Small: the agent loads this, too."""
+"""Prevents core dumps of processes with the job's key and secrets in memory. Small, since the agent loads it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _usual: tuple[int, int] | None = None
 
 
 def forbid() -> None:
-    """Let this process, and what it starts, dump no core."""
+    """Disable core dumps of this process and its children."""
     global _usual
     if _usual is None:
         _usual = resource.getrlimit(resource.RLIMIT_CORE)
@@ -16,11 +16,12 @@ def forbid() -> None:
 
 
 def usual() -> tuple[int, int] | None:
-    """The limit that was found by :func:`forbid`, soft and hard; None if that was not called."""
+    """Return the soft and hard limit before :func:`forbid`; None if that was not called."""
     return _usual
 
 
 def allow(pid: int = 0) -> None:
-    """Give a child, or this process, the limit that was found by :func:`forbid`. Raises ``OSError`` if it has gone."""
+    """Restore the limit before :func:`forbid` in a child or in this process. Raises ``OSError`` if the process has
+    ended."""
     if _usual is not None:
         resource.prlimit(pid, resource.RLIMIT_CORE, _usual)

@@ -126,13 +126,13 @@ class FileWatch:
     def _run(self) -> None:
         again = False
         while True:
-            told = self._wake.wait(self._relook)
+            woken = self._wake.wait(self._relook)
             self._wake.clear()
             if self._stopping:
                 return
             self._dirs.follow()
             before, self._seen = self._seen, _look(self._path)
-            changed = told or before != self._seen
+            changed = woken or before != self._seen
             if changed or again or not self._dirs.complete:
                 self._call()
             again = changed

@@ -1,4 +1,4 @@
-"""A private folder of the user, for when another user has taken the name in /tmp.
+"""A private folder of the user, for the case that another user has taken the name in /tmp.
 
 Of the standard library, and little of that: the agent loads this, too, and starts in milliseconds.
 """
@@ -18,7 +18,7 @@ def private_home(environ: Mapping[str, str]) -> str | None:
 
 
 def is_private(folder: str) -> bool:
-    """Whether nobody else can make or move anything in there."""
+    """Whether no other user can create or move anything there."""
     try:
         facts = os.stat(folder)  # noqa: PTH116
     except OSError:

@@ -1,4 +1,4 @@
-"""Finds a job on this machine by what its user calls it."""
+"""Finds a job on this machine by name, folder or journal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from hvd_elastic_ext.io.option_parser import nearest
 
 
 def find_journal(what: str | None, folders: Path = Path(FOLDERS)) -> Path:
-    """The journal of a job: by name, folder or file; of the one that wrote last if None. Raises :class:`UsageError`."""
+    """Return the journal of a job by name, folder or file; with None, the journal changed last. Raises
+    :class:`UsageError`."""
     if what is None:
         found = sorted(folders.glob(f"*/{FILE}"), key=lambda path: path.stat().st_mtime)
         if not found:
@@ -31,18 +32,19 @@ def find_journal(what: str | None, folders: Path = Path(FOLDERS)) -> Path:
 
 
 def one_job(word: str | None, option: str | None) -> str | None:
-    """The job that a bare word or ``--job`` names; None if neither does. Raises :class:`UsageError` for two. Pure."""
+    """Return the job given as an argument or by ``--job``; None without both. Raises :class:`UsageError` for both.
+    Pure."""
     if None not in (word, option) and word != option:
         raise UsageError(f"{word!r} and --job {option!r} are two jobs; name one")
     return word if option is None else option
 
 
 def no_job(name: str, there: Iterable[str], *, where: str = f"./{FOLDERS}") -> str:
-    """One line: there is no job of this name; which one has the nearest name, or which ones are ``there``. Pure."""
+    """Return the error line for an unknown job, with the nearest name or the names that are ``there``. Pure."""
     known = sorted(there)
     return f"there is no job {name} in {where}; {nearest(name, known) if known else 'no job was started here'}"
 
 
 def _is_name(what: str) -> bool:
-    """Whether a word can only be meant as the name of a job."""
+    """Whether a word can only be the name of a job."""
     return os.sep not in what and not what.endswith(".jsonl")

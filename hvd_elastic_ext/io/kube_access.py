@@ -1,4 +1,4 @@
-"""Where the right to ask an API server comes from: a pod's own account, or a kubeconfig. By the official client.
+"""Credentials for an API server: a pod's own account, or a kubeconfig. Uses the official client.
 
 Importing this takes half a second and 45 MB, the client's: import it only where it is needed.
 """
@@ -27,7 +27,7 @@ from hvd_elastic_ext.core.json_text import to_text
 LOG: Final = logging.getLogger(__name__)
 
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where a pod finds its own credentials."""
+"""The folder with a pod's own credentials."""
 
 SOCKET_OPTIONS: Final = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
@@ -37,11 +37,11 @@ SOCKET_OPTIONS: Final = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
     (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 25_000),
 )
-"""A peer that is gone without a word is noticed in 25 seconds (rule R13)."""
+"""A peer that vanishes without closing the connection is detected in 25 seconds (rule R13)."""
 
 
 KEPT: Final = 8
-"""Connections at most that are kept for many requests."""
+"""Most connections that are kept for later requests."""
 
 
 class Unreadable(Transient):
@@ -49,7 +49,7 @@ class Unreadable(Transient):
 
 
 class Refused(Transient):
-    """An API server answered, and not with what was asked for. ``code`` is HTTP's, ``body`` the answer's, maybe cut."""
+    """An API server refused a request. ``code``: the HTTP status; ``body``: the answer, maybe cut."""
 
     def __init__(self, code: int, body: bytes) -> None:
         self.code = code
@@ -58,12 +58,12 @@ class Refused(Transient):
 
 
 class Unanswered(Transient):
-    """No answer was had; ``str()`` says why."""
+    """The API server did not answer; ``str()`` says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where an API server is and what opens it, as plain data: for what the client's own requests cannot do.
+    """Address and credentials of an API server as plain data, for requests that the client cannot send.
 
     ``headers`` hold a secret. ``authority``, ``certificate`` and ``key`` are paths of files, empty if there is none;
     ``verify`` says whether its certificate is looked at, ``server_name`` what stands in it if not its host;
@@ -103,8 +103,8 @@ class Endpoint:
 
 
 def refused_by(error: Exception) -> client.ApiException | None:
-    """The client's own error, if it is one. Release 36 fails with an AttributeError in passing on one without a body,
-    as all are that have to do with TLS."""
+    """Return the client's own error, if it is one. Release 36 raises AttributeError for an error without a body, such
+    as all TLS errors."""
     context = error if isinstance(error, client.ApiException) else error.__context__
     return context if isinstance(context, client.ApiException) else None
 
@@ -112,9 +112,8 @@ def refused_by(error: Exception) -> client.ApiException | None:
 def read_pod(
     configuration: client.Configuration, namespace: str, name: str, *, timeout: tuple[float, float]
 ) -> dict[str, Any]:
-    """Ask for one pod; ``timeout``: seconds for the connection, and without a byte of the answer.
-
-    Raises :class:`Refused` and :class:`Unanswered`.
+    """Read one pod. ``timeout``: seconds to connect, and seconds without a byte of the answer. Raises :class:`Refused`
+    and :class:`Unanswered`.
     """
     return ask(configuration, "GET", f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(name)}", timeout=timeout)
 
@@ -140,8 +139,8 @@ def ask(
     """Send one small request and return the object that is the answer; the ``body`` of a PATCH is a merge patch.
     ``timeout`` as for :func:`read_pod`; ``kept``: :func:`connections` to use, instead of a new one.
 
-    Over the client's connections and with its credentials, but past its calls, which differ between versions. Raises
-    :class:`Refused` and :class:`Unanswered`; whether it took effect is not known after the second.
+    Uses the client's connections and credentials, but not its methods, which differ between versions. Raises
+    :class:`Refused` and :class:`Unanswered`; after the second, the request may have taken effect.
     """
     endpoint = Endpoint.of(configuration)
     media = "application/merge-patch+json" if method == "PATCH" else "application/json"
@@ -175,7 +174,7 @@ def _pool(configuration: client.Configuration, kept: urllib3.PoolManager | None)
 
 
 def lines(configuration: client.Configuration, path: str, *, timeout: tuple[float, float | None]) -> Iterator[str]:
-    """Lines of an answer that is text, as they come; the last one may lack its end. ``timeout`` as for
+    """Yield lines of a text answer as they arrive; the last one may lack its line end. ``timeout`` as for
     :func:`read_pod`; a None at its end waits for any time.
 
     Raises :class:`Refused` and :class:`Unanswered`, also between lines.
@@ -208,7 +207,7 @@ def lines(configuration: client.Configuration, path: str, *, timeout: tuple[floa
 
 @contextmanager
 def _answered(timeout: tuple[float, float]) -> Iterator[None]:
-    """Whatever the client lets through where there was no answer, or not the one that was asked for."""
+    """Translate all errors of the client to :class:`Refused` and :class:`Unanswered`."""
     try:
         yield
     except urllib3.exceptions.ReadTimeoutError:
@@ -224,7 +223,7 @@ def _answered(timeout: tuple[float, float]) -> Iterator[None]:
 
 
 def _cause(error: BaseException) -> str:
-    """What is below the client's own errors, which name objects by their addresses."""
+    """Return the cause of a client's error, whose own text contains addresses of objects."""
     while (below := error.__cause__ or error.__context__) is not None:
         error = below
     return (isinstance(error, OSError) and error.strerror) or str(error)
@@ -232,8 +231,8 @@ def _cause(error: BaseException) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Where credentials come from: ``kubeconfig``, a path (or several, as in $KUBECONFIG), or the pod's own
-    ``account`` if that is empty."""
+    """The source of credentials: ``kubeconfig``, a path (or several, as in $KUBECONFIG), or, if that is empty, the
+    pod's own ``account``."""
 
     kubeconfig: str = ""
     account: Path = ACCOUNT
@@ -242,7 +241,7 @@ class Access:
     def found(
         cls, kubeconfig: Path | None, environ: Mapping[str, str], *, remedy: str = "give --kubeconfig FILE"
     ) -> Access:
-        """The one that is named, else that of $KUBECONFIG, else the pod's own, else the user's.
+        """Return the given one, or else that of $KUBECONFIG, or else the pod's own, or else the user's.
 
         As with kubectl, $KUBECONFIG counts if a file that it names is there. Raises :class:`UsageError` if there is
         none; ``remedy`` is what it says to do about that.
@@ -251,19 +250,19 @@ class Access:
             if not kubeconfig.is_file():
                 raise UsageError(f"--kubeconfig {kubeconfig}: there is no such file")
             return cls(str(kubeconfig))
-        told = environ.get("KUBECONFIG") or ""
-        if _is_there(told):
-            return cls(told)
+        variable = environ.get("KUBECONFIG") or ""
+        if _is_there(variable):
+            return cls(variable)
         if environ.get("KUBERNETES_SERVICE_HOST"):
             return cls()
-        usual = told or "~/.kube/config"
+        usual = variable or "~/.kube/config"
         if _is_there(usual):
             return cls(usual)
         raise UsageError(f"no cluster: this is no pod, and {usual} does not exist; {remedy}")
 
     @property
     def namespace(self) -> str:
-        """The one that is meant where none is named. Raises :class:`Unreadable`."""
+        """Return the default namespace. Raises :class:`Unreadable`."""
         named = ""
         if not self.kubeconfig:
             with suppress(OSError):
@@ -275,7 +274,7 @@ class Access:
         return named or "default"
 
     def configuration(self) -> client.Configuration:
-        """Read all of it again. Raises :class:`Unreadable`."""
+        """Read the credentials again. Raises :class:`Unreadable`."""
         made = client.Configuration()
         made.retries = False
         with _readable():
@@ -312,7 +311,8 @@ def _is_there(paths: str) -> bool:
 
 @contextmanager
 def _readable() -> Iterator[None]:
-    """Whatever is wrong with a file of credentials. The client lets the errors of its YAML parser through, and more."""
+    """Translate all errors of reading credentials to :class:`Unreadable`. The client raises errors of its YAML parser,
+    and others."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 - see above

@@ -1,4 +1,4 @@
-"""A parser that tells a mistake on a command line in two lines: what is wrong and what is nearest; where help is."""
+"""A parser whose errors have two lines: what is wrong, with the nearest option, and how to get help."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ from typing import Any, Final, NoReturn
 from hvd_elastic_ext.core.errors import UsageError
 
 MISSING: Final = "the following arguments are required: "
-"""How ``argparse`` begins its error for words that are missing."""
+"""Beginning of ``argparse``'s error for missing words."""
 NO_NUMBER: Final = re.compile(r"argument (-[^/: ]+)[^:]*: invalid (int|float) value: (.*)", re.DOTALL)
-"""Its error for a value that is no number: the option by its first name, what it takes, the value."""
+"""Its error for a value that is not a number: the option's first name, the expected type, the value."""
 NO_NUMBER_WORD: Final = re.compile(r"argument ([^-:][^:]*): invalid (int|float) value: (.*)", re.DOTALL)
-"""The same for a word that is no option."""
+"""The same for a positional argument."""
 NO_VALUE: Final = re.compile(r"argument ([^:]*): ignored explicit argument (.*)", re.DOTALL)
 """Its error for a switch with a value."""
 NUMBERS: Final[Mapping[str, str]] = {"int": "a whole number, such as {} 2", "float": "a number, such as {} 10"}
 
 
 class Parser(argparse.ArgumentParser):
-    """``argparse``'s parser, also of subcommands, which raises :class:`UsageError` where that would print and exit.
+    """A parser of ``argparse``, also for subcommands, that raises :class:`UsageError` instead of printing and exiting.
 
-    An unknown option or subcommand is told before anything else that is wrong. ``see`` is the second line of each
-    error (default: how to get the help of this command); an empty one leaves it out. ``surplus`` says what to do about
-    a word too many.
+    An unknown option or subcommand is reported before any other error. ``see``: the second line of each error (default:
+    how to get the help of this command); "" for none. ``surplus``: what to do about a superfluous word.
     """
 
     def __init__(self, *args: Any, see: str | None = None, surplus: str = "leave it out", **kwargs: Any) -> None:
@@ -57,7 +56,7 @@ _SHOWS: Final[ContextVar[bool]] = ContextVar("shows", default=False)
 
 
 class _Shown(BaseException):
-    """Carries a parser to :func:`parser_of`, past what catches errors."""
+    """Passes a parser to :func:`parser_of`. Not an ``Exception``, so no handler catches it."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
         self.parser = parser
@@ -82,7 +81,7 @@ def parser_of(command: Callable[[], object]) -> argparse.ArgumentParser:
 
 
 def worded(message: str) -> str:
-    """``argparse``'s error, with what to write in place of a value that is no number. Pure."""
+    """Return ``argparse``'s error, with what to write instead of a value that is not a number. Pure."""
     found = NO_VALUE.fullmatch(message)
     if found is not None:
         return f"{found[1]} has no value; leave {found[2]} out"
@@ -98,9 +97,8 @@ def worded(message: str) -> str:
 
 
 def refuse_unknown(parser: argparse.ArgumentParser, argv: Sequence[str], *, command_follows: bool = False) -> None:
-    """Call ``parser.error`` for the first word that looks like an option and is none, or is no subcommand.
-
-    ``command_follows``: the first word that is no option ends the look; what comes after it belongs to that command.
+    """Call ``parser.error`` for the first word that looks like an option but is unknown, or is an unknown subcommand.
+    ``command_follows``: only words before the first positional word are checked; the rest belongs to that command.
     """
     words, known = list(argv), parser._option_string_actions
     below = _subcommands(parser)
@@ -125,7 +123,7 @@ def refuse_unknown(parser: argparse.ArgumentParser, argv: Sequence[str], *, comm
 
 
 def nearest(word: str, there: Iterable[str]) -> str:
-    """``did you mean …?``; all that is there if nothing is near. Pure."""
+    """Return ``did you mean …?``, or all words that exist if none is near. Pure."""
     known = list(there)
     near = difflib.get_close_matches(word, known, n=1)
     return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
@@ -137,7 +135,7 @@ def _subcommands(parser: argparse.ArgumentParser) -> Mapping[str, argparse.Argum
 
 
 def _meant(parser: argparse.ArgumentParser, word: str) -> argparse.Action | None:
-    """The option that ``word`` is or, where that is allowed, begins."""
+    """Return the option that ``word`` names or, if allowed, abbreviates."""
     known = parser._option_string_actions
     if word in known or not (parser.allow_abbrev and word.startswith("--")):
         return known.get(word)
@@ -154,7 +152,7 @@ def _unknown(parser: argparse.ArgumentParser, word: str, below: Mapping[str, arg
 
 
 def _skip_values(words: list[str], action: argparse.Action, equals: str) -> None:
-    """Remove the words that are values of an option."""
+    """Remove the values of an option from the words."""
     if action.nargs in ("+", "*", "?"):
         most = 1 if action.nargs == "?" else len(words)
         while words and most and not equals and not words[0].startswith("-"):

@@ -1,4 +1,4 @@
-"""Files with the output of a job's processes, and an index of who wrote which part of them, and when.
+"""Files with the output of a job's processes, and an index of which process wrote which part, and when.
 
 ``FOLDER/rank.N/stdout`` and ``stderr`` are appended to by every process that has been rank N. A line of the index
 (``FOLDER/index.jsonl``) says from which byte on a file is by which process, in which world, and when that was written.
@@ -16,7 +16,7 @@ from hvd_elastic_ext.core.json_text import to_text
 INDEX: Final = "index.jsonl"
 STREAMS: Final = ("stdout", "stderr")
 EVERY_S: Final = 5.0
-"""Output that goes on has a line of the index so often."""
+"""Seconds between two index lines of one process."""
 
 
 class Mark(NamedTuple):
@@ -31,12 +31,12 @@ class Mark(NamedTuple):
 
 
 def file_of(who: str, stream: str) -> str:
-    """The file of a rank, or of a process that has none, within the folder."""
+    """Return the file of a rank, or of a process without a rank, within the folder."""
     return f"rank.{who}/{stream}"
 
 
 def parse_mark(line: str) -> Mark | None:
-    """Read a line of the index; None for what is none."""
+    """Read a line of the index; None if it is invalid."""
     try:
         entry = json.loads(line)
         mark = Mark(**entry)
@@ -48,7 +48,7 @@ def parse_mark(line: str) -> Mark | None:
 
 
 class Indexer:
-    """Says when a part of a file begins. ``wall``: Unix seconds."""
+    """Makes the lines of the index. ``wall``: Unix seconds."""
 
     def __init__(self, folder: Path, wall: Callable[[], float]) -> None:
         self._folder, self._wall = folder, wall

@@ -1,4 +1,4 @@
-"""Which user is at the other end of a connection within this machine.
+"""Finds the user at the other end of a connection within this machine.
 
 Of the standard library, and little of that: the agent loads this, too, and starts in milliseconds.
 """
@@ -56,9 +56,9 @@ def owner_lookup() -> OwnerLookup | None:
 
 
 def owner(connection: socket.socket, lookup: OwnerLookup) -> int | None:
-    """The user at the other end of a TCP connection over IPv4 that is whole; None if that cannot be told.
+    """Return the user at the other end of an open TCP connection over IPv4; None if unknown.
 
-    None, too, once the other end is closed: the kernel then lists it as root's.
+    Also None once the other end is closed: the kernel then lists it as root's.
     """
     try:
         uid = lookup(connection.getpeername(), connection.getsockname())
@@ -82,7 +82,7 @@ def is_trusted(uid: int | None) -> bool:
 
 
 def owner_by_netlink(theirs: Address, ours: Address) -> int | None:
-    """One question to the kernel about one socket: see :data:`OwnerLookup`."""
+    """Ask the kernel about one socket: see :data:`OwnerLookup`."""
     ports = struct.pack("!HH", theirs[1], ours[1])
     addresses = b"".join(socket.inet_aton(address).ljust(16, b"\0") for address, _ in (theirs, ours))
     which = ports + addresses + bytes(4) + _ANY_COOKIE
@@ -114,11 +114,11 @@ def _in_proc(end: Address) -> str:
 
 
 def _owner_of_open(*, state: int, uid: int, inode: int) -> int | None:
-    """The owner of a socket that a process has. What is left of others has no process and is listed as root's."""
+    """Return the owner of a socket that a process has open. Sockets without a process are listed as root's."""
     return uid if state == _ESTABLISHED and inode else None
 
 
 def user_of(connection: socket.socket) -> int:
-    """The user at the other end of a UNIX socket: of one that was connected to, who listened."""
+    """Return the user at the other end of a UNIX socket; of a socket that was connected to, the user who listened."""
     _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return int(uid)

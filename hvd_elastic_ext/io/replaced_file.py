@@ -1,4 +1,4 @@
-"""A file that is replaced as a whole: whoever reads it sees the old text or the new one."""
+"""Replaces a file as a whole: readers see the old text or the new one."""
 
 from __future__ import annotations
 

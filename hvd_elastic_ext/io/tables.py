@@ -1,4 +1,4 @@
-"""Tables for people, on a terminal or as plain text."""
+"""Prints tables, on a terminal or as plain text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 _CONTROLS: Final = dict.fromkeys((*range(9), *range(11, 32), *range(127, 160)), "?")
-"""What a terminal would obey; cells hold what clusters and hosts say."""
+"""Control characters, which are removed: cells contain text from clusters and hosts."""
 BETWEEN: Final = 3
 """Columns that each column of a table has around its own, at most."""
 

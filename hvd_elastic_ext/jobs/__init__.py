@@ -18,16 +18,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hvd_elastic_ext.jobs.reading.states import JobSeen, PodSeen
-    from hvd_elastic_ext.jobs.reading.story import Told
+    from hvd_elastic_ext.jobs.reading.job_events import EventLine
+    from hvd_elastic_ext.jobs.reading.states import JobStatus, PodStatus
     from hvd_elastic_ext.jobs.sdk import all_jobs, delete, events, get, logs, resume, scale, submit, suspend, wait
     from hvd_elastic_ext.jobs.spec.job import Job, Toleration
 
 __all__ = [
+    "EventLine",
     "Job",
-    "JobSeen",
-    "PodSeen",
-    "Told",
+    "JobStatus",
+    "PodStatus",
     "Toleration",
     "all_jobs",
     "delete",
@@ -44,14 +44,14 @@ __all__ = [
 _WHERE = {
     "Job": "spec.job",
     "Toleration": "spec.job",
-    "JobSeen": "reading.states",
-    "PodSeen": "reading.states",
-    "Told": "reading.story",
+    "JobStatus": "reading.states",
+    "PodStatus": "reading.states",
+    "EventLine": "reading.job_events",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is used, when it is used: a folder below this one needs none of it."""
+    """Import each name at its first use: modules below this folder need none of them."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib

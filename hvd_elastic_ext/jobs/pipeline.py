@@ -1,4 +1,4 @@
-"""A step of a Kubeflow pipeline: submit a job, wait for its end, say what came of it.
+"""A step of a Kubeflow pipeline: submit a job, wait for its end, write its results.
 
     python -m hvd_elastic_ext.jobs.pipeline --component IMAGE > component.yaml
 
@@ -32,7 +32,7 @@ _COSTS: Final = re.compile(r"; (?:downtime (?P<downtime>[\d.]+) s|steps lost: (?
 
 
 def component(image: str) -> dict[str, Any]:
-    """The component, whose step runs in ``image``. Pure."""
+    """Return the component; its step runs in ``image``. Pure."""
     inputs = ("name", "image", "command", "options")
     about = {"options": "further options of hvd-elastic submit", "command": "as after -- of hvd-elastic submit"}
     outputs = (("metrics", "JsonObject"), ("checkpoint", "String"))
@@ -89,20 +89,20 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _command(line: str) -> list[str]:
-    """As :func:`submit` takes it: a line of a shell is one word."""
+    """Return the command in the form of :func:`submit`: a shell line is one word."""
     return [line] if " " in line else line.split()
 
 
 def _worlds(cluster: api.Cluster, name: str) -> dict[str, float]:
     try:
-        return worlds(logs.lines(cluster, name, logs.Wanted()))
+        return worlds(logs.lines(cluster, name, logs.LogOptions()))
     except Permanent as error:  # its pods may be gone by now
         sys.stderr.write(f"note: its output cannot be read: {error}\n")
         return {}
 
 
 def worlds(lines: Iterable[str]) -> dict[str, float]:
-    """How many worlds there were, the size of the last one, and what changes cost, by the launcher's lines. Pure."""
+    """Return the number of worlds, the last size, and the cost of changes, from the launcher's lines. Pure."""
     found: dict[str, float] = {"worlds": 0, "size": 0, "downtime_s": 0.0, "steps_lost": 0}
     for line in lines:
         world = _WORLD.match(line)

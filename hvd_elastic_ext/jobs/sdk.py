@@ -1,7 +1,8 @@
-"""Jobs on a cluster, from Python: what the commands do, with values instead of text.
+"""Jobs on a cluster, from Python: the same functions as the commands, with typed values instead of text.
 
 Each function takes ``namespace`` and ``kubeconfig``, by default those that kubectl would use. All raise
-:class:`UsageError` for what makes no sense or is not there, and ``ClusterRefused`` or ``ClusterUnanswered``.
+:class:`UsageError` for an invalid argument or a job that does not exist, and ``ClusterRefused`` or
+``ClusterUnanswered``.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from pathlib import Path
 from typing import Final, Literal
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.jobs.cluster import api, apply, changes, sending, story
+from hvd_elastic_ext.jobs.cluster import api, apply, changes, job_events, sending
 from hvd_elastic_ext.jobs.cluster import logs as job_logs
 from hvd_elastic_ext.jobs.cluster.manifests import rendered_of, with_key
-from hvd_elastic_ext.jobs.reading.states import FAILED, FINISHED, GONE, RUNNING, SUCCEEDED, SUSPENDED, JobSeen
-from hvd_elastic_ext.jobs.reading.story import Told
+from hvd_elastic_ext.jobs.reading.job_events import EventLine
+from hvd_elastic_ext.jobs.reading.states import FAILED, FINISHED, GONE, RUNNING, SUCCEEDED, SUSPENDED, JobStatus
 from hvd_elastic_ext.jobs.spec.job import Job
 
 State = Literal["finished", "succeeded", "failed", "running", "suspended", "deleted"]
@@ -32,10 +33,9 @@ STATES: Final[dict[State, tuple[str, ...]]] = {
 
 
 def submit(job: Job, *, dry_run: bool = False, namespace: str = "", kubeconfig: Path | None = None) -> tuple[str, ...]:
-    """Make a job. Returns what of it has no equal in its kind, in a line each.
-
-    ``dry_run``: the server checks everything, and nothing is made. A folder (``sync``) that is too large for a
-    ConfigMap is sent when the launcher's pod runs, which is waited for.
+    """Create a job. Returns a note for each option that has no equivalent in its kind. ``dry_run``: the server checks
+    everything and creates nothing. If a folder (``sync``) is too large for a ConfigMap, waits until the launcher's pod
+    runs, and sends the folder to it.
     """
     cluster = api.found(kubeconfig, os.environ, namespace)
     chosen = job if job.kind else job.on(apply.kind_for(cluster, job.command))
@@ -50,16 +50,16 @@ def submit(job: Job, *, dry_run: bool = False, namespace: str = "", kubeconfig: 
     return rendered.notes
 
 
-def get(name: str, *, namespace: str = "", kubeconfig: Path | None = None) -> JobSeen:
-    """One job and its pods, as they are now."""
+def get(name: str, *, namespace: str = "", kubeconfig: Path | None = None) -> JobStatus:
+    """Return the present status of a job and its pods."""
     return changes.look(api.found(kubeconfig, os.environ, namespace), name)
 
 
 def all_jobs(
     *, labels: str = "", everywhere: bool = False, namespace: str = "", kubeconfig: Path | None = None
-) -> list[JobSeen]:
-    """Every job that was submitted to the namespace, or to any (``everywhere``). ``labels``: those with these, such as
-    ``team=a,tier!=b``."""
+) -> list[JobStatus]:
+    """Return every job that was submitted to the namespace, or to any (``everywhere``). ``labels``: only jobs with
+    these labels, such as ``team=a,tier!=b``."""
     cluster = api.found(kubeconfig, os.environ, namespace)
     return changes.all_of(cluster.within("") if everywhere else cluster, labels)
 
@@ -75,29 +75,30 @@ def logs(
     namespace: str = "",
     kubeconfig: Path | None = None,
 ) -> Iterator[str]:
-    """Lines of a job's output, with their ends, of all ranks or of one. ``follow``: until it has ended;
-    ``since_s``: of the last seconds only."""
+    """Yield lines of a job's output, with their line ends, of all ranks or of one. ``follow``: until the job has ended;
+    ``since_s``: only of the last seconds."""
     cluster = api.found(kubeconfig, os.environ, namespace)
-    return job_logs.lines(cluster, name, job_logs.Wanted(follow, rank, previous, tail, since_s=since_s))
+    return job_logs.lines(cluster, name, job_logs.LogOptions(follow, rank, previous, tail, since_s=since_s))
 
 
-def events(name: str, *, namespace: str = "", kubeconfig: Path | None = None) -> list[Told]:
-    """What happened to a job, the oldest first: events of its pods, and lines of its launcher's journal."""
-    return story.of_job(api.found(kubeconfig, os.environ, namespace), name).lines
+def events(name: str, *, namespace: str = "", kubeconfig: Path | None = None) -> list[EventLine]:
+    """Return the events of a job, the oldest first: Kubernetes Events of its pods, and rows of its launcher's
+    journal."""
+    return job_events.of_job(api.found(kubeconfig, os.environ, namespace), name).lines
 
 
 def scale(name: str, workers: int, *, namespace: str = "", kubeconfig: Path | None = None) -> None:
-    """Ask for another number of workers, within the job's limits."""
+    """Set the number of workers, within the job's limits."""
     changes.scale(api.found(kubeconfig, os.environ, namespace), name, workers)
 
 
 def suspend(name: str, *, namespace: str = "", kubeconfig: Path | None = None) -> None:
-    """Let the pods of a job go until it is resumed; its launcher makes a checkpoint first."""
+    """Suspend a job: its launcher makes a checkpoint, then its pods are deleted until it is resumed."""
     changes.suspend(api.found(kubeconfig, os.environ, namespace), name)
 
 
 def resume(name: str, *, namespace: str = "", kubeconfig: Path | None = None) -> None:
-    """Let a suspended job go on."""
+    """Resume a suspended job."""
     changes.resume(api.found(kubeconfig, os.environ, namespace), name)
 
 
@@ -109,14 +110,14 @@ def wait(
     namespace: str = "",
     kubeconfig: Path | None = None,
 ) -> str:
-    """Wait for a state of a job. Returns the operator's word for it. Raises ``NotReached`` if the job ends otherwise,
-    or takes longer than ``timeout_s`` (default: no limit)."""
+    """Wait until a job is in a state. Returns that state. Raises ``NotReached`` if the job ends in another state, or
+    takes longer than ``timeout_s`` seconds (default: no limit)."""
     if state not in STATES:
-        raise UsageError(f"state {state!r} is none of {', '.join(STATES)}")
+        raise UsageError(f"state {state!r} is not one of {', '.join(STATES)}")
     cluster = api.found(kubeconfig, os.environ, namespace)
     return changes.wait_for(cluster, name, STATES[state], within_s=timeout_s)
 
 
 def delete(name: str, *, namespace: str = "", kubeconfig: Path | None = None) -> bool:
-    """Delete a job and all that was made for it; whether anything was there."""
+    """Delete a job and all objects that were made for it. Return whether anything existed."""
     return bool(changes.delete(api.found(kubeconfig, os.environ, namespace), name))

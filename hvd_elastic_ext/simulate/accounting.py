@@ -1,6 +1,6 @@
-"""What a simulated job's hosts did with their time: every slot-second that was there is in one category.
+"""Accounts for the time of a simulated job's hosts: every available slot-second is in one category.
 
-A step counts once training has gone on from it: one that is rolled back has been lost, and so is its time.
+A step counts once training has continued from it. The time of a step that is rolled back is lost.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CATEGORIES: Final = {
     "unused": "slots that the job does not use",
     "over": "training has ended",
 }
-"""Where time goes, in the order of the table."""
+"""Categories of time, in the order of the table."""
 WAITS: Final = ("parked", "asking", "joining", "syncing")
 
 
@@ -54,40 +54,40 @@ class Accounts(Observer):
     phase: str = "running"
     """running, asleep or over."""
     slots: int = 0
-    """That are there; ``published``: of hosts that are listed, and not about to go."""
+    """Available slots; ``published``: those of listed hosts without notice."""
     published: int = 0
     missing: int = 0
     """Wanted processes that are not started."""
     away: set[str] = field(default_factory=set)
-    """Hosts that have vanished: what their processes do is not counted."""
+    """Hosts that have vanished: their processes do not count."""
     worlds: int = 0
     rollbacks: int = 0
     lost: int = 0
-    """Steps that were done again."""
+    """Number of steps that were done again."""
     downtime_s: float = 0.0
-    """In which no step was done, between two worlds without a sleep."""
+    """Seconds without a step between two worlds without a sleep."""
     slept: bool = False
-    """Since the newest step."""
+    """Whether the job has slept since the newest step."""
     rank_steps: int = 0
-    """That were done; the kept ones are :attr:`kept`."""
+    """Steps done by all ranks; for those that count see :attr:`kept`."""
     checkpoints: int = 0
     _states: Counter[str] = field(default_factory=Counter)
     _segments: list[Segment] = field(default_factory=list)
     _at: float = 0.0
     _stepped_at: float | None = None
-    """When the newest step was done."""
+    """Time of the newest step."""
     _training: float = 0.0
-    _told: float = 0.0
+    _accounted: float = 0.0
     """Slot-seconds in training that are accounted for."""
 
     # --- time
 
     def begin(self) -> None:
-        """Time counts from now on."""
+        """Start the accounting at the present time."""
         self._at = self.sim.now
 
     def count(self) -> None:
-        """Account for the time until now; to be called before anything changes."""
+        """Account for the time until now. Must be called before each change."""
         now, states, slot_seconds = self.sim.now, self._states, self.slot_seconds
         passed, self._at = now - self._at, now
         if passed <= 0.0:
@@ -108,14 +108,14 @@ class Accounts(Observer):
             slot_seconds["unused"] += (self.slots - training - waits - boots) * passed
 
     def close(self) -> None:
-        """Account for all of it."""
+        """Account for the remaining time."""
         self.count()
         self.slot_seconds["useful"] = sum((each.last - each.first) * each.own for each in self._segments)
-        self.slot_seconds["rollback"] += self._training - self._told
+        self.slot_seconds["rollback"] += self._training - self._accounted
 
     @property
     def kept(self) -> int:
-        """Steps of all ranks that training has kept."""
+        """Steps of all ranks that count."""
         return sum((each.last - each.first) * each.size for each in self._segments)
 
     @property
@@ -136,7 +136,7 @@ class Accounts(Observer):
             self._states[process.state] += 1
 
     def moved_together(self, processes: Sequence[Process], before: Sequence[str]) -> None:
-        """The same, of many."""
+        """The same for many processes."""
         if self.away or not processes or processes[0].state == "gone":
             super().moved_together(processes, before)
             return
@@ -145,11 +145,11 @@ class Accounts(Observer):
         for state, number in Counter(before).items():
             self._states[state] -= number if state else 0
 
-    def all_dealt(self, processes: Sequence[Process], *, incarnation: int) -> None:
-        """It does not matter here."""
+    def ranks_given(self, processes: Sequence[Process], *, incarnation: int) -> None:
+        """Ignored here."""
 
-    def all_told(self, processes: Sequence[Process], commit: Commit) -> None:
-        """It does not matter here."""
+    def commits_reported(self, processes: Sequence[Process], commit: Commit) -> None:
+        """Ignored here."""
 
     def vanished(self, host: str, processes: list[Process]) -> None:
         """A host has no slots any more; its processes are not counted."""
@@ -159,11 +159,11 @@ class Accounts(Observer):
             self._states[process.state] -= 1
 
     def sealed(self, commit: Commit) -> None:
-        """A checkpoint is whole."""
+        """A checkpoint is complete."""
         self.checkpoints += 1
 
     def agreed(self, world: World, elected: Commit | None) -> None:
-        """A world goes on from a commit: steps behind it were for nothing."""
+        """A world continues from a commit: steps after that commit are lost."""
         self.worlds += 1
         batch = 0 if elected is None else elected.batch
         if self.batch > batch:
@@ -184,7 +184,7 @@ class Accounts(Observer):
         self._segments.append(Segment(world.key, batch, batch, len(world.members), own))
 
     def steps(self, world: World, count: int) -> None:
-        """A world has done steps: what they took beyond the hosts' own times has other reasons."""
+        """A world has done steps: time beyond the hosts' own step times belongs to other categories."""
         now = self._segments[-1]
         now.last += count
         self._stepped_at, self.slept = world.stepped_at, False
@@ -194,9 +194,9 @@ class Accounts(Observer):
         trained = took / (1.0 + self.times.slowed if world.writing else 1.0)
         self.slot_seconds["checkpoint"] += (took - trained + count * commit_s) * now.size
         self.slot_seconds["uneven"] += (trained - count * commit_s) * now.size - count * now.own
-        self._told += took * now.size
+        self._accounted += took * now.size
 
     def held_up(self, world: World, stall_s: float) -> None:
-        """A world has stood still for a checkpoint."""
+        """A world has paused for a checkpoint."""
         self.slot_seconds["checkpoint"] += stall_s * len(world.members)
-        self._told += stall_s * len(world.members)
+        self._accounted += stall_s * len(world.members)

@@ -1,4 +1,5 @@
-"""``hvd-elastic simulate``: what a job gets out of hosts that come and go, by the launcher's own decisions."""
+"""``hvd-elastic simulate``: predicts the training of a job on hosts that come and go, with the launcher's own
+decisions."""
 
 from __future__ import annotations
 
@@ -32,9 +33,9 @@ SAMPLE: Final = HERE / "sample.csv"
 DEMO: Final = HERE / "demo.jsonl"
 """The journal of a demo."""
 VERSUS: Final[Mapping[str, Callable[..., Restarted]]] = {"restart": restarted, "stock": in_place}
-"""What `--versus` compares with."""
+"""The simulations for `--versus`."""
 SEEDS: Final = 10
-"""For a recommendation, where chance has a part and no number of seeds is given."""
+"""Number of seeds for a recommendation of a random simulation, if none is given."""
 DESCRIPTION: Final = """\
 Simulate an elastic job over a trace of hosts that come and go: the launcher's own decisions in virtual time.
 
@@ -56,26 +57,28 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    found.add_argument("trace", nargs="?", type=Path, help="a file of hosts that come and go, see docs (a sample)")
+    found.add_argument("trace", nargs="?", type=Path, help="a trace file of hosts, see docs/simulate.md (a sample)")
     found.add_argument(
-        "--assume", metavar="NAME=VALUE,…", help="what a published trace does not tell: notice, untold, slots, hosts, …"
+        "--assume", metavar="NAME=VALUE,…", help="values that a published trace lacks: notice, untold, slots, hosts, …"
     )
-    found.add_argument("--synthetic", metavar="NAME=VALUE,…", help="make a trace: hosts, days, mtbf, notice, zones, …")
+    found.add_argument(
+        "--synthetic", metavar="NAME=VALUE,…", help="generate a trace: hosts, days, mtbf, notice, zones, …"
+    )
     found.add_argument(
         "--from-journal",
         metavar="FILE",
         type=Path,
         nargs="?",
         const=DEMO,
-        help="times of a real job (of a demo), and its hosts unless a trace is given",
+        help="use times of a real job (a demo), and its hosts unless a trace is given",
     )
-    found.add_argument("--seed", type=int, default=0, metavar="N", help="of all that is random (0)")
-    found.add_argument("--seeds", type=int, metavar="N", help="simulate so many jobs, from --seed on (1)")
-    found.add_argument("--times", metavar="NAME=VALUE,…", help="how long things take, such as step=1s,boot=45s")
-    found.add_argument("--work", type=int, metavar="N", help="training is done after so many steps of all ranks")
-    found.add_argument("--price", metavar="P", help="of a slot for an hour; by kind: 0.9,a100=2.1")
+    found.add_argument("--seed", type=int, default=0, metavar="N", help="seed of all random choices (0)")
+    found.add_argument("--seeds", type=int, metavar="N", help="number of simulated jobs, with seeds from --seed on (1)")
+    found.add_argument("--times", metavar="NAME=VALUE,…", help="durations, such as step=1s,boot=45s")
+    found.add_argument("--work", type=int, metavar="N", help="end training after so many steps of all ranks")
+    found.add_argument("--price", metavar="P", help="price of a slot for an hour; by kind: 0.9,a100=2.1")
     found.add_argument(
-        "--compare", metavar="GRID", help="all combinations, such as 'min_np=2,4; checkpoint_every=auto,60s'"
+        "--compare", metavar="GRID", help="compare option values, such as 'min_np=2,4; checkpoint_every=auto,60s'"
     )
     found.add_argument("--recommend", metavar="FILE", help="with --compare: write the best as a --config file of run")
     versus = "compare with a job that restarts from its checkpoint, or with stock Horovod"
@@ -83,7 +86,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--json", action="store_true", help="print all figures as JSON")
     found.add_argument("--journal", metavar="FILE", type=Path, help="write the simulated job's journal, for `events`")
     found.add_argument(
-        "--plot", metavar="FILE", type=Path, help="draw it, as `events --plot` does: .svg, .png or .html"
+        "--plot", metavar="FILE", type=Path, help="draw the job, like `events --plot`: .svg, .png or .html"
     )
     options.add_run_options(found)
     return found
@@ -124,7 +127,7 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _seeds(args: argparse.Namespace, trace: Callable[[int], Trace], times: Times) -> int:
-    """How many are enough: a recommendation is not to be that of a single draw."""
+    """Return the number of seeds: a recommendation must not depend on a single random draw."""
     chance = times.spread > 0.0 or trace(args.seed) != trace(args.seed + 1)
     return SEEDS if args.recommend is not None and chance else 1
 

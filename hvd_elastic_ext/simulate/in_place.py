@@ -1,4 +1,5 @@
-"""The same trace for a job of stock Horovod: it goes on in place with the hosts that are left, and waits for newcomers.
+"""Estimates a job of stock Horovod on the same trace: it continues in place with the remaining hosts, and waits for
+newcomers.
 
 Arithmetic, as in :mod:`~hvd_elastic_ext.simulate.restart`, of what differs there: a change costs the others no start; a
 host that comes stops training until its processes have booted; a commit in memory saves the steps before it, as long
@@ -16,7 +17,7 @@ from hvd_elastic_ext.simulate.traces.rows import Trace
 
 
 def in_place(trace: Trace, settings: RunSettings, times: Times, *, rank_steps: int | None = None) -> Restarted:
-    """What such a job gets out of a trace. Steps that only memory holds count as kept at its end."""
+    """Return the result of such a job. At its end, steps that are only in memory count as kept."""
     return _InPlace(trace, settings, times, rank_steps, grows=True).run()
 
 

@@ -30,7 +30,7 @@ from hvd_elastic_ext.simulate.supply import Supply, first_hosts
 from hvd_elastic_ext.simulate.traces.rows import Row, Trace
 
 CUT_S: Final = 600.0
-"""How long a host that has vanished counts as one without a network."""
+"""Seconds for which a vanished host counts as a host without a network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class _Job:
         self._failed: str | None = None
         self._cost = self._per_hour = 0.0
         self._rates: dict[str, float] = {}
-        """By host: of all its slots for an hour."""
+        """Price of all slots of each host for an hour."""
         self._ends = BEGIN_S + trace.ends
         cluster.training.records = cluster.keeps_journal
         cluster.absent |= trace.slots.keys()
@@ -139,7 +139,7 @@ class _Job:
             cluster.training.last_step = self._last_step
 
     def run(self) -> Result:
-        """From the first row to the last."""
+        """Run from the first row of the trace to the last."""
         cluster, accounts = self._cluster, self._accounts
         accounts.begin()
         for row in self._trace.rows:
@@ -160,7 +160,7 @@ class _Job:
         return self._result()
 
     def _after_look(self, launcher: Launcher) -> bool:
-        """Note how many wanted processes are missing; return whether the launcher has ended."""
+        """Note the number of missing processes; return whether the launcher has ended."""
         if self._accounts.worlds == 1:
             self._cluster.boot_s = dict(self._trace.boots)  # what starts from now on finds a warm cache
         job = launcher.driver.job
@@ -173,26 +173,26 @@ class _Job:
     # --- hosts
 
     def _happens(self, row: Row) -> None:
-        """A row of the trace: all hosts that there are, of which a job that chooses their number has some."""
+        """Apply a row of the trace to the available hosts. A job that chooses its number has only some of them."""
         supply = self._supply
         if supply is None:
-            self._befalls(row)
+            self._apply_event(row)
         elif row.event == "up":
             supply.there[row.host] = row
             self._give()
         elif row.event == "price":
             supply.there[row.host] = replace(supply.there[row.host], price=row.price)
             if row.host in self._there:
-                self._befalls(row)
+                self._apply_event(row)
         else:
             if row.event != "crash":
                 supply.gone(row.host)
             if row.host in self._there:
-                self._befalls(row)
+                self._apply_event(row)
             self._give()
 
     def _give(self) -> None:
-        """Hosts come that were asked for; those with which the job starts are there."""
+        """Add the requested hosts; the first hosts of the job are there at once."""
         assert self._supply is not None
         for host in self._supply.more():
             wait_s = self._times.host_s if self._sim.now > BEGIN_S else 0.0
@@ -204,13 +204,13 @@ class _Job:
     def _arrives(self, host: str) -> None:
         assert self._supply is not None
         if host in self._supply.given and host not in self._there:
-            self._befalls(self._supply.there[host])
+            self._apply_event(self._supply.there[host])
 
     def _asked_for_hosts(self, launcher: Launcher, hosts: int, leaving: Sequence[str]) -> None:
         assert self._supply is not None
         for host in self._supply.asked(hosts, leaving):
             if (row := self._there.get(host)) is not None:
-                self._befalls(replace(row, event="down"))
+                self._apply_event(replace(row, event="down"))
         self._give()
         if launcher.alive:
             launcher.driver.tell(Scaled(hosts))
@@ -221,13 +221,13 @@ class _Job:
         if self._supply is not None and launcher is not None and any(self._rates.values()):
             launcher.driver.tell(Observed({"price": dict(self._rates)}))
 
-    def _befalls(self, row: Row) -> None:
-        """Something happens to a host that the job has, or that comes."""
+    def _apply_event(self, row: Row) -> None:
+        """Apply an event to a host of the job, or to one that joins."""
         accounts, cluster = self._accounts, self._cluster
         accounts.count()
         self._pay()
         if row.event == "up":
-            self._comes(row)
+            self._add_host(row)
         elif row.event == "price":
             self._costs(row.host, self._there[row.host].slots * (row.price or 0.0))
         elif row.event == "crash":
@@ -237,7 +237,7 @@ class _Job:
         else:
             self._goes(row)
 
-    def _comes(self, row: Row) -> None:
+    def _add_host(self, row: Row) -> None:
         cluster = self._cluster
         cluster.absent.discard(row.host)
         if row.host in cluster.cut:
@@ -329,7 +329,7 @@ class _Job:
     # --- sessions
 
     def _after_session(self) -> None:
-        """The launcher's job is over: it is done, or sleeps, or has failed."""
+        """Handle the end of the launcher's session: the job is done, sleeps, or has failed."""
         launcher = self._cluster.launcher
         if launcher is None or not launcher.driver.over:
             return
@@ -356,7 +356,7 @@ class _Job:
             return
         self._restarts, self._trained = self._restarts + 1, self._trained or begun
         self._cluster.launcher = None
-        self._sim.later(pause, self._goes_on, saved)
+        self._sim.later(pause, self._resume, saved)
 
     _expects: str | None = None
 
@@ -385,7 +385,7 @@ class _Job:
     _known: frozenset[str] = frozenset()
 
     def _may_wake(self) -> None:
-        """As ``launcher/suspend/sleep.py`` has it: the same rule, in virtual time."""
+        """Whether a sleeping job wakes: the rule of ``launcher/suspend/sleep.py``, in virtual time."""
         if self._asleep is None:
             return
         now = self._sim.now
@@ -408,11 +408,11 @@ class _Job:
             self._journal.record(
                 "woke", generation=saved.generation, reason=decision.reason, slept_s=round(now - self._slept_at, 3)
             )
-            self._goes_on(saved)
+            self._resume(saved)
         elif decision.again_at is not None:
             self._sim.at(decision.again_at + 1e-6, self._may_wake)
 
-    def _goes_on(self, saved: Saved) -> None:
+    def _resume(self, saved: Saved) -> None:
         self._accounts.count()
         self._accounts.phase = "running"
         self._cluster.options = options_of(self._settings, woken=True)
@@ -429,12 +429,12 @@ class _Job:
     _paid_at = BEGIN_S
 
     def _pay(self) -> None:
-        """For the hosts that were there until now."""
+        """Add the cost of the hosts until now."""
         hours, self._paid_at = (self._sim.now - self._paid_at) / 3600.0, self._sim.now
         self._cost += hours * self._per_hour
 
     def _costs(self, host: str, per_hour: float) -> None:
-        """What a host costs from now on."""
+        """Set the price of a host from now on."""
         self._per_hour += per_hour - self._rates.get(host, 0.0)
         self._rates[host] = per_hour
         self._tell_prices()
@@ -464,7 +464,7 @@ class _Job:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Nothing of what the driver logs is wanted; and its objects are many, and none is garbage."""
+    """Disable the driver's log, and garbage collection: there are many objects and no garbage."""
     before, collects = logging.root.manager.disable, gc.isenabled()
     logging.disable(logging.CRITICAL)
     gc.disable()

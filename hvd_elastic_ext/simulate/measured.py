@@ -1,7 +1,7 @@
-"""What a real job's journal says of times and hosts: the model of the next one.
+"""Takes times and hosts from a real job's journal, as a model for the next job.
 
-Times are means, as the next job pays for slow ones, too. Where the journal says nothing of a time, the default stays.
-Hosts are those that it lists; how they went follows from notices and from what their processes did.
+Times are means, since slow cases count, too. If the journal has no data for a time, the default stays. Hosts are the
+listed ones; how each was lost follows from notices and from the ends of its processes.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from hvd_elastic_ext.simulate.cluster.times import LATENCY_S, Times
 from hvd_elastic_ext.simulate.traces.rows import Row, Trace, checked
 
 PROMPT_S: Final = 120.0
-"""A process that starts later after its host was listed has waited for something else."""
+"""Seconds from the listing of a host to the start of a process; a later start waited for something else."""
 FEW: Final = 4
-"""So many values say how much they vary."""
+"""Number of values needed for an estimate of their variation."""
 ASKED_S: Final = 2 * LATENCY_S
 """A rank is asked for, and given."""
 LEAVES_S: Final = 60.0
-"""A host whose processes leave within this time of its removal from the list was announced."""
+"""If the processes of a host leave within this time of its removal from the list, the removal was announced."""
 TOGETHER_S: Final = 5.0
-"""A process that fails so shortly before its host is listed no more has gone with it."""
+"""A process that fails within this time before its host is removed ended with the host."""
 ENDS: Final = ("exited", "sealed", "not_sealed", "finished")
-"""What the end of a job consists of, when nobody trains any more."""
+"""Events of the end of a job, when no process trains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,8 @@ class Measured:
 
 
 def read(path: Path) -> Measured:
-    """Read a journal: of its runs, that with most steps. Raises :class:`UsageError` if it is none, or never trained."""
+    """Read the run with the most steps of a journal. Raises :class:`UsageError` if the file is no journal, or has no
+    training."""
     try:
         with path.open(encoding="utf-8") as lines:
             found = runs(journal.read(lines))
@@ -66,10 +67,10 @@ def read(path: Path) -> Measured:
 
 
 def of_records(records: Sequence[Record], *, where: str) -> Measured:
-    """What the records say. Raises :class:`UsageError`."""
+    """Return the measurements of records. Raises :class:`UsageError`."""
     paces = _paces(records)
     if not paces:
-        raise UsageError(f"{where}: tells of no two steps in a row; give the journal of a job that has trained")
+        raise UsageError(f"{where}: has no two consecutive steps; give the journal of a job that has trained")
     rows = list(_rows(records))
     changes = list(_changes(records))
     numbers = [int(each.get("step", 0)) for each in _of(records, "stepped")]
@@ -94,7 +95,7 @@ def _first(records: Sequence[Record]) -> float:
 
 
 class _Change(NamedTuple):
-    """Of the world. ``failed``: somebody was lost, or steps were."""
+    """A change of the world. ``failed``: a process or steps were lost."""
 
     failed: bool
     downtime_s: float
@@ -110,7 +111,8 @@ def _changes(records: Sequence[Record]) -> Iterator[_Change]:
 
 
 def _kept(records: Sequence[Record]) -> int:
-    """Steps of all ranks that are in the weights: those of each world up to where the next one goes on."""
+    """Return the steps of all ranks that count: those of each world up to the step from which the next one
+    continues."""
     worlds, newest, generation = list[tuple[int, int]](), 0, -1
     for each in _of(records, "synced", "stepped"):
         step, size = int(each.get("step", 0)), int(each.get("size", 1))
@@ -168,7 +170,7 @@ def _of_changes(changes: Sequence[_Change], usual: Times, step_s: float) -> dict
 
 
 def _middle(values: Sequence[float]) -> float:
-    """The median of a lognormal distribution with the mean of logarithms that these have."""
+    """Return the median of a lognormal distribution with the mean logarithm of these values."""
     if min(values) <= 0.0:
         return statistics.fmean(values)
     return math.exp(statistics.fmean(map(math.log, values)))
@@ -190,7 +192,7 @@ def _pairs(records: Sequence[Record], event: str) -> Iterator[tuple[Record, Reco
 
 
 def _paces(records: Sequence[Record]) -> dict[int, tuple[float, int]]:
-    """By size of the world: seconds, and the number of steps that they took."""
+    """Return, by size of the world, seconds and the number of steps in them."""
     found = defaultdict[int, tuple[float, int]](lambda: (0.0, 0))
     for one, other in _pairs(records, "stepped"):
         count, size = int(other.get("step", 0)) - int(one.get("step", 0)), int(other.get("size", 1))
@@ -240,7 +242,7 @@ def _boots(records: Sequence[Record]) -> tuple[list[float], list[float]]:
 
 
 def _of_hosts(records: Sequence[Record]) -> dict[str, float | None]:
-    """The same by host."""
+    """Return the same by host."""
     found = defaultdict[str, list[float]](list)
     for each in _starts(records):
         found[each.host] += [] if each.took_s is None else [each.took_s]
@@ -286,12 +288,12 @@ def _listed(records: Sequence[Record]) -> Iterator[Row]:
 
 
 def _gone(records: Sequence[Record], host: str, *, came: float, at: float, first: float) -> Row:
-    """How a host went that was listed from ``came`` on, and is no more."""
-    told = _told([each for each in records if each.get("host") == host and came <= each.mono <= at])
+    """Return how a host that was listed from ``came`` on was removed or lost."""
+    notice = _first_notice([each for each in records if each.get("host") == host and came <= each.mono <= at])
     listed = (each for each in _of(records, "published") if host in (each.get("hosts") or ()))
     again = next((each.mono for each in listed if each.mono > at), math.inf)
-    if told is not None:  # it may have stayed until its deadline
-        since, deadline = told
+    if notice is not None:  # it may have stayed until its deadline
+        since, deadline = notice
         gone = max(at, min(deadline, again))
         return Row(gone - first, host, "down", gone - since)
     own = [each for each in records if each.get("host") == host and at - LEAVES_S < each.mono <= at + LEAVES_S]
@@ -304,20 +306,20 @@ def _gone(records: Sequence[Record], host: str, *, came: float, at: float, first
     return Row(max(0.0, gone - first), host, "down", max(0.0, gone - at))
 
 
-def _told(records: Sequence[Record]) -> tuple[float, float] | None:
-    """Since when a host has notice, and its deadline, from what was noted of it."""
-    told = None
+def _first_notice(records: Sequence[Record]) -> tuple[float, float] | None:
+    """Return the time of a host's notice, and its deadline, from its records."""
+    notice = None
     for each in _of(records, "notice", "notice_over"):
         if each.event == "notice_over":
-            told = None
-        elif told is None:
+            notice = None
+        elif notice is None:
             deadline = each.get("deadline")
-            told = each.mono, float(deadline) if isinstance(deadline, int | float) else each.mono
-    return told
+            notice = each.mono, float(deadline) if isinstance(deadline, int | float) else each.mono
+    return notice
 
 
 def _crashes(records: Sequence[Record], gone: Sequence[Row]) -> Iterator[Row]:
-    """Processes that failed, but for those that went with their hosts."""
+    """Yield processes that failed, without those that ended with their hosts."""
     first = _first(records)
     struck = [each for each in _of(records, "exited") if str(each.get("cause", "")).startswith("crashed")]
     struck.sort(key=lambda each: (str(each.get("host")), each.mono))

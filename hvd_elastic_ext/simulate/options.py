@@ -26,7 +26,7 @@ from hvd_elastic_ext.simulate.cluster.times import Times
 from hvd_elastic_ext.simulate.traces.rows import Trace, seconds
 
 STORE: Final = "/store"
-"""Where simulated checkpoints lie."""
+"""The place of simulated checkpoints."""
 NUMBERS: Final = ("failure_budget", "backoff_limit", "num_proc", "min_num_proc", "max_num_proc", "reset_limit")
 SECONDS: Final = (
     "settle_s", "standby_timeout_s", "heartbeat_timeout_s", "commit_wait_s", "elastic_timeout_s", "sleep_after_s",
@@ -40,18 +40,18 @@ FLAGS: Final = {
     "restart_policy": ("--job-restart-policy",),
     "max_wait_s": ("--max-wait-time",),
 }
-"""Options with other names than their fields."""
+"""Options whose names differ from their fields."""
 CHOICES: Final = {"below_min": ("wait", "sleep", "fail"), "restart_policy": ("Never", "OnFailure")}
 OWN: Final = ("checkpoint_every", "commit_every", "allowed_sizes", "autoscale")
 
 
 def flags_of(field: str) -> tuple[str, ...]:
-    """How an option of ``run`` is written."""
+    """Return the spelling of an option of ``run``."""
     return FLAGS.get(field) or (f"--{field.removesuffix('_s').replace('_', '-')}",)
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """The options of ``run`` that matter; their meanings and defaults are those of ``run``."""
+    """Add the options of ``run`` that the simulation uses, with their defaults."""
     group = parser.add_argument_group("options of run, as the job would have them")
     for name in NUMBERS:
         group.add_argument(*flags_of(name), dest=name, type=int, metavar="N")
@@ -73,31 +73,32 @@ RUN: Final = (*NUMBERS, *SECONDS, *CHOICES, *OWN, "restart_from_scratch")
 
 
 def settings(given: Mapping[str, Any], trace: Trace) -> RunSettings:
-    """What ``run`` would make of these options for a job over this trace. Raises :class:`UsageError`."""
+    """Return the settings that ``run`` makes from these options, for a job on this trace. Raises
+    :class:`UsageError`."""
     known = {field.name for field in fields(RunSettings)}
-    told = {name: value for name, value in given.items() if name in known and name not in OWN and value is not None}
+    chosen = {name: value for name, value in given.items() if name in known and name not in OWN and value is not None}
     first = sum(row.slots for row in trace.rows if row.event == "up" and row.at == 0.0)
-    most = told.get("max_num_proc")
-    start = told.pop("num_proc", None)
+    most = chosen.get("max_num_proc")
+    start = chosen.pop("num_proc", None)
     if start is None:
         start = max(1, first if most is None else min(first, most))
     scaling = given.get("autoscale")
     if scaling is not None:
         supply.check(str(scaling))
-        told.setdefault("max_num_proc", sum(trace.slots.values()))
+        chosen.setdefault("max_num_proc", sum(trace.slots.values()))
     sizes = given.get("allowed_sizes")
     commits = given.get("commit_every")
     return RunSettings(
         ("simulated",),
         Sources(hosts_file=Path("trace")),
         start,
-        told.pop("min_num_proc", start),
+        chosen.pop("min_num_proc", start),
         cooldown_s=DEFAULT_COOLDOWN_S,
         allowed_sizes=() if sizes is None else parse_sizes(str(sizes)),
         commit_every=None if commits is None else parse_commit_every(str(commits)),
         durability=_durability(given),
         scaling=None if scaling is None else ScaleOptions(str(scaling), acts=True),
-        **told,
+        **chosen,
     )
 
 
@@ -111,10 +112,10 @@ def _durability(given: Mapping[str, Any]) -> Durability | None:
 # --- times
 
 NAMES: Final = {field.name.removesuffix("_s"): field.name for field in fields(Times)}
-"""What times are called in ``--times``."""
+"""Names of the times in ``--times``."""
 UNSET: Final = ("every_step", "kinds", "sizes")
 PLAIN: Final = ("every", "spread", "slowed", "bytes")
-"""Numbers that are no seconds."""
+"""Numbers that are not in seconds."""
 BY_KIND: Final = ("step_s", "agent_s", "boot_s")
 
 

@@ -1,9 +1,9 @@
-"""The same trace for a job that is restarted from its last checkpoint whenever a process of it ends.
+"""Estimates a job on the same trace that restarts from its last checkpoint whenever a process ends.
 
-That is stock in a loop, and torchrun: every change of the world is a new start. It needs no driver, and none is
-simulated. Doubts are settled in its favour: it knows at once that a host has gone, unless that vanishes; told of it
-before, it saves and goes on without that host; its ``auto`` interval is the best one for the failures of this very
-trace; and it takes in hosts that come either by a restart, or at its next one, whichever is better over all.
+This is stock Horovod in a loop, or torchrun: every change of the world is a new start. No driver is simulated.
+Assumptions are in its favour: it knows at once that a host has gone, unless that vanishes; told of it before, it saves
+and goes on without that host; its ``auto`` interval is the best one for the failures of this very trace; and it takes
+in hosts that come either by a restart, or at its next one, whichever is better over all.
 """
 
 from __future__ import annotations
@@ -50,10 +50,8 @@ def restarted(
     grows: bool | None = None,
     starts: Callable[[], float] | None = None,
 ) -> Restarted:
-    """What such a job gets out of a trace.
-
-    ``grows``: whether it restarts for hosts that come; None: as is better. ``starts``: gives the seconds of each start
-    but the first; None: all take what ``times`` says.
+    """Return the result of such a job. ``grows``: whether it restarts for new hosts; None: whichever is better.
+    ``starts``: the seconds of each start but the first; None: as in ``times``.
     """
     ways = (False, True) if grows is None else (grows,)
     found = [Loop(trace, settings, times, rank_steps, grows=way, starts=starts).run() for way in ways]

@@ -1,4 +1,4 @@
-"""Many simulated jobs: over seeds, over combinations of options, and what follows from comparing them."""
+"""Simulates many jobs, over seeds and combinations of options, and compares them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def spread(values: Sequence[float]) -> Spread:
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What all its jobs have in common. ``trace``: by seed; ``given``: options of ``run`` by their fields' names."""
+    """The common input of all jobs. ``trace``: by seed; ``given``: options of ``run`` by field name."""
 
     trace: Callable[[int], Trace]
     given: Mapping[str, Any]
@@ -51,7 +51,7 @@ class Study:
     work: Work = field(default_factory=Work)
 
     def results(self, changed: Mapping[str, Any] | None = None) -> list[Result]:
-        """A job for each seed, with some options changed. Raises :class:`UsageError` for options that cannot be."""
+        """Simulate a job for each seed, with changed options. Raises :class:`UsageError` for invalid options."""
         given = {**self.given, **(changed or {})}
         return [self._result(given, seed) for seed in self.seeds]
 
@@ -94,7 +94,7 @@ def _value(name: str, text: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One combination, its results, and why it cannot be if there are none."""
+    """One combination with its results, or why it is refused."""
 
     changed: Mapping[str, Any]
     results: Sequence[Result]
@@ -102,7 +102,7 @@ class Choice:
 
     @property
     def name(self) -> str:
-        """As options of ``run``."""
+        """The combination as options of ``run``."""
         return " ".join(
             f"{options.flags_of(name)[0]} {value:g}"
             if isinstance(value, float)
@@ -111,22 +111,22 @@ class Choice:
         )
 
     def worth(self, result: Result) -> float:
-        """Of two results of one seed, the one that is worth more has more: training that ends sooner, or more work."""
+        """Return the worth of each result, comparable for the same seed: training that ends sooner, or more work."""
         return -result.took_s if result.took_s is not None and self.ends else float(result.kept)
 
     @property
     def ends(self) -> bool:
-        """Whether training ends with all seeds."""
+        """Whether training ends for all seeds."""
         return all(result.took_s is not None for result in self.results)
 
     def values(self, of: Callable[[Result], float]) -> list[float]:
-        """A figure of each result."""
+        """Return one figure of each result."""
         return [of(result) for result in self.results]
 
 
 def compared(study: Study, grid: Sequence[Mapping[str, Any]]) -> list[Choice]:
-    """A choice for each combination, the best first. All have the same traces and the same chance."""
-    return sorted(_choices(study, grid), key=lambda each: -merit(each, priced=bool(study.work.price)))
+    """Return a choice for each combination, the best first. All have the same traces and seeds."""
+    return sorted(_choices(study, grid), key=lambda each: -score(each, priced=bool(study.work.price)))
 
 
 def _choices(study: Study, grid: Sequence[Mapping[str, Any]]) -> Iterator[Choice]:
@@ -137,8 +137,8 @@ def _choices(study: Study, grid: Sequence[Mapping[str, Any]]) -> Iterator[Choice
             yield Choice(changed, (), str(error))
 
 
-def merit(choice: Choice, *, priced: bool = False) -> float:
-    """What is worth most: training that ends, then the time it takes, or else the work that is kept."""
+def score(choice: Choice, *, priced: bool = False) -> float:
+    """Return the score of a choice: training that ends counts most, then its time, or else the work that is kept."""
     if not choice.results:
         return -math.inf
     if choice.ends:
@@ -146,22 +146,22 @@ def merit(choice: Choice, *, priced: bool = False) -> float:
     return statistics.fmean(choice.values(lambda result: float(result.kept)))
 
 
-def behind(best: Choice, other: Choice) -> Spread:
-    """By how many percent a choice is worth less than the best one: the same seeds are compared in pairs."""
+def percent_worse(best: Choice, other: Choice) -> Spread:
+    """Return by how many percent a choice is worse than the best one, compared in pairs of equal seeds."""
     if best.ends and not other.ends:
         return Spread(100.0, 0.0)
     pairs = zip(best.results, other.results, strict=True)
     return spread([100.0 * (best.worth(a) - other.worth(b)) / max(1e-9, abs(best.worth(a))) for a, b in pairs])
 
 
-def apart(best: Choice, other: Choice) -> bool:
-    """Whether one choice is worth more than another beyond chance."""
-    mean, half = behind(best, other)
+def is_significant(best: Choice, other: Choice) -> bool:
+    """Whether the difference of two choices is statistically significant."""
+    mean, half = percent_worse(best, other)
     return half is not None and mean > half
 
 
 def reason(choices: Sequence[Choice]) -> str:
-    """Why the first of the choices, the best first, is recommended."""
+    """Return why the first (best) choice is recommended."""
     best, *others = [each for each in choices if each.results]
     goodput = spread([100.0 * result.goodput for result in best.results])
     what = f"{best.name}: goodput {goodput} %"
@@ -169,12 +169,12 @@ def reason(choices: Sequence[Choice]) -> str:
         return f"{what}; nothing else was tried"
     second = others[0]
     less = spread([100.0 * result.goodput for result in second.results])
-    sure = "beyond chance" if apart(best, second) else "which may be chance: try more --seeds"
+    sure = "beyond chance" if is_significant(best, second) else "which may be chance: try more --seeds"
     return f"{what}, the most of {len(others) + 1}; next is {second.name} with {less} %, {sure}"
 
 
 def config(given: Mapping[str, Any], choice: Choice, why: str) -> str:
-    """A file for ``run --config`` with the chosen options, and those given."""
+    """Return a file for ``run --config`` with the chosen and the given options."""
     chosen = {**given, **choice.changed}
     lines = [f"{_long(name)}: {json.dumps(value, allow_nan=False)}" for name, value in chosen.items()]
     return "\n".join([f"# hvd-elastic simulate: {why}", *lines, ""])

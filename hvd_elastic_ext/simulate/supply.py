@@ -1,4 +1,4 @@
-"""Which hosts of a trace a job has that asks for a number of them (``--autoscale``)."""
+"""The hosts of a trace that a job with ``--autoscale`` gets."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.simulate.traces.rows import Row
 
 KNOWN: Final = ("iteration", "price")
-"""Signals that a simulation knows."""
+"""Signals that exist in a simulation."""
 
 
 @dataclass(slots=True)
 class Supply:
-    """``wanted``: how many hosts the job has asked for. ``there``: all that the cluster has, in the order in which they
-    came, with their newest rows; ``given``: those that it has, or that come."""
+    """``wanted``: number of requested hosts. ``there``: all hosts of the cluster in order of arrival, with their newest
+    rows; ``given``: hosts of the job, and those about to join."""
 
     wanted: int
     there: dict[str, Row] = field(default_factory=dict)
     given: list[str] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
-    """All numbers that were asked for."""
+    """All requested numbers."""
 
     def asked(self, hosts: int, leaving: Sequence[str]) -> list[str]:
-        """The job asks for so many hosts and lets some go. Returns those that are taken from it."""
+        """Set the requested number and release hosts. Returns the hosts that the job loses."""
         self.wanted = hosts
         self.sizes.append(hosts)
         last_first = [*leaving, *(host for host in reversed(self.given) if host not in leaving)]
@@ -36,13 +36,13 @@ class Supply:
         return taken
 
     def gone(self, host: str) -> None:
-        """The cluster has it no more."""
+        """Remove a host from the cluster."""
         self.there.pop(host, None)
         if host in self.given:
             self.given.remove(host)
 
     def more(self) -> list[str]:
-        """Hosts that come now, for those that are missing: the cheapest ones."""
+        """Return new hosts for the missing ones, the cheapest first."""
         free = [host for host in self.there if host not in self.given]
         free.sort(key=lambda host: self.there[host].price or 0.0)
         new = free[: max(0, self.wanted - len(self.given))]
@@ -51,7 +51,7 @@ class Supply:
 
 
 def first_hosts(rows: Sequence[Row], slots: int) -> int:
-    """How many of the first hosts have so many slots."""
+    """Return how many of the first hosts provide so many slots."""
     count = 0
     for row in rows:
         if slots <= 0:
@@ -62,7 +62,7 @@ def first_hosts(rows: Sequence[Row], slots: int) -> int:
 
 
 def check(policy: str) -> None:
-    """Raises :class:`UsageError` for a policy that is none, or that goes by what no simulation knows."""
+    """Raise :class:`UsageError` for an invalid policy, or for one that uses a signal that no simulation has."""
     unknown = [signal for signal in parse(policy).signals if signal not in KNOWN]
     if unknown:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Results for people, and as JSON."""
+"""Formats results as tables and JSON."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hvd_elastic_ext.simulate.accounting import CATEGORIES
 from hvd_elastic_ext.simulate.job import Result
 from hvd_elastic_ext.simulate.measured import Measured
 from hvd_elastic_ext.simulate.restart import Restarted
-from hvd_elastic_ext.simulate.study import Choice, Spread, behind, spread
+from hvd_elastic_ext.simulate.study import Choice, Spread, percent_worse, spread
 
 
 def of_job(results: Sequence[Result], *, priced: bool = False) -> str:
-    """Where the time of hosts went, one line each, and what the job has done."""
+    """Print the use of the hosts' time, a line for each category, and the job's results."""
     rows = []
     for name, what in CATEGORIES.items():
         share = spread([100.0 * result.share(name) for result in results])
@@ -66,7 +66,7 @@ def _facts(results: Sequence[Result], *, priced: bool) -> list[str]:
 
 
 def _lasts(values: Sequence[float]) -> str:
-    """How long something takes, with half of its confidence interval."""
+    """Format a duration with half of its confidence interval."""
     mean, half = spread(values)
     return duration(mean) if half is None else f"{duration(mean)} ± {duration(half)}"
 
@@ -101,7 +101,7 @@ def of_choices(choices: Sequence[Choice], *, priced: bool, timed: bool) -> str:
         goodput = spread([100.0 * each for each in choice.values(lambda result: result.goodput)])
         took = [result.took_s for result in choice.results if result.took_s is not None]
         times = [_lasts(took) if choice.ends else "not in the trace"]
-        less = ("", "") if choice is choices[0] else _cells(behind(choices[0], choice))
+        less = ("", "") if choice is choices[0] else _cells(percent_worse(choices[0], choice))
         cost = [f"{spread(choice.values(lambda result: result.cost))}"]
         failed = sum(result.failed is not None for result in choice.results)
         kept = _mean(choice.values(lambda result: float(result.kept)))
@@ -113,7 +113,7 @@ def of_choices(choices: Sequence[Choice], *, priced: bool, timed: bool) -> str:
 
 
 def versus(results: Sequence[Result], others: Sequence[Restarted], *, stock: bool = False) -> str:
-    """What elasticity is worth on these traces."""
+    """Print the comparison with a job without elasticity."""
     rows = []
     other = "stock Horovod" if stock else "restarted from its last checkpoint"
     for name, goodputs, kept in (
@@ -129,25 +129,25 @@ def versus(results: Sequence[Result], others: Sequence[Restarted], *, stock: boo
 
 
 def beside(results: Sequence[Result], measured: Measured) -> str:
-    """What the journal's own job has done, beside the prediction for it."""
+    """Print the results of the journal's own job beside the prediction."""
     rows = []
-    for name, was, told in (
+    for name, was, forecast in (
         ("steps", measured.steps, [each.steps for each in results]),
         ("of all ranks, kept", measured.kept, [each.kept for each in results]),
         ("steps done again", measured.lost, [each.lost for each in results]),
         ("seconds without a step", measured.downtime_s, [each.downtime_s for each in results]),
         ("worlds", measured.worlds, [each.worlds for each in results]),
     ):
-        mean = statistics.fmean(told)
+        mean = statistics.fmean(forecast)
         off = f"{100.0 * (mean - was) / was:+.1f}" if was else ""
-        rows.append((name, _mean([float(was)]), _mean(list(map(float, told))), off))
+        rows.append((name, _mean([float(was)]), _mean(list(map(float, forecast))), off))
     return plain(("the journal's job", "was", "predicted", "off by %"), rows, right=("was", "predicted", "off by %"))
 
 
 def as_json(
     results: Sequence[Result], others: Sequence[Restarted] = (), measured: Measured | None = None
 ) -> Mapping[str, Any]:
-    """Everything that is known: of each job, and of those that they are compared with."""
+    """Return all figures of each job, and of the jobs compared with it."""
     found: dict[str, Any] = {"goodput": _spread([each.goodput for each in results]), "jobs": _jobs(results)}
     if others:
         found["restarted"] = [{"goodput": each.goodput, **dataclasses.asdict(each)} for each in others]
@@ -158,10 +158,10 @@ def as_json(
 
 
 def choice_as_json(choice: Choice, best: Choice) -> Mapping[str, Any]:
-    """Everything that is known of one combination."""
+    """Return all figures of one combination."""
     if not choice.results:
         return {"options": dict(choice.changed), "refused": choice.refused, "jobs": []}
-    less = behind(best, choice)
+    less = percent_worse(best, choice)
     return {
         "options": dict(choice.changed),
         "refused": None,

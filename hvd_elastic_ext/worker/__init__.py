@@ -1,4 +1,4 @@
-"""Notice a change, keep a commit, return to it.
+"""Runs inside a training process: keeps commits, returns to them, and reacts to changes of hosts.
 
 Belongs here: what runs inside a training process. torch is welcome; Horovod only behind ``stock`` and
 ``comms.horovod``: it may be absent.

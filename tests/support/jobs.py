@@ -81,7 +81,7 @@ def everything(kind: str, code: str, scheduler: str) -> Rendered:
         shared_memory="8Gi",
         retries=None if et else 4,
         timeout_s=0 if et else 3600,
-        kept_s=0 if et else 600,
+        ttl_s=0 if et else 600,
         clean_pods="" if kind == "statefulset" else "All",
         pull_policy="Always",
         devices={"rdma/hca": "1"},

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hvd_elastic_ext.dashboard.asking import Launcher
 from hvd_elastic_ext.dashboard.export import export
 from hvd_elastic_ext.dashboard.jobs import job_of
+from hvd_elastic_ext.dashboard.launcher_client import LauncherClient
 from hvd_elastic_ext.dashboard.logs import Logs
 from hvd_elastic_ext.dashboard.reading import Reading
 from hvd_elastic_ext.dashboard.watch import parts_of
@@ -31,7 +31,7 @@ def page(journal: Path, folder: Path | None = None) -> dict[str, Any]:
     """The parts that a browser gets. ``folder``: the job's, where its launcher is to be asked."""
     job, reading = job_of(journal, folder), Reading(journal)
     reading.read_all()
-    return {name: json.loads(part) for name, part in parts_of(reading, job, Launcher(job.folder).ask()).items()}
+    return {name: json.loads(part) for name, part in parts_of(reading, job, LauncherClient(job.folder).ask()).items()}
 
 
 def read_back(journal: Path, *answers: Answer, folder: Path | None = None) -> None:

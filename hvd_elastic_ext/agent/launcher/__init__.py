@@ -1,4 +1,4 @@
-"""The agent's side of the launcher: the connection, and what is told over it.
+"""The agent's connection to the launcher, and the data sent over it.
 
 Belongs here: the channel and its backlog, one agent a host and job, facts of the host.
 

@@ -21,7 +21,7 @@ FIRST_PAUSE_S: Final = 0.2
 LAST_PAUSE_S: Final = 5.0
 HANDSHAKE_S: Final = 5.0
 """Seconds for each step of the handshake."""
-UNHEARD_S: Final = 10.0
+ACKNOWLEDGE_S: Final = 10.0
 """Seconds without an acknowledgement after which the connection is given up."""
 LINGER_S: Final = 1.0
 
@@ -64,7 +64,7 @@ class Channel:
         self._sealed = 0
         self._underway: deque[tuple[int, QueuedEvent]] = deque()
 
-    def aim(self, address: tuple[str, int]) -> None:
+    def connect_to(self, address: tuple[str, int]) -> None:
         """Connect to the launcher at ``address``, and to no other from now on."""
         self._address = address
         self._hang_up()
@@ -166,7 +166,7 @@ class Channel:
         elif not self.open and now >= self._deadline:
             self._fail("the launcher does not answer")
 
-    def greet(self) -> None:
+    def send_hello(self) -> None:
         """Send the hello once the launcher has greeted and the hello is complete."""
         if self._greeted or self._socket is None or not self._wire.ready:
             return
@@ -221,7 +221,7 @@ class Channel:
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            connection.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, int(UNHEARD_S * 1000))
+            connection.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, int(ACKNOWLEDGE_S * 1000))
             connection.setsockopt(socket.IPPROTO_TCP, _NOTSENT_LOWAT, _BUFFERED)
             with contextlib.suppress(BlockingIOError):
                 connection.connect((address, self._address[1]))
@@ -251,7 +251,7 @@ class Channel:
         for message in messages:
             if self._socket is connection:  # not after something in between ended the connection
                 self._take(message)
-        self.greet()
+        self.send_hello()
 
     def _take(self, message: dict[str, Any]) -> None:
         if self.open:
@@ -282,14 +282,14 @@ class Channel:
         if self._socket is None:
             return
         if self.open:
-            self._take_back()
+            self._requeue_unacknowledged()
         self.open, self._heartbeats = False, None
         self._out.clear()
         self._loop.unwatch(self._socket.fileno())
         self._socket.close()
         self._socket = None
 
-    def _take_back(self) -> None:
+    def _requeue_unacknowledged(self) -> None:
         """Queue what may not have arrived again."""
         arrived = self._sealed - len(self._out) - self._unacknowledged()
         for end, news in reversed(self._underway):

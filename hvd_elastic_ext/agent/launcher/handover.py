@@ -13,7 +13,7 @@ from hvd_elastic_ext.agent.orders.fields import OrderError
 from hvd_elastic_ext.agent.orders.orders import End, Join, entry_of, read
 from hvd_elastic_ext.agent.system.acceptor import Acceptor, Peer
 from hvd_elastic_ext.agent.system.event_loop import EventLoop
-from hvd_elastic_ext.agent.system.streams import Lines, heard
+from hvd_elastic_ext.agent.system.streams import Lines, read_available
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io.peers import user_of
 
@@ -25,9 +25,9 @@ class _Newcomer(Peer):
         super().__init__(number, connection, deadline)
         self.lines = Lines(MAX_LINE)
         self.nonce = os.urandom(32).hex()
-        self.say(nonce=self.nonce)
+        self.send(nonce=self.nonce)
 
-    def say(self, **words: str) -> None:
+    def send(self, **words: str) -> None:
         # So short a line is taken at once, or the peer is gone.
         try:
             self.connection.send(to_text(words).encode() + b"\n")
@@ -55,7 +55,7 @@ class HandoverServer(Acceptor[_Newcomer]):
         return _Newcomer(number, connection, self._loop.now() + ANSWER_S)
 
     def _read(self, peer: _Newcomer) -> None:
-        data = heard(peer.connection)
+        data = read_available(peer.connection)
         if data is None:
             return
         if not data:
@@ -69,10 +69,10 @@ class HandoverServer(Acceptor[_Newcomer]):
         try:
             answer = self._apply(self._proven(peer, line))
         except OrderError as error:
-            peer.say(refused=str(error))
+            peer.send(refused=str(error))
             self._hang_up(peer)
             return
-        peer.say(answer=answer)
+        peer.send(answer=answer)
         if answer == "ending":
             peer.deadline = None  # closed by this agent's end
         else:

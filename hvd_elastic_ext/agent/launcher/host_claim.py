@@ -5,8 +5,8 @@
 The socket lies in a folder that only its user can enter, below ``XDG_RUNTIME_DIR``
 or /tmp, or in the home directory where another user has made that folder first;
 jobs of one name have one each, told apart by a mark of their keys. Which agent comes
-first is decided under a lock on that folder. Only a process of the same user is heard,
-and it must prove that it has the job's key; the key itself does not travel::
+first is decided under a lock on that folder. Only a process of the same user is accepted, and it must prove that it has
+the job's key, which is not sent::
 
     agent      {"nonce": "…"}
     second     {"order": "{…}", "proof": "HMAC-SHA256(key, b'order' + nonce + order)"}
@@ -59,7 +59,7 @@ class Claim(NamedTuple):
 
     @property
     def notice_file(self) -> str | None:
-        """Where others write that the host will go; None if there is no such file."""
+        """The file in which others announce the end of the host; None if there is no such file."""
         return None if self.listener is None else f"/proc/self/fd/{self.folder}/{self.name}{NOTICE}"
 
     def release(self) -> None:
@@ -288,7 +288,7 @@ def _read_answer(line: bytes) -> dict[str, Any]:
     if not line:
         raise ConnectionResetError("the agent of this host has just ended")
     try:
-        said = json.loads(line)
+        message = json.loads(line)
     except ValueError:
-        said = None
-    return said if isinstance(said, dict) else {}
+        message = None
+    return message if isinstance(message, dict) else {}

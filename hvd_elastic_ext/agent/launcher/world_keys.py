@@ -1,4 +1,4 @@
-"""What the launcher has said of a world's keys, for all processes of the host: each key is asked for once. Pure.
+"""Caches the launcher's answers about a world's keys for all processes of the host: each key is requested once. Pure.
 
 In ``hvd.init()`` each process asks for the addresses of all others, in three scopes, so a host of 15 would ask 420
 questions that have 30 different answers. A process stores its keys once in a world, so an answer holds for the world.
@@ -38,17 +38,17 @@ class Asker(NamedTuple):
 
 
 class WorldKeys:
-    """Keys of the newest world that a process of this host has asked about, and who waits for which."""
+    """Keys of the newest world that a process of this host has requested, and the requests that wait for each."""
 
     def __init__(self) -> None:
         self._generation = self._lost = 0
         """Worlds: of the keys, and the newest that is lost."""
         self._known: dict[str, bytes] = {}
         self._waiting: dict[Key, list[Asker]] = {}
-        """Who has asked. The launcher was asked for the first one."""
+        """The waiting requests of each key. The first one was passed on to the launcher."""
 
     def ask(self, key: Key, asker: Asker) -> None:
-        """Answer, or ask the launcher, unless somebody waits for its answer already."""
+        """Answer, or ask the launcher, unless its answer is already awaited."""
         if key.generation == self._generation and key.path in self._known:
             asker.proxy.pass_answer(asker.number, _OK, self._known[key.path])
             return
@@ -62,7 +62,7 @@ class WorldKeys:
         return self._waiting.get(key, [asker])[0] == asker
 
     def answered(self, key: Key, status: int, value: bytes) -> None:
-        """Pass on the launcher's answer to all who wait for it."""
+        """Pass on the launcher's answer to all waiting requests."""
         if status == _OK:
             self.store(key, value)
         elif status == _LOST:
@@ -71,7 +71,7 @@ class WorldKeys:
             proxy.pass_answer(number, status, value)
 
     def withdraw(self, key: Key, asker: Asker) -> bool:
-        """Drop a question, and ask for the next one who waits; whether the launcher was asked for this one."""
+        """Drop a question, and ask for the next waiting one. Return whether the launcher was asked for this one."""
         waiting = self._waiting.get(key, [])
         if asker not in waiting:
             return True
@@ -84,7 +84,7 @@ class WorldKeys:
         return first
 
     def store(self, key: Key, value: bytes) -> None:
-        """Note the value of a key, as the launcher has it."""
+        """Store the value of a key from the launcher."""
         if key.generation <= self._lost:  # an answer that was on its way
             return
         if key.generation > self._generation:
@@ -93,7 +93,7 @@ class WorldKeys:
             self._known[key.path] = value
 
     def lose(self, generation: int | None) -> None:
-        """Drop the keys of a world that is lost: from now on the launcher says so, at once."""
+        """Drop the keys of a lost world: from now on questions are answered at once as lost."""
         self._lost = max(self._lost, generation or 0)
         if self._generation <= self._lost:
             self._known = {}

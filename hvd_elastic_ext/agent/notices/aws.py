@@ -17,7 +17,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hvd_elastic_ext.agent.notices.model import NEAR_S, Announcement, Ask, entries, iso_time, mail_time, or_before
+from hvd_elastic_ext.agent.notices.model import NEAR_S, Announcement, Ask, entries, http_time, iso_time, or_last
 from hvd_elastic_ext.agent.notices.token import Session
 
 SPOT: Final = "/latest/meta-data/spot/instance-action"
@@ -49,7 +49,7 @@ class Aws:
         if taken_back := self._session.read(ask, SPOT, interruption):
             return taken_back  # at once: nothing else is more urgent
         for path, reading in ((REBALANCE, rebalance), (SCHEDULED, scheduled)):
-            self._lesser[path] = or_before(
+            self._lesser[path] = or_last(
                 lambda path=path, reading=reading: self._session.read(ask, path, reading),  # type: ignore[misc]
                 self._lesser.get(path, []),
             )
@@ -61,15 +61,15 @@ CLOUD: Final = Aws
 
 def interruption(body: str, _: float) -> list[Announcement]:
     """Parse an answer such as ``{"action": "terminate", "time": "2017-09-18T08:22:00Z"}``."""
-    said: dict[str, Any] = json.loads(body)
-    end = _ENDS.get(said["action"], "taken back")
-    return [Announcement(f"this spot instance is going to be {end} by AWS", iso_time(said["time"]))]
+    action: dict[str, Any] = json.loads(body)
+    end = _ENDS.get(action["action"], "taken back")
+    return [Announcement(f"this spot instance is going to be {end} by AWS", iso_time(action["time"]))]
 
 
 def rebalance(body: str, _: float) -> list[Announcement]:
     """Parse an answer such as ``{"noticeTime": "2020-10-27T08:22:00Z"}``."""
     iso_time(json.loads(body)["noticeTime"])
-    return [Announcement("this spot instance is likely to be taken back by AWS", soft=True)]
+    return [Announcement("this spot instance is likely to be taken back by AWS", advisory=True)]
 
 
 def scheduled(body: str, now: float) -> list[Announcement]:
@@ -77,6 +77,6 @@ def scheduled(body: str, now: float) -> list[Announcement]:
     announcements = []
     for event in entries(body):
         if event.get("Code") in _EVENTS and event.get("State") == "active":
-            at = mail_time(event["NotBefore"])
-            announcements.append(Announcement(f"AWS {_EVENTS[event['Code']]}", at, soft=at > now + NEAR_S))
+            at = http_time(event["NotBefore"])
+            announcements.append(Announcement(f"AWS {_EVENTS[event['Code']]}", at, advisory=at > now + NEAR_S))
     return announcements

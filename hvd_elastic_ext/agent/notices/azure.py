@@ -23,8 +23,8 @@ from hvd_elastic_ext.agent.notices.model import (
     NoResponse,
     Request,
     body_of,
-    mail_time,
-    understood,
+    http_time,
+    parsed,
 )
 
 EVENTS: Final = "/metadata/scheduledevents?api-version=2020-07-01"
@@ -60,7 +60,7 @@ class Azure:
         answer = ask(request)
         body = body_of(request, answer)
         self._answers = True
-        return understood(request, body, lambda body: announcements_of(events(body), own, answer.now))
+        return parsed(request, body, lambda body: announcements_of(events(body), own, answer.now))
 
 
 CLOUD: Final = Azure
@@ -91,6 +91,6 @@ def announcements_of(events: Sequence[Mapping[str, Any]], own: str, now: float) 
     for event in events:
         kind, named = event["EventType"], [str(name).casefold() for name in event["Resources"]]
         if kind in _GOING and own.casefold() in named:
-            at = mail_time(event["NotBefore"]) if event.get("NotBefore") else None
-            announcements.append(Announcement(_GOING[kind], at, soft=at is not None and at > now + NEAR_S))
+            at = http_time(event["NotBefore"]) if event.get("NotBefore") else None
+            announcements.append(Announcement(_GOING[kind], at, advisory=at is not None and at > now + NEAR_S))
     return announcements

@@ -59,7 +59,7 @@ def choose(
     """What to poll, at ``url`` if given. Raises ``ValueError`` for an unknown ``source``."""
     if source != AUTO and source not in CLOUDS:
         raise ValueError(f"{source!r} is no cloud that is known; known are {', '.join(sorted(CLOUDS))}")
-    named = made_by(firmware) if source == AUTO else source
+    named = cloud_of_firmware(firmware) if source == AUTO else source
     chosen = [name for name in CLOUDS if named in (None, name)]
     return DetectedCloud([(class_of(name)(), ask_at(url or CLOUDS[name].url)) for name in chosen])
 
@@ -70,7 +70,7 @@ def class_of(name: str) -> type[Cloud]:
     return found
 
 
-def made_by(firmware: Callable[[str], str]) -> str | None:
+def cloud_of_firmware(firmware: Callable[[str], str]) -> str | None:
     """The cloud by the firmware; None if it does not say."""
     marks = ((name, place, word) for name, spec in CLOUDS.items() for place, word in spec.firmware)
     return next((name for name, place, word in marks if word in firmware(place)), None)

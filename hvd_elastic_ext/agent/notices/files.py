@@ -1,6 +1,6 @@
 # ruff: noqa: PTH116
 # (pathlib takes long to load)
-"""Files in which others write that this host will go: why, and by when. Emptying the file takes it back.
+"""Notice files: other programs write there why and when this host will go. Emptying the file withdraws the notice.
 
 One is beside the agent's socket, for hooks of the host. The job can name another (:data:`VARIABLE`), which a cluster
 or a supervisor writes.
@@ -70,7 +70,7 @@ def soonest_of(notices: Sequence[Notice]) -> Notice | None:
 
 
 class NoticeFiles:
-    """Looks at ``own`` paths, which only this user and root may write, and at ``named`` ones.
+    """Reads ``own`` paths, which only this user and root may write, and ``named`` ones.
 
     A file that cannot be read, holds no notice or has another owner is warned of, and changes nothing.
     """
@@ -89,7 +89,7 @@ class NoticeFiles:
             try:
                 stamp = _stamp(path)
             except OSError as error:
-                self._warn(f"notice file {path}: {error.strerror}; what it said before holds")
+                self._warn(f"notice file {path}: {error.strerror}; the last notice stays valid")
                 continue
             if stamp != self._stamps.get(path) or path in self._seen_empty:
                 self._stamps[path] = stamp
@@ -111,7 +111,7 @@ class NoticeFiles:
         except FileNotFoundError:
             found = None
         except (OSError, ValueError, OverflowError, RecursionError) as error:
-            self._warn(f"notice file {path}: {error}; what it said before holds")
+            self._warn(f"notice file {path}: {error}; the last notice stays valid")
             return
         if found is None and there and path not in self._seen_empty:
             self._seen_empty.add(path)  # a writer may have truncated it first

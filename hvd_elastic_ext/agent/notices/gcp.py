@@ -21,8 +21,8 @@ from hvd_elastic_ext.agent.notices.model import (
     Request,
     Response,
     body_of,
-    or_before,
-    understood,
+    or_last,
+    parsed,
 )
 
 PREEMPTED: Final = "/computeMetadata/v1/instance/preempted"
@@ -55,13 +55,13 @@ class Gcp:
             query = f"?wait_for_change=true&timeout_sec={WAIT_S}&last_etag={quote(self._tag, safe='')}"
             request = Request("GET", PREEMPTED + query, HEADERS, WAIT_S + _SLACK_S)
         answer = ask(request)
-        announcements = understood(request, _genuine(request, answer), preemption)
+        announcements = parsed(request, _genuine(request, answer), preemption)
         tag = answer.headers.get("etag", "")
         self._tag = tag if 0 < len(tag) <= _LONGEST_TAG else None
         if announcements:
             return announcements
         maintained = Request("GET", MAINTENANCE, HEADERS)
-        self._maintenance = or_before(lambda: maintenance(_genuine(maintained, ask(maintained))), self._maintenance)
+        self._maintenance = or_last(lambda: maintenance(_genuine(maintained, ask(maintained))), self._maintenance)
         return self._maintenance
 
 

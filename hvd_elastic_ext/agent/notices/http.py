@@ -10,7 +10,7 @@ from http.client import HTTPException, HTTPResponse
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from hvd_elastic_ext.agent.notices.model import NoResponse, Request, Response, mail_time
+from hvd_elastic_ext.agent.notices.model import NoResponse, Request, Response, http_time
 
 CONNECT_S: Final = 1.0
 """Seconds. A metadata service is on the same machine, so it accepts a connection at once."""
@@ -71,7 +71,7 @@ class HttpClient:
 def _ahead_s(date: str | None, now: float) -> float:
     """Seconds by which the service's clock is ahead of this machine's."""
     try:
-        ahead_s = 0.0 if date is None else mail_time(date) - now
+        ahead_s = 0.0 if date is None else http_time(date) - now
     except (ValueError, TypeError, OverflowError):
         return 0.0
     return ahead_s if abs(ahead_s) >= _TRUSTED_S else 0.0

@@ -52,13 +52,13 @@ class Announcement(NamedTuple):
     """What a service says about this machine.
 
     ``at``: when the machine will be gone, in Unix seconds of the cloud's clock; ``within_s``: instead, where
-    no time is given, seconds after it came. ``soft``: it may not happen, or not soon.
+    no time is given, seconds after it came. ``advisory``: it may not happen, or not soon.
     """
 
     reason: str
     at: float | None = None
     within_s: float | None = None
-    soft: bool = False
+    advisory: bool = False
 
 
 class Cloud(Protocol):
@@ -79,7 +79,7 @@ def body_of(request: Request, answer: Response) -> str:
     return answer.body
 
 
-def understood(request: Request, body: str, reading: Callable[[str], T]) -> T:
+def parsed(request: Request, body: str, reading: Callable[[str], T]) -> T:
     """Parse ``body`` by ``reading``. Raises :class:`NoResponse` if that fails."""
     try:
         return reading(body)
@@ -87,7 +87,7 @@ def understood(request: Request, body: str, reading: Callable[[str], T]) -> T:
         raise NoResponse(f"{_shown(request)} is answered with what cannot be read: {body[:40]!r}") from None
 
 
-def or_before(asking: Callable[[], list[Announcement]], before: list[Announcement]) -> list[Announcement]:
+def or_last(asking: Callable[[], list[Announcement]], before: list[Announcement]) -> list[Announcement]:
     """The answer, or the one before if there is none. So a failed request for one kind does not hide the other
     kinds."""
     try:
@@ -109,7 +109,7 @@ def iso_time(text: str) -> float:
     return _unix(datetime.fromisoformat(text.strip().replace("Z", "+00:00")))
 
 
-def mail_time(text: str) -> float:
+def http_time(text: str) -> float:
     """Unix seconds of ``Mon, 19 Sep 2016 18:29:47 GMT``, the day of the week being optional. Raises ``ValueError``."""
     return _unix(parsedate_to_datetime(text))
 

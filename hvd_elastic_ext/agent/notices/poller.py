@@ -15,7 +15,7 @@ from hvd_elastic_ext.agent.notices.model import Announcement, NoResponse
 from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.core.json_text import to_text
 
-COMPLAIN_AFTER: Final = 3
+REPORT_AFTER: Final = 3
 """Failures in a row before a problem is reported: services restart."""
 LOST_S: Final = 10.0
 """Longest pause for a service that has answered before: some give only 30 s notice."""
@@ -26,9 +26,8 @@ VOID_S: Final = 600.0
 
 
 class Poller:
-    """``say`` gets what changes: ``going`` and ``advice``, or a ``problem`` of polling.
-
-    ``before``: the notice of the child before this one.
+    """``report`` gets changes: ``going`` and ``advice``, or a ``problem`` of polling. ``before``: the last notice of
+    the process that polled before.
     """
 
     def __init__(
@@ -36,15 +35,15 @@ class Poller:
         source: DetectedCloud,
         *,
         wall: Callable[[], float],
-        say: Callable[..., None],
+        report: Callable[..., None],
         before: Notice | None = None,
     ) -> None:
         self._source = source
         self._wall = wall
-        self._say = say
+        self._report = report
         self._held: dict[Announcement, Notice] = {}
         """The notice of each announcement, by the clock of when it came first."""
-        self._said: tuple[Notice | None, str | None] | None = None
+        self._reported: tuple[Notice | None, str | None] | None = None
         self._before = before
         self._failures = 0
         self._problem_reported = False
@@ -58,16 +57,16 @@ class Poller:
         self._failures = 0
         if self._problem_reported:
             self._problem_reported = False
-            self._say(cloud=self._source.name, problem=None)
+            self._report(cloud=self._source.name, problem=None)
         self._take(announcements)
         return self._source.every_s
 
     def _failed(self, problem: str) -> float:
         self._failures += 1
-        if self._failures == COMPLAIN_AFTER:
+        if self._failures == REPORT_AFTER:
             self._problem_reported = True
-            self._say(cloud=self._source.name, problem=problem)
-        return pause(self._failures, self._source.every_s, met=self._said is not None)
+            self._report(cloud=self._source.name, problem=problem)
+        return pause(self._failures, self._source.every_s, met=self._reported is not None)
 
     def _take(self, announcements: list[Announcement]) -> None:
         now = self._wall()
@@ -76,12 +75,12 @@ class Poller:
             for announcement in announcements
         }
         self._before = None
-        hard = [held for announcement, held in self._held.items() if not announcement.soft and not _over(held, now)]
-        advice = next((announcement.reason for announcement in announcements if announcement.soft), None)
-        said = (soonest_of(hard), advice)
-        if said != self._said:
-            self._said = said
-            self._say(going=said[0], advice=advice)
+        hard = [held for announcement, held in self._held.items() if not announcement.advisory and not _over(held, now)]
+        advice = next((announcement.reason for announcement in announcements if announcement.advisory), None)
+        latest = (soonest_of(hard), advice)
+        if latest != self._reported:
+            self._reported = latest
+            self._report(going=latest[0], advice=advice)
 
     def _came_to(self, announcement: Announcement, now: float) -> Notice:
         if (
@@ -113,16 +112,16 @@ def pause(failures: int, every_s: float, *, met: bool) -> float:
 def serve(source: str, url: str | None, pipe: int, *, before: Notice | None) -> None:
     """Poll while the other end of ``pipe`` is open; write what changes there, an object a line."""
 
-    def say(**said: Any) -> None:
-        os.write(pipe, to_text(said).encode("ascii") + b"\n")
+    def report(**latest: Any) -> None:
+        os.write(pipe, to_text(latest).encode("ascii") + b"\n")
 
     try:
         chosen = choose(source, url, HttpClient, firmware=firmware)
     except ValueError as error:
-        say(cloud=source, problem=str(error))
+        report(cloud=source, problem=str(error))
         select.select([pipe], [], [])
         return
-    poller = Poller(chosen, wall=time.time, say=say, before=before)
+    poller = Poller(chosen, wall=time.time, report=report, before=before)
     while True:
         pause_s = poller.once()
         if select.select([pipe], [], [], pause_s)[0]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from hvd_elastic_ext.agent.notices.model import Announcement, Ask, NoResponse, Request, Response, body_of, understood
+from hvd_elastic_ext.agent.notices.model import Announcement, Ask, NoResponse, Request, Response, body_of, parsed
 
 LIFE_S: Final = 21600
 """Seconds for which a token is valid: the longest time that services allow."""
@@ -38,7 +38,7 @@ class Session:
         request, answer = self.get(ask, path)
         if answer.status == 404:
             return []
-        return understood(request, body_of(request, answer), lambda body: reading(body, answer.now))
+        return parsed(request, body_of(request, answer), lambda body: reading(body, answer.now))
 
     def _get(self, ask: Ask, path: str) -> tuple[Request, Response]:
         if self._token is None:

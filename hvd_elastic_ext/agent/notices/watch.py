@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn, Protocol
 
 from hvd_elastic_ext.agent.notices.files import Notice
 from hvd_elastic_ext.agent.system.event_loop import EventLoop
-from hvd_elastic_ext.agent.system.streams import CHUNK, Lines, close_all_but, heard, silence
+from hvd_elastic_ext.agent.system.streams import CHUNK, Lines, close_all_but, read_available, redirect_to_null
 from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io import process_tree
@@ -24,8 +24,8 @@ enough."""
 class Listener(Protocol):
     """Receives each change."""
 
-    def cloud_says(self) -> None: ...
-    def cloud_advises(self, reason: str | None) -> None: ...
+    def cloud_notice(self) -> None: ...
+    def cloud_advice(self, reason: str | None) -> None: ...
     def cloud_problem(self, source: str, problem: str | None) -> None: ...
 
 
@@ -92,7 +92,7 @@ class CloudWatch:
 
     def _read(self) -> None:
         assert self._end is not None
-        data = heard(self._end)
+        data = read_available(self._end)
         if data is None:
             return
         if not data:
@@ -100,18 +100,18 @@ class CloudWatch:
             self._wait()
         for line in self._lines.feed(data):
             if line is not None:
-                self._hear(json.loads(line))
+                self._take_message(json.loads(line))
 
-    def _hear(self, said: dict[str, Any]) -> None:
-        if "problem" in said:
-            self._take_problem(None if said["problem"] is None else (said["cloud"], said["problem"]))
+    def _take_message(self, message: dict[str, Any]) -> None:
+        if "problem" in message:
+            self._take_problem(None if message["problem"] is None else (message["cloud"], message["problem"]))
             return
         self._take_problem(None)
-        self.going = None if said["going"] is None else Notice(*said["going"])
-        self._listener.cloud_says()
-        if said["advice"] != self._advice:
-            self._advice = said["advice"]
-            self._listener.cloud_advises(self._advice)
+        self.going = None if message["going"] is None else Notice(*message["going"])
+        self._listener.cloud_notice()
+        if message["advice"] != self._advice:
+            self._advice = message["advice"]
+            self._listener.cloud_advice(self._advice)
 
     def _take_problem(self, found: tuple[str, str] | None) -> None:
         before, self._problem = self._problem, found
@@ -124,7 +124,7 @@ class CloudWatch:
 def _be_child(source: str, url: str | None, pipe: int, before: Notice | None) -> NoReturn:
     try:
         process_tree.die_with_parent()
-        silence()
+        redirect_to_null()
         close_all_but((pipe,))
         # Loaded in the child only: it takes longer than loading the agent.
         from hvd_elastic_ext.agent.notices.poller import serve
@@ -132,7 +132,7 @@ def _be_child(source: str, url: str | None, pipe: int, before: Notice | None) ->
         serve(source, url, pipe, before=before)
     except BaseException as error:  # noqa: BLE001 - the main loop of a process
         with contextlib.suppress(OSError):
-            said = {"cloud": source, "problem": f"asking broke: {type(error).__name__}: {error}"}
-            os.write(pipe, to_text(said).encode("ascii") + b"\n")
+            message = {"cloud": source, "problem": f"asking broke: {type(error).__name__}: {error}"}
+            os.write(pipe, to_text(message).encode("ascii") + b"\n")
     finally:
         os._exit(0)

@@ -44,7 +44,7 @@ FAILURES: Final = ("exited", "not_started", "asked")
 """Events that show that training needs a launcher."""
 REFUSED: Final = 125
 USAGE_S: Final = 10.0
-"""Seconds between two reports of how busy the host is."""
+"""Seconds between two reports of the host's load."""
 TIMEOUT_S: Final = 30.0
 """Seconds that an agent may take to end, beyond its grace."""
 
@@ -140,9 +140,9 @@ class JoinedJob:
         self._usage: Usage | None = None
         self._gpus: Gpus | None = None
         self._usage_at = agent.now() if self._setting(OBSERVE) else None
-        """When to report how busy the host is; None if nobody asks."""
+        """When to report the host's load; None if the job does not ask for it."""
         self._channel = Channel(agent, self, key)
-        self._channel.aim(order.address)
+        self._channel.connect_to(order.address)
         self._channel.tick()
         self._lookup = Lookup(agent, os.uname().nodename, then=self._looked_up)
         self._handover = None
@@ -151,7 +151,7 @@ class JoinedJob:
         self._metrics: MetricsPort | None = None
         self._figures: Figures | None = None
         self._metrics_at: str | None = None
-        """Where figures were last asked for."""
+        """The address of the newest setting for figures."""
         self._open_metrics()
         self._ask_cloud()
 
@@ -181,7 +181,7 @@ class JoinedJob:
         return self._order.env
 
     def secret(self, transfer: str) -> str:
-        """What both ends of a transfer prove to know, without the job's key leaving the agents."""
+        """Return the secret that both ends of a transfer prove to know. The job's key itself stays in the agents."""
         return hmac.digest(self._key, b"transfer" + transfer.encode(), "sha256").hex()
 
     @property
@@ -196,7 +196,7 @@ class JoinedJob:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds until the host is gone, by the notice files and the cloud; None if they do not say."""
+        """Seconds until the host is gone, by the notice files and the cloud; None if unknown."""
         return None if self._going is None or self._going.by is None else self._going.by - time.time()
 
     def notice(self, reason: str, grace_s: float) -> None:
@@ -237,7 +237,7 @@ class JoinedJob:
                 self._agent.end_all(f"there has been no launcher for {self._grace_s:g} s")
 
     def _tell_usage(self) -> None:
-        """Report how busy the host is, if the job asks for that."""
+        """Report the host's load, if the job asks for it."""
         now = self._agent.now()
         if self._usage_at is None or now < self._usage_at:
             return
@@ -251,14 +251,16 @@ class JoinedJob:
             from hvd_elastic_ext.agent.system.gpus import Gpus
 
             self._gpus = Gpus(devices())
-        if self.connected and (found := {**self._usage.look(now), **({} if self._gpus is None else self._gpus.said())}):
+        if self.connected and (
+            found := {**self._usage.look(now), **({} if self._gpus is None else self._gpus.report())}
+        ):
             self.put("usage", **found)
 
     def look_for_notices(self) -> None:
         """Read the notices from the notice files and the cloud, and report a change."""
         self._look_at = self._agent.now() + LOOK_S
-        said = (self._notices.look(time.time()), None if self._cloud is None else self._cloud.going)
-        going = soonest_of([each for each in said if each is not None])
+        notices = (self._notices.look(time.time()), None if self._cloud is None else self._cloud.going)
+        going = soonest_of([each for each in notices if each is not None])
         if going != self._going:
             self._going, self._warned = going, True
             if self.connected:  # otherwise the next welcome triggers the report
@@ -287,7 +289,7 @@ class JoinedJob:
             self._cloud = CloudWatch(self._agent, *wanted, listener=self)
 
     def _open_metrics(self) -> None:
-        """Answer Prometheus where the job says, if it does. Without that port the agent goes on."""
+        """Open the port for Prometheus that the job names, if any. The agent continues if that fails."""
         wanted = self._setting(AGENT_METRICS)
         if wanted == self._metrics_at:
             return
@@ -325,11 +327,11 @@ class JoinedJob:
 
     # --- what the cloud's watch needs --------------------------------------------------------------
 
-    def cloud_says(self) -> None:
+    def cloud_notice(self) -> None:
         """Combine the new notice with those of the notice files, and report what has changed."""
         self.look_for_notices()
 
-    def cloud_advises(self, reason: str | None) -> None:
+    def cloud_advice(self, reason: str | None) -> None:
         """Report the advice ``reason`` to the launcher; None takes the last one back."""
         self.put("advised", reason=reason)
 
@@ -438,7 +440,7 @@ class JoinedJob:
         self._ask_cloud()
         self._open_metrics()
         self._agent.resume()
-        self._channel.aim(order.address)
+        self._channel.connect_to(order.address)
         self._lost_at = None  # the new launcher gets a full grace in which the agent can reach it
         self._orphaned()
         return "adopted"
@@ -451,7 +453,7 @@ class JoinedJob:
 
     def _looked_up(self, found: Found) -> None:
         self._found = found
-        self._channel.greet()
+        self._channel.send_hello()
 
 
 def _fitting(slots: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:

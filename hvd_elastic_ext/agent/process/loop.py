@@ -329,9 +329,9 @@ class Agent(DescriptorLoop):
 
     def _read_signals(self) -> None:
         numbers = os.read(self._wake, CHUNK)
-        told = [number for number in numbers if number in STOP_SIGNALS]
-        if told:
-            self._end_on_signal(signal.Signals(told[0]).name)
+        stops = [number for number in numbers if number in STOP_SIGNALS]
+        if stops:
+            self._end_on_signal(signal.Signals(stops[0]).name)
         if signal.SIGCHLD in numbers:
             self._reap()
 

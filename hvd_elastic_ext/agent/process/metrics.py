@@ -1,4 +1,4 @@
-"""The agent's figures as text for Prometheus. Loads ``prometheus-client``: only for an agent that is asked.
+"""The agent's figures as text for Prometheus. Loads ``prometheus-client``, so it is imported at the first request.
 
 Names follow Prometheus' conventions. Labels are slots, devices and states: few, and none that grows with time.
 """
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "hvd_elastic_agent_"
 APART_S: Final = 1.0
-"""The host is looked at no more often."""
+"""Shortest time in seconds between two measurements of the host."""
 
 Samples = Mapping[str, float]
 
 
 class Figures(Collector):
-    """The figures of one agent. ``usage`` and ``gpus`` look at the host."""
+    """The figures of one agent. ``usage`` and ``gpus`` measure the host."""
 
     def __init__(self, agent: Agent, job: JoinedJob, *, usage: Usage | None = None, gpus: Gpus | None = None) -> None:
         self._agent, self._job = agent, job
@@ -44,23 +44,23 @@ class Figures(Collector):
         self._registry.register(self)
 
     def answer(self) -> Answer:
-        """All of them, as an answer to a request."""
+        """Return all figures as an answer to a request."""
         return 200, generate_latest(self._registry), CONTENT_TYPE_PLAIN_0_0_4
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: which figures there are is known when they are taken."""
+        """Return nothing: the set of figures is known only when they are collected."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Of this moment."""
+        """Yield the present figures."""
         yield from self._of_the_agent()
         yield from self._of_slots()
         yield from self._of_the_host()
 
     def _of_the_agent(self) -> Iterator[Metric]:
-        told = GaugeMetricFamily(f"{PREFIX}info", "The job and the host of this agent", labels=("name", "host"))
-        told.add_metric(self._job.names, 1)
-        yield told
+        info = GaugeMetricFamily(f"{PREFIX}info", "The job and the host of this agent", labels=("name", "host"))
+        info.add_metric(self._job.names, 1)
+        yield info
         yield GaugeMetricFamily(f"{PREFIX}connected", "1 while a launcher is connected", float(self._job.connected))
         yield CounterMetricFamily(f"{PREFIX}heartbeats", "Heartbeat messages to the launcher", self._agent.heartbeats)
 

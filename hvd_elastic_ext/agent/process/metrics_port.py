@@ -11,8 +11,8 @@ from hvd_elastic_ext.agent.system.http import Request, response
 from hvd_elastic_ext.agent.system.http_port import Client, HttpPort
 from hvd_elastic_ext.agent.system.streams import warn
 
-MOST: Final = 8
-"""Connections that are open together; with a further one the oldest is closed."""
+MAX_CONNECTIONS: Final = 8
+"""Most open connections; for a further one the oldest is closed."""
 PATH: Final = "/metrics"
 
 _PORTS: Final = range(65536)
@@ -37,8 +37,8 @@ class MetricsPort(HttpPort):
         socket.inet_pton(family, host)  # a name could take a resolver's time
         if int(port) not in _PORTS:
             raise ValueError(port)
-        listener = socket.create_server((host, int(port)), family=family, backlog=MOST)
-        super().__init__(loop, listener, most=MOST, replaces_oldest=True)
+        listener = socket.create_server((host, int(port)), family=family, backlog=MAX_CONNECTIONS)
+        super().__init__(loop, listener, most=MAX_CONNECTIONS, replaces_oldest=True)
 
     def _asked(self, client: Client, request: Request) -> None:
         self._reply(client, self._answered(request))

@@ -1,6 +1,6 @@
 """One slot: its commit memory, its training process, and what connects the two with the agent.
 
-Belongs here: starting and ending a training process, its output, its link, its way to the rendezvous.
+Belongs here: starting and ending a training process, its output, its link, its rendezvous proxy.
 
 Never here: other slots, and the launcher.
 """

@@ -1,4 +1,4 @@
-"""Be the supervisor of a training process that was forked from the template. Run in the place of that fork's parent.
+"""Runs as the supervisor of a training process that was forked from the template, in place of that fork's parent.
 
 ::
 
@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import sys
 
-from hvd_elastic_ext.agent.slots.supervisor import SupervisorPipes, supervise_started, tell_defect
+from hvd_elastic_ext.agent.slots.supervisor import SupervisorPipes, report_defect, supervise_started
 
 if __name__ == "__main__":
     pid, down, up = map(int, sys.argv[1:4])
     try:
         supervise_started(pid, SupervisorPipes(down, up, 1, 2), grace_s=float(sys.argv[4]))
     except BaseException as error:  # noqa: BLE001 - the main loop of a process
-        tell_defect(up, error)
+        report_defect(up, error)
     finally:
         os._exit(0)

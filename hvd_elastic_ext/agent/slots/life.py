@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from hvd_elastic_ext.agent.orders.orders import Start
 from hvd_elastic_ext.agent.slots.output import Outputs
-from hvd_elastic_ext.agent.slots.supervisor import SupervisorPipes, supervise, tell_defect
+from hvd_elastic_ext.agent.slots.supervisor import SupervisorPipes, report_defect, supervise
 from hvd_elastic_ext.agent.slots.worker_link import Inheritance
 from hvd_elastic_ext.agent.system.event_loop import EventLoop
 from hvd_elastic_ext.agent.system.streams import CHUNK, Lines
@@ -90,6 +90,6 @@ def _be_supervisor(order: Start, inheritance: Inheritance, pipes: SupervisorPipe
     try:
         supervise(order, inheritance, pipes)
     except BaseException as error:  # noqa: BLE001 - the main loop of a process
-        tell_defect(pipes.up, error)
+        report_defect(pipes.up, error)
     finally:
         os._exit(0)  # a supervisor never returns into the code of the agent that it was

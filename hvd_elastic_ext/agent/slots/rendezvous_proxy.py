@@ -71,7 +71,7 @@ class RendezvousProxy(HttpPort):
             return True
         uid = owner(connection, self._lookup)
         if not is_trusted(uid):
-            whose = "that had gone, or whose user cannot be told," if uid is None else f"of user {uid}"
+            whose = "that had disconnected, or whose user is unknown," if uid is None else f"of user {uid}"
             self._warn(f"a process {whose} was refused by the rendezvous proxy")
         return is_trusted(uid)
 
@@ -90,7 +90,7 @@ class RendezvousProxy(HttpPort):
         if question is not None:
             self._withdraw(question)
 
-    def _told(self, problem: str) -> None:
+    def _report_problem(self, problem: str) -> None:
         self._warn(f"the rendezvous proxy {problem}")
 
 

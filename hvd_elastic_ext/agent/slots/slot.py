@@ -19,7 +19,8 @@ from hvd_elastic_ext.agent.system.streams import CHUNK
 NOT_STARTED: Final = 125
 """Exit code of a process that could not be started."""
 STATES: Final = ("booting", "parked", "live", "done", "ending")
-"""What a slot's process may be at: before its world, ready for it, in it; after training; ended, with others left."""
+"""States of a slot's process: before its world, ready for it, in it; after training; ended, with child processes
+left."""
 
 
 class Slot:
@@ -41,7 +42,7 @@ class Slot:
         self.life = 0
         """Number of the newest process in the slot, from 1."""
         self.code: int | None = None
-        """How the last process ended, as a shell tells it; None if there was none yet."""
+        """Exit code of the last process, as in a shell; None if there was none yet."""
 
     @property
     def at_rest(self) -> bool:
@@ -201,7 +202,7 @@ class Slot:
         self._run.killed_before = killed
         if self.worker_link is not None:
             self.worker_link.handed_down()
-        self._agent.watch(self._run.up, self._hear)
+        self._agent.watch(self._run.up, self._read_reports)
 
     def _inheritance(self) -> Inheritance:
         if self._commits is None:
@@ -216,7 +217,7 @@ class Slot:
     def _written(self, stream: str, text: str) -> None:
         self._tell("output", stream=stream, text=text)
 
-    def _hear(self) -> None:
+    def _read_reports(self) -> None:
         """Read what the supervisor reports."""
         run = self._run
         assert run is not None

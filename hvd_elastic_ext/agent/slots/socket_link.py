@@ -19,13 +19,13 @@ MAX_AT_END: Final = 1 << 20
 
 
 class SocketLink:
-    """The agent's end. Never blocks. ``heard`` gets the messages of the process, ``warn`` each kind of problem once."""
+    """The agent's end. Never blocks. ``received`` gets messages of the process, ``warn`` each kind of problem once."""
 
     def __init__(
-        self, loop: EventLoop, *, heard: Callable[[dict[str, Any]], None], warn: Callable[[str], None]
+        self, loop: EventLoop, *, received: Callable[[dict[str, Any]], None], warn: Callable[[str], None]
     ) -> None:
         self._loop = loop
-        self._heard = heard
+        self._received = received
         self._warn = warn
         self._warnings: set[str] = set()
         self._lines = Lines(MAX_LINE_FROM_WORKER)
@@ -89,7 +89,7 @@ class SocketLink:
         except (ValueError, RecursionError):
             message = None
         if isinstance(message, dict) and isinstance(message.get("say"), str):
-            self._heard(message)
+            self._received(message)
         else:
             self._warn_once("a line on its link that is no JSON object with 'say' was dropped")
 

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from hvd_elastic_ext.agent.orders.orders import Start
 from hvd_elastic_ext.agent.slots.worker_link import Inheritance
-from hvd_elastic_ext.agent.system.streams import CHUNK, Lines, close_all_but, signals_as_bytes, silence
+from hvd_elastic_ext.agent.system.streams import CHUNK, Lines, close_all_but, redirect_to_null, signals_as_bytes
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages.slot_protocol import COMMITS, LINK, RENDEZVOUS_PORT
 from hvd_elastic_ext.io import core_dumps, process_tree
@@ -41,13 +41,13 @@ class SupervisorPipes(NamedTuple):
 
 
 def supervise(order: Start, inheritance: Inheritance, pipes: SupervisorPipes) -> None:
-    """Be the supervisor of one training process; return when nothing of it is left."""
+    """Supervise one training process; return when no process of it is left."""
     close_all_but((*pipes, *_descriptors(inheritance)))
     wake = signals_as_bytes((*STOP_SIGNALS, signal.SIGCHLD))
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.setsid()  # a signal to the agent's whole group must not kill the supervisor, which cleans up after the agent
     supervisor = Supervisor(pipes, wake=wake, grace_s=order.grace_s)
-    left = supervisor.attend() if supervisor.start(order, inheritance) else []
+    left = supervisor.wait_for_end() if supervisor.start(order, inheritance) else []
     supervisor.tell(left=left)
 
 
@@ -57,10 +57,10 @@ def supervise_started(pid: int, pipes: SupervisorPipes, *, grace_s: float) -> No
     os.setsid()
     supervisor = Supervisor(pipes, wake=wake, grace_s=grace_s)
     supervisor.take(Started(pid))
-    supervisor.tell(left=supervisor.attend())
+    supervisor.tell(left=supervisor.wait_for_end())
 
 
-def tell_defect(up: int, error: BaseException) -> None:
+def report_defect(up: int, error: BaseException) -> None:
     """Report what went wrong in a supervisor itself."""
     with contextlib.suppress(OSError):
         os.write(up, to_text({"defect": f"{type(error).__name__}: {error}"}).encode() + b"\n")
@@ -108,12 +108,12 @@ class Supervisor:
             return
 
     def take(self, process: subprocess.Popen[bytes] | Started) -> None:
-        """Be the supervisor of ``process``, which has started."""
+        """Supervise ``process``, which has started."""
         self._process = process
         self.tell(started=process.pid)
 
     def start(self, order: Start, inheritance: Inheritance) -> bool:
-        """Start the training process; False (and told why) if that cannot be done."""
+        """Start the training process. Return False, and report why, if that fails."""
         try:
             process_tree.become_subreaper()
             process = self._popen(order, inheritance)
@@ -126,7 +126,7 @@ class Supervisor:
                 os.close(descriptor)
             if inheritance.link is not None:
                 os.close(inheritance.link)  # it is at its end when the last of the process's descendants has closed it
-            silence()
+            redirect_to_null()
         self.take(process)
         return True
 
@@ -152,7 +152,7 @@ class Supervisor:
             preexec_fn=follow_the_supervisor,
         )
 
-    def attend(self) -> list[int]:
+    def wait_for_end(self) -> list[int]:
         """Wait until the process and its descendants have ended, and kill them when their time is over.
 
         Return the processes that could not be killed.

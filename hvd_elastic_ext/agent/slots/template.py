@@ -32,29 +32,29 @@ SUPERVISOR: Final = "hvd_elastic_ext.agent.slots.adopting"
 
 
 class Template:
-    """One template. ``heard`` gets its one message, ``ready`` or ``unfit``, and an empty one when it has ended.
+    """One template. ``received`` gets its one message, ``ready`` or ``unfit``, and an empty one when it has ended.
 
     Raises ``OSError`` if it cannot be started.
     """
 
     def __init__(
-        self, loop: EventLoop, order: Start, imports: Imports, *, heard: Callable[[Mapping[str, Any]], None]
+        self, loop: EventLoop, order: Start, imports: Imports, *, received: Callable[[Mapping[str, Any]], None]
     ) -> None:
         self.order = order
         self.imports = imports
         self.ready = False
         self._loop = loop
-        self._heard = heard
+        self._received = received
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(ANSWER_S)
-        told = {"agent": os.getpid(), "modules": imports.modules, "own": imports.own, "env": imports.env}
+        request = {"agent": os.getpid(), "modules": imports.modules, "own": imports.own, "env": imports.env}
         try:
-            with theirs, _memory_file(told) as listed:
+            with theirs, _memory_file(request) as listed:
                 self._process = _popen(order, theirs.fileno(), listed)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self._socket.close()
             raise OSError(str(error)) from error
-        loop.watch(self._socket.fileno(), self._hear)
+        loop.watch(self._socket.fileno(), self._read_messages)
 
     @property
     def pid(self) -> int | None:
@@ -75,7 +75,7 @@ class Template:
             os.kill(self.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
             self._process.returncode = -signal.SIGKILL  # the agent reaps all its children
 
-    def _hear(self) -> None:
+    def _read_messages(self) -> None:
         try:
             message = json.loads(self._socket.recv(CHUNK) or b"{}")
         except (OSError, ValueError):
@@ -84,10 +84,11 @@ class Template:
         self.ready = "ready" in message
         if not self.ready:
             self.close()
-        self._heard(message)
+        self._received(message)
 
     def fork(self, order: Start, inheritance: Inheritance, pipes: SupervisorPipes) -> int | None:
-        """Have the template fork a training process with its supervisor: the number of that; None if it does not."""
+        """Let the template fork a training process with its supervisor. Return the supervisor's process number; None if
+        it does not answer."""
         if self._socket.fileno() < 0:
             return None
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -97,7 +98,7 @@ class Template:
                 socket.send_fds(self._socket, [b"fork"], [theirs.fileno()])
                 theirs.close()
                 supervisor = _number(ours.recv(CHUNK))
-                with _memory_file(_told(order, inheritance)) as text:
+                with _memory_file(_fork_request(order, inheritance)) as text:
                     link = () if inheritance.link is None else (inheritance.link,)
                     descriptors = [text, *pipes, *link, *inheritance.commits]
                     socket.send_fds(ours, [str(len(descriptors)).encode()], descriptors)
@@ -113,7 +114,7 @@ def _number(answer: bytes) -> int:
     return supervisor
 
 
-def _told(order: Start, inheritance: Inheritance) -> dict[str, Any]:
+def _fork_request(order: Start, inheritance: Inheritance) -> dict[str, Any]:
     env = environment(order, inheritance)
     for name in (COMMITS, LINK):  # it has other numbers for these descriptors
         env.pop(name, None)

@@ -1,7 +1,7 @@
-"""When the agent has a template, and which processes start from it.
+"""Decides when the agent makes a template, and which processes start from it.
 
 A template is made while training goes on, from what a training process has imported; :func:`may_be_forked` says for
-which processes it serves. It is made again after its end, but not for ever.
+which processes it serves. After its end a new one is made, at most :data:`MAX_TEMPLATE_ENDS` times.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ CALM_S: Final = 5.0
 """Seconds in which nothing starts or changes on the host, and steps are done, before a template is made."""
 LOOK_S: Final = 0.5
 NOT_WANTED: Final = "it is not asked for"
-MOST: Final = 3
+MAX_TEMPLATE_ENDS: Final = 3
 """Templates that may end by themselves."""
-MOST_WITHOUT: Final = 8
-"""Packages that are left out, one after the other, if they cannot be imported ahead of the script."""
+MAX_WITHOUT: Final = 8
+"""Most packages that are left out, one after another, because they cannot be imported before the script."""
 OF_EACH_PROCESS: Final = frozenset(
     {COMMITS, DEVICE, GENERATION, INCARNATION, LINK, PLAN, RENDEZVOUS_PORT, "CUDA_VISIBLE_DEVICES"}
 )
@@ -79,7 +79,7 @@ def may_be_template(example: Example, words: tuple[str, ...]) -> tuple[bool, str
     if example.order.env.get(PRELOAD) != AUTO:
         return False, NOT_WANTED
     if not example.imports.complete:
-        return False, "it has not said what it imports"
+        return False, "it has not reported its imports"
     if example.imports.pid != example.pid or words != example.order.argv:
         return False, "its command is not Python's own"
     return True, ""
@@ -105,7 +105,8 @@ class WarmStarts:
         return None if self._template is None else self._template.pid
 
     def fork(self, order: Start, inheritance: Inheritance, pipes: SupervisorPipes) -> int | None:
-        """Start a process and its supervisor from the template: the number of that; None if it must start as usual."""
+        """Start a process and its supervisor from the template. Return the supervisor's process number; None if it must
+        start as usual."""
         self._seen = {}
         template = self._template
         if template is None:
@@ -154,15 +155,15 @@ class WarmStarts:
         from hvd_elastic_ext.agent.slots.template import Template
 
         try:
-            self._template = Template(self._agent, order, imports, heard=self._heard)
+            self._template = Template(self._agent, order, imports, received=self._received)
         except OSError as error:
             self._refuse(str(error))
 
-    def _heard(self, message: Mapping[str, Any]) -> None:
+    def _received(self, message: Mapping[str, Any]) -> None:
         template, package = self._template, message.get("without")
         if "ready" in message:
             self._agent.tell("template", ready=True, memory=message["ready"])
-        elif template is not None and isinstance(package, str) and self._left_out < MOST_WITHOUT:
+        elif template is not None and isinstance(package, str) and self._left_out < MAX_WITHOUT:
             self._left_out += 1
             self.close()
             self._make(template.order, template.imports.without(package))
@@ -179,7 +180,7 @@ class WarmStarts:
     def _lost(self, reason: str) -> None:
         self._ends += 1
         self.close()
-        if self._ends >= MOST:
+        if self._ends >= MAX_TEMPLATE_ENDS:
             self._refuse(reason)
 
     def reaped(self, pid: int, code: int) -> None:
@@ -189,7 +190,7 @@ class WarmStarts:
             self._template.reaped(pid, code)
 
     def try_again(self) -> None:
-        """For a new launcher: it may have another command."""
+        """Allow templates again, for a new launcher, which may have another command."""
         self._off, self._ends = False, 0
 
     def close(self) -> None:

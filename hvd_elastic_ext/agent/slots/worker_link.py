@@ -60,7 +60,7 @@ class WorkerLink:
         """Make the link of a new process; return its descriptor and the port of the proxy."""
         self._life = self._proxy.life = life
         self.worker = WorkerStatus(self._agent.now())
-        self._link = SocketLink(self._agent, heard=self._heard, warn=self._warn)
+        self._link = SocketLink(self._agent, received=self._received, warn=self._warn)
         return self._link.theirs.fileno(), self._proxy.port
 
     def handed_down(self) -> None:
@@ -195,9 +195,9 @@ class WorkerLink:
         if key is None or self._agent.keys.withdraw(key, Asker(self, question.number)):
             self._agent.tell("unasked", slot=self._slot, life=self._life, id=question.number)
 
-    def _heard(self, message: dict[str, Any]) -> None:
+    def _received(self, message: dict[str, Any]) -> None:
         now = self._agent.now()
-        self.worker.heard(now, message)
+        self.worker.received(now, message)
         if message["say"] in ("beat", "imported"):
             return
         if message["say"] == "done":

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, TypeGuard
 
 MESSAGES_A_SECOND: Final = 100.0
 """Messages passed on a second; records and others are counted apart."""
-MOST_MODULES: Final = 20_000
+MAX_MODULES: Final = 20_000
 
 
 class Imports(NamedTuple):
@@ -20,14 +20,14 @@ class Imports(NamedTuple):
     env: Mapping[str, str | None] = MappingProxyType({})
     complete: bool = False
 
-    def and_those_of(self, message: Mapping[str, Any]) -> Imports:
+    def merged_with(self, message: Mapping[str, Any]) -> Imports:
         """With those of one more message; a message that is malformed is ignored."""
         last = message.get("complete") is True
         pid, names = message.get("pid"), message.get("modules")
         own, env = (message.get("own"), message.get("env")) if last else ([], {})
         if self.complete or type(pid) is not int or not isinstance(env, dict):
             return self
-        if not _are_names(names) or not _are_names(own) or len(self.modules) + len(names) > MOST_MODULES:
+        if not _are_names(names) or not _are_names(own) or len(self.modules) + len(names) > MAX_MODULES:
             return self
         return Imports(pid, (*self.modules, *names), tuple(own), env, last)
 
@@ -58,7 +58,7 @@ class WorkerStatus:
         self.imports = Imports()
         self._beat_at = now
 
-    def heard(self, now: float, message: dict[str, Any]) -> None:
+    def received(self, now: float, message: dict[str, Any]) -> None:
         """Note what a message of the process says. ``now``: seconds by the agent's clock, the time of a heartbeat."""
         match message["say"]:
             case "beat":
@@ -75,7 +75,7 @@ class WorkerStatus:
             case "warned":
                 self.warned = message.get("leaving") is True
             case "imported":
-                self.imports = self.imports.and_those_of(message)
+                self.imports = self.imports.merged_with(message)
             case "entered":
                 self._know_generation(message)
 
@@ -94,8 +94,8 @@ class WorkerStatus:
     def status(self) -> dict[str, object]:
         """The status for a new launcher. ``beat``: the newest heartbeat, None before the first."""
         world = {"generation": self.generation, "agreed": self.agreed}
-        said = {"loops": self.loops, "done": self.done, "warned": self.warned, "beat": self.heartbeat}
-        return {"parked": self.parked, **world, **said}
+        reported = {"loops": self.loops, "done": self.done, "warned": self.warned, "beat": self.heartbeat}
+        return {"parked": self.parked, **world, **reported}
 
     def _know_generation(self, message: Mapping[str, Any]) -> None:
         generation = message.get("generation")

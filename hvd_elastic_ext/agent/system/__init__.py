@@ -1,4 +1,4 @@
-"""What the agent needs of its machine: one poll for all descriptors, streams, names, memory, processor.
+"""Access to the machine for the agent: one poll for all descriptors, streams, names, memory, processor.
 
 Belongs here: what any part of the agent may need.
 

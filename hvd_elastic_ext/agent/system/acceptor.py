@@ -1,4 +1,4 @@
-"""Connections to a listener in the agent's one loop: how many there may be, and for how long."""
+"""Connections to a listener in the agent's loop, limited in number and time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar
 from hvd_elastic_ext.agent.system.event_loop import EventLoop
 
 PAUSE_S: Final = 1.0
-"""Without a descriptor for a connection, the next one is accepted so much later: the loop would spin."""
+"""Seconds to the next accept after one failed for lack of descriptors: otherwise the loop would spin."""
 
 
 class Peer:

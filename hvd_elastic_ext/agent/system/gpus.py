@@ -1,4 +1,4 @@
-"""How busy the GPUs of this host are, by NVML through ``nvidia-ml-py``, where that is installed."""
+"""The load of this host's GPUs, from NVML through ``nvidia-ml-py``, if installed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Gpus:
         self.problem = ""
 
     def look(self) -> list[Gpu]:
-        """Every device; none if anything of them is not known."""
+        """Return every device; none if a value of one is unknown."""
         if not self._names or self.problem == MISSING:
             return []
         try:
@@ -50,8 +50,8 @@ class Gpus:
         self.problem = ""
         return found
 
-    def said(self) -> dict[str, Any]:
-        """For the launcher: ``gpu``, the mean of all, and ``gpu_memory``, the share in use.
+    def report(self) -> dict[str, Any]:
+        """Return the values for the launcher: ``gpu``, the mean load, and ``gpu_memory``, the share in use.
 
         Or ``gpu_unknown``, why these are not known; nothing for a host without GPUs.
         """

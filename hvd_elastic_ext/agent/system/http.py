@@ -1,4 +1,4 @@
-"""As much of HTTP/1.1 as Horovod's clients speak: one request a connection, and its answer. Pure."""
+"""The part of HTTP/1.1 that Horovod's clients use: one request per connection, and its answer. Pure."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _head(data: bytes) -> tuple[Request, int]:
     if len(words) != 3 or not words[2].startswith("HTTP/1.") or not _is_path(words[1]):
         raise BadRequest(400, "its first line is not as HTTP has it")
     if words[0] not in METHODS:
-        raise BadRequest(405, "its method is none of GET, PUT and DELETE")
+        raise BadRequest(405, "its method is not one of GET, PUT and DELETE")
     fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     if "transfer-encoding" in fields:
         raise BadRequest(501, "its body comes in an encoding")

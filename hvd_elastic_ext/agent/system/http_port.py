@@ -9,7 +9,7 @@ from typing import Final
 from hvd_elastic_ext.agent.system.acceptor import Acceptor, Peer
 from hvd_elastic_ext.agent.system.event_loop import EventLoop
 from hvd_elastic_ext.agent.system.http import BadRequest, Reader, Request, response
-from hvd_elastic_ext.agent.system.streams import heard
+from hvd_elastic_ext.agent.system.streams import read_available
 
 TIMEOUT_S: Final = 10.0
 """Seconds in which a client sends its request, and in which it reads the answer."""
@@ -42,7 +42,7 @@ class HttpPort(Acceptor[Client]):
         """Answer a request, now or later."""
         raise NotImplementedError
 
-    def _told(self, problem: str) -> None:
+    def _report_problem(self, problem: str) -> None:
         """Something was refused."""
 
     def _reply(self, client: Client, answer: bytes) -> None:
@@ -54,10 +54,10 @@ class HttpPort(Acceptor[Client]):
         return Client(number, connection, self._loop.now() + TIMEOUT_S)
 
     def _failed(self, error: OSError) -> None:
-        self._told(f"accepts no connection just now: {error}")
+        self._report_problem(f"accepts no connection just now: {error}")
 
     def _read(self, client: Client) -> None:
-        data = heard(client.connection)
+        data = read_available(client.connection)
         if data is None:
             return
         if not data:
@@ -69,7 +69,7 @@ class HttpPort(Acceptor[Client]):
         try:
             request = client.reader.feed(data)
         except BadRequest as error:
-            self._told(f"refused a request: {error}")
+            self._report_problem(f"refused a request: {error}")
             self._reply(client, response(error.status))
             return
         if request is not None:

@@ -33,7 +33,7 @@ class Lookup:
         self._then = then
         self._deadline = loop.now() + LIMIT_S
         self._problem = f"the resolver did not answer within {LIMIT_S:g} s"
-        self._said = b""
+        self._received = b""
         self._reader = -1
         try:
             self._begin(name)
@@ -71,10 +71,10 @@ class Lookup:
 
     def _read(self) -> None:
         data = os.read(self._reader, CHUNK)
-        self._said += data
+        self._received += data
         if not data:
             try:
-                addresses, problem = json.loads(self._said)
+                addresses, problem = json.loads(self._received)
             except ValueError:
                 addresses, problem = (), "the resolver broke"
             self._end(Found(tuple(addresses), problem))

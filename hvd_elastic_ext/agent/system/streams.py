@@ -95,7 +95,7 @@ class Outbox:
         self.size = 0
 
 
-def heard(connection: socket.socket) -> bytes | None:
+def read_available(connection: socket.socket) -> bytes | None:
     """The bytes that have arrived; empty at the end of the connection, None if nothing has arrived."""
     try:
         return connection.recv(CHUNK)
@@ -135,7 +135,7 @@ def close_all_but(kept: Iterable[int]) -> None:
                 os.close(descriptor)
 
 
-def silence() -> None:
+def redirect_to_null() -> None:
     """Point the standard streams at /dev/null, so that this process does not keep them open."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):

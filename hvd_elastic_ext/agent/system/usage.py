@@ -1,4 +1,4 @@
-"""How busy this host is: of a container with limits its own use, else the machine's."""
+"""The load of this host: of a container with limits its own, else the machine's."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Checkpoints as a whole: written, read, listed, removed.
 
-Belongs here: what takes a store and a checkpoint's format together.
+Belongs here: code that uses both a store and the format of checkpoints.
 
 Never here: sockets, command lines, other hosts.
 """

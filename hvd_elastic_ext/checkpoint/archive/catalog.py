@@ -1,4 +1,4 @@
-"""What lies in a store: which checkpoints are whole, the newest of them, and the removal of the others."""
+"""Lists the checkpoints of a store, finds the complete ones, and removes old ones."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from hvd_elastic_ext.checkpoint.stores import Store
 
 
 def listing(store: Store) -> list[Entry]:
-    """Every checkpoint, the newest first, and those that were never sealed. Of files only the lengths are read.
-
-    Folders whose name is no checkpoint's are left out. Raises :class:`StoreFailed` if the store cannot be read.
+    """Return every checkpoint, the newest first, also those that were never sealed. Checks only the lengths of files.
+    Other folders are left out. Raises :class:`StoreFailed` if the store cannot be read.
     """
     return retention.newest_first([_entry(store, name) for name in store.folders() if identity_of(name) is not None])
 
 
 def prune(store: Store, keep: Retention) -> list[Named]:
-    """Remove what may go (:func:`retention.prune`), the oldest first; what was removed, and why."""
+    """Remove the checkpoints that may be removed (:func:`retention.prune`), the oldest first. Return these with the
+    reasons."""
     entries = listing(store)
     removed = retention.prune(entries, keep)
     gone = {named.name for named in removed}

@@ -1,7 +1,7 @@
-"""A checkpoint back into memory, verified while it is read: what was sealed, or an error.
+"""Reads a checkpoint into memory, and verifies it: the result is what was sealed, or an error.
 
-What lies on storage may be anything. A length counts if it fits the files that are there, and a file if its checksums
-are right.
+Storage may contain anything. A length is trusted only if the files have it, and a file only if its checksums are
+right.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Found = TypeVar("Found")
 Job = TypeVar("Job")
 
 SMALL: Final = 1 << 30
-"""No layout or tree is longer than this many bytes."""
+"""Most bytes of a layout or tree."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """A file of tensors' bytes: its header as it was read, and what follows it."""
+    """A file with the bytes of tensors: its header as read, and its pieces."""
 
     file: File
     header: bytes
@@ -44,7 +44,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One that is open: what it holds is known, its tensors are still on storage."""
+    """An open checkpoint: its content is known, its tensors are still on storage."""
 
     store: Store
     name: str
@@ -52,22 +52,21 @@ class Checkpoint:
     places: Places
     layout: bytes
     tree: bytes
-    """What all ranks share besides tensors (:mod:`trees`)."""
+    """The data that all ranks share besides tensors (:mod:`trees`)."""
     shards: tuple[Shard, ...]
 
     def local(self, rank: int) -> bytes | None:
-        """That rank's own tree; None if it has left none."""
+        """Return the rank's own tree; None if it wrote none."""
         file = self.manifest.file(LOCAL, rank)
         return None if file is None else _text(self.store, self.name, file, trees.check_value)
 
     def record(self, local: bytes) -> Record:
-        """The record of this commit on a side that has ``local`` as the rank's own tree; lengths are those there."""
+        """Return the record of this commit for a side with ``local`` as the rank's own tree."""
         return self.manifest.record._replace(tree=len(self.tree), local=len(local), stored=True)
 
     def fill(self, commit: memoryview, local: bytes) -> Record:
-        """Write data, layout, tree and ``local`` into ``commit``, the bytes of a side behind its page.
-
-        What lies between tensors is zero. Raises :class:`Damaged`, and leaves any bytes then.
+        """Write data, layout, tree and ``local`` into ``commit``, the bytes of a side behind its page. Bytes between
+        tensors become zero. Raises :class:`Damaged`; the bytes are then undefined.
         """
         record = self.record(local)
         if len(commit) < record.total:
@@ -85,7 +84,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Read:
-    """A file, and the memory that takes its bytes, in their order; ``header`` is what that has to begin with."""
+    """A file, and the memory for its bytes, in order; ``header``: the required beginning."""
 
     file: File
     into: tuple[memoryview, ...]
@@ -93,7 +92,8 @@ class Read:
 
 
 def read_manifest(store: Store, name: str) -> Manifest:
-    """What the checkpoint ``name`` consists of. Raises :class:`Missing`, :class:`Damaged` and :class:`StoreFailed`."""
+    """Return the manifest of the checkpoint ``name``. Raises :class:`Missing`, :class:`Damaged` and
+    :class:`StoreFailed`."""
     length = store.sizes(name).get(MANIFEST)
     if identity_of(name) is None or length is None:
         raise Missing(f"checkpoint {name[:200]} in {store.where}")
@@ -111,7 +111,8 @@ def read_manifest(store: Store, name: str) -> Manifest:
 
 
 def opened(store: Store, name: str) -> Checkpoint:
-    """Open the checkpoint ``name``: all but its tensors is read and verified. Raises as :func:`read_manifest`."""
+    """Open the checkpoint ``name``: read and verify everything except its tensors. Raises like
+    :func:`read_manifest`."""
     manifest = read_manifest(store, name)
     sizes = store.sizes(name)
     for file in manifest.files:
@@ -136,7 +137,7 @@ def opened(store: Store, name: str) -> Checkpoint:
 
 
 def verify(store: Store, name: str) -> Manifest:
-    """Read every byte of a checkpoint. Raises :class:`Damaged` for the first thing that is wrong with it."""
+    """Read every byte of a checkpoint. Raises :class:`Damaged` for the first error."""
     checkpoint = opened(store, name)
     for file in checkpoint.manifest.files:
         if file.kind == LOCAL:
@@ -163,7 +164,7 @@ def _shard(store: Store, name: str, file: File, placed: Places) -> Shard:
 
 
 def _demand_all(name: str, placed: Places, shards: Iterable[Shard]) -> None:
-    """Every byte of every tensor is in one shard, and in one only."""
+    """Check that every byte of every tensor is in exactly one shard."""
     spans = sorted(piece.span(placed) for shard in shards for piece in shard.pieces if piece.start != piece.end)
     wanted = list(
         joined((place.offset, place.offset + place.length) for place in (placed.all[n] for n in placed.by_offset))
@@ -174,7 +175,7 @@ def _demand_all(name: str, placed: Places, shards: Iterable[Shard]) -> None:
 
 
 def _small(store: Store, name: str, file: File) -> bytes:
-    """A file of which all is wanted at once, verified."""
+    """Return the verified content of a small file."""
     if file.bytes > SMALL:
         raise Damaged(name, f"{file.name} has {file.bytes} bytes")
     data = memoryview(bytearray(file.bytes))
@@ -195,7 +196,7 @@ def _read_of(shard: Shard, placed: Places, commit: memoryview) -> Read:
 
 
 def _read_all(store: Store, name: str, reads: Iterable[Read]) -> None:
-    """Read and verify, block by block, in as many threads as are worth while."""
+    """Read and verify block by block, in as many threads as the store suggests."""
 
     reads = list(reads)
     jobs = [(read.file, *job) for read in reads for job in enumerate(checksums.blocks(read.into))]
@@ -206,7 +207,7 @@ def _read_all(store: Store, name: str, reads: Iterable[Read]) -> None:
 
 
 def _check_all(store: Store, name: str, files: Iterable[File]) -> None:
-    """Verify files of which nothing is wanted: each thread reads into one block's memory again and again."""
+    """Verify files without keeping their content: each thread reuses the memory of one block."""
     own = threading.local()
 
     def one(job: tuple[File, int]) -> None:
@@ -250,7 +251,7 @@ def _bytes(store: Store, name: str, file: File, start: int, length: int) -> byte
 
 
 def _or_damaged(name: str, file: File, read: Callable[[], Found]) -> Found:
-    """What ``read`` gives, or :class:`Damaged` in place of all that says that the file is not what it should be."""
+    """Return the result of ``read``; raise :class:`Damaged` for any error that shows a wrong file."""
     try:
         return read()
     except EOFError:
@@ -262,7 +263,7 @@ def _or_damaged(name: str, file: File, read: Callable[[], Found]) -> Found:
 
 
 def _understood(name: str, file: File, parse: Callable[[], Found]) -> Found:
-    """What ``parse`` makes of bytes that are as they were written; :class:`Damaged` if they are nothing."""
+    """Return the result of ``parse`` for verified bytes; raise :class:`Damaged` if they are invalid."""
     try:
         return parse()
     except (ValueError, Permanent) as error:

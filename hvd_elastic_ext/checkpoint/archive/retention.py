@@ -1,4 +1,4 @@
-"""Which checkpoint is taken, and which ones may go. Pure: age is in the names, and no clock is asked."""
+"""Chooses the checkpoint to load, and those that may be removed. Pure: the age is in the names, no clock is used."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from hvd_elastic_ext.core.errors import UsageError
 
 @dataclass(frozen=True)
 class Entry:
-    """A checkpoint that was met. What is not known of one that is not whole is None or 0.
-
-    ``whole``: its manifest is, and every file it names is there in its length; ``why`` it is not, if it is not.
-    ``sealed``: it has a manifest, whole or not. One without is being written, or never was finished.
+    """A checkpoint in a store. Unknown fields of an incomplete one are None or 0. ``whole``: the manifest is valid, and
+    every file exists in its length; else ``why`` says what is wrong. ``sealed``: it has a manifest, valid or not.
+    Without one it is being written, or was never finished.
     """
 
     name: str
@@ -29,18 +28,18 @@ class Entry:
     world: int = 0
     facts: Mapping[str, Any] = field(default_factory=dict)
     strays: tuple[str, ...] = ()
-    """Files in its folder that its manifest does not name: of attempts before the one that was sealed."""
+    """Files in its folder that its manifest does not name: those of earlier attempts."""
 
 
 def entry_to_json(entry: Entry) -> dict[str, Any]:
-    """For answers, and for `checkpoints list --json`."""
-    told = {**asdict(entry), "identity": list(entry.identity)}
-    del told["strays"]
-    return told
+    """Return the JSON form for answers and `checkpoints list --json`."""
+    fields = {**asdict(entry), "identity": list(entry.identity)}
+    del fields["strays"]
+    return fields
 
 
 class Named(NamedTuple):
-    """A checkpoint, and why what happens to it does."""
+    """A checkpoint, with the reason for its treatment."""
 
     name: str
     why: str
@@ -48,7 +47,7 @@ class Named(NamedTuple):
 
 @dataclass(frozen=True)
 class Retention:
-    """What stays: the ``last`` ones, and the oldest of every ``every`` steps (None: no such)."""
+    """Which checkpoints are kept: the ``last`` ones, and the oldest of every ``every`` steps (None: no such rule)."""
 
     last: int = 3
     every: int | None = None
@@ -61,19 +60,18 @@ class Retention:
 
 
 def newest_first(entries: Collection[Entry]) -> list[Entry]:
-    """All entries, whole or not, sorted by their commits: the newest comes first."""
+    """Return all entries, complete or not, sorted by their commits, the newest first."""
     return sorted(entries, key=_age, reverse=True)
 
 
 def newest(entries: Collection[Entry], skip: Collection[str] = ()) -> Entry | None:
-    """The newest whole one that is not to be skipped; None if there is none."""
+    """Return the newest complete entry that is not to be skipped; None if there is none."""
     return next((entry for entry in newest_first(entries) if entry.whole and entry.name not in skip), None)
 
 
 def prune(entries: Collection[Entry], keep: Retention) -> list[Named]:
-    """What may go, the oldest first, each with the reason. The newest whole one stays.
-
-    What is not whole goes if it is surely not being written any more: if a whole one is of a later world.
+    """Return the entries that may be removed, the oldest first, each with the reason. The newest complete one is kept.
+    An incomplete one is removed only if it cannot be in progress: if a complete one of a later world exists.
     """
     whole = [entry for entry in newest_first(entries) if entry.whole]
     if not whole:
@@ -88,7 +86,8 @@ def prune(entries: Collection[Entry], keep: Retention) -> list[Named]:
 
 
 def strays(entries: Collection[Entry]) -> list[tuple[str, str]]:
-    """Checkpoint and name of each file that no manifest names and no process writes any more: there is a newer one."""
+    """Return checkpoint and name of each file that no manifest names and that no process still writes, since a newer
+    checkpoint exists."""
     whole = [entry for entry in newest_first(entries) if entry.whole]
     return [(entry.name, file) for entry in whole[1:] for file in entry.strays]
 

@@ -1,4 +1,4 @@
-"""A commit onto storage: each writer its part, streamed from where the commit lies; then the manifest."""
+"""Writes a commit to storage: each writer streams its part from the commit's memory, then one writes the manifest."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ from hvd_elastic_ext.core.commit_record import Record
 from hvd_elastic_ext.core.errors import ElasticError, Permanent, Transient
 
 PROBE: Final = ".probe"
-"""The beginning of a folder's name that is no checkpoint's; several hosts try at once. The file in it has that name."""
+"""Beginning of the names of test folders; several hosts may test at once. The file in it has the same name."""
 
 
 def probe(store: Store) -> None:
-    """Find out whether checkpoints can be written: a small file is put there, and removed.
-
-    Raises :class:`Permanent` if that cannot work later either. Storage that fails only now is no answer, nor one that
-    lets nothing be removed: old checkpoints stay there then.
+    """Check that checkpoints can be written: write a small file, and remove it. Raises :class:`Permanent` if that
+    cannot work later either. A temporary failure of storage raises nothing, nor does storage on which nothing can be
+    removed: old checkpoints then stay.
     """
     folder = f"{PROBE}-{secrets.token_hex(4)}"
     try:
@@ -43,11 +42,10 @@ def probe(store: Store) -> None:
 def write_part(
     store: Store, record: Record, commit: memoryview, *, part: int | None, parts: int, rank: int | None
 ) -> tuple[File, ...]:
-    """Write one part of ``commit``, the bytes of a side behind its page; it is on storage when this returns.
-
-    With the first part goes what all ranks share besides tensors, with every part that rank's own state (``rank``
-    None: no rank's); without a ``part`` that alone is written. The bytes must stay as they are meanwhile. Raises
-    :class:`StoreFailed` and :class:`Permanent`.
+    """Write one part of ``commit``, the bytes of a side behind its page; it is durable on return. The first part
+    includes the data that all ranks share besides tensors, every part the own state of ``rank`` (None: no rank's).
+    Without a ``part`` only that state is written. The bytes must not change meanwhile. Raises :class:`StoreFailed` and
+    :class:`Permanent`.
     """
     data, layout, tree, local = _regions(record, commit)
     placed = tensor_places.decode(layout)
@@ -76,7 +74,8 @@ def seal(
     world: int,
     facts: Mapping[str, Any] | None = None,
 ) -> Manifest:
-    """Make a checkpoint of what was written exist. Raises :class:`StoreFailed` if not all of it is on storage."""
+    """Write the manifest, which completes the checkpoint. Raises :class:`StoreFailed` if a part is missing on
+    storage."""
     ordered = tuple(sorted(files, key=lambda file: (file.kind, file.number)))
     problem = manifests.incomplete(ordered, parts)
     if problem:
@@ -124,12 +123,13 @@ def _write_small(store: Store, name: str, which: tuple[str, int], data: bytes) -
 
 
 def _with_digests(blocks: Iterable[Sequence[memoryview]], found: list[str]) -> Iterator[Sequence[memoryview]]:
-    """The blocks, and of each that was asked for its checksum in ``found``: it is in the processor's reach then."""
+    """Yield the blocks, and add the checksum of each requested one to ``found``, while the block is in the processor's
+    cache."""
     for block in blocks:
         found.append(checksums.digest(block))
         yield block
 
 
 def _token() -> str:
-    """Part of a file name that no earlier attempt has used."""
+    """Return a part of a file name that no earlier attempt has used."""
     return secrets.token_hex(4)

@@ -1,4 +1,4 @@
-"""Checkpoints as files of other programs, and the other way round.
+"""Converts checkpoints to files of other programs, and back.
 
 Belongs here: what reads or writes files of torch and of safetensors.
 

@@ -1,7 +1,7 @@
-"""A checkpoint for other programs: one file as `torch.save` writes it, or safetensors; or the user's own files.
+"""Exports a checkpoint for other programs: one file of `torch.save`, or safetensors; or the user's own files.
 
-Nothing of the checkpoint is run, imported or unpickled: the file has tensors, plain containers and plain values in it,
-and a value of a class of the user's own becomes a dict of its fields (:func:`plain`).
+Nothing in the checkpoint is run, imported or unpickled. The file contains tensors, plain containers and plain values; a
+value of a user's class becomes a dict of its fields (:func:`plain`).
 """
 
 from __future__ import annotations
@@ -26,15 +26,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PLAIN: Final = "plain"
-"""In the metadata of a safetensors file: all that is no tensor, as JSON."""
+"""Metadata key in a safetensors file for everything that is not a tensor, as JSON."""
 
 
 def export(store: Store, name: str, to: Path, *, replace: bool = False) -> int:
-    """Write the checkpoint ``name`` to the file ``to``, ``.pt`` or ``.safetensors``; how many tensors are in it.
-
-    One of the user's own files goes to ``to`` as a new folder; how many files. Every byte is verified first.
-    ``replace``: a file of that name is replaced. Raises :class:`UsageError` for another ending, a file or a
-    folder that is there, :class:`Damaged`, and :class:`Permanent` if it cannot be written.
+    """Write the checkpoint ``name`` to the file ``to``, ``.pt`` or ``.safetensors``, and return the number of tensors.
+    A checkpoint of the user's own files is written to the new folder ``to``; the number of files is returned. Every
+    byte is verified first. ``replace``: a file of that name is replaced. Raises :class:`UsageError` for another ending,
+    a file or a folder that is there, :class:`Damaged`, and :class:`Permanent` if it cannot be written.
     """
     checkpoint = read.opened(store, name)
     write = _WRITERS.get(to.suffix)
@@ -63,7 +62,7 @@ def export(store: Store, name: str, to: Path, *, replace: bool = False) -> int:
 
 
 def _named(parts: Mapping[str, str], tensor: TensorAt) -> dict[str, Any]:
-    """What the State held, by name: state dicts, and the plain values beside them."""
+    """Return the content of the State by name: state dicts and plain values."""
     found = {name: plain(text, tensor) for name, text in parts.items()}
     for name, value in found.items():
         if isinstance(value, dict) and value.keys() == {"state_dict", "names"}:
@@ -92,7 +91,7 @@ def _write_folder(checkpoint: Checkpoint, draft: Path, to: Path) -> int:
 
 
 class _Tensors:
-    """Tensors of a checkpoint by their numbers, each in memory of its own; asked for twice it is the same one."""
+    """Tensors of a checkpoint by number, each in memory of its own. The same number gives the same tensor."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.taken: dict[int, Tensor] = {}
@@ -149,7 +148,7 @@ def _contiguous() -> Any:
 
 
 def _without_tensors(value: Any, way: tuple[str, ...], tensors: dict[str, Tensor]) -> Any:
-    """``value`` with the names of tensors in their places; the tensors go to ``tensors``. Names tell the way there."""
+    """Return ``value`` with each tensor replaced by its name, the path to it; adds the tensors to ``tensors``."""
     import torch
 
     if isinstance(value, torch.Tensor):

@@ -1,6 +1,6 @@
-"""What `torch.save` once wrote, as plain values and tensors: a way in for checkpoints from before.
+"""Reads a file of `torch.save` as plain values and tensors.
 
-Read as torch reads weights only, whatever the environment asks for: nothing that the file names is run.
+Uses torch's weights-only mode, whatever the environment says: nothing named in the file is run.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ from hvd_elastic_ext.core.errors import StateError
 _UNREADABLE: Final = (
     pickle.UnpicklingError, RuntimeError, EOFError, ValueError, TypeError, LookupError, AttributeError, MemoryError,
 )  # fmt: skip
-"""What torch's reading ends in, if a file is not what it should be."""
+"""Errors of torch for an invalid file."""
 
 _SAFE: Final = (2, 6)
-"""Of torch: before, a crafted file could run code even where only weights are read (CVE-2025-32434)."""
+"""First safe version of torch: before it, a crafted file could run code in weights-only mode (CVE-2025-32434)."""
 
 
 def import_torch_save(path: Path) -> Any:
-    """Return what is in the file, its tensors in memory of their own on the CPU.
-
-    Raises :class:`StateError` for a file that cannot be read, is no such checkpoint, or holds more than tensors and
-    plain values: a whole model, or objects of the user's own. Nor is any file read by a torch before 2.6.
+    """Return the content of the file, with tensors in memory of their own on the CPU. Raises :class:`StateError` for a
+    file that cannot be read, is not such a checkpoint, or contains other things than tensors and plain values, such as
+    a whole model or objects of the user; and for every file with a torch before 2.6.
     """
     import torch
 

@@ -1,6 +1,5 @@
-"""What a checkpoint consists of: names, parts, places of tensors, manifest, checksums.
+"""The format of a checkpoint: names, parts, places of tensors, manifest, checksums.
 
-Belongs here: which bytes lie in which file, and what is wrong with a file.
-
+Belongs here: which bytes are in which file, and the checks of a file.
 Never here: storage, and commits in memory.
 """

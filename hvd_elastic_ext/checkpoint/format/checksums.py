@@ -1,7 +1,7 @@
-"""Checksums of files, one for each block, so that any number of threads may verify one file, and damage has a place.
+"""Checksums of files, one for each block, so that several threads can verify one file, and damage can be located.
 
-XXH3 of 64 bits: it finds what disks, networks and half-written files do, at the speed of memory. It is no
-protection from an attacker who may write to the storage.
+XXH3 with 64 bits: it detects damage by disks, networks and partial writes at the speed of memory. It does not protect
+from an attacker who can write to the storage.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BLOCK: Final = 8 << 20
 
 
 def digest(parts: Iterable[memoryview | bytes]) -> str:
-    """The checksum of ``parts`` one after another: 16 hexadecimal digits."""
+    """Return the checksum of the concatenated ``parts``: 16 hexadecimal digits."""
     hasher = xxhash.xxh3_64()
     for part in parts:
         hasher.update(part)
@@ -25,7 +25,7 @@ def digest(parts: Iterable[memoryview | bytes]) -> str:
 
 
 def blocks(parts: Iterable[memoryview], size: int = BLOCK) -> Iterator[list[memoryview]]:
-    """Cut bytes that follow each other into blocks of ``size``, without copying them."""
+    """Cut consecutive bytes into blocks of ``size``, without a copy."""
     block: list[memoryview] = []
     room = size
     for part in parts:
@@ -43,10 +43,10 @@ def blocks(parts: Iterable[memoryview], size: int = BLOCK) -> Iterator[list[memo
 
 
 def count(length: int) -> int:
-    """How many blocks a file of ``length`` bytes has."""
+    """Return how many blocks a file of ``length`` bytes has."""
     return -(-length // BLOCK)
 
 
 def of(data: bytes) -> tuple[str, ...]:
-    """The checksums of a small file."""
+    """Return the checksums of a small file."""
     return tuple(digest(block) for block in blocks([memoryview(data)]))

@@ -1,4 +1,4 @@
-"""What goes wrong with storage and what lies there, classed by what the caller should do.
+"""Errors of storage and of checkpoints, classified by what the caller should do.
 
 Transient
 └── StoreFailed     storage does not do what it was asked just now: keep the last checkpoint, try again later
@@ -13,21 +13,21 @@ from hvd_elastic_ext.core.errors import Permanent, Transient
 
 
 class StoreFailed(Transient):
-    """``where`` names the file or folder; the last sealed checkpoint, if there is one, is as it was."""
+    """Storage failed temporarily. ``where`` names the file or folder. The last sealed checkpoint is unchanged."""
 
     def __init__(self, where: str, why: object, remedy: str = "see to the storage") -> None:
         super().__init__(f"{where}: {why}; {remedy}")
 
 
 class Missing(Permanent):
-    """``where`` is not there."""
+    """``where`` does not exist."""
 
     def __init__(self, where: str) -> None:
-        super().__init__(f"{where} is not there; `hvd-elastic checkpoints list` tells what is")
+        super().__init__(f"{where} is not there; `hvd-elastic checkpoints list` shows what is there")
 
 
 class Unreadable(Permanent):
-    """``where`` is there, and reading it fails: a bad spot of the disk."""
+    """``where`` exists, and reading it fails, for instance because the disk is damaged."""
 
     def __init__(self, where: str, why: object) -> None:
         super().__init__(f"{where} cannot be read: {why}; see to the disk, and take another checkpoint")

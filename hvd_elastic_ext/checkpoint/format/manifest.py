@@ -1,7 +1,7 @@
-"""What a checkpoint consists of: the last, small file, which makes it exist.
+"""The manifest of a checkpoint: the small file that is written last and completes it.
 
-It is JSON, and has a checksum of its own in it: where storage cannot replace a file in one step, half of one is
-no manifest either.
+It is JSON, and contains a checksum of its own: so a partially written manifest is invalid on storage that cannot
+replace a file atomically.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from hvd_elastic_ext.core.commit_record import Identity, Record
 FORMAT: Final = "hvd-elastic checkpoint"
 VERSION: Final = 2
 LIMIT: Final = 64 << 20
-"""No manifest is longer, in bytes."""
+"""Most bytes of a manifest."""
 
 SHARD: Final = "shard"
-"""Bytes of tensors. ``number``: which part."""
+"""Kind of a file with the bytes of tensors. ``number``: the part."""
 LAYOUT: Final = "layout"
-"""What each tensor is, byte for byte as the commit has it."""
+"""Kind of the file with the layout of the tensors, byte by byte as in the commit."""
 TREE: Final = "tree"
-"""What all ranks share besides tensors, as lines of JSON."""
+"""Kind of the file with the data that all ranks share besides tensors, as lines of JSON."""
 LOCAL: Final = "local"
-"""A rank's own tree. ``number``: which rank."""
+"""Kind of a file with a rank's own tree. ``number``: the rank."""
 
 _LENGTHS: Final = ("step", "loose", "data", "layout", "tree", "local")
 _MOST: Final = 1 << 62
@@ -37,7 +37,7 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{16}")
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file of a checkpoint as it was written: its length in bytes, and a checksum for each block."""
+    """A file of a checkpoint: its length in bytes, and a checksum for each block."""
 
     kind: str
     number: int
@@ -48,9 +48,8 @@ class File:
 
 @dataclass(frozen=True)
 class Manifest:
-    """``record`` is that of the commit; the lengths of its trees are those of the bytes in memory when it was written.
-
-    ``world`` is how many ranks there were; ``facts`` are the caller's own.
+    """``record``: the commit's; the lengths of its trees are those in memory when it was written. ``world``: number of
+    ranks; ``facts``: data of the caller.
     """
 
     record: Record
@@ -61,22 +60,22 @@ class Manifest:
 
     @property
     def bytes(self) -> int:
-        """Bytes of all files together, without the manifest itself."""
+        """Total bytes of all files, without the manifest."""
         return sum(file.bytes for file in self.files)
 
     def file(self, kind: str, number: int = 0) -> File | None:
-        """The file of this kind and number; None if the checkpoint has none."""
+        """Return the file of this kind and number; None if the checkpoint has none."""
         return next((file for file in self.files if (file.kind, file.number) == (kind, number)), None)
 
 
 def record_to_json(record: Record) -> dict[str, Any]:
-    """As manifests and orders have it: without where the commit had come from."""
+    """Return the JSON form of a record for manifests and orders, without the source of the commit."""
     entry: dict[str, Any] = {"identity": list(record.identity)}
     return entry | {name: getattr(record, name) for name in _LENGTHS}
 
 
 def record_from_json(entry: Any) -> Record:
-    """Raises ``ValueError`` for what is no record. Other keys than a record's are passed over."""
+    """Read a record; other keys are ignored. Raises ``ValueError`` for an invalid record."""
     _demand(isinstance(entry, dict), "a record")
     identity = entry["identity"]
     _demand(isinstance(identity, list) and len(identity) == 4, "an identity")
@@ -86,7 +85,7 @@ def record_from_json(entry: Any) -> Record:
 
 
 def file_from_json(entry: Any) -> File:
-    """Raises ``ValueError`` for what is none."""
+    """Read a file entry. Raises ``ValueError`` for an invalid one."""
     _demand(isinstance(entry, dict) and entry.keys() == set(File.__dataclass_fields__), "a file")
     file = File(
         entry["kind"], _count(entry["number"]), entry["name"], _count(entry["bytes"]), tuple(entry["checksums"])
@@ -115,7 +114,7 @@ def encode(manifest: Manifest) -> bytes:
 
 
 def decode(data: bytes) -> Manifest:
-    """Read one, and verify it. Raises ``ValueError`` that says what is wrong, without the file's name."""
+    """Read and verify a manifest. Raises ``ValueError`` that says what is wrong, without the file's name."""
     try:
         plain = json.loads(data)
         _demand(isinstance(plain, dict) and plain.get("format") == FORMAT, "a manifest")
@@ -144,7 +143,7 @@ def _checked(plain: Mapping[str, Any]) -> Manifest:
 
 
 def incomplete(files: Sequence[File], parts: int) -> str | None:
-    """What is missing, or there twice, in what should be a whole checkpoint; None if nothing is."""
+    """Return what is missing, or present twice, in a checkpoint; None if it is complete."""
     shards = sorted(file.number for file in files if file.kind == SHARD)
     if not parts or len(shards) != parts or shards != list(range(parts)):
         return f"there are the parts {_few(shards)} of {parts}"

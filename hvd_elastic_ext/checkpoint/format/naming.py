@@ -1,4 +1,5 @@
-"""Names of checkpoints and of the files in them. A name is its commit's identity, so that age needs no clock."""
+"""Names of checkpoints and of the files in them. A name contains the commit's identity, so that the age needs no
+clock."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.core.errors import Permanent
 
 MANIFEST: Final = "manifest.json"
-"""What makes a checkpoint exist."""
+"""The file that completes a checkpoint."""
 
 _LIMIT: Final = 1 << 63
 _NAME: Final = re.compile(r"(\d{6,19})-(\d{6,19})-(\d{9,19})-([0-9a-f]{16})")
@@ -21,7 +22,7 @@ Age = tuple[int, int, int, int]
 def name_of(identity: Identity) -> str:
     """``000001-000004-000000120-<lineage>``: incarnation, generation, number. Sorted as text, the newest comes last.
 
-    (So it does up to a million launchers; :func:`age` always tells.)
+    (This holds for up to a million launchers; :func:`age` is always right.)
     """
     if not all(0 <= part < _LIMIT for part in identity):
         raise Permanent(f"{tuple(identity)} is no commit's identity")
@@ -30,7 +31,7 @@ def name_of(identity: Identity) -> str:
 
 
 def identity_of(name: str) -> Identity | None:
-    """The identity that ``name`` tells; None for a name that :func:`name_of` would not give."""
+    """Return the identity in ``name``; None for a name that :func:`name_of` does not make."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None
@@ -40,10 +41,11 @@ def identity_of(name: str) -> Identity | None:
 
 
 def age(identity: Identity) -> Age:
-    """Greater for what is newer. A lineage is a random number: it decides between commits that are equally new."""
+    """Sort key: greater for the newer commit. The lineage, a random number, only decides between equally new
+    commits."""
     return identity.incarnation, identity.generation, identity.number, identity.lineage
 
 
 def is_file_name(text: object) -> bool:
-    """True for what may be a file in a checkpoint's folder: no path leads out of it."""
+    """Whether a name is valid for a file in a checkpoint's folder: no path that leads out of it."""
     return isinstance(text, str) and _FILE.fullmatch(text) is not None

@@ -1,8 +1,8 @@
-"""Which writer writes which bytes of a commit: about the same for each, as one safetensors file each.
+"""Divides the bytes of a commit among writers: about equal parts, one safetensors file each.
 
-Tensors are dealt out in the order in which they lie in memory, so that a writer's part is a few long runs. Only a
-tensor of :data:`CUT_ABOVE` bytes or more is cut where one part ends and the next begins; smaller ones stay whole.
-The bytes that may differ among ranks are the first writer's.
+Tensors are assigned in the order of their memory, so that a part consists of a few long runs. A tensor of at least
+:data:`CUT_ABOVE` bytes may be cut between two parts; smaller ones are not. The bytes that may differ among ranks belong
+to the first part.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from hvd_elastic_ext.checkpoint.format.tensor_places import SECTOR, Places
 from hvd_elastic_ext.core.errors import Permanent
 
 CUT_ABOVE: Final = 1 << 20
-MOST: Final = 100_000
-"""No more parts than this: a world of more processes lets some of them write nothing."""
+MAX_PARTS: Final = 100_000
+"""Most parts: in a world of more processes, some write nothing."""
 
 Run = tuple[int, int]
-"""First byte and end of bytes of a commit's data."""
+"""A range of a commit's data: first byte, and end."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """What part number ``part`` of ``parts`` consists of."""
+    """The content of part number ``part`` of ``parts``."""
 
     places: Places
     part: int
@@ -38,24 +38,24 @@ class Share:
 
     @cached_property
     def header(self) -> bytes:
-        """What the file begins with."""
+        """The header of the file."""
         return safetensors_header.encode(self.pieces, self.places, {"part": str(self.part), "parts": str(self.parts)})
 
     @cached_property
     def runs(self) -> tuple[Run, ...]:
-        """The bytes that follow, from the commit's data, in order."""
+        """The ranges of the commit's data that follow, in order."""
         return tuple(joined(piece.span(self.places) for piece in self.pieces))
 
     @property
     def length(self) -> int:
-        """Of the file, in bytes."""
+        """Length of the file in bytes."""
         return len(self.header) + sum(end - start for start, end in self.runs)
 
 
 def share(places: Places, parts: int) -> tuple[Share, ...]:
-    """Deal a commit's bytes out to ``parts`` writers. The same for every caller."""
-    if not 0 < parts <= MOST:
-        raise Permanent(f"a checkpoint cannot be written in {parts} parts: 1 to {MOST} will do")
+    """Divide a commit's bytes among ``parts`` writers. The result is the same for every caller."""
+    if not 0 < parts <= MAX_PARTS:
+        raise Permanent(f"a checkpoint cannot be written in {parts} parts: 1 to {MAX_PARTS} will do")
     numbers = places.by_offset
     ends = list(accumulate(places.all[number].length for number in numbers))
     cuts = [0, *_cuts(places, numbers, ends, parts), ends[-1] if ends else 0]
@@ -66,7 +66,7 @@ def share(places: Places, parts: int) -> tuple[Share, ...]:
 
 
 def _cuts(places: Places, numbers: Sequence[int], ends: Sequence[int], parts: int) -> Iterator[int]:
-    """Where parts end, but for the last one, counted in bytes of tensors."""
+    """Return the ends of all parts but the last, counted in bytes of tensors."""
     total = ends[-1] if ends else 0
     loose = sum(place.length for place in places.all if place.offset < places.loose)
     first = max(loose, total // parts)
@@ -95,7 +95,7 @@ def _pieces(places: Places, numbers: Sequence[int], ends: Sequence[int], start: 
 
 
 def joined(runs: Iterator[Run]) -> Iterator[Run]:
-    """Runs that touch become one; empty ones are left out."""
+    """Join adjacent runs, and drop empty ones."""
     last: Run | None = None
     for start, end in runs:
         if start == end:

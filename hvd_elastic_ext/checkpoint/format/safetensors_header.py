@@ -1,4 +1,4 @@
-"""The header of a safetensors file, as this project writes it, and read back with suspicion.
+"""Writes the header of a safetensors file, and reads it with strict checks.
 
 A tensor is named by its number in the layout, ``12``, and a cut one by its elements too, ``12[0:4096]``, in the order
 in which they lie in memory. One that does not lie in the order of its dimensions (``channels_last``) has them in
@@ -22,30 +22,30 @@ WORDS: Final = {
     "uint64": "U64", "int64": "I64", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64",
     "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
 }  # fmt: skip
-"""What any reader of the format knows. Other types are bytes to it."""
+"""Types that every reader of the format knows. Other types are written as bytes."""
 
 LENGTH: Final = struct.Struct("<Q")
 LIMIT: Final = 100_000_000
-"""No reader takes a longer header."""
+"""Most bytes of a header that readers accept."""
 
 _NAME: Final = re.compile(r"(\d{1,9})(?:\[(\d{1,19}):(\d{1,19})\])?")
 
 
 class Piece(NamedTuple):
-    """A tensor by its number in the layout, and which of its bytes, as they lie in memory."""
+    """A range of a tensor's bytes in memory order; ``tensor`` is its number in the layout."""
 
     tensor: int
     start: int
     end: int
 
     def span(self, places: Places) -> tuple[int, int]:
-        """The same, counted in the commit's data."""
+        """Return the range within the commit's data."""
         offset = places.all[self.tensor].offset
         return offset + self.start, offset + self.end
 
 
 def encode(pieces: Sequence[Piece], places: Places, facts: Mapping[str, str]) -> bytes:
-    """The header for a file that has ``pieces`` in it one after another.
+    """Return the header for a file with these ``pieces`` one after another.
 
     Its length is a multiple of :data:`SECTOR`, so that what is aligned in memory is aligned in the file.
     """
@@ -75,13 +75,13 @@ def decode(text: bytes, places: Places) -> Iterator[Piece]:
         piece = _piece(name, places)
         wanted = {**_kind(piece, places), "data_offsets": [at, at + piece.end - piece.start]}
         if entries[name] != wanted or (start, end) != (at, at + piece.end - piece.start):
-            raise ValueError(f"its header tells of another tensor {name[:40]} than the layout does")
+            raise ValueError(f"its header describes tensor {name[:40]} otherwise than the layout")
         at = end
         yield piece
 
 
-def _offsets(told: Any) -> tuple[int, int]:
-    start, end = told
+def _offsets(offsets: Any) -> tuple[int, int]:
+    start, end = offsets
     return int(start), int(end)
 
 

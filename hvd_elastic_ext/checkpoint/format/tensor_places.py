@@ -1,4 +1,4 @@
-"""Where each tensor of a commit lies in its bytes, read from the commit's layout without torch.
+"""The place of each tensor in a commit's bytes, read from the layout without torch.
 
 The worker, which has the tensors, makes the layout (``worker/commits/layout.py``).
 """
@@ -20,9 +20,9 @@ ALIGNMENT: Final = 64
 SECTOR: Final = 4096
 """Bytes; a multiple of what a disk writes at once. No machine's page is shorter."""
 _WIDEST: Final = 1 << 62
-"""No length is beyond this: what is more has been made up."""
+"""Largest plausible length; a larger one is invalid."""
 _DIMENSIONS: Final = 64
-"""As many as torch can have."""
+"""Most dimensions of a torch tensor."""
 
 WIDTHS: Final = {
     "bool": 1, "uint8": 1, "int8": 1, "uint16": 2, "int16": 2, "uint32": 4, "int32": 4, "uint64": 8, "int64": 8,
@@ -50,7 +50,7 @@ class TensorPlace:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """Its dimensions as they lie in memory, the widest steps first."""
+        """The dimensions in memory order, the largest stride first."""
         dimensions = range(len(self.shape))
         if self.length == 0 or _is_contiguous(self.shape, self.stride):
             return tuple(dimensions)
@@ -67,13 +67,13 @@ class Places:
 
     @cached_property
     def by_offset(self) -> tuple[int, ...]:
-        """Numbers of the tensors that have any bytes, as they lie in memory."""
+        """Numbers of the tensors that are not empty, in memory order."""
         filled = (number for number, place in enumerate(self.all) if place.length)
         return tuple(sorted(filled, key=lambda number: self.all[number].offset))
 
     @cached_property
     def gaps(self) -> tuple[tuple[int, int], ...]:
-        """First byte and end of what lies between tensors: fewer than :data:`ALIGNMENT` bytes each."""
+        """First byte and end of each gap between tensors, of fewer than :data:`ALIGNMENT` bytes."""
         ends = [(place.offset + place.length, place.offset) for place in (self.all[n] for n in self.by_offset)]
         edges = [(0, 0), *ends, (self.length, self.length)]
         return tuple((end, start) for (end, _), (_, start) in pairwise(edges) if end < start)

@@ -1,4 +1,4 @@
-"""What a checkpoint of the user's own files looks like to the programs that make it and to those that only read it."""
+"""The form of a checkpoint with the user's own files."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final, Protocol
 
 FILES: Final = "$files"
-"""The one part of a commit's tree that holds files, by their names; no attribute of a State can be called that."""
+"""The part of a commit's tree that contains files by name; no attribute of a State can have this name."""
 
 
 def is_inside(name: Any) -> bool:
-    """Whether ``name`` is that of a file within a folder, told in one way only: what lay on storage may be anything."""
+    """Whether ``name`` is a normalized path of a file within a folder: storage may contain any text."""
     if not isinstance(name, str) or "\0" in name or any("\ud800" <= each <= "\udfff" for each in name):
         return False
     path = PurePosixPath(name)
@@ -20,13 +20,13 @@ def is_inside(name: Any) -> bool:
 
 
 class Writable(Protocol):
-    """What a file holds, as an array that is written without a copy."""
+    """The content of a file, as an array that is written without a copy."""
 
     def tofile(self, fid: IO[bytes], /) -> object: ...
 
 
 def put(folder: Path, files: Mapping[str, Writable], *, durable: bool = False) -> None:
-    """Write files into a folder that is there; ``durable``: each through to the disk.
+    """Write files into an existing folder; ``durable``: each is flushed to the disk.
 
     Raises ``ValueError`` for a name that leads out of it, before anything is written, and ``OSError``.
     """

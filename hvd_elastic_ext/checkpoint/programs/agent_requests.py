@@ -52,20 +52,20 @@ import os
 import sys
 from typing import Final
 
-from hvd_elastic_ext.checkpoint.programs.requests import HelperAnswer, Request, Say
+from hvd_elastic_ext.checkpoint.programs.requests import HelperAnswer, Request, Send
 from hvd_elastic_ext.core.errors import ElasticError, Permanent
 from hvd_elastic_ext.core.json_text import to_text
 
 TRANSFERS: Final = ("send", "receive", "copy")
 URGENT: Final = ("load", *TRANSFERS)
-"""What training waits for."""
+"""Requests for which training waits."""
 NICE: Final = 15
-"""A busy core leaves this some 3 % of itself. The priority at the disk follows from it, the lowest that always gets on:
-an idle class would wait for ever behind a steady reader."""
+"""CPU priority: on a busy core the program gets some 3 %. The disk priority follows from it, the lowest that always
+makes progress: an idle class could wait for ever behind a steady reader."""
 
 
 def main() -> int:
-    """Do what is asked for; the answer says how it went."""
+    """Execute the request on standard input, and write the answer."""
     # Whatever else prints, in this process or a library, must not come between answers.
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
@@ -74,22 +74,22 @@ def main() -> int:
         with contextlib.suppress(OSError):
             os.nice(NICE)  # before most of the imports
 
-    def say(answer: HelperAnswer) -> None:
+    def send(answer: HelperAnswer) -> None:
         print(to_text(answer), file=answers, flush=True)
 
-    say(answered(request, say))
+    send(answered(request, send))
     return 0
 
 
-def answered(request: Request, say: Say = lambda answer: None) -> HelperAnswer:
-    """Return the answer to one request, the last one if there are several; ``say`` gets those before."""
+def answered(request: Request, send: Send = lambda answer: None) -> HelperAnswer:
+    """Return the answer to one request, the last one if there are several; ``send`` gets those before."""
     # Most of the processor's time is that of imports: each request has those that it needs.
     if request["do"] in TRANSFERS:
         from hvd_elastic_ext.checkpoint.programs.transfer_requests import answer
     else:
         from hvd_elastic_ext.checkpoint.programs.checkpoint_requests import answer
     try:
-        return answer(request, say)
+        return answer(request, send)
     except (ElasticError, OSError) as error:
         return {"failed": " ".join(str(error).split()), "for_good": isinstance(error, Permanent)}
 

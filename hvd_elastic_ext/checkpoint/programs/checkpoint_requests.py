@@ -1,4 +1,4 @@
-"""Requests about checkpoints: writing, sealing, loading, looking. See :mod:`agent_requests`."""
+"""Requests about checkpoints: write, seal, load, list. See :mod:`agent_requests`."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from hvd_elastic_ext.checkpoint.format.manifest import (
     record_to_json,
 )
 from hvd_elastic_ext.checkpoint.format.naming import name_of
-from hvd_elastic_ext.checkpoint.programs.requests import HelperAnswer, Request, Say
+from hvd_elastic_ext.checkpoint.programs.requests import HelperAnswer, Request, Send
 from hvd_elastic_ext.checkpoint.stores import Store, open_store
 from hvd_elastic_ext.checkpoint.transfer import slot_memory
 from hvd_elastic_ext.core.commit_record import PAGE, Identity, Record
 from hvd_elastic_ext.core.errors import ElasticError, Permanent, Transient
 
 MARK: Final = ".store"
-"""File by which a host's storage is known for the same as another's."""
+"""File by which hosts recognize that they share storage."""
 
 
-def answer(request: Request, say: Say) -> HelperAnswer:
+def answer(request: Request, send: Send) -> HelperAnswer:
     """Return the only answer."""
     return _DO[request["do"]](request)
 
@@ -66,7 +66,8 @@ def _demanded(descriptor: int, identity: Identity) -> Record:
 
 
 def _which(place: str) -> str:
-    """Tell storage of the same path apart: hosts that share none must not each write a part of the same checkpoint."""
+    """Return the identity of the storage: hosts that have the same path, but no shared storage, must not write parts of
+    one checkpoint."""
     if "://" in place:
         return place
     mark = Path(place, MARK)
@@ -87,7 +88,7 @@ def _make(mark: Path) -> None:
             file.write(secrets.token_hex(16))
             file.flush()
         except OSError:
-            mark.unlink(missing_ok=True)  # a full disk, say
+            mark.unlink(missing_ok=True)  # on a full disk, for example
             raise
 
 
@@ -101,12 +102,12 @@ def _seal(request: Request) -> HelperAnswer:
         world=request["world"],
         facts=request.get("facts"),
     )
-    told = {"path": _path(request, name_of(made.record.identity)), "bytes": made.bytes}
+    fields = {"path": _path(request, name_of(made.record.identity)), "bytes": made.bytes}
     try:
         catalog.prune(store, Retention(last=request["keep"]))
     except ElasticError as error:
-        told["not_removed"] = " ".join(str(error).split())
-    return told
+        fields["not_removed"] = " ".join(str(error).split())
+    return fields
 
 
 def _load(request: Request) -> HelperAnswer:
@@ -136,7 +137,7 @@ def _load(request: Request) -> HelperAnswer:
 
 
 def _is_done(request: Request, store: Store) -> bool:
-    """Whether the newest checkpoint is the end of this job's training: then nothing has to be written."""
+    """Whether the newest checkpoint is the end of this job's training."""
     with contextlib.suppress(ElasticError):
         newest, mark = retention.newest(catalog.listing(store)), request.get("done")
         return newest is not None and mark is not None and newest.facts.get("finished") == mark
@@ -144,17 +145,17 @@ def _is_done(request: Request, store: Store) -> bool:
 
 
 def _loaded(request: Request, store: Store, entry: Entry, entries: Sequence[Entry]) -> HelperAnswer:
-    """Load one checkpoint. Raises :class:`Damaged` before anything of it is sealed in memory."""
-    told: HelperAnswer = {"path": _path(request, entry.name), "step": entry.step}
+    """Load one checkpoint. Raises :class:`Damaged` before anything is sealed in memory."""
+    fields: HelperAnswer = {"path": _path(request, entry.name), "step": entry.step}
     if request.get("done") and entry.facts.get("finished") == request["done"]:
-        return {**told, "done": True}
+        return {**fields, "done": True}
     checkpoint = read.opened(store, entry.name)
     ranks, identity = _who(request, checkpoint), _beyond(entry.identity, entries)
     into = [slot for slot in ranks if not _is_past(request["sides"][slot], identity)]
     _fill(checkpoint, identity, {slot: request["sides"][slot] for slot in into}, ranks)
     _, held = slot_memory.held(request["sides"][next(iter(ranks))]) or (0, None)
     return {
-        **told,
+        **fields,
         "generation": identity.generation,
         "facts": entry.facts,
         "commit": identity[1:],  # a slot may hold a newer one
@@ -166,7 +167,7 @@ def _loaded(request: Request, store: Store, entry: Entry, entries: Sequence[Entr
 def _fill(
     checkpoint: Checkpoint, identity: Identity, memories: Mapping[str, Sequence[int]], ranks: Mapping[str, int]
 ) -> None:
-    """Give it to slots, sealed last of all that lies there: that is what a process takes up."""
+    """Write it to the memory of slots, with the highest sequence number, so that a process continues from it."""
     own = {slot: checkpoint.local(ranks[slot]) or b"" for slot in memories}
     with contextlib.ExitStack() as stack:
         first: memoryview | None = None
@@ -183,9 +184,8 @@ def _fill(
 
 
 def _beyond(identity: Identity, entries: Sequence[Entry]) -> Identity:
-    """The loaded commit's identity, in a world that is as late as any that left something here.
-
-    What follows is newer then than what was passed over: it is found first, and kept longer.
+    """Return the loaded commit's identity, with a world number not below that of any checkpoint here. So later
+    checkpoints are newer than those that were skipped.
     """
     worlds = [(each.identity.incarnation, each.identity.generation) for each in entries if each.sealed]
     incarnation, generation = max([(identity.incarnation, identity.generation), *worlds])
@@ -193,14 +193,14 @@ def _beyond(identity: Identity, entries: Sequence[Entry]) -> Identity:
 
 
 def _who(request: Request, checkpoint: Checkpoint) -> dict[str, int]:
-    """For each slot, the rank from which its own state comes."""
+    """Return, for each slot, the rank from which its own state is taken."""
     there = [file.number for file in checkpoint.manifest.files if file.kind == LOCAL]
     own = {slot: rank for slot, rank in request["ranks"].items() if rank in there}
     return own or {min(request["ranks"], key=int): min(there, default=0)}
 
 
 def _is_past(memory: Sequence[int], identity: Identity) -> bool:
-    """Whether a slot's memory has outlived its processes and their launcher, and with it a commit as new as that."""
+    """Whether a slot's memory, which outlived processes and launcher, has a commit at least as new."""
     lying = [found.record.identity for found in slot_memory.sealed(memory) if found is not None]
     return any(each.lineage and each[1:] >= identity[1:] for each in lying)
 
@@ -214,8 +214,8 @@ def _held(request: Request) -> HelperAnswer:
     newest = retention.newest(catalog.listing(open_store(request["place"])), request.get("skip", ()))
     if newest is None:
         return {"held": held, "newest": None}
-    told = {"name": newest.name, "path": _path(request, newest.name), "finished": newest.facts.get("finished")}
-    return {"held": held, "newest": {**told, "identity": list(newest.identity), "step": newest.step}}
+    fields = {"name": newest.name, "path": _path(request, newest.name), "finished": newest.facts.get("finished")}
+    return {"held": held, "newest": {**fields, "identity": list(newest.identity), "step": newest.step}}
 
 
 def _verify(request: Request) -> HelperAnswer:

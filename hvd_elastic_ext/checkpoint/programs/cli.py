@@ -1,4 +1,4 @@
-"""``hvd-elastic checkpoints``: what lies in a folder or store of checkpoints; out of it, and away with it."""
+"""``hvd-elastic checkpoints``: list, verify, export and remove checkpoints."""
 
 from __future__ import annotations
 
@@ -39,37 +39,35 @@ def parser() -> argparse.ArgumentParser:
     )
     where.add_argument("--job", metavar="NAME", help="a job, instead of DIR")
     where.add_argument("--store-options", metavar="JSON|@FILE", help=OPTIONS_HELP)
-    said = Parser(add_help=False)
-    said.add_argument("--json", action="store_true", help="for programs")
+    output = Parser(add_help=False)
+    output.add_argument("--json", action="store_true", help="print JSON")
     options = Parser(
         prog="hvd-elastic checkpoints",
-        description="See, check, copy out and remove checkpoints. Nothing that is in one is ever run.",
+        description="List, verify, export and remove checkpoints. No code in a checkpoint is run.",
     )
     commands = options.add_subparsers(dest="do", metavar="COMMAND", required=True)
-    commands.add_parser("list", parents=[where, said], help="what is there, the newest first; looks at lengths only")
-    verify = commands.add_parser("verify", parents=[where, said], help="read every byte; exit code 1 if any is wrong")
-    verify.add_argument("names", metavar="NAME", nargs="*", help="default: all that were sealed")
-    export = commands.add_parser("export", parents=[where], help="one as a plain file for other programs")
-    export.add_argument("--name", metavar="NAME", help="default: the newest that is whole")
+    commands.add_parser("list", parents=[where, output], help="list checkpoints, the newest first; checks only lengths")
+    verify = commands.add_parser("verify", parents=[where, output], help="read every byte; exit code 1 if one is wrong")
+    verify.add_argument("names", metavar="NAME", nargs="*", help="default: all sealed ones")
+    export = commands.add_parser("export", parents=[where], help="write one as a plain file for other programs")
+    export.add_argument("--name", metavar="NAME", help="default: the newest complete one")
     export.add_argument(
         "--to",
         metavar="FILE",
         type=Path,
         required=True,
-        help="FILE.pt (torch.save) or FILE.safetensors; a new folder for files that functions of yours wrote",
+        help="FILE.pt (torch.save) or FILE.safetensors; a new folder for files of your own functions",
     )
-    export.add_argument("--force", action="store_true", help="replace FILE if it is there")
-    prune = commands.add_parser(
-        "prune", parents=[where, said], help="remove old ones, and what is left of unfinished ones"
-    )
+    export.add_argument("--force", action="store_true", help="replace an existing FILE")
+    prune = commands.add_parser("prune", parents=[where, output], help="remove old ones, and files of unfinished ones")
     prune.add_argument("--last", metavar="N", type=int, default=3, help="keep the newest N (default: 3)")
-    prune.add_argument("--every", metavar="STEPS", type=int, help="and the first of every so many steps")
-    prune.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    prune.add_argument("--every", metavar="STEPS", type=int, help="also keep the first of every so many steps")
+    prune.add_argument("--dry-run", action="store_true", help="only print what would be removed")
     return options
 
 
 def main(argv: Sequence[str]) -> int:
-    """Do one command. Raises :class:`UsageError`, one line, for what makes no sense."""
+    """Run one command. Raises :class:`UsageError` with one line for invalid arguments."""
     options = parser().parse_args(argv)
     if options.do == "verify" and None not in (options.store, options.job):
         options.store, options.names = None, [options.store, *options.names]
@@ -85,9 +83,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def place_of(given: str | None) -> str:
-    """Where checkpoints lie: what was given, or where the job of that name, or the newest one, made its last one.
-
-    Raises :class:`UsageError` if that job has made none.
+    """Return the place of checkpoints: the given one, or that of the last checkpoint of the named or newest job. Raises
+    :class:`UsageError` if that job has made none.
     """
     if given is not None and ("://" in given or (Path(given).is_dir() and not (Path(given) / FILE).exists())):
         return given
@@ -110,7 +107,7 @@ _INSTEAD: Final = (
 
 
 def _store_options(given: str | None) -> Mapping[str, Any]:
-    """What ``--store-options`` says, or the file that it names. Nothing of that is repeated in an error."""
+    """Return the options of ``--store-options``, or of the file that it names. Errors quote none of them."""
     is_file = given is not None and given.startswith("@")
     text, where = given or "{}", "--store-options"
     if given is not None and is_file:
@@ -177,7 +174,7 @@ def _newest(store: Store) -> str:
             return entry.name
         if entry.sealed:
             sys.stderr.write(f"hvd-elastic checkpoints: {entry.name} is passed over: {entry.why}\n")
-    raise Permanent(f"{store.where} holds no whole checkpoint; `hvd-elastic checkpoints list` tells what is there")
+    raise Permanent(f"{store.where} holds no whole checkpoint; `hvd-elastic checkpoints list` shows what is there")
 
 
 def _prune(store: Store, options: argparse.Namespace) -> int:
@@ -195,8 +192,8 @@ def _prune(store: Store, options: argparse.Namespace) -> int:
 
 def _show(entries: Sequence[Entry], stream: TextIO, *, as_json: bool, empty: str) -> None:
     if as_json:
-        told = [retention.entry_to_json(entry) for entry in entries]
-        stream.write(json.dumps(told, indent=1, allow_nan=False) + "\n")
+        listed = [retention.entry_to_json(entry) for entry in entries]
+        stream.write(json.dumps(listed, indent=1, allow_nan=False) + "\n")
     elif not entries:
         stream.write(f"{empty}\n")
     else:
@@ -205,7 +202,7 @@ def _show(entries: Sequence[Entry], stream: TextIO, *, as_json: bool, empty: str
 
 
 def _cells(entry: Entry) -> tuple[str, ...]:
-    """What is not known is empty."""
+    """Return the cells of a row; "" for unknown values."""
     state = _whole(entry) if entry.whole else f"damaged: {entry.why}" if entry.sealed else entry.why
     return entry.name, _number(entry.step), _number(entry.world or None), size(entry.bytes), state
 

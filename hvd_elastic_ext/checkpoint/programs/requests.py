@@ -7,4 +7,4 @@ from typing import Any
 
 Request = Mapping[str, Any]
 HelperAnswer = dict[str, Any]
-Say = Callable[[HelperAnswer], None]
+Send = Callable[[HelperAnswer], None]

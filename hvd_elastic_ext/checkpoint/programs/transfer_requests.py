@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import time
 
-from hvd_elastic_ext.checkpoint.programs.requests import HelperAnswer, Request, Say
+from hvd_elastic_ext.checkpoint.programs.requests import HelperAnswer, Request, Send
 from hvd_elastic_ext.checkpoint.transfer import slot_memory, transfer
 from hvd_elastic_ext.core.commit_record import Record
 from hvd_elastic_ext.core.errors import Transient
 
 
-def answer(request: Request, say: Say) -> HelperAnswer:
-    """Return the last answer; ``say`` gets the one of "send" before."""
+def answer(request: Request, send: Send) -> HelperAnswer:
+    """Return the last answer; ``send`` gets the one of "send" before."""
     if request["do"] == "send":
-        return _send(request, say)
+        return _send(request, send)
     return _receive(request) if request["do"] == "receive" else _copy(request)
 
 
-def _send(request: Request, say: Say) -> HelperAnswer:
+def _send(request: Request, send: Send) -> HelperAnswer:
     secret, memory = bytes.fromhex(request["secret"]), request["sides"][str(request["slot"])]
     with (
         slot_memory.reading(memory, tuple(request["commit"])) as source,
         transfer.listening(request["address"]) as listener,
     ):
-        say({"listening": list(listener.getsockname()[:2])})
+        send({"listening": list(listener.getsockname()[:2])})
         done_in_s = transfer.send(
             listener, secret, source.record,
             data=source.shared, demand_same=source.demand_same, wait_s=transfer.WAIT_S,

@@ -1,4 +1,4 @@
-"""Where checkpoints lie: folders of files, one folder a checkpoint.
+"""Storage of checkpoints: folders of files, one folder for each checkpoint.
 
 Belongs here: the port ``Store``, and one module for each kind of storage. All pass one contract suite
 (``tests/contract/checkpoint``).
@@ -17,7 +17,8 @@ from hvd_elastic_ext.core.errors import UsageError
 
 
 class Store(Protocol):
-    """Every method raises :class:`StoreFailed` for what may work later, :class:`Permanent` for what will not.
+    """The interface of a store. Every method raises :class:`StoreFailed` for a temporary error and :class:`Permanent`
+    for others.
 
     Names of folders and files are single names, not paths.
     """
@@ -25,40 +26,40 @@ class Store(Protocol):
     where: str
     """For messages: the folder, or the URL."""
     threads: int
-    """How many reads at once are worth while."""
+    """Useful number of concurrent reads."""
 
     def folders(self) -> list[str]:
-        """Names of all folders, in any order; empty if the store itself is not there yet."""
+        """Return the names of all folders, in any order; none if the store does not exist yet."""
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Files in ``folder`` and their lengths; empty if it is not there. Links and folders are no files."""
+        """Return the files in ``folder`` with their lengths; none if it does not exist. Links and folders do not
+        count."""
 
     def write(self, folder: str, file: str, blocks: Iterable[Sequence[memoryview]], *, length: int) -> None:
-        """Write a new file of ``length`` bytes; it is on storage when this returns. The folder is made.
+        """Write a new file of ``length`` bytes; it is durable on return. Creates the folder.
 
         An interrupted write may leave a partial file. Readers never accept it.
         """
 
     def put(self, folder: str, file: str, data: bytes) -> None:
-        """Write a small file that is there whole or not at all, in place of one that is there. On storage on return."""
+        """Write or replace a small file atomically; it is durable on return."""
 
     def read(self, folder: str, file: str, start: int, into: Sequence[memoryview]) -> None:
-        """Fill ``into``, one after another, from byte ``start`` on. Any number of threads may.
+        """Read from byte ``start`` on into the buffers ``into`` in turn. Thread-safe.
 
         Raises :class:`Missing` if there is no such file, :class:`Unreadable`, and ``EOFError`` if it is too short.
         """
 
     def remove(self, folder: str, file: str) -> None:
-        """Remove a file, for good when this returns; nothing happens if it is not there."""
+        """Remove a file; the removal is durable on return. Does nothing if it does not exist."""
 
     def remove_folder(self, folder: str) -> None:
-        """Remove all that is left of a folder; nothing happens if it is not there."""
+        """Remove a folder with its remaining files. Does nothing if it does not exist."""
 
 
 def open_store(where: str, options: Mapping[str, Any] | None = None) -> Store:
-    """The store at a path or a URL (``s3://bucket/folder``); ``options`` are fsspec's for that kind of URL.
-
-    Raises :class:`UsageError` for a kind of URL that nothing here can open.
+    """Return the store at a path or a URL (``s3://bucket/folder``); ``options`` are fsspec's for that kind of URL.
+    Raises :class:`UsageError` for a kind of URL without a driver.
     """
     if not where:
         raise UsageError("an empty path is no place for checkpoints; give a folder or a URL such as s3://bucket/folder")

@@ -1,7 +1,7 @@
-"""Checkpoints in a folder of a local or shared file system.
+"""Stores checkpoints in a folder of a local or shared file system.
 
-The folder is opened once and everything is done from there: if what it is on is unmounted, nothing is written to what
-lies below. Files are new, and flushed together with the names they have; links are not followed.
+The folder is opened once, and all operations are relative to it: if its file system is unmounted, nothing is written
+below the mount point. Files are new, and flushed together with their names; links are not followed.
 
 Where the file system can, bytes go from memory to the disk without the system's cache: a copy into that takes a hundred
 times as much of a processor, which training needs.
@@ -25,7 +25,7 @@ from hvd_elastic_ext.checkpoint.format.tensor_places import SECTOR
 from hvd_elastic_ext.core.errors import Permanent
 
 BATCH: Final = 1000
-"""Pieces of memory that one call writes or reads: the system takes 1024."""
+"""Buffers that one call writes or reads: the system's limit is 1024."""
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _WITHIN: Final = _FOLDER | os.O_NOFOLLOW
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -35,7 +35,7 @@ FOR_GOOD: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.
 
 
 class System(Protocol):
-    """What is asked of the operating system: functions of :mod:`os` by their names there."""
+    """The functions of :mod:`os` that a store uses, under the same names."""
 
     def open(self, path: str, flags: int, mode: int = ..., *, dir_fd: int | None = ...) -> int: ...
     def close(self, fd: int) -> None: ...
@@ -187,7 +187,7 @@ class LocalStore:
             return self._opened
 
     def _make(self, folder: Path) -> None:
-        """Make a folder and those above it; each name is on storage when this returns."""
+        """Create a folder and its parents; each name is durable on return."""
         try:
             self._system.stat(str(folder))
         except FileNotFoundError:
@@ -200,7 +200,7 @@ class LocalStore:
                 self._system.close(above)
 
     def _make_one(self, folder: Path) -> None:
-        """Make a folder in one that is there."""
+        """Create a folder in an existing one."""
         with contextlib.suppress(FileExistsError):
             try:
                 self._system.mkdir(str(folder), 0o777)
@@ -293,7 +293,7 @@ def _write_all(system: System, opened: int, pieces: Sequence[memoryview], start:
 
 
 def _behind(pieces: list[memoryview], done: int) -> list[memoryview]:
-    """What is left of ``pieces`` after ``done`` bytes."""
+    """Return the rest of ``pieces`` after ``done`` bytes."""
     for number, piece in enumerate(pieces):
         if done < len(piece):
             return [piece[done:], *pieces[number + 1 :]]

@@ -1,7 +1,7 @@
-"""Checkpoints in whatever fsspec can open: object stores, and file systems that are not mounted.
+"""Stores checkpoints through fsspec: in object stores, and in file systems that are not mounted.
 
-Nothing here rests on renames or on the order in which a store shows what was written: files have names of their own
-and are named, with their checksums, by the manifest, which is one small object.
+It relies neither on renames nor on the order in which writes become visible: each file has a unique name, and the
+manifest, one small object, lists all with their checksums.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hvd_elastic_ext.checkpoint.stores.local import FOR_GOOD
 from hvd_elastic_ext.core.errors import ElasticError, Permanent, UsageError
 
 WITHOUT_FOLDERS: Final = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss"}
-"""Stores in which a folder is the beginning of a name; to make one there could make a bucket by mistake."""
+"""Stores in which a folder is a prefix of names; creating one there could create a bucket by mistake."""
 PART: Final = 16 << 20
 """Bytes that are sent at once, and held in memory meanwhile."""
 PARTS: Final = 9_000
@@ -155,7 +155,7 @@ def open_remote(where: str, options: Mapping[str, Any]) -> RemoteStore:
 
 
 def _give_up(opened: Any) -> None:
-    """Leave a file that is not finished. To close it, as its end would, would make it look like a whole one."""
+    """Abandon an unfinished file. Closing it would make it look complete."""
     with contextlib.suppress(Exception):
         opened.discard()
     with contextlib.suppress(Exception):

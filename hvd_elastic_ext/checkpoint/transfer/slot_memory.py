@@ -1,6 +1,5 @@
-"""The commit memory of a slot. Its process may be alive. A commit is read there, or one more is written beside it.
-
-``core/commit_record.py`` says how a side looks, and when it is locked.
+"""The commit memory of a slot. Its process may be alive. Reads a commit there, or writes another one beside it.
+``core/commit_record.py`` describes the format of a side, and its locks.
 """
 
 from __future__ import annotations
@@ -20,34 +19,34 @@ from hvd_elastic_ext.core.errors import Permanent, Transient
 Name = tuple[int, ...]
 """Of a commit within its lineage: incarnation, generation and number."""
 TURNS: Final = 2
-"""Sides that commits alternate between; others stay empty until they are needed."""
+"""Number of sides between which commits alternate; others stay empty until they are needed."""
 CHUNK: Final = 8 << 20
 """Bytes that are copied at once."""
 
 
 def sealed(descriptors: Sequence[int]) -> list[Sealed | None]:
-    """What is sealed on each side."""
+    """Return the sealed commit of each side."""
     return [_sealed(descriptor) for descriptor in descriptors]
 
 
 def held(descriptors: Sequence[int]) -> tuple[int, Sealed] | None:
-    """The newest commit of a world in this memory: the number of its side, and what is sealed there."""
+    """Return the newest commit of a world in this memory: the number of its side, and its sealed record."""
     return sides.held(sealed(descriptors))
 
 
 def commit_numbers(record: Record) -> list[int]:
-    """A commit as the launcher hears of it: incarnation, generation, number and step."""
+    """Return a commit in the form for the launcher: incarnation, generation, number and step."""
     return [*record.identity[1:], record.step]
 
 
 def next_sequence(descriptors: Sequence[int]) -> int:
-    """Under what a commit is sealed that is handed over to this memory: above all that is there."""
+    """Return the sequence number for a commit that is transferred to this memory: above all others there."""
     highest = max((found.sequence for found in sealed(descriptors) if found is not None), default=0)
     return (highest // HANDED_OVER + 1) * HANDED_OVER
 
 
 class Source:
-    """A commit in memory that stays as it is while this exists."""
+    """A commit in memory that no process overwrites while this object exists."""
 
     def __init__(self, descriptor: int, found: Sealed) -> None:
         self._descriptor = descriptor
@@ -56,7 +55,7 @@ class Source:
         self.shared = memoryview(self._map)[PAGE : PAGE + found.record.shared]
 
     def demand_same(self) -> None:
-        """Raises ``Transient`` if another commit has taken its place all the same."""
+        """Raise ``Transient`` if the commit was replaced nevertheless."""
         found = _sealed(self._descriptor)
         if found is None or _bare(found.record) != _bare(self.record):
             raise Transient("the commit was replaced in memory while it was read")
@@ -70,9 +69,8 @@ class Source:
 
 @contextmanager
 def reading(descriptors: Sequence[int], commit: Name) -> Iterator[Source]:
-    """The commit of that name in this memory, which no process writes over meanwhile.
-
-    Raises ``Permanent`` if it is not there, ``Transient`` if it is just being replaced.
+    """Give the commit of that name in this memory, and keep it from being overwritten meanwhile. Raises ``Permanent``
+    if it is not there, ``Transient`` if it is being replaced.
     """
     index = _where(descriptors, commit)
     with _locked(descriptors[index], fcntl.LOCK_SH) as locked:
@@ -84,7 +82,7 @@ def reading(descriptors: Sequence[int], commit: Name) -> Iterator[Source]:
 
 
 class Target:
-    """A side that holds no commit, for one that arrives."""
+    """A free side for an arriving commit."""
 
     def __init__(self, descriptors: Sequence[int], index: int) -> None:
         self._descriptors = descriptors
@@ -92,7 +90,8 @@ class Target:
         _open(self.descriptor)
 
     def seal(self, record: Record, own: bytes | None = None) -> None:
-        """What was written is a commit of this memory, with ``own``, or what this slot's last one has of its own."""
+        """Seal what was written as a commit, with ``own`` as the rank's own part, or else that of this slot's last
+        commit."""
         last = held(self._descriptors)
         if last is not None and last[1].record.age > record.age:
             raise Transient(f"the slot has made commit {_named(last[1].record.identity[1:])} meanwhile, which is newer")
@@ -109,10 +108,8 @@ class Target:
 
 @contextmanager
 def writing(descriptors: Sequence[int]) -> Iterator[Target]:
-    """A side on which a commit can be written, and which no other process writes on meanwhile.
-
-    It is neither the one with the last commit, nor the one that a live process goes by, nor one that is kept. Raises
-    ``Transient`` if there is none.
+    """Give a side for a new commit that no other process writes to meanwhile: neither the side of the last commit, nor
+    the one that a live process uses, nor a kept one. Raises ``Transient`` if there is none.
     """
     for index in _free(descriptors):
         with _locked(descriptors[index], fcntl.LOCK_EX) as locked:
@@ -124,7 +121,7 @@ def writing(descriptors: Sequence[int]) -> Iterator[Target]:
 
 @contextmanager
 def room(descriptor: int, length: int) -> Iterator[memoryview]:
-    """``length`` bytes behind the page of a side."""
+    """Return ``length`` bytes behind the page of a side."""
     _lengthen(descriptor, length)
     memory = mmap.mmap(descriptor, 0)
     view = memoryview(memory)[PAGE : PAGE + length]
@@ -154,7 +151,7 @@ def _where(descriptors: Sequence[int], commit: Name) -> int:
 
 
 def _free(descriptors: Sequence[int]) -> list[int]:
-    """Sides that nothing is lost with, best first: of those that take turns the one with the older commit."""
+    """Return the sides that may be overwritten, best first: of the alternating ones the one with the older commit."""
     sequences = [-1 if found is None else found.sequence for found in sealed(descriptors)]
     taken = {max(enumerate(sequences), key=lambda each: each[1])[0]} if max(sequences) >= 0 else set()
     # A process that has not seen what was handed over goes by the last commit that a process has sealed.
@@ -165,7 +162,7 @@ def _free(descriptors: Sequence[int]) -> list[int]:
 
 
 def _local(descriptor: int, last: Sealed, *, stored: bool) -> bytes:
-    """A copy of the slot's own part of its last commit; empty if it is not to be had."""
+    """Return a copy of the slot's own part of its last commit; empty if it is not available."""
     if last.record.stored and not stored:
         return b""  # it came from storage, and would count as sealed by a process
     local = os.pread(descriptor, last.record.local, PAGE + last.record.shared)
@@ -173,7 +170,7 @@ def _local(descriptor: int, last: Sealed, *, stored: bool) -> bytes:
 
 
 def _bare(record: Record) -> Record:
-    """Without the fields that a process may change while the shared regions stay."""
+    """Return the record without the fields that a process may change while the shared regions stay."""
     return record._replace(identity=record.identity._replace(lineage=0), local=0)
 
 
@@ -188,7 +185,7 @@ def _open(descriptor: int) -> None:
 
 
 def _lengthen(descriptor: int, length: int) -> None:
-    """Have room for ``length`` bytes behind the page, and never less than there is."""
+    """Make room for ``length`` bytes behind the page; never shrinks."""
     wanted = PAGE * (1 + -(-length // PAGE))
     while (size := os.fstat(descriptor).st_size) < wanted:
         with contextlib.suppress(PermissionError):  # it was made longer still, and cannot be made shorter
@@ -205,7 +202,7 @@ def _sealed(descriptor: int) -> Sealed | None:
 
 @contextmanager
 def _locked(descriptor: int, how: int) -> Iterator[bool]:
-    """Whether the side could be locked; if so it is until the end."""
+    """Try to lock the side, and keep the lock until the end of the context. Gives whether it is locked."""
     again = os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR)
     try:
         try:

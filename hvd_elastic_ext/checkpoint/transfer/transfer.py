@@ -1,4 +1,4 @@
-"""A commit on its way from one host to another: both ends prove that they are of the job, and every byte is verified.
+"""Transfers a commit from one host to another: both ends prove that they belong to the job, and every byte is verified.
 
 The sender listens, the receiver connects. Both have a secret that no process outside the job has. On the connection::
 
@@ -37,26 +37,26 @@ from hvd_elastic_ext.core.errors import Transient
 from hvd_elastic_ext.core.json_text import to_text
 
 MAGIC: Final = b"hvd-elastic-mem\x01"
-"""How a sender begins; the last byte is the version of the protocol."""
+"""The first bytes of a sender; the last byte is the version of the protocol."""
 BLOCK: Final = 4 << 20
 """Bytes of a block."""
 LONGEST: Final = 1 << 40
-"""Bytes of the longest commit that is received."""
+"""Most bytes of a commit that is received."""
 WAIT_S: Final = 60.0
-"""How long a sender waits for its receiver."""
+"""Seconds that a sender waits for its receiver."""
 HANDSHAKE_S: Final = 5.0
-"""How long a caller may take to prove that it is the receiver."""
+"""Seconds for a client to prove that it is the receiver."""
 STALL_S: Final = 20.0
-"""How long one end waits for the next bytes of the other."""
+"""Seconds that one end waits for the next bytes of the other."""
 PENDING: Final = 64
-"""Connections that may be about to prove something. One more, and the oldest is hung up on."""
+"""Most connections without proof. For one more, the oldest is closed."""
 
 _NONCE: Final = 32
 _MAC: Final = 32
 _LENGTH: Final = 4
 _LONGEST_HEADER: Final = 4096
 _AHEAD: Final = 2
-"""Blocks that are signed or verified while others are on their way."""
+"""Number of blocks that are signed or verified while others are sent."""
 _COUNTS: Final = ("step", "loose", "data", "layout", "tree")
 
 
@@ -69,7 +69,7 @@ class TransferFailed(Transient):
 
 
 class _Keys(NamedTuple):
-    """Of one connection: what each end proves to know, and what signs everything after that."""
+    """The keys of one connection: for the proof of each end, and for the signatures after it."""
 
     receiver: bytes
     sender: bytes
@@ -93,7 +93,7 @@ class _Keys(NamedTuple):
 
 @contextmanager
 def listening(address: str) -> Iterator[socket.socket]:
-    """A socket that listens on ``address``, on any port. Raises ``OSError`` where that cannot be."""
+    """Return a socket that listens on ``address``, on any port. Raises ``OSError`` if that fails."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.create_server((address, 0), family=family, backlog=PENDING) as listener:
         yield listener
@@ -108,9 +108,8 @@ def send(
     demand_same: Callable[[], None],
     wait_s: float,
 ) -> float:
-    """Send ``data``, the shared regions of the commit of ``record``, to the first that knows ``secret``.
-
-    It may take ``wait_s`` to come. ``demand_same`` raises if the bytes were replaced meanwhile. Returns the seconds
+    """Send ``data``, the shared regions of the commit of ``record``, to the first client that knows ``secret``, which
+    must connect within ``wait_s``. ``demand_same`` raises if the bytes were replaced meanwhile. Returns the seconds
     that it took, without the time until the receiver came.
     """
     connection, keys = _receiver(listener, secret, wait_s)
@@ -127,34 +126,34 @@ def send(
 
 
 class _Caller:
-    """A client that has connected and may turn out to be the receiver."""
+    """A connected client that has not yet proved to be the receiver."""
 
     def __init__(self, connection: socket.socket, now: float) -> None:
         self.connection = connection
         self.until = now + HANDSHAKE_S
         self._nonce = os.urandom(_NONCE)
-        self._heard = bytearray()
+        self._received = bytearray()
         connection.setblocking(False)
 
     def greet(self) -> None:
         self.connection.send(MAGIC + self._nonce)
 
     def proved(self, secret: bytes) -> _Keys | None:
-        """The connection's keys once the proof is there; None while it is not. Raises ``OSError`` for a wrong one."""
-        more = self.connection.recv(_NONCE + _MAC - len(self._heard))
-        self._heard += more
+        """Return the connection's keys after the proof; None before it. Raises ``OSError`` for a wrong proof."""
+        more = self.connection.recv(_NONCE + _MAC - len(self._received))
+        self._received += more
         if not more:
             raise ConnectionResetError
-        if len(self._heard) < _NONCE + _MAC:
+        if len(self._received) < _NONCE + _MAC:
             return None
-        keys = _Keys.of(secret, self._nonce, bytes(self._heard[:_NONCE]))
-        if not hmac.compare_digest(keys.receiver, self._heard[_NONCE:]):
+        keys = _Keys.of(secret, self._nonce, bytes(self._received[:_NONCE]))
+        if not hmac.compare_digest(keys.receiver, self._received[_NONCE:]):
             raise PermissionError
         return keys
 
 
 def _receiver(listener: socket.socket, secret: bytes, wait_s: float) -> tuple[socket.socket, _Keys]:
-    """The first caller that proves to be the receiver. All others are hung up on."""
+    """Return the first client that proves to be the receiver. Closes all others."""
     deadline = time.monotonic() + wait_s
     callers: list[_Caller] = []
     listener.setblocking(False)
@@ -167,7 +166,7 @@ def _receiver(listener: socket.socket, secret: bytes, wait_s: float) -> tuple[so
             for key, _ in selector.select(max(0.0, due - now)):
                 if key.data is None:
                     _accept(listener, selector, callers)
-                elif (keys := _heard(key.data, secret)) is not None:
+                elif (keys := _keys_of(key.data, secret)) is not None:
                     callers.remove(key.data)
                     key.data.connection.settimeout(STALL_S)
                     return key.data.connection, keys
@@ -191,7 +190,7 @@ def _accept(listener: socket.socket, selector: selectors.BaseSelector, callers: 
         callers[0].until = 0.0
 
 
-def _heard(caller: _Caller, secret: bytes) -> _Keys | None:
+def _keys_of(caller: _Caller, secret: bytes) -> _Keys | None:
     try:
         return caller.proved(secret)
     except BlockingIOError:
@@ -207,7 +206,7 @@ def _close(callers: Iterable[_Caller]) -> None:
 
 
 def _hang_up(callers: list[_Caller], selector: selectors.BaseSelector) -> None:
-    """Close the connections of those that have no time left."""
+    """Close connections whose time is over."""
     now = time.monotonic()
     for caller in [each for each in callers if each.until <= now]:
         callers.remove(caller)
@@ -216,12 +215,12 @@ def _hang_up(callers: list[_Caller], selector: selectors.BaseSelector) -> None:
 
 
 def _header(record: Record, keys: _Keys) -> bytes:
-    told = {
+    header = {
         "identity": [*record.identity],
         "stored": record.stored,
         **{name: getattr(record, name) for name in _COUNTS},
     }
-    payload = to_text(told).encode("ascii")
+    payload = to_text(header).encode("ascii")
     return len(payload).to_bytes(_LENGTH, "big") + payload + keys.sign(b"record", payload)
 
 
@@ -235,14 +234,15 @@ def _send_blocks(connection: socket.socket, keys: _Keys, data: memoryview) -> No
 
 
 class Incoming:
-    """The receiver's end of a connection, once the sender has proved to be one."""
+    """The receiver's end of a connection, after the sender's proof."""
 
     def __init__(self, connection: socket.socket, keys: _Keys) -> None:
         self._connection = connection
         self._keys = keys
 
     def record(self) -> Record:
-        """What is being sent, without a local region. Raises :class:`TransferFailed` if it is not the sender's."""
+        """Return the record of the sent commit, without a local region. Raises :class:`TransferFailed` if the sender
+        did not sign it."""
         length = int.from_bytes(_read(self._connection, _LENGTH), "big")
         if length > _LONGEST_HEADER:
             raise TransferFailed("the sender's record is too long")
@@ -258,7 +258,7 @@ class Incoming:
         self._demand(self._keys.sign(b"whole"), "the end of the commit")
 
     def confirm(self) -> None:
-        """Tell the sender that the commit is held here. It may have gone: that changes nothing here."""
+        """Tell the sender that the commit is held here. Ignores a closed connection."""
         with contextlib.suppress(OSError):
             self._connection.sendall(self._keys.sign(b"held"))
 
@@ -278,7 +278,8 @@ class Incoming:
 
 @contextmanager
 def receiving(address: tuple[str, int], secret: bytes) -> Iterator[Incoming]:
-    """Connect to a sender at ``address`` that knows ``secret``, too. Raises :class:`TransferFailed` without one."""
+    """Connect to the sender at ``address``, which must prove that it knows ``secret``. Raises :class:`TransferFailed`
+    otherwise."""
     try:
         connection = socket.create_connection(address, timeout=STALL_S)
     except OSError as error:
@@ -300,11 +301,11 @@ def _handshake(connection: socket.socket, secret: bytes) -> _Keys:
 
 
 def record_of(payload: bytes) -> Record:
-    """Read a record that was sent. Raises :class:`TransferFailed` if it is none, or no such commit can be."""
+    """Read a received record. Raises :class:`TransferFailed` for an invalid or impossible one."""
     try:
-        told = json.loads(payload)
-        identity, stored = Identity(*told["identity"]), told["stored"]
-        counts = {name: told[name] for name in _COUNTS}
+        header = json.loads(payload)
+        identity, stored = Identity(*header["identity"]), header["stored"]
+        counts = {name: header[name] for name in _COUNTS}
     except (ValueError, TypeError, KeyError, RecursionError):
         raise TransferFailed("the sender's record is none") from None
     numbers = all(type(number) is int and 0 <= number < 1 << 63 for number in (*identity, *counts.values()))
@@ -325,7 +326,7 @@ def _blocks(data: memoryview) -> Iterator[tuple[int, memoryview]]:
 
 
 def _ahead(work: Callable[[Job], Done], jobs: Iterable[Job]) -> Iterator[Done]:
-    """What ``work`` makes of each job, in order; the next ones are worked on while one is used."""
+    """Yield the result of ``work`` for each job in order; the next ones are computed meanwhile."""
     with ThreadPoolExecutor(1, thread_name_prefix="hvd-elastic signs") as pool:
         under_way: deque[Future[Done]] = deque()
         for job in jobs:
@@ -358,7 +359,7 @@ def _write(connection: socket.socket, data: memoryview | bytes) -> None:
 
 @contextmanager
 def _connection_errors() -> Iterator[None]:
-    """What is wrong with the connection, in our words."""
+    """Translate errors of the connection to :class:`TransferFailed`."""
     try:
         yield
     except TimeoutError:

@@ -21,7 +21,7 @@ from hvd_elastic_ext.checkpoint.values import records
 from hvd_elastic_ext.checkpoint.values.read import DEEPEST
 from hvd_elastic_ext.core.json_text import to_text
 
-MOST: Final = 1 << 22
+MAX_CONTAINERS: Final = 1 << 22
 """Containers in one value. A value that holds another one twice at each of many levels has more."""
 
 _PATH: Final = 200
@@ -83,7 +83,7 @@ class _Writer:
         self._known: dict[int, str] = {}
         self._kept: list[Tensor] = []
         self._depth = 0
-        self._left = MOST
+        self._left = MAX_CONTAINERS
 
     def form(self, value: Any) -> str:
         return _FORMS.get(type(value), _other)(self, value)
@@ -94,7 +94,7 @@ class _Writer:
         if self._depth > DEEPEST:
             raise Unfit(f"it is nested more than {DEEPEST} levels deep, or holds itself")
         if self._left < 0:
-            raise Unfit(f"it has more than {MOST} lists and dicts; keep numbers in a tensor or an array")
+            raise Unfit(f"it has more than {MAX_CONTAINERS} lists and dicts; keep numbers in a tensor or an array")
 
     def items(self, values: Iterable[Any]) -> list[str]:
         """The text of each value."""

@@ -1,4 +1,4 @@
-"""The place of a process in a world, as Horovod has it."""
+"""The place of a process in a world, in Horovod's terms."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ class Place(NamedTuple):
     cross_size: int
 
     def text(self) -> str:
-        """As ``rank_and_size`` is answered (Horovod's ``SlotInfo.to_response_string``)."""
+        """Return the answer to ``rank_and_size`` (Horovod's ``SlotInfo.to_response_string``)."""
         return ",".join(map(str, self))
 
     def environment(self) -> dict[str, str]:
-        """As Horovod's ``init`` looks for it in the environment."""
+        """Return the environment variables that Horovod's ``init`` reads."""
         return {name: str(number) for name, number in zip(VARIABLES, self, strict=True)}
 
 
 VARIABLES: Final = tuple(f"HOROVOD_{name.upper()}" for name in Place._fields)
 """Names of :meth:`Place.environment`."""
 ALONE: Final = Place(0, 1, 0, 1, 0, 1)
-"""That of the only process of a world."""
+"""The place of the only process of a world."""
 
 
 def place_of(text: str) -> Place | None:
-    """What :meth:`Place.text` wrote; None if that is not what it is."""
+    """Parse the output of :meth:`Place.text`; None for other text."""
     numbers = text.split(",")
     if len(numbers) != len(Place._fields) or not all(number.isascii() and number.isdigit() for number in numbers):
         return None

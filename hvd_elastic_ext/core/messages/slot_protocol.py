@@ -1,20 +1,22 @@
-"""What an agent and the process in a slot know of each other, also where processes keep their places."""
+"""Names shared by an agent and the process in its slot, also for engines whose processes keep their places."""
 
 from __future__ import annotations
 
 from typing import Final
 
 PROGRAM: Final = "hvd_elastic_ext.worker.engines.slot_program"
-"""What an agent starts in a slot, with the job's command behind it."""
+"""The module that an agent starts in a slot, with the job's command as arguments."""
 RANK: Final = "hvd_elastic_ext.worker.engines.mpirun_rank"
-"""What ``mpirun`` starts, with the number of the world behind it, and the job's mark in its environment."""
+"""The module that ``mpirun`` starts, with the number of the world as argument, and the job's mark in its
+environment."""
 
 ENGINE: Final = "HVD_ELASTIC_STARTED_FOR"
-"""An engine that starts other processes for each world: a process keeps its place as long as it lives."""
+"""Variable: an engine that starts new processes for each world, so that a process keeps its place."""
 GENERATION: Final = "HVD_ELASTIC_GENERATION"
-"""Number of the world that the process was started for."""
+"""Variable: number of the world for which the process was started."""
 MARK: Final = "HVD_ELASTIC_MARK"
-"""Tells jobs apart on a host. Other users of that are not to know it: what ranks and slots meet at is made of it."""
+"""Variable: distinguishes jobs on a host. It is secret, because the names of the sockets of ranks and slots are derived
+from it."""
 JOB: Final = "HVD_ELASTIC_JOB_NAME"
 """The job's name."""
 COMMITS: Final = "HVD_ELASTIC_COMMIT_FDS"
@@ -33,7 +35,7 @@ AUTO: Final = "auto"
 TEMPLATE: Final = "HVD_ELASTIC_TEMPLATE"
 """What the hook of that interpreter is given: its socket to the agent, and what to import."""
 PLAN: Final = "HVD_ELASTIC_PLAN"
-"""The place that user code sees before there is a world."""
+"""Variable: the place that user code sees before there is a world."""
 DEVICE: Final = "HVD_ELASTIC_DEVICE"
 """The device of the slot."""
 INCARNATION: Final = "HVD_ELASTIC_INCARNATION"

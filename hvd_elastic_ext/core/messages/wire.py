@@ -1,8 +1,8 @@
 """The frames between launcher and agents: JSON objects, signed, numbered and limited in size. Pure: no socket here.
 
 A connection begins with 16 bytes that name this protocol and 32 random ones of
-the launcher, then 32 random ones of the agent. Both and the job's key make the
-key of this one connection. Everything after is frames::
+the launcher, then 32 random ones of the agent. The key of the connection is derived from both and the job's key.
+Everything after is frames::
 
     4 bytes    length of the rest, big endian
     32 bytes   HMAC-SHA256(session key, direction + 8 bytes sequence number + payload)
@@ -11,9 +11,8 @@ key of this one connection. Everything after is frames::
 Each direction counts its frames from 0, so nothing can be replayed, reordered,
 left out or sent back. Frames are signed, not secret: no secret goes into one.
 
-:class:`LauncherWire` and :class:`AgentWire` are the two ends. Whatever is wrong
-with what a peer sends is a :class:`WireError`; nothing after it can be trusted,
-so the connection is to be closed. Agents import this module: it must load fast.
+:class:`LauncherWire` and :class:`AgentWire` are the two ends. An invalid message from a peer is a :class:`WireError`.
+No later byte can be trusted, so the connection must be closed. Agents import this module: it must load fast.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 MAGIC: Final = b"hvd-elastic-ctl\x01"
-"""How a launcher begins; the last byte is the version of the protocol."""
+"""The first bytes of a launcher; the last byte is the version of the protocol."""
 NONCE_SIZE: Final = 32
 KEY_SIZE: Final = 32
 """Bytes of a job's key."""
 MAX_FIRST: Final = 64 << 10
-"""Largest first frame of either direction in bytes, without its length: what is kept of a peer that may not have the
-key."""
+"""Largest first frame of either direction in bytes, without its length: it is stored before the peer has proved that it
+has the key."""
 MAX_FRAME: Final = 8 << 20
 """Largest later frame in bytes, without its length."""
 
@@ -44,7 +43,7 @@ _MAC: Final = 32
 
 
 class WireError(Exception):
-    """Why a connection must end, or why a message cannot be sent, in one line without a word of the message."""
+    """Why a connection must end, or why a message cannot be sent, in one line that quotes nothing of the message."""
 
 
 def key_from_hex(text: object) -> bytes:
@@ -79,11 +78,11 @@ def _no_constant(name: str) -> float:
 
 _encode: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 decode: Final = json.JSONDecoder(parse_float=_finite, parse_constant=_no_constant).decode
-"""Strict: what it reads can be written as JSON again. Raises ``ValueError`` or ``RecursionError``."""
+"""Decode strict JSON, which can be encoded again. Raises ``ValueError`` or ``RecursionError``."""
 
 
 class Sealer:
-    """Makes frames of messages, for one direction of one connection."""
+    """Encodes and signs messages as frames, for one direction of one connection."""
 
     def __init__(self, key: bytes, direction: bytes) -> None:
         self._keyed = hmac.new(key, digestmod="sha256")
@@ -91,7 +90,8 @@ class Sealer:
         self._sequence = 0
 
     def seal(self, message: Mapping[str, Any]) -> bytes:
-        """One frame. Raises :class:`WireError`, having changed nothing, if ``message`` is no JSON or too large."""
+        """Return one frame. Raises :class:`WireError`, without a change of state, if ``message`` is not JSON or too
+        large."""
         try:
             payload = _encode(dict(message)).encode("ascii")
         except (TypeError, ValueError, RecursionError) as error:
@@ -105,7 +105,7 @@ class Sealer:
 
 
 class Opener:
-    """Makes messages of the bytes of one direction of one connection, in whatever pieces they come."""
+    """Verifies and decodes the bytes of one direction of one connection, which arrive in pieces of any size."""
 
     def __init__(self, key: bytes, direction: bytes) -> None:
         self._keyed = hmac.new(key, digestmod="sha256")
@@ -162,18 +162,18 @@ def _sign(keyed: hmac.HMAC, direction: bytes, sequence: int, *, payload: bytes) 
 
 
 class _End:
-    """An end: a greeting in the clear, frames after it, and an end of everything at the first error.
+    """One end of a connection: an unencrypted greeting, then frames. The first error ends everything.
 
-    ``expects`` is what the other end's greeting has before its nonce; ``sends`` and ``hears`` are directions.
+    ``expects`` is what the other end's greeting has before its nonce; ``sends`` and ``receives`` are directions.
     """
 
-    def __init__(self, key: bytes, nonce: bytes | None, *, expects: bytes, sends: bytes, hears: bytes) -> None:
+    def __init__(self, key: bytes, nonce: bytes | None, *, expects: bytes, sends: bytes, receives: bytes) -> None:
         self._key = _checked(key)
         self._nonce = os.urandom(NONCE_SIZE) if nonce is None else nonce
         self._expects = expects
         self._sends = sends
-        self._hears = hears
-        self._heard = bytearray()
+        self._receives = receives
+        self._received = bytearray()
         self._sealer: Sealer | None = None
         self._opener: Opener | None = None
         self._broken: str | None = None
@@ -184,7 +184,8 @@ class _End:
         return self._sealer is not None
 
     def feed(self, data: bytes) -> list[dict[str, Any]]:
-        """The messages that ``data`` completes. Raises :class:`WireError` for what is no message, and from then on."""
+        """Return the messages that ``data`` completes. Raises :class:`WireError` for an invalid one, and at each later
+        call."""
         if self._broken is not None:
             raise WireError(self._broken)
         try:
@@ -194,23 +195,24 @@ class _End:
             raise
 
     def seal(self, message: Mapping[str, Any]) -> bytes:
-        """The bytes of ``message``. Raises :class:`WireError` before :attr:`ready`, and for what cannot be sent."""
+        """Return the bytes of ``message``. Raises :class:`WireError` before :attr:`ready`, and for a message that
+        cannot be sent."""
         if self._sealer is None:
             raise WireError("nothing can be sent before the other end has greeted")
         return self._sealer.seal(message)
 
     def _greeted(self, data: bytes) -> list[dict[str, Any]]:
-        self._heard += data
+        self._received += data
         begin, end = len(self._expects), len(self._expects) + NONCE_SIZE
-        if not self._expects.startswith(self._heard[:begin]):
+        if not self._expects.startswith(self._received[:begin]):
             raise WireError("the other end is no launcher of this version")
-        if len(self._heard) < end:
+        if len(self._received) < end:
             return []
-        nonces = {self._sends: self._nonce, self._hears: bytes(self._heard[begin:end])}
+        nonces = {self._sends: self._nonce, self._receives: bytes(self._received[begin:end])}
         key = _session_key(self._key, nonces[FROM_LAUNCHER], nonces[FROM_AGENT])
-        self._sealer, self._opener = Sealer(key, self._sends), Opener(key, self._hears)
-        rest = bytes(self._heard[end:])
-        self._heard.clear()
+        self._sealer, self._opener = Sealer(key, self._sends), Opener(key, self._receives)
+        rest = bytes(self._received[end:])
+        self._received.clear()
         return self._opener.feed(rest)
 
 
@@ -218,7 +220,7 @@ class LauncherWire(_End):
     """The launcher's end: send :attr:`greeting` on accept, then feed. ``key`` is the job's."""
 
     def __init__(self, key: bytes, *, nonce: bytes | None = None) -> None:
-        super().__init__(key, nonce, expects=b"", sends=FROM_LAUNCHER, hears=FROM_AGENT)
+        super().__init__(key, nonce, expects=b"", sends=FROM_LAUNCHER, receives=FROM_AGENT)
 
     @property
     def greeting(self) -> bytes:
@@ -230,13 +232,13 @@ class AgentWire(_End):
     """The agent's end: feed until :attr:`ready`, then seal the hello. ``key`` is the job's."""
 
     def __init__(self, key: bytes, *, nonce: bytes | None = None) -> None:
-        super().__init__(key, nonce, expects=MAGIC, sends=FROM_AGENT, hears=FROM_LAUNCHER)
-        self._said_nonce = False
+        super().__init__(key, nonce, expects=MAGIC, sends=FROM_AGENT, receives=FROM_LAUNCHER)
+        self._sent_nonce = False
 
     def seal(self, message: Mapping[str, Any]) -> bytes:
         """See the base; the first message carries the agent's greeting in front of it."""
         frame = super().seal(message)
-        if self._said_nonce:
+        if self._sent_nonce:
             return frame
-        self._said_nonce = True
+        self._sent_nonce = True
         return self._nonce + frame

@@ -1,4 +1,4 @@
-"""What to do about an event, in words for somebody who sees the job for the first time. Pure.
+"""What to do about an event, for a reader who sees the job for the first time. Pure.
 
 The journal says what happened and to whom. The remedies are those of docs/troubleshooting.md.
 """
@@ -17,7 +17,7 @@ _SEAT: Final = re.compile(r"\[\d+\]$", re.ASCII)
 _IN_REASON: Final = re.compile(r"(?:^|\bon )([\w.:-]+)\[\d+\]", re.ASCII)
 """Such as "rank 1 on h3[0]"."""
 _NAME: Final = re.compile(r"[\w.:-]+", re.ASCII)
-"""Of a host. A journal of somebody else may hold any text, and people paste commands."""
+"""A valid host name. A journal may contain any text, and users paste commands."""
 _NO_HOST: Final = "that host"
 _COMMAND: Final = re.compile(r"`[^`]*`")
 
@@ -114,7 +114,7 @@ FAULTS: Final = _remedies(
     ),
     (
         r"never ready",
-        "Mend what the reason names: `hvd-elastic doctor --host {host}` compares it with this machine.",
+        "Fix what the reason names: `hvd-elastic doctor --host {host}` compares it with this machine.",
     ),
     (
         r"No such file or directory|FileNotFoundError",
@@ -128,33 +128,33 @@ FAULTS: Final = _remedies(
     ),
     (
         r"crashed|exit code",
-        "Mend what the end of its output says. If it is {host} alone, compare its packages, files and devices with "
+        "Fix what the end of its output says. If it is {host} alone, compare its packages, files and devices with "
         "another host, then `hvd-elastic hosts clear {host}`.",
     ),
 )
-"""By the words of a process's or a host's end; the first that fits."""
+"""Remedies by patterns in the reason for the end of a process or host; the first match counts."""
 
 _STORAGE: Final = _remedies(
     (r"No space left|quota", "Make room there: `hvd-elastic checkpoints prune DIR`. Or name another --checkpoint-dir."),
     (r"Read-only|Permission denied", "Let the job write there, or name another --checkpoint-dir."),
     (
         r"",
-        "Mend what the reason names. It is tried again; a loss of all hosts costs all since the last one.",
+        "Fix what the reason names. It is tried again; a loss of all hosts costs all since the last one.",
     ),
 )
-WANTING: Final = _remedies(
+SHORTAGES: Final = _remedies(
     (
         r"^no host |slots needed|processes ready|more than all hosts have|for a first host",
         "Add hosts to the list, or ask for less: a smaller -np, or --min-np for the start. `hvd-elastic hosts list` "
         "shows those that are known, and why one gets no work.",
     ),
 )
-"""By the words of a wait, and of the end, of a job that no fault explains."""
+"""Remedies by patterns in the line of a wait, and in the last line of a job without a fault."""
 _LISTS: Final = _remedies(
     (r"gave no list within", "Run the discovery script by hand: why does it hang? Known hosts stay until it answers."),
     (r"", "Correct the host list: known hosts stay until one is accepted."),
 )
-AGAIN: Final = "Mend what the reason names: it is tried again."
+AGAIN: Final = "Fix what the reason names: it is tried again."
 EVENTS: Final[Mapping[str, Remedies]] = {
     "refused": _LISTS,
     "not sealed": _STORAGE,
@@ -165,15 +165,16 @@ EVENTS: Final[Mapping[str, Remedies]] = {
             "not resumed": "Let {host} read the checkpoint, or leave it out: `hvd-elastic hosts block {host}`.",
             "straggler": "See what else runs on {host}, and its GPU, disk and network. --drain-stragglers leaves such "
             "a host out.",
-            "notice": "Nothing if others are enough: training leaves {host} first. Else add a host.",
+            "notice": "Nothing if the other hosts are enough: training leaves {host} in time. Else add a host.",
             "advised": "Nothing yet: its cloud may take {host} back. Add a host if too few would be left.",
-            "notices unavailable": "Let {host} reach its cloud's metadata: without it, it goes without notice.",
-            "isolated": "Check the network of the launcher's machine: until it hears a host, it removes none, for "
+            "notices unavailable": "Let {host} reach its cloud's metadata service: without it, it is lost "
+            "without notice.",
+            "isolated": "Check the network of the launcher's machine: until a host sends again, it removes none, for "
             "--orphan-grace at most.",
             "trains alone": "Wrap the optimizer (hvd.DistributedOptimizer, elastic.wrap or DDP) and train again: no "
             "rank has learnt from the data of all.",
-            RESTARTED: "Nothing was left to continue from: --adopt or our State keeps commits, and --checkpoint-every "
-            "auto what outlives all hosts.",
+            RESTARTED: "No commit was left: --adopt or our State keeps commits, and --checkpoint-every "
+            "auto keeps checkpoints that outlive all hosts.",
             "not resized": "Train in a function with @elastic.run: then hosts can come and go.",
             "not sent": "It is tried again. If it goes on, see the network between these hosts.",
             "slept": "Add hosts: it wakes by itself when --min-np slots may work.",
@@ -184,29 +185,31 @@ EVENTS: Final[Mapping[str, Remedies]] = {
         }.items()
     },
 }
-"""By the name of an event; of a row that is not here, and is a fault, :data:`FAULTS` tell."""
+"""Remedies by the name of an event. For other events that are faults, see :data:`FAULTS`."""
 _FAULTY: Final = ("worker failed", "exited", "struck", "fenced", "stalled")
-MEND: Final = "Mend what the reason names; the same command then continues from the newest checkpoint, if there is one."
+AFTER_FAILURE: Final = (
+    "Fix what the reason names; the same command then continues from the newest checkpoint, if there is one."
+)
 NO_LAUNCHER: Final = "`hvd-elastic status` says whether a launcher runs; the same command continues."
 
 
 def name_of(row: Row) -> str:
-    """What a page calls an event: a resize by its cause."""
+    """Return the name of an event on the page; of a resize, its cause."""
     return row.cause if row.event == "resized" and row.cause else row.event.replace("_", " ")
 
 
-def said_of(row: Row) -> str:
-    """The reason of a row."""
+def reason_of(row: Row) -> str:
+    """Return the reason of a row."""
     return "; ".join(filter(None, (row.cause if row.event != "resized" else "", row.note)))
 
 
 def without_slot(seat: str) -> str:
-    """The host of a seat such as ``h3[0]``."""
+    """Return the host of a seat such as ``h3[0]``."""
     return _SEAT.sub("", seat)
 
 
 def host_of(row: Row) -> str:
-    """The host that is concerned first; of an end the one that its reason names, empty if it names none."""
+    """Return the first host concerned; for the end of a process, the host that its reason names, or ""."""
     if row.hosts:
         return without_slot(row.hosts[0])
     found = _IN_REASON.search(row.cause)
@@ -214,23 +217,23 @@ def host_of(row: Row) -> str:
 
 
 def advice(row: Row) -> str:
-    """What to do about a row; empty for one that asks for nothing."""
-    name, said = name_of(row), said_of(row)
+    """Return what to do about a row; "" if nothing is to be done."""
+    name, reason = name_of(row), reason_of(row)
     remedies = EVENTS.get(name, FAULTS if name in _FAULTY else ())
-    words = f"{name}; {said}" if name in ("fenced", "stalled") else said
+    words = f"{name}; {reason}" if name in ("fenced", "stalled") else reason
     return _fitting(remedies, words, host_of(row))
 
 
 def of_end(end: Row | None, fault: Row | None) -> str:
-    """What to do about a job that failed: by the words of its last line, else by its last fault."""
+    """Return what to do about a failed job: by its last line, or else by its last fault."""
     host = "" if end is None else host_of(end) or ("" if fault is None else host_of(fault))
-    told = "" if end is None else _fitting((*FAULTS, *(WANTING if fault is None else ())), end.cause, host)
-    return told or ("" if fault is None else advice(fault)) or MEND
+    found = "" if end is None else _fitting((*FAULTS, *(SHORTAGES if fault is None else ())), end.cause, host)
+    return found or ("" if fault is None else advice(fault)) or AFTER_FAILURE
 
 
-def of_wait(said: str) -> str:
-    """What to do while a job waits, and no fault tells why: by its launcher's line; empty if time does it."""
-    return _fitting(WANTING, said, "")
+def of_wait(reason: str) -> str:
+    """Return what to do while a job waits without a fault: by its launcher's line; "" if the wait ends by itself."""
+    return _fitting(SHORTAGES, reason, "")
 
 
 def _fitting(remedies: Remedies, words: str, host: str) -> str:

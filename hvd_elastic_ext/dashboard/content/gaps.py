@@ -1,4 +1,4 @@
-"""When a job made no steps, so that a line over time is broken there. Pure."""
+"""Times without steps, where lines of a chart are interrupted. Pure."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ STOPS: Final = ("resized", "slept")
 AT_A_STOP, AT_ANY_TIME = 3.0, 10.0
 """A pause is so many times as long as steps around it take: where the world changed or slept, and elsewhere."""
 NEAR: Final = 5
-"""Steps on each side that tell how long one takes there."""
+"""Number of steps on each side from which the usual step time is taken."""
 SHORTEST_PAUSE_S: Final = 0.5
 SHORTEST_S: Final = 0.02
-"""Of a part of a bin."""
+"""Seconds of the shortest part of a bin."""
 
 
 def gaps(moments: Sequence[Moment]) -> list[tuple[float, float]]:
-    """From the last step before each pause to the first one after it, in order.
-
-    Steps that were made while no launcher was there are told late: that is no pause.
+    """Return each pause from the last step before it to the first step after it, in order. Steps done without a
+    launcher are reported late; this is no pause.
     """
     pairs: list[tuple[float, float, bool]] = []
     paces: list[float] = []
@@ -48,14 +47,14 @@ def gaps(moments: Sequence[Moment]) -> list[tuple[float, float]]:
 def _is_pause(paces: Sequence[float], place: int, *, stopped: bool) -> bool:
     usual = min((*paces[max(0, place - 1) : place], *paces[place + 1 : place + 2]), default=0.0)
     if paces[place] <= AT_A_STOP * usual:
-        return False  # nearly all are decided here, at little cost
+        return False  # decides most cases at little cost
     sides = paces[max(0, place - NEAR) : place], paces[place + 1 : place + 1 + NEAR]
     near = max((statistics.median(side) for side in sides if side), default=None)
     return stopped if near is None else paces[place] > (AT_A_STOP if stopped else AT_ANY_TIME) * near
 
 
 def broken(points: Iterable[Loss], pauses: Sequence[tuple[float, float]]) -> list[tuple[float, float | None]]:
-    """The points with one of no value in each pause between two of them."""
+    """Return the points, with a point without value in each pause between two of them."""
     found: list[tuple[float, float | None]] = []
     place = 0
     for point in points:
@@ -69,10 +68,8 @@ def broken(points: Iterable[Loss], pauses: Sequence[tuple[float, float]]) -> lis
 
 
 def trained(bins: Iterable[tuple[float, float, float]], pauses: Sequence[tuple[float, float]]) -> list[list[float]]:
-    """Bins, ``(at, width, value)``, as the parts of them in which steps were made.
-
-    A part has the throughput of that time. The step that ends a pause was made in it: so a part is no faster than the
-    whole bins beside it.
+    """Return bins ``(at, width, value)``, cut to the parts in which steps were done, with the throughput of that time.
+    A part includes the step that ends a pause, so its value is limited to that of the whole bins beside it.
     """
     made = [(value, width, _parts(at, at + width, pauses)) for at, width, value in bins]
     times = [sum(length for _, length in parts) for _, _, parts in made]
@@ -91,7 +88,7 @@ def trained(bins: Iterable[tuple[float, float, float]], pauses: Sequence[tuple[f
 
 
 def _parts(begin: float, end: float, pauses: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """What pauses leave of a time, as beginnings and lengths."""
+    """Return the parts of a time that are outside pauses, as beginnings and lengths."""
     found = []
     for pause in pauses[bisect_right(pauses, begin, key=itemgetter(1)) :]:
         if pause[0] >= end:
@@ -102,7 +99,7 @@ def _parts(begin: float, end: float, pauses: Sequence[tuple[float, float]]) -> l
 
 
 def _nearest(values: Sequence[float]) -> list[float]:
-    """The newest value that is not nothing, at each place."""
+    """Return, for each place, the newest value that is not None."""
     found: list[float] = []
     for value in values:
         found.append(value or (found[-1] if found else 0.0))
@@ -110,6 +107,6 @@ def _nearest(values: Sequence[float]) -> list[float]:
 
 
 def _done(before: Moment, after: Moment) -> int:
-    """How many steps a record stands for: only some are kept."""
+    """Return how many steps a record represents: only a sample is kept."""
     one, other = whole(before.record.get("step")), whole(after.record.get("step"))
     return 1 if one is None or other is None else max(1, other - one)

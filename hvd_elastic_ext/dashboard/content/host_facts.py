@@ -1,6 +1,6 @@
-"""What the journal tells of each host, by its newest record about it. Pure.
+"""The state of each host, from the newest journal records about it. Pure.
 
-A launcher that runs is asked, and knows better: this is for jobs that have ended, and where no launcher answers.
+A running launcher has newer data. This is for jobs that have ended, or whose launcher does not answer.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from hvd_elastic_ext.core.journal import Record
 from hvd_elastic_ext.report.faults import expected
 from hvd_elastic_ext.report.timeline import names, number, text, whole
 
-MOST: Final = 5000
-"""Hosts that are kept; those beyond are not told of."""
+MAX_HOSTS: Final = 5000
+"""Most hosts that are kept and shown."""
 
 
 @dataclass(slots=True)
@@ -27,30 +27,30 @@ class HostFacts:
     strikes: int = 0
     why: str = ""
     held: str = ""
-    """Why it gets no work."""
+    """Why the host gets no work."""
     until: float | None = None
     notice: str = ""
     straggler: str = ""
     gone: str = ""
-    """How it was lost."""
+    """How the host was lost."""
     ranks: dict[int, int] = field(default_factory=dict)
     """Rank and pid of each process, as started."""
 
 
 class Hosts:
-    """All hosts that the journal names."""
+    """All hosts in the journal."""
 
     def __init__(self) -> None:
         self.known: dict[str, HostFacts] = {}
 
     def note(self, record: Record) -> None:
-        """Take in a record; one of no host changes nothing."""
+        """Apply a record. A record without a host changes nothing."""
         if (took := _TAKES.get(record.event)) is not None:
             took(self, record)
 
     def at(self, name: str) -> HostFacts:
-        """The facts of a host; what is written to those of one too many is lost."""
-        if name in self.known or len(self.known) < MOST:
+        """Return the facts of a host; beyond :data:`MAX_HOSTS` hosts, facts that are not kept."""
+        if name in self.known or len(self.known) < MAX_HOSTS:
             return self.known.setdefault(name, HostFacts())
         return HostFacts()
 

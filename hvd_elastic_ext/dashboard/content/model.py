@@ -1,6 +1,6 @@
-"""What the page shows of a job, as plain values that can be sent. Pure.
+"""The content of a job's page, as plain values that can be sent. Pure.
 
-Each part is one view; a part that has not changed need not be sent again.
+Each part is one view. A part is sent again only when it has changed.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from hvd_elastic_ext.report.timeline import Moment, number, select, text, timeli
 DAY_S: Final = 86_400.0
 BINS: Final = 480
 STEPS_A_BIN: Final = 10
-"""Of a sample of steps: fewer would let throughput flicker."""
-MOST_LOSSES: Final = 1500
-MOST_ROWS: Final = 1000
-MOST_RECORDS: Final = 1500
-MOST_TEXT: Final = 600
-MOST_NAMED: Final = 20
-"""Hosts that a row names; of more, how many there are."""
+"""Sampled steps in a bin: with fewer, the throughput would vary too much."""
+MAX_LOSSES: Final = 1500
+MAX_ROWS: Final = 1000
+MAX_RECORDS: Final = 1500
+MAX_TEXT: Final = 600
+MAX_NAMED: Final = 20
+"""Most hosts that a row names; of more, only the number is shown."""
 NEWEST: Final = 50
-"""Checkpoints that are shown."""
+"""Number of newest checkpoints that are shown."""
 BEFORE_S, AFTER_S = 10.0, 1.0
-"""Ends of processes so near to a fault belong to it."""
-MOST_WHO: Final = 3
+"""Ends of processes within these seconds of a fault belong to it."""
+MAX_WHO: Final = 3
 _DETAILS: Final = ("cpu", "memory", "gpu", "gpu_memory", "price", "ranks", "heard_s", "step_s")
-"""What the launcher tells of a host that is connected."""
+"""Fields that the launcher reports of a connected host."""
 _QUIET: Final = frozenset({"stepped", "committed", "spawned", "standby", "parked", "synced", "inherited", "published"})
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All that a page is made of. ``now``: Unix seconds; ``live``: the launcher's answer, None without one."""
+    """The data for a page. ``now``: Unix seconds; ``live``: the launcher's answer, None without one."""
 
     name: str
     records: Sequence[Record]
@@ -72,7 +72,7 @@ class Page:
     scaling: Mapping[str, Any]
 
     def parts(self) -> dict[str, Any]:
-        """By name."""
+        """Return the parts by name."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
@@ -86,7 +86,7 @@ def page_of(facts: Facts) -> Page:
     return Page(
         now=_now(facts, report, moments, hosts),
         timeline=_timeline(report, moments),
-        records=[_told(moment) for moment in moments if moment.record.event not in _QUIET][-MOST_RECORDS:],
+        records=[_detail(moment) for moment in moments if moment.record.event not in _QUIET][-MAX_RECORDS:],
         hosts=hosts,
         checkpoints=_checkpoints(facts.records),
         scaling=scaling_of(facts.records, report.speeds, ((facts.live or {}).get("details") or {}).get("scaling")),
@@ -142,7 +142,7 @@ def _now(
 
 
 def _of_hosts(training: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """How busy the GPUs of hosts that train are, a mean, and what these cost in an hour; None if that is not known."""
+    """Return the mean GPU load of the hosts that train, and their price for an hour; None if unknown."""
     busy, full = ([host[key] for host in training if host[key] is not None] for key in ("gpu", "gpu_memory"))
     prices = [host["price"] for host in training]
     return {
@@ -153,13 +153,13 @@ def _of_hosts(training: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _step_now(stepped: Record | None, report: JobReport) -> int | None:
-    told = None if stepped is None else whole(stepped.get("step"))
-    return told if told is not None else report.steps
+    step = None if stepped is None else whole(stepped.get("step"))
+    return step if step is not None else report.steps
 
 
 def _loss_now(stepped: Record | None, report: JobReport) -> float | None:
-    told = None if stepped is None else number(values(stepped).get("loss"))
-    return told if told is not None else report.loss[-1].loss if report.loss else None
+    loss = None if stepped is None else number(values(stepped).get("loss"))
+    return loss if loss is not None else report.loss[-1].loss if report.loss else None
 
 
 def _value(rate: Rate, unit: str) -> float:
@@ -171,14 +171,14 @@ def _unit(rates: Sequence[Rate]) -> str:
 
 
 def _speed_now(report: JobReport) -> float | None:
-    """The newest throughput that is not nothing: of the last few bins, as the last one may be short."""
+    """Return the newest throughput above 0 of the last few bins; the last bin may be short."""
     unit = _unit(report.throughput)
     latest = [speed for rate in report.throughput[-5:] if (speed := _value(rate, unit)) > 0]
     return statistics.median(latest) if latest else None
 
 
 def _goodput(report: JobReport) -> dict[str, Any]:
-    """The share of the last 24 hours in which training went ahead, and what they cost in hours of processes."""
+    """Return the share of the last 24 hours in which training made progress, and the hours of processes used."""
     begin = max(0.0, report.duration_s - DAY_S)
     day = report.duration_s - begin
     rates = [rate.steps_per_s for rate in report.throughput if rate.steps_per_s > 0]
@@ -211,11 +211,11 @@ def _process_s(world: Sequence[World], end: float) -> float:
 
 def _timeline(report: JobReport, moments: Sequence[Moment]) -> dict[str, Any]:
     unit = _unit(report.throughput)
-    every = max(1, -(-len(report.loss) // MOST_LOSSES))
+    every = max(1, -(-len(report.loss) // MAX_LOSSES))
     pauses = gaps(moments)
     losses = broken(report.loss[::every], pauses)
     rates = trained([(rate.at, rate.width, _value(rate, unit)) for rate in report.throughput], pauses)
-    first = max(0, len(report.rows) - MOST_ROWS)
+    first = max(0, len(report.rows) - MAX_ROWS)
     wall = _walls(moments)
     exits = [moment for moment in moments if moment.record.event == "exited" and not expected(moment.record)]
     return {
@@ -226,7 +226,7 @@ def _timeline(report: JobReport, moments: Sequence[Moment]) -> dict[str, Any]:
         "rate": [[round(at, 2), round(width, 3), _round(value)] for at, width, value in rates],
         "loss": [[round(at, 2), None if loss is None else _round(loss)] for at, loss in losses],
         "sealed": [
-            [round(moment.at, 3), whole(moment.record.get("step"))] for moment in select(moments, "sealed")[-MOST_ROWS:]
+            [round(moment.at, 3), whole(moment.record.get("step"))] for moment in select(moments, "sealed")[-MAX_ROWS:]
         ],
         "first": first,
         "rows": [_row(row, at, exits) for at, row in enumerate(report.rows) if at >= first],
@@ -234,12 +234,12 @@ def _timeline(report: JobReport, moments: Sequence[Moment]) -> dict[str, Any]:
 
 
 def _round(value: float) -> float:
-    """Four digits are more than a chart shows."""
+    """Round to four digits, more than a chart shows."""
     return float(f"{value:.4g}")
 
 
 def _walls(moments: Sequence[Moment]) -> list[list[float]]:
-    """The Unix time of the first moment of each clock: ``[at, t]``."""
+    """Return the Unix time at the start of each monotonic clock: ``[at, t]``."""
     found: dict[int, list[float]] = {}
     for moment in moments:
         found.setdefault(moment.clock, [moment.at, moment.record.t])
@@ -253,21 +253,24 @@ def _row(row: Row, number_: int, exits: Sequence[Moment]) -> dict[str, Any]:
         "at": round(row.at, 3),
         "event": advice.name_of(row),
         "kind": sentences.kind_of(row),
-        "text": advice.said_of(row),
+        "text": advice.reason_of(row),
         "do": advice.advice(row),
-        "hosts": hosts[:MOST_NAMED],
-        "more": max(0, len(hosts) - MOST_NAMED),
+        "hosts": hosts[:MAX_NAMED],
+        "more": max(0, len(hosts) - MAX_NAMED),
         "before": row.before,
         "after": row.after,
         "down": row.downtime_s,
         "lost": row.steps_lost,
         "who": _who(row, exits),
-        "on": list(dict.fromkeys(map(advice.without_slot, row.hosts[:MOST_WHO]))) if sentences.asks(row) else [],
+        "on": list(dict.fromkeys(map(advice.without_slot, row.hosts[:MAX_WHO])))
+        if sentences.needs_attention(row)
+        else [],
     }
 
 
 def _who(row: Row, exits: Sequence[Moment]) -> list[list[Any]]:
-    """Whose output tells more about a fault: the name of each process in its files, and when it ended."""
+    """Return the processes whose output helps to explain a fault: the name of each in its output files, and when it
+    ended."""
     if sentences.kind_of(row) != sentences.BAD:
         return []
     times = [moment.at for moment in exits]
@@ -280,43 +283,43 @@ def _who(row: Row, exits: Sequence[Moment]) -> list[list[Any]]:
             rank = whole(record.get("rank"))
             who = f"{text(record.get('host'))}[{whole(record.get('slot'))}]" if rank is None else str(rank)
             found.append([who, record.t])
-    return found[:MOST_WHO]
+    return found[:MAX_WHO]
 
 
-def _told(moment: Moment) -> list[Any]:
-    """One record for the details of a row: ``[at, generation, event, what it says]``."""
+def _detail(moment: Moment) -> list[Any]:
+    """Return one record for the details of a row: ``[at, generation, event, text]``."""
     record = moment.record
-    said = []
+    lines = []
     for key, value in record.fields.items():
         if value is None or value in ("", [], {}):
             continue
         shown = ", ".join(map(str, value)) if isinstance(value, list | dict) else str(value)
-        said.append(f"{key}: {shown[:MOST_TEXT]}")
-    return [round(moment.at, 3), record.generation, record.event, "\n".join(said)[: 3 * MOST_TEXT]]
+        lines.append(f"{key}: {shown[:MAX_TEXT]}")
+    return [round(moment.at, 3), record.generation, record.event, "\n".join(lines)[: 3 * MAX_TEXT]]
 
 
 def _hosts(facts: Facts) -> list[dict[str, Any]]:
-    """Hosts that train come first, then those that could; of the launcher if it answers."""
+    """Return the hosts: those that train first, then those that could. From the launcher if it answers."""
     rows = {name: host_facts.row(name, host, facts.now) for name, host in facts.hosts.items()}
     if facts.live is not None:
-        rows = _as_told(rows, facts.live)
+        rows = _with_live(rows, facts.live)
     wanted = [
         row for row in rows.values() if row["trains"] or row["listed"] or row["strikes"] or row["why"] or row["gone"]
     ]
     return sorted(wanted, key=lambda row: (not row["trains"], not row["listed"], row["name"]))
 
 
-def _as_told(rows: dict[str, dict[str, Any]], live: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What the launcher says of hosts goes before what the journal does."""
-    told: Mapping[str, Any] = live.get("details") or {}
+def _with_live(rows: dict[str, dict[str, Any]], live: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Data from the launcher take precedence over the journal."""
+    details: Mapping[str, Any] = live.get("details") or {}
     for row in rows.values():
         row.update(listed=False, trains=False, strikes=0, state="free", left_s=None)
-    for said in live.get("ledger") or ():
-        row = rows.setdefault(str(said["name"]), host_facts.row(str(said["name"]), HostFacts(), 0.0))
+    for entry in live.get("ledger") or ():
+        row = rows.setdefault(str(entry["name"]), host_facts.row(str(entry["name"]), HostFacts(), 0.0))
         keys = ("slots", "state", "strikes", "left_s", "why", "starting_s")
-        row.update({key: said[key] for key in keys if said.get(key) is not None})
-        row["listed"] = bool(said.get("published"))
-    for name, detail in told.get("hosts", {}).items():
+        row.update({key: entry[key] for key in keys if entry.get(key) is not None})
+        row["listed"] = bool(entry.get("published"))
+    for name, detail in details.get("hosts", {}).items():
         row = rows.setdefault(name, host_facts.row(name, HostFacts(), 0.0))
         row.update({key: detail.get(key) for key in _DETAILS})
         row["trains"] = bool(detail.get("trains"))
@@ -355,7 +358,7 @@ def _checkpoints(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def _usual_pause(sealed: Sequence[Record]) -> float | None:
-    """The median time between checkpoints, where no interval was chosen."""
+    """Return the median time between checkpoints, for a job without a chosen interval."""
     times = [record.t for record in sealed]
     gaps = [after - before for before, after in itertools.pairwise(times) if after > before]
     return statistics.median(gaps) if gaps else None

@@ -1,4 +1,4 @@
-"""The view of how many hosts a job is worth: what was decided, and how fast each size was, in one unit. Pure."""
+"""The Autoscaling view: decisions, and the throughput at each size, in one unit. Pure."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from hvd_elastic_ext.report.timeline import text, whole
 
 DECIDED: Final = ("scaled", "scale_recommended", "not_scaled")
 NEWEST: Final = 50
-"""Decisions that are shown."""
+"""Number of newest decisions that are shown."""
 SAMPLES: Final = "samples/s"
 UNITS: Final[Mapping[str, str]] = {GLOBAL: "steps/s", HOST: "steps of one host/s"}
-"""Of the work that a policy goes by, by whose batch stays (:mod:`hvd_elastic_ext.autoscale.curve`)."""
+"""Units of the work that a policy maximizes, by which batch is constant (:mod:`hvd_elastic_ext.autoscale.curve`)."""
 MEANS: Final[Mapping[str, str]] = {
     GLOBAL: "All hosts share one batch (batch=global): a step is the same work at each size.",
     HOST: "Each host keeps its batch (batch=host): a step of 4 hosts is the work of 4 steps of one host.",
-    SAMPLES: "By the samples that the script reports.",
+    SAMPLES: "Counted in samples that the script reports.",
 }
 
 
 def scaling_of(records: Sequence[Record], speeds: Sequence[Speed], live: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The view. ``live``: what the launcher tells of ``--autoscale``, None without one."""
+    """Return the view. ``live``: the launcher's report on ``--autoscale``, None without a launcher."""
     policy = _policy(records, live)
     batch = _batch(policy)
     sampled = all(speed.samples_per_s is not None for speed in speeds)
@@ -53,7 +53,7 @@ def scaling_of(records: Sequence[Record], speeds: Sequence[Speed], live: Mapping
 
 
 def curve(speeds: Sequence[Speed], unit: str) -> list[list[Any]]:
-    """By number of hosts: ``[hosts, work in a second, what each host beyond the size before has added]``."""
+    """Return by number of hosts ``[hosts, work per second, gain per host since the smaller size]``."""
     work = [(speed.hosts, _work(speed, unit)) for speed in speeds]
     steps = [(hosts - fewer, more - less) for (fewer, less), (hosts, more) in itertools.pairwise(work)]
     added = [None, *(_round(more / hosts) for hosts, more in steps)]
@@ -79,7 +79,7 @@ def _policy(records: Sequence[Record], live: Mapping[str, Any] | None) -> str:
 
 
 def _batch(policy: str) -> str:
-    """Whose batch stays; a policy of a journal may be any text, and there may be none."""
+    """Return which batch is constant. A policy in a journal may be any text or missing."""
     try:
         return parse(policy).batch
     except UsageError:

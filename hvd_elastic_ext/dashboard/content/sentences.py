@@ -1,4 +1,4 @@
-"""What is going on, and what happened, in a sentence for people. Pure."""
+"""The state of a job, and its end, in one sentence. Pure."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from hvd_elastic_ext.report.table import counted
 
 OK, WARN, BAD, INFO = "ok", "warn", "bad", "info"
 LATE_S: Final = 60.0
-"""A journal without a new line for so long is told as that, where no launcher answers."""
+"""Seconds without a new journal line after which the sentence says so, if no launcher answers."""
 SHORTEST_S: Final = 0.01
-"""Less is told as nothing."""
+"""Shorter downtimes in seconds are not mentioned."""
 NAMED: Final = 3
-"""Hosts that a sentence names."""
+"""Most hosts that a sentence names."""
 RECENT_S: Final = 600.0
-"""Faults of so long ago still count for whether all is right."""
+"""Seconds for which a fault still counts for the level of the sentence."""
 SHOWN: Final = 3
-"""Events that explain the sentence."""
+"""Most events that are shown as explanation of the sentence."""
 LONGEST: Final = 300
-"""Characters of a reason in the sentence; the event has all of it."""
+"""Most characters of a reason in the sentence; the event shows all of it."""
 
 REFUSED: Final = "the newest host list is refused"
 STILL: Final = "no step for"
-"""What the launcher's line holds as long as that lasts."""
+"""Text in the launcher's line for as long as an event's problem lasts, by event."""
 STOPPED: Final = (129, 130, 143)
-"""Exit codes of a launcher that was told to stop: by SIGHUP, SIGINT, SIGTERM."""
+"""Exit codes of a launcher that got a signal: SIGHUP, SIGINT, SIGTERM."""
 ASLEEP: Final = 75
-"""That of a launcher whose job sleeps."""
+"""Exit code of a launcher whose job sleeps."""
 
 KINDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(
@@ -43,16 +43,16 @@ KINDS: Final[Mapping[str, str]] = {
          "job restarted", "started", "advised", "formed again"), WARN),
     **dict.fromkeys(("start", "hosts added", "cooldown over", "sealed", "woke", "resumed", "cleared"), OK),
 }  # fmt: skip
-"""How an event looks, by its name; of a resize by its cause."""
-TOLD: Final = frozenset(
+"""The level of an event by its name; of a resize, by its cause."""
+WARNINGS: Final = frozenset(
     ("straggler", "notice", "refused", "not sealed", "not sent", "not slept", "not scaled",
      "workers not requested", "notices unavailable")
 )  # fmt: skip
-"""What asks for a look, though it is no fault yet."""
+"""Events that need attention, though they are not faults."""
 
 
 class Verdict(NamedTuple):
-    """``level``: whether all is right; ``text``: one sentence; ``do``: what to do, empty for nothing."""
+    """``level``: ok, warn, bad or info; ``text``: one sentence; ``do``: what to do, "" for nothing."""
 
     level: str
     text: str
@@ -60,19 +60,19 @@ class Verdict(NamedTuple):
 
 
 def kind_of(row: Row) -> str:
-    """How a row looks."""
+    """Return the level of a row."""
     if row.event == "finished":
         return OK if row.note == "exit code 0" else BAD
     return KINDS.get(row.cause if row.event == "resized" else row.event, INFO)
 
 
-def asks(row: Row) -> bool:
-    """Whether a row asks for a look."""
-    return kind_of(row) == BAD or advice.name_of(row) in TOLD
+def needs_attention(row: Row) -> bool:
+    """Whether a row needs attention."""
+    return kind_of(row) == BAD or advice.name_of(row) in WARNINGS
 
 
 def duration(seconds: float) -> str:
-    """For people: ``9.5 s``, ``3 min 20 s``, ``2 h 5 min``, ``3 d 4 h``."""
+    """Format a duration: ``9.5 s``, ``3 min 20 s``, ``2 h 5 min``, ``3 d 4 h``."""
     if not 60 <= seconds < math.inf:  # a damaged journal may have any time
         return f"{seconds:.3g} s" if abs(seconds) >= SHORTEST_S or math.isnan(seconds) else "0 s"
     whole = round(seconds)
@@ -84,22 +84,22 @@ def duration(seconds: float) -> str:
     raise AssertionError("days take everything")
 
 
-AT_FIRST: Final[Mapping[str, str]] = {"done": OK, "failed": BAD, "lost": BAD, "sleeps": WARN, "stopped": WARN}
-"""The level of a job before its journal is read, by its state; of others nothing is known yet."""
+INITIAL_LEVELS: Final[Mapping[str, str]] = {"done": OK, "failed": BAD, "lost": BAD, "sleeps": WARN, "stopped": WARN}
+"""The level of a job before its journal is read, by its state; for other states it is not known yet."""
 
 
-def at_first(told: Mapping[str, Any]) -> dict[str, Any]:
-    """What is said while a long journal is read, by the line of the list that the job has."""
-    where = [f"step {told['step']:,}"] if told["step"] is not None else []
-    where += [f"a world of {counted(told['size'], 'rank')}"] if told["size"] else []
-    said = f"By the end of its journal: {told['told']}{'; ' if where else ''}{' in '.join(where)}."
-    level = AT_FIRST.get(told["state"], INFO)
+def initial_verdict(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the verdict while a long journal is being read, from the job's row in the list of jobs."""
+    where = [f"step {summary['step']:,}"] if summary["step"] is not None else []
+    where += [f"a world of {counted(summary['size'], 'rank')}"] if summary["size"] else []
+    text = f"By the end of its journal: {summary['told']}{'; ' if where else ''}{' in '.join(where)}."
+    level = INITIAL_LEVELS.get(summary["state"], INFO)
     word = {"word": "READING"} if level == INFO else {}
-    return {"job": told["name"], "level": level, "text": f"{said} The rest is being read.", "do": "", **word}
+    return {"job": summary["name"], "level": level, "text": f"{text} The rest is being read.", "do": "", **word}
 
 
 def outcome(report: JobReport) -> Verdict:
-    """What happened, of a run with an end."""
+    """Return the verdict on a run that has ended."""
     end = next((row for row in reversed(report.rows) if row.event == "finished"), None)
     after = f"after {duration(report.duration_s)}" + (f" at step {report.steps:,}" if report.steps else "")
     reason = "" if end is None or not end.cause else f": {end.cause}"
@@ -110,15 +110,17 @@ def outcome(report: JobReport) -> Verdict:
         return Verdict(WARN, f"The job sleeps, and its launcher has ended {after}{reason}. {cost(report)}")
     if report.code in STOPPED:
         recent = _newest(report, since=report.duration_s - RECENT_S)
-        return Verdict(WARN, f"The job was stopped {after}{reason}. {cost(report)}{_told(recent, report)}", _do(recent))
+        return Verdict(
+            WARN, f"The job was stopped {after}{reason}. {cost(report)}{_last_event(recent, report)}", _do(recent)
+        )
     code = "" if report.code is None else f" with exit code {report.code}"
     named = fault is not None and bool(fault.hosts) and advice.host_of(fault) in reason
-    told = "" if named else _told(fault, report)
-    return Verdict(BAD, f"The job failed{code} {after}{reason}. {cost(report)}{told}", advice.of_end(end, fault))
+    last_event = "" if named else _last_event(fault, report)
+    return Verdict(BAD, f"The job failed{code} {after}{reason}. {cost(report)}{last_event}", advice.of_end(end, fault))
 
 
 def cost(report: JobReport) -> str:
-    """What changes and faults have cost."""
+    """Return a sentence about the cost of changes and faults."""
     resizes = [row for row in report.resizes if row.before]
     lost = sum(row.steps_lost or 0 for row in report.rows if row.event in ("resized", RESTARTED))
     down = sum(row.downtime_s or 0.0 for row in (*resizes, *(row for row in report.rows if row.event == "slept")))
@@ -131,37 +133,37 @@ def cost(report: JobReport) -> str:
 
 
 def of_now(report: JobReport, live: Mapping[str, Any] | None, *, now: float, last: float, asleep: bool) -> Verdict:
-    """What is going on. ``live``: the launcher's answer, None without one; ``last``: when the journal's newest line
-    was written (Unix seconds, as ``now``).
+    """Return the verdict on the present state. ``live``: the launcher's answer, None without one; ``last``: when the
+    journal's newest line was written (Unix seconds, like ``now``).
     """
     if report.code is not None:
         return outcome(report)
     if live is None:
         return _without_launcher(report, ago=now - last)
-    said = str(live.get("said", ""))
+    text = str(live.get("said", ""))
     hosts: Sequence[Mapping[str, Any]] = live.get("hosts", ())
     training = sum(bool(host.get("trains")) for host in hosts)
     listed = sum(bool(host.get("listed") or host.get("trains")) for host in hosts)
     count = f"{training} of {counted(listed, 'host')}: " if listed else ""
-    waits = asleep or said.startswith(("waiting", "asleep", "sleep"))
-    alone = "TRAINS ALONE" in said
+    waits = asleep or text.startswith(("waiting", "asleep", "sleep"))
+    alone = "TRAINS ALONE" in text
     blocked = any(host.get("state") == "blocked" for host in hosts)
     fault = _newest(report, since=report.duration_s - RECENT_S)
-    if fault is None and REFUSED in said:  # it is journalled once, however long it lasts
+    if fault is None and REFUSED in text:  # it is journalled once, however long it lasts
         fault = next((row for row in reversed(report.rows) if row.event == "refused"), None)
     level = BAD if alone else WARN if waits or blocked or fault else OK
-    do = "" if fault is None or _is_over(fault, report, said, waits=waits) else _do(fault)
+    do = "" if fault is None or _is_over(fault, report, text, waits=waits) else _do(fault)
     if waits and fault is None:
-        do = advice.of_wait(said)
-    return Verdict(level, f"{count}{said.removesuffix('.')}.{_told(fault, report)}", do)
+        do = advice.of_wait(text)
+    return Verdict(level, f"{count}{text.removesuffix('.')}.{_last_event(fault, report)}", do)
 
 
-def _is_over(row: Row, report: JobReport, said: str, *, waits: bool) -> bool:
-    """Whether what a row asks for is done, by what the launcher says now."""
+def _is_over(row: Row, report: JobReport, text: str, *, waits: bool) -> bool:
+    """Whether a row no longer needs attention, by the launcher's answer."""
     if row.event == "refused":
-        return REFUSED not in said
+        return REFUSED not in text
     if row.event == "stalled":
-        return not waits and STILL not in said
+        return not waits and STILL not in text
     return row.event == "not sealed" and any(each.event == "sealed" and each.at > row.at for each in report.rows)
 
 
@@ -169,30 +171,30 @@ def _without_launcher(report: JobReport, *, ago: float) -> Verdict:
     step = f", at step {report.steps:,}" if report.steps else ""
     fault = _newest(report, since=report.duration_s - RECENT_S)
     if ago < LATE_S:
-        text = f"The journal grows{step}; the launcher cannot be asked from here.{_told(fault, report)}"
+        text = f"The journal grows{step}; the launcher cannot be asked from here.{_last_event(fault, report)}"
         return Verdict(INFO if fault is None else WARN, text, _do(fault))
     text = (
         f"No launcher answers, and none has ended this run; the last line of its journal is {duration(ago)} old{step}."
     )
-    text = f"{text} It was killed, or runs where this page cannot ask it. {cost(report)}{_told(fault, report)}"
+    text = f"{text} It was killed, or runs where this page cannot ask it. {cost(report)}{_last_event(fault, report)}"
     return Verdict(BAD, text, " ".join(filter(None, (advice.NO_LAUNCHER, _do(fault)))))
 
 
 def _newest(report: JobReport, *, since: float) -> Row | None:
-    """The last fault, else the last event that asks for a look."""
+    """The last fault, else the last event that needs attention."""
     recent = [row for row in reversed(report.rows) if row.at >= since and row.event != "finished"]
     faults = (row for row in recent if kind_of(row) == BAD)
-    return next(faults, None) or next((row for row in recent if advice.name_of(row) in TOLD), None)
+    return next(faults, None) or next((row for row in recent if advice.name_of(row) in WARNINGS), None)
 
 
-def _told(row: Row | None, report: JobReport) -> str:
+def _last_event(row: Row | None, report: JobReport) -> str:
     if row is None:
         return ""
     what = "Last fault" if kind_of(row) == BAD else "Last event"
     more = f" and {len(row.hosts) - NAMED} more" if len(row.hosts) > NAMED else ""
     where = f" on {', '.join(row.hosts[:NAMED])}{more}" if row.hosts else ""
-    said = advice.said_of(row)
-    shown = f": {said[:LONGEST]}{'…' if len(said) > LONGEST else ''}" if said else ""
+    text = advice.reason_of(row)
+    shown = f": {text[:LONGEST]}{'…' if len(text) > LONGEST else ''}" if text else ""
     return f" {what}, {duration(report.duration_s - row.at)} ago: {advice.name_of(row)}{where}{shown}."
 
 
@@ -201,13 +203,13 @@ def _do(row: Row | None) -> str:
 
 
 def why(report: JobReport) -> list[int]:
-    """Places of the rows that explain a bad end or a fault, the newest first.
+    """Return the places of the rows that explain a failure or a fault, the newest first.
 
-    Faults come before what only asks for a look. What one host has suffered in one way several times is told once.
+    Faults come before events that only need attention. Repeated faults of one kind on one host appear once.
     """
     newest_first = list(enumerate(report.rows))[::-1]
     faults = (pair for pair in newest_first if kind_of(pair[1]) == BAD and pair[1].event != "finished")
-    others = (pair for pair in newest_first if advice.name_of(pair[1]) in TOLD)
+    others = (pair for pair in newest_first if advice.name_of(pair[1]) in WARNINGS)
     found: dict[tuple[tuple[str, ...], str], int] = {}
     for at, row in itertools.chain(faults, others):
         if len(found) < SHOWN:

@@ -1,7 +1,7 @@
-"""A journal of any length as few records: all that the report needs, and of steps a sample.
+"""Reduces a journal of any length to few records: all that the report needs, and a sample of the steps.
 
-Most lines of a long journal are steps. They are told from the others by their text, and only those that are kept are
-parsed. Beside each change of the world a few steps are kept in any case, so that downtimes stay exact. Pure.
+Most lines of a long journal are steps. They are recognized by the beginning of the line, and only steps that are kept
+are parsed. Beside each change of the world a few steps are kept in any case, so that downtimes stay exact. Pure.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from hvd_elastic_ext.report.job_report import REPORTED, TOGETHER_S
 from hvd_elastic_ext.report.series import host_count
 from hvd_elastic_ext.report.timeline import whole
 
-MOST_STEPS: Final = 3000
-"""Sampled steps that are kept."""
-MOST_EACH: Final = 1000
-"""Records that are kept of each other event: the newest."""
+MAX_STEPS: Final = 3000
+"""Most sampled steps that are kept."""
+MAX_EACH: Final = 1000
+"""Most records that are kept of each other event: the newest ones."""
 BESIDE: Final = 3
 """Steps that are kept on each side of a change of the world."""
 TIMES: Final = 1000
-"""Times between steps that tell the typical one."""
+"""Number of times between steps from which the typical one is taken."""
 LONGEST_TEXT: Final = 2000
-"""Characters of a text that are kept."""
+"""Most characters of a text that are kept."""
 _STEP: Final = re.compile(rb'\{"t": ?[^,"]+, ?"mono": ?[^,"]+, ?"generation": ?(\d+), ?"event": ?"stepped"')
 """The beginning of a step's line, as the journal writes it."""
 _BULKY: Final = ("hosts", "slots_before", "command")
@@ -43,9 +43,9 @@ class _Step(NamedTuple):
 
 
 class Thinned:
-    """Takes the lines of one run in order; :meth:`records` gives those that stand for all of them."""
+    """Takes the lines of one run in order. :meth:`records` returns the records that represent them."""
 
-    def __init__(self, *, most_steps: int = MOST_STEPS, most_each: int = MOST_EACH) -> None:
+    def __init__(self, *, most_steps: int = MAX_STEPS, most_each: int = MAX_EACH) -> None:
         self._most_steps, self._most_each = most_steps, most_each
         self._others: dict[str, deque[tuple[int, Record]]] = {}
         """By event: the place in the journal, and the record."""
@@ -65,7 +65,7 @@ class Thinned:
         """How many lines each event has, steps included."""
 
     def add_step(self, line: bytes) -> bool:
-        """Take in a line if it is a step, by its beginning; whether it is one."""
+        """Add a line if it is a step, by its beginning. Return whether it is one."""
         step = _STEP.match(line)
         if step is None:
             return False
@@ -74,7 +74,7 @@ class Thinned:
         return True
 
     def add(self, line: bytes) -> Record | None:
-        """Take in a line. Return its record, unless it is a step or no journal line."""
+        """Add a line. Return its record, or None for a step or an invalid line."""
         if self.add_step(line):
             return None
         self.lines += 1
@@ -91,7 +91,7 @@ class Thinned:
 
     @property
     def newest_step(self) -> Record | None:
-        """The record of the newest step."""
+        """Return the record of the newest step."""
         return _parsed(self._newest[-1][2]) if self._newest else None
 
     @property
@@ -101,11 +101,11 @@ class Thinned:
 
     @property
     def left_out(self) -> int:
-        """Records of other events than steps that would be told, and are too old."""
+        """Return how many records of events other than steps are too old to be shown."""
         return sum(max(0, self.counts[event] - self._most_each) for event in REPORTED if event in self._others)
 
     def records(self) -> list[Record]:
-        """What is kept, in the order of the journal."""
+        """Return the kept records in the order of the journal."""
         kept = [(place, step.record) for place, step in self._steps]
         kept += [pair for pairs in self._others.values() for pair in pairs]
         kept += [(place, record) for place, _, record in self._unkept()]
@@ -116,7 +116,7 @@ class Thinned:
         return statistics.median(self._times) if self._times else None
 
     def _unkept(self) -> list[tuple[int, int, Record]]:
-        """The newest steps, as far as they are no sample."""
+        """Return the newest steps that are not in the sample."""
         found = []
         for place, number_, line in self._newest:
             record = _parsed(line) if number_ > self._kept_to else None
@@ -171,7 +171,7 @@ class Thinned:
         self._sampled = sum(not step.beside for _, step in self._steps)
 
     def _forget_old_worlds(self) -> None:
-        """Of thousands of worlds the oldest have their downtime in their own line."""
+        """Drop the steps kept beside the oldest of thousands of worlds: their own lines have the downtime."""
         beside = [at for at, (_, step) in enumerate(self._steps) if step.beside]
         old = set(beside[: len(beside) // 2])
         self._steps = [each for at, each in enumerate(self._steps) if at not in old]
@@ -199,7 +199,7 @@ class Thinned:
 
 
 def thinned(lines: Iterable[bytes]) -> Thinned:
-    """All lines at once."""
+    """Thin all lines at once."""
     kept = Thinned()
     for line in lines:
         kept.add(line)
@@ -211,20 +211,20 @@ def _parsed(line: bytes) -> Record | None:
 
 
 def _tells_no_more(before: Record, record: Record) -> bool:
-    """Whether a roll-back is one of many at a time, and not the longest of them."""
+    """Whether a roll-back is one of many at the same time, and not the longest."""
     near = 0 <= record.mono - before.mono < TOGETHER_S
     lost, known = whole(record.get("steps_lost")), whole(before.get("steps_lost"))
     return near and (lost is None or (known is not None and lost <= known))
 
 
 def _without_names(record: Record) -> Record:
-    """Of the hosts of an old world their number, which tells how fast so many were."""
+    """Replace the host names of an old world by their number."""
     fields = {key: value for key, value in record.fields.items() if key not in _BULKY}
     return replace(record, fields={**fields, "hosts": host_count(record.get("hosts"))})
 
 
 def _compact(record: Record) -> Record:
-    """The record with texts of bounded length."""
+    """Return the record with texts of bounded length."""
     fields: Mapping[str, Any] = {
         key: value[:LONGEST_TEXT] if isinstance(value, str) else value for key, value in record.fields.items()
     }

@@ -6,7 +6,7 @@ const charts = (() => {
   const dark = matchMedia("(prefers-color-scheme: dark)"), touched = matchMedia("(pointer: coarse)");
   const PANELS = [
     { name: "world", title: "World size", unit: () => "ranks", columns: sizes, none: "no world yet", area: true },
-    { name: "rate", title: "Throughput", unit: (told) => told.unit, columns: rates, none: "no steps in the journal", area: true },
+    { name: "rate", title: "Throughput", unit: (content) => content.unit, columns: rates, none: "no steps in the journal", area: true },
     { name: "loss", title: "Loss", unit: () => "", columns: losses, none: "no loss in the journal", area: false },
   ];
   const MOST_PATCHED = 8, APART_S = 0.02; // times are rounded to 0.01 s
@@ -98,8 +98,8 @@ const charts = (() => {
   /* --- times */
 
   /* Where a time of the run lies on the axis. Bokeh's axes tell UTC, so that times are shifted to those on the wall here. */
-  function clock(told) {
-    const known = told.wall.length ? told.wall : [[0, 0]];
+  function clock(content) {
+    const known = content.wall.length ? content.wall : [[0, 0]];
     const shift = -60 * new Date(1000 * known[0][1]).getTimezoneOffset(), parts = [];
     let end = -Infinity;
     known.forEach(([from, t], at) => {
@@ -112,30 +112,30 @@ const charts = (() => {
       for (const part of parts) if (part[0] <= at) found = part;
       return 1000 * (found[1] + shift + at - found[0]);
     };
-    return { x, t: (place) => place / 1000 - shift, whole: [x(0), x(Math.max(told.duration_s, 1))] };
+    return { x, t: (place) => place / 1000 - shift, whole: [x(0), x(Math.max(content.duration_s, 1))] };
   }
 
   /* --- what lines are made of: a place without a value is a gap */
 
-  function sizes(told, x) {
-    const points = told.world.flatMap(([at, size], place) => [[at, size], [place + 1 < told.world.length ? told.world[place + 1][0] : told.duration_s, size]]);
+  function sizes(content, x) {
+    const points = content.world.flatMap(([at, size], place) => [[at, size], [place + 1 < content.world.length ? content.world[place + 1][0] : content.duration_s, size]]);
     return columns(points, x);
   }
-  function rates(told, x) {
+  function rates(content, x) {
     const points = [];
     let end = null;
-    for (const [at, width, value] of told.rate) {
+    for (const [at, width, value] of content.rate) {
       if (end !== null && at > end + APART_S) points.push([end, NaN], [at, NaN]);
       points.push([at, value], [at + width, value]);
       end = at + width;
     }
     return columns(points, x);
   }
-  function losses(told, x) { return columns(told.loss.map(([at, value]) => [at, value === null ? NaN : value]), x); }
+  function losses(content, x) { return columns(content.loss.map(([at, value]) => [at, value === null ? NaN : value]), x); }
   function columns(points, x) { return { x: points.map(([at]) => x(at)), y: points.map(([, value]) => value), top: points.map(([, value]) => value || 0), low: points.map(() => 0) }; }
 
-  function marks(told, x, chosen) {
-    const rows = told.rows.filter((row) => row.event !== "sealed");
+  function marks(content, x, chosen) {
+    const rows = content.rows.filter((row) => row.event !== "sealed");
     return {
       x: rows.map((row) => x(row.at)), id: rows.map((row) => row.id),
       color: rows.map((row) => colour(row.kind)),
@@ -144,9 +144,9 @@ const charts = (() => {
     };
   }
   /* Checkpoints in a row are one row of the list: each mark leads to the row that tells of it. */
-  function seals(told, x, chosen) {
-    const rows = told.rows.filter((row) => row.event === "sealed");
-    const found = told.sealed.map(([at, step]) => ({ at, step, row: rows.find((row) => row.at >= at) })).filter((each) => each.row);
+  function seals(content, x, chosen) {
+    const rows = content.rows.filter((row) => row.event === "sealed");
+    const found = content.sealed.map(([at, step]) => ({ at, step, row: rows.find((row) => row.at >= at) })).filter((each) => each.row);
     return {
       x: found.map((each) => x(each.at)), y: found.map(() => 0.08), step: found.map((each) => each.step), id: found.map((each) => each.row.id),
       size: found.map((each) => (each.row.id === chosen ? 13 : 8)),
@@ -221,23 +221,23 @@ const charts = (() => {
 
   /* `choose` gets the number of a row whose mark was clicked, `zoomed` the part that the user has zoomed to. */
   function timeline(holder, { choose, zoomed }) {
-    return drawn(holder, async (inside, told) => {
+    return drawn(holder, async (inside, content) => {
       const { ColumnDataSource, Range1d } = Bokeh.Models;
-      const [start, end] = clock(told).whole;
+      const [start, end] = clock(content).whole;
       const range = new Range1d({ start, end, min_interval: 1000 }), events = new ColumnDataSource(), sealed = new ColumnDataSource();
-      const now = { told, clock: clock(told) };
+      const now = { content, clock: clock(content) };
       const panels = PANELS.map((panel) => chart(panel, range, { events, sealed, now, choose }));
       const page = await show(panels.map((panel) => panel.figure), inside);
       let own = false;
       range.on_change([range.properties.start, range.properties.end], () => { if (!own) zoomed([range.start, range.end]); });
       return {
         remove: page.remove,
-        update(told, chosen, zoom, moves) {
-          Object.assign(now, { told, clock: clock(told) });
+        update(content, chosen, zoom, moves) {
+          Object.assign(now, { content, clock: clock(content) });
           const { x, whole } = now.clock, [from, to] = zoom || whole;
-          for (const panel of panels) page.says(panel.figure.name, panel.update(told, x, moves));
-          put(events, marks(told, x, chosen));
-          put(sealed, seals(told, x, chosen));
+          for (const panel of panels) page.says(panel.figure.name, panel.update(content, x, moves));
+          put(events, marks(content, x, chosen));
+          put(sealed, seals(content, x, chosen));
           own = true;
           range.setv({ bounds: whole, reset_start: whole[0], reset_end: whole[1] });
           if (range.start !== from || range.end !== to) range.setv({ start: from, end: to });
@@ -264,21 +264,21 @@ const charts = (() => {
     y_range.renderers = [line];
     const drag = ranged(made);
     const when = (place) => time(now.clock.t(place));
-    const row = (id) => now.told.rows.find((each) => each.id === id);
+    const row = (id) => now.content.rows.find((each) => each.id === id);
     made.add_tools(
-      hover([line], (_, vars) => [`${panel.title}: ${num(vars.snap_y)} ${panel.unit(now.told)}`, when(vars.snap_x)], { mode: "vline", attachment: "horizontal" }),
+      hover([line], (_, vars) => [`${panel.title}: ${num(vars.snap_y)} ${panel.unit(now.content)}`, when(vars.snap_x)], { mode: "vline", attachment: "horizontal" }),
       hover([near], (data, { index }) => eventLines(row(data.id[index]), when(data.x[index])), { attachment: "vertical", limit: 3 }),
       hover([checkpoints], (data, { index }) => [`checkpoint${data.step[index] === null ? "" : ` of step ${whole(data.step[index])}`}`, when(data.x[index])], { attachment: "vertical", limit: 3 }),
       new TapTool({ behavior: "inspect", renderers: [near, checkpoints], callback: (_, { geometries, source: hit }) => chosenBy(hit, geometries.x, choose) }));
-    const update = (told, x, moves) => {
+    const update = (content, x, moves) => {
       drag(moves);
-      const columns = panel.columns(told, x), values = columns.y.filter((value) => !Number.isNaN(value)), unit = panel.unit(told);
+      const columns = panel.columns(content, x), values = columns.y.filter((value) => !Number.isNaN(value)), unit = panel.unit(content);
       const least = Math.min(0, ...values);
       if (y_range.start !== (least < 0 ? null : 0)) y_range.start = least < 0 ? null : 0;
       put(source, columns);
       const text = values.length ? `from ${num(Math.min(...values))} to ${num(Math.max(...values))}, last ${num(values[values.length - 1])} ${unit}` : panel.none;
       made.title.text = values.length ? `${panel.title}${unit ? ` (${unit})` : ""}` : `${panel.title}: ${panel.none}`;
-      return `${panel.title} over time: ${text.trim()}; ${plural(told.rows.length, "event")}, which the list below has`;
+      return `${panel.title} over time: ${text.trim()}; ${plural(content.rows.length, "event")}, which the list below has`;
     };
     return { figure: made, update };
   }
@@ -296,24 +296,24 @@ const charts = (() => {
   /* --- autoscaling */
 
   function curve(holder) {
-    return drawn(holder, async (inside, told) => {
+    return drawn(holder, async (inside, content) => {
       const { ColumnDataSource, DataRange1d } = Bokeh.Models, source = new ColumnDataSource({ data: { x: [], y: [] } }), best = new ColumnDataSource({ data: { x: [], y: [] } });
-      const made = figure({ name: "curve", x_axis_label: "hosts (dashed: each adds as much as at best)", y_axis_label: told.unit, height: 250, x_range: new DataRange1d({ start: 0 }), y_range: new DataRange1d({ start: 0 }) });
+      const made = figure({ name: "curve", x_axis_label: "hosts (dashed: each adds as much as at best)", y_axis_label: content.unit, height: 250, x_range: new DataRange1d({ start: 0 }), y_range: new DataRange1d({ start: 0 }) });
       made.title.visible = false;
       inWholes(made.xaxes[0], made.xgrids[0]);
       add(made, "Line", { x: { field: "x" }, y: { field: "y" }, line_color: colour("soft"), line_dash: "dashed" }, best, "best");
       add(made, "Line", { x: { field: "x" }, y: { field: "y" }, line_color: colour("rate"), line_width: 1.8 }, source, "line");
       const points = add(made, "Scatter", { x: { field: "x" }, y: { field: "y" }, size: 9, fill_color: colour("rate"), line_color: colour("rate") }, source, "sizes");
-      let unit = told.unit;
+      let unit = content.unit;
       made.add_tools(hover([points], (data, { index }) => [plural(data.x[index], "host"), `${num(data.y[index])} ${unit}`, `${num(data.y[index] / data.x[index], 3)} a host`]));
       const page = await show([made], inside);
       return {
         remove: page.remove,
-        update(told) {
-          ({ unit } = told);
+        update(content) {
+          ({ unit } = content);
           made.yaxes[0].axis_label = unit;
-          const sizes = told.curve.map(([size]) => size), speeds = told.curve.map(([, speed]) => speed);
-          const most = Math.max(...sizes), high = Math.max(...speeds), share = Math.max(...told.curve.map(([size, speed]) => speed / size));
+          const sizes = content.curve.map(([size]) => size), speeds = content.curve.map(([, speed]) => speed);
+          const most = Math.max(...sizes), high = Math.max(...speeds), share = Math.max(...content.curve.map(([size, speed]) => speed / size));
           const reach = Math.min(most, high / share);
           put(source, { x: sizes, y: speeds });
           put(best, { x: [0, reach], y: [0, reach * share] });

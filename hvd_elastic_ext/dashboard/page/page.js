@@ -4,7 +4,7 @@
 const LEVELS = { ok: "ALL RIGHT", warn: "LOOK", bad: "NOT ALL RIGHT", info: "UNKNOWN" };
 const VIEWS = [["now", "Now"], ["timeline", "Timeline"], ["hosts", "Hosts"], ["logs", "Logs"], ["checkpoints", "Checkpoints"], ["scaling", "Autoscaling"], ["jobs", "Jobs"]];
 const PARTS_OF = { now: ["now", "timeline", "checkpoints"], timeline: ["timeline", "records"], hosts: ["hosts"], logs: [], checkpoints: ["checkpoints"], scaling: ["scaling"], jobs: [] };
-const MOST_ROWS = 300, MOST_SHOWN = 400000, AROUND_S = 10;
+const MAX_ROWS = 300, MAX_SHOWN = 400000, AROUND_S = 10;
 
 const offline = document.getElementById("data") ? JSON.parse(document.getElementById("data").textContent) : null;
 const state = { token: "", view: "now", job: "", parts: {}, update: null, chosen: null, zoom: null, faults: false, abort: null, leave: [] };
@@ -116,7 +116,7 @@ async function follow() {
     try {
       const answer = await fetch(url("live", {}), { headers: { Authorization: `Bearer ${state.token}` }, signal: mine.signal });
       if (!answer.ok) throw new Error(refusal((await answer.text()).trim()));
-      say("live");
+      showStatus("live");
       const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
       let rest = "";
       for (;;) {
@@ -131,7 +131,7 @@ async function follow() {
       throw new Error("the server has ended");
     } catch (error) {
       if (mine.signal.aborted) return;
-      say(`not live: ${error instanceof TypeError ? "the server does not answer" : error.message}`);
+      showStatus(`not live: ${error instanceof TypeError ? "the server does not answer" : error.message}`);
       await new Promise((done) => setTimeout(done, pause));
       pause = Math.min(2 * pause, 10000);
     }
@@ -145,16 +145,16 @@ function taken(event) {
   return match[1];
 }
 
-function say(text) { document.getElementById("link").textContent = text; }
+function showStatus(text) { document.getElementById("link").textContent = text; }
 
 /* --- the frame */
 
 function refresh(changed) {
   const now = state.parts.now, glance = state.parts.glance;
   const reading = state.parts.reading;
-  if (state.parts.error) say(state.parts.error);
-  else if (reading !== undefined && reading < 1) say(`reading the journal: ${Math.round(100 * reading)} %`);
-  else if (!offline) say("live");
+  if (state.parts.error) showStatus(state.parts.error);
+  else if (reading !== undefined && reading < 1) showStatus(`reading the journal: ${Math.round(100 * reading)} %`);
+  else if (!offline) showStatus("live");
   if (now) {
     if (state.run !== now.run) Object.assign(state, { run: now.run, ...(state.run === undefined ? {} : { chosen: null, zoom: null }) });
     const step = state.parts.step;
@@ -173,8 +173,8 @@ function verdict(now) {
   const word = now.word || (now.ended && now.level === "ok" ? "DONE" : LEVELS[now.level]);
   if (badge.textContent !== word) badge.textContent = word;
   if (sentence.textContent !== now.text) sentence.textContent = now.text;
-  const told = now.do ? `What to do: ${now.do}` : "";
-  if (advice.textContent !== told) advice.textContent = told;
+  const proposal = now.do ? `What to do: ${now.do}` : "";
+  if (advice.textContent !== proposal) advice.textContent = proposal;
 }
 
 function show(view, options) {
@@ -287,9 +287,9 @@ function viewTimeline(main, options) {
   const listed = () => fill(list, rowsTable(state.parts.timeline, choose));
   const update = () => {
     if (waitingFor(list, "timeline")) return;
-    const told = state.parts.timeline;
-    plots.update(told, state.chosen, state.zoom, moves.checked);
-    const row = told.rows.find((each) => each.id === state.chosen);
+    const content = state.parts.timeline;
+    plots.update(content, state.chosen, state.zoom, moves.checked);
+    const row = content.rows.find((each) => each.id === state.chosen);
     const key = row ? `${row.id} ${row.down} ${row.text}` : "";
     if (key !== drawn) { fill(detail, row ? detailOf(row) : null); drawn = key; }
     listed();
@@ -299,7 +299,7 @@ function viewTimeline(main, options) {
 }
 
 /* What is zoomed to, on the axis of the charts. */
-function range(told) { return state.zoom || charts.clock(told).whole; }
+function range(content) { return state.zoom || charts.clock(content).whole; }
 function scaled(by) {
   const [from, to] = range(state.parts.timeline), middle = (from + to) / 2, half = Math.max(500, by * (to - from) / 2);
   zoomTo(middle - half, middle + half);
@@ -311,10 +311,10 @@ function zoomTo(from, to) {
   state.zoom = span >= last - first ? null : [begin, begin + span];
 }
 
-function rowsTable(told, choose) {
-  const [from, to] = range(told), { x } = charts.clock(told), inside = (row) => x(row.at) >= from && x(row.at) <= to;
-  const rows = told.rows.filter((row) => inside(row) && (!state.faults || row.kind === "bad")).reverse();
-  const shown = rows.slice(0, MOST_ROWS).map((row) => {
+function rowsTable(content, choose) {
+  const [from, to] = range(content), { x } = charts.clock(content), inside = (row) => x(row.at) >= from && x(row.at) <= to;
+  const rows = content.rows.filter((row) => inside(row) && (!state.faults || row.kind === "bad")).reverse();
+  const shown = rows.slice(0, MAX_ROWS).map((row) => {
     const cells = [
       time(wall(row.at)),
       el("button", { class: `link kind-${row.kind}`, type: "button", "data-key": `row${row.id}`, "aria-pressed": String(row.id === state.chosen), text: row.event, onclick: () => choose(row.id) }),
@@ -325,7 +325,7 @@ function rowsTable(told, choose) {
     cells.chosen = row.id === state.chosen;
     return cells;
   });
-  const left = rows.length - shown.length + (told.first || 0);
+  const left = rows.length - shown.length + (content.first || 0);
   return el("div", {},
     table([["When", "t"], ["Event", "h"], ["Hosts", "h"], ["Size", "t"], ["No step for", "n"], ["Steps lost", "n"], ["Why"]], shown, "Events, the newest first"),
     left > 0 ? el("p", { class: "note", text: `${whole(left)} older ones are not shown; zoom to them.` }) : null);
@@ -343,7 +343,7 @@ function detailOf(row) {
   for (const [who, t] of row.who) box.append(outputAround(who, t));
   if (!row.who.length && row.kind === "bad") box.append(el("p", { class: "note", text: "No process ended with an error just before." }));
   if (!row.who.length && row.on.length) box.append(outputOf(row.on));
-  box.append(el("h2", { text: "Journal around it" }), el("pre", { tabindex: 0, "aria-label": "Journal around the event", text: near.slice(-30).map(([at, generation, event, said]) => `${time(wall(at))}  world ${generation}  ${event}\n    ${said.split("\n").join("\n    ")}`).join("\n") || "nothing" }));
+  box.append(el("h2", { text: "Journal around it" }), el("pre", { tabindex: 0, "aria-label": "Journal around the event", text: near.slice(-30).map(([at, generation, event, detail]) => `${time(wall(at))}  world ${generation}  ${event}\n    ${detail.split("\n").join("\n    ")}`).join("\n") || "nothing" }));
   return box;
 }
 
@@ -386,22 +386,22 @@ function why(folder) {
 
 function viewHosts(main) {
   const wanted = el("input", { id: "host-filter", type: "search", oninput: () => update() });
-  const list = el("div"), said = el("p", { role: "status", class: "note" });
-  main.append(el("div", { class: "tools" }, el("label", { for: "host-filter" }, "Name, state or reason", wanted)), said, list);
+  const list = el("div"), status = el("p", { role: "status", class: "note" });
+  main.append(el("div", { class: "tools" }, el("label", { for: "host-filter" }, "Name, state or reason", wanted)), status, list);
   const update = () => {
     if (waitingFor(list, "hosts")) return;
     const all = state.parts.hosts, text = wanted.value.toLowerCase();
     const hosts = all.filter((host) => !text || `${host.name} ${host.state} ${host.why} ${host.notice}`.toLowerCase().includes(text));
-    const told = [["gpu", "GPU", percent], ["gpu_memory", "GPU memory", percent], ["price", "Price/h", num]].filter(([key]) => all.some((host) => known(host[key])));
+    const measures = [["gpu", "GPU", percent], ["gpu_memory", "GPU memory", percent], ["price", "Price/h", num]].filter(([key]) => all.some((host) => known(host[key])));
     const steps = all.map((host) => host.step_s).filter((step) => step > 0).sort((a, b) => a - b), middle = steps[Math.floor((steps.length - 1) / 2)] || 0;
     fill(list,
       el("p", { class: "note", text: `${plural(all.length, "host")}; ${all.filter((host) => host.trains).length} train, ${all.filter((host) => host.state === "blocked").length} blocked. ${(state.parts.now || {}).launcher ? "By the launcher, now." : "By the journal."}` }),
-      table([["Host", "h"], ["Verdict"], ["Strikes", "n"], ["Why"], ["Ranks"], ["CPU", "n"], ["Memory", "n"], ...told.map(([, title]) => [title, "n"]), ["Step", "n"], ...(offline ? [] : [["Change", "t"]])], hosts.map((host) => hostCells(host, middle, said, told)), "Hosts"));
+      table([["Host", "h"], ["Verdict"], ["Strikes", "n"], ["Why"], ["Ranks"], ["CPU", "n"], ["Memory", "n"], ...measures.map(([, title]) => [title, "n"]), ["Step", "n"], ...(offline ? [] : [["Change", "t"]])], hosts.map((host) => hostCells(host, middle, status, measures)), "Hosts"));
   };
   return update;
 }
 
-function hostCells(host, middle, said, told) {
+function hostCells(host, middle, status, measures) {
   const slow = host.straggler || (middle && host.step_s > 1.5 * middle ? `${dur(host.step_s)} a step, others ${dur(middle)}` : "");
   const words = [host.trains ? "trains" : host.listed ? "does not train" : "not listed", host.state !== "free" ? host.state : "", host.left_s ? `${dur(host.left_s)} more` : host.state === "blocked" ? "until cleared" : ""].filter(Boolean);
   const kind = host.state === "blocked" || host.gone ? "bad" : host.notice || slow || !host.trains ? "warn" : "ok";
@@ -411,15 +411,15 @@ function hostCells(host, middle, said, told) {
     [host.notice ? `notice: ${host.notice}` : "", slow ? `straggler: ${slow}` : "", host.gone, host.why].filter(Boolean).join("; "),
     ranks.length > 8 ? `${ranks.slice(0, 8).join(" ")} … ${ranks[ranks.length - 1]}` : ranks.join(" "),
     known(host.cpu) ? percent(host.cpu) : "", known(host.memory) ? percent(host.memory) : "",
-    ...told.map(([key, , shown]) => (known(host[key]) ? shown(host[key]) : "")),
+    ...measures.map(([key, , shown]) => (known(host[key]) ? shown(host[key]) : "")),
     host.step_s ? dur(host.step_s) : "",
     ...(offline ? [] : [el("span", {},
-      el("button", { type: "button", "data-key": `block ${host.name}`, "aria-label": `Drain and block ${host.name}`, text: "Block…", onclick: () => confirmed(host, "block", said) }), " ",
-      el("button", { type: "button", "data-key": `clear ${host.name}`, "aria-label": `Clear ${host.name}`, text: "Clear…", onclick: () => confirmed(host, "clear", said) }))]),
+      el("button", { type: "button", "data-key": `block ${host.name}`, "aria-label": `Drain and block ${host.name}`, text: "Block…", onclick: () => confirmed(host, "block", status) }), " ",
+      el("button", { type: "button", "data-key": `clear ${host.name}`, "aria-label": `Clear ${host.name}`, text: "Clear…", onclick: () => confirmed(host, "clear", status) }))]),
   ];
 }
 
-function confirmed(host, what, said) {
+function confirmed(host, what, status) {
   const dialog = document.getElementById("dialog"), block = what === "block";
   const length = el("select", { id: "block-for" }, ...[["", "until it is cleared"], ["600", "10 minutes"], ["3600", "1 hour"], ["86400", "1 day"]].map(([value, text]) => el("option", { value, text })));
   const reason = el("input", { id: "block-reason", maxlength: 150 });
@@ -428,12 +428,12 @@ function confirmed(host, what, said) {
     const request = { do: what, host: host.name, ...(block ? { for: length.value ? Number(length.value) : null, reason: reason.value } : {}) };
     try {
       const answer = await ask("act", {}, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(request) });
-      said.textContent = answer.said;
-    } catch (error) { said.textContent = `Not done: ${error.message}`; }
+      status.textContent = answer.said;
+    } catch (error) { status.textContent = `Not done: ${error.message}`; }
   };
   fill(dialog, ...[
     el("h2", { id: "dialog-title", text: block ? `Block ${host.name}?` : `Clear ${host.name}?` }),
-    el("p", { text: block ? "It is drained: its work moves off without a lost step once the job can do without it, and it gets no more. The journal tells it." : "Its strikes and blocks are forgotten, and it may work again. The journal tells it." }),
+    el("p", { text: block ? "It is drained: its work moves off without a lost step once the job can do without it, and it gets no more. The journal records it." : "Its strikes and blocks are forgotten, and it may work again. The journal records it." }),
     block ? el("p", { class: "tools" }, el("label", { for: "block-for" }, "For", length), el("label", { for: "block-reason" }, "Reason", reason)) : null,
     el("p", { class: "tools" }, el("button", { type: "button", id: "confirm", text: block ? "Drain and block" : "Clear", onclick: act }), el("button", { type: "button", text: "Leave it as it is", onclick: () => dialog.close() })),
   ].filter(Boolean));
@@ -448,14 +448,14 @@ function viewLogs(main, options) {
   const part = el("select", { id: "log-part", onchange: () => read(part.value ? { start: part.value } : {}) });
   const live = el("input", { type: "checkbox", id: "log-follow" });
   const words = el("input", { id: "log-search", type: "search" }), host = el("input", { id: "log-host", size: 10 }), world = el("input", { id: "log-world", inputmode: "numeric", size: 5 });
-  const pre = el("pre", { tabindex: 0, "aria-label": "Output" }), hits = el("div"), note = el("p", { class: "note", role: "status" }), told = el("p", { class: "note", role: "status" });
+  const pre = el("pre", { tabindex: 0, "aria-label": "Output" }), hits = el("div"), note = el("p", { class: "note", role: "status" }), result = el("p", { class: "note", role: "status" });
   live.checked = !offline;
   pick.value = options.host || "";
   const at = { file: options.file || "", start: 0, end: 0, all: [] };
   main.append(note,
     el("form", { class: "tools", role: "search", onsubmit: (event) => { event.preventDefault(); search(); } },
       el("label", { for: "log-search" }, "Find in all output", words), ...(offline ? [] : [el("label", { for: "log-host" }, "of host", host), el("label", { for: "log-world" }, "of world", world)]), el("button", { type: "submit", text: "Find" })),
-    told, hits,
+    result, hits,
     el("div", { class: "tools" }, el("label", { for: "log-filter" }, "Rank or host", pick), el("label", { for: "log-file" }, "File", select),
       ...(offline ? [] : [el("label", { for: "log-part" }, "Part", part), el("button", { type: "button", text: "Earlier", onclick: () => earlier() }), el("label", { for: "log-follow" }, live, "follow")])),
     pre);
@@ -479,7 +479,7 @@ function viewLogs(main, options) {
   const open = async (file) => { at.file = file; at.opened = true; select.value = file; await read({}); };
   const put = (text, keep) => {
     const bottom = pre.scrollHeight - pre.scrollTop - pre.clientHeight < 40;
-    pre.textContent = text.length > MOST_SHOWN ? text.slice(-MOST_SHOWN) : text;
+    pre.textContent = text.length > MAX_SHOWN ? text.slice(-MAX_SHOWN) : text;
     if (bottom && !keep) pre.scrollTop = pre.scrollHeight;
   };
   const read = async (where, keep) => {
@@ -517,10 +517,10 @@ function viewLogs(main, options) {
       found({ hits: rows.slice(0, 200), whole: rows.length <= 200 });
       return;
     }
-    try { found(await ask("search", { q: words.value, host: host.value, generation: world.value })); } catch (error) { told.textContent = error.message; }
+    try { found(await ask("search", { q: words.value, host: host.value, generation: world.value })); } catch (error) { result.textContent = error.message; }
   };
   const found = (answer) => {
-    told.textContent = `${plural(answer.hits.length, "line")} found${answer.whole ? "" : "; there are more"}`;
+    result.textContent = `${plural(answer.hits.length, "line")} found${answer.whole ? "" : "; there are more"}`;
     fill(hits, answer.hits.length ? table([["File"], ["Line"]], answer.hits.map((hit) => [
       el("button", { class: "link", type: "button", text: hit.file, onclick: async () => { live.checked = false; at.file = hit.file; at.opened = true; select.value = hit.file; await read(hit.at === undefined ? {} : { start: Math.max(0, hit.at - 2000) }); } }), hit.text]), "Lines found") : null);
   };
@@ -538,21 +538,21 @@ function viewCheckpoints(main) {
   every(1, () => state.update());
   return () => {
     if (waitingFor(body, "checkpoints")) return;
-    const told = state.parts.checkpoints, newest = told.sealed[0], ended = (state.parts.now || {}).ended;
-    const next = newest && told.every_s && !ended ? newest.t + told.every_s - nowT() : null;
+    const content = state.parts.checkpoints, newest = content.sealed[0], ended = (state.parts.now || {}).ended;
+    const next = newest && content.every_s && !ended ? newest.t + content.every_s - nowT() : null;
     fill(body,
-      told.place ? null : el("p", { class: "kind-warn", text: "This job makes no checkpoints: start it with --checkpoint-every auto to keep what it learns when all hosts are lost." }),
+      content.place ? null : el("p", { class: "kind-warn", text: "This job makes no checkpoints: start it with --checkpoint-every auto to keep what it learns when all hosts are lost." }),
       facts([
         ["Newest", newest ? `step ${whole(newest.step)}` : none, newest ? `${dur(Math.max(0, nowT() - newest.t))} old` : "none in this run"],
-        ["Whole on storage", newest ? { true: "yes", false: "NO", null: "not seen from here" }[String(newest.there)] : none, newest ? newest.path : told.place || ""],
-        ["Next", next === null ? none : next > 0 ? `in ${dur(next)}` : "due", told.every_s ? `every ${dur(told.every_s)}` : ""],
-        ["In this run", whole(told.count), told.failed.length ? `${told.failed.length} failed` : "none failed"],
+        ["Whole on storage", newest ? { true: "yes", false: "NO", null: "not seen from here" }[String(newest.there)] : none, newest ? newest.path : content.place || ""],
+        ["Next", next === null ? none : next > 0 ? `in ${dur(next)}` : "due", content.every_s ? `every ${dur(content.every_s)}` : ""],
+        ["In this run", whole(content.count), content.failed.length ? `${content.failed.length} failed` : "none failed"],
       ]),
-      told.because ? el("p", { class: "note", text: told.because }) : null, told.commits ? el("p", { class: "note", text: told.commits }) : null,
-      told.failed.length ? el("h2", { text: "Failed" }) : null,
-      told.failed.length ? table([["When", "t"], ["What"], ["Why"]], told.failed.map((each) => [time(each.t), el("span", { class: "kind-bad", text: each.event }), each.why]), "Checkpoints that failed") : null,
+      content.because ? el("p", { class: "note", text: content.because }) : null, content.commits ? el("p", { class: "note", text: content.commits }) : null,
+      content.failed.length ? el("h2", { text: "Failed" }) : null,
+      content.failed.length ? table([["When", "t"], ["What"], ["Why"]], content.failed.map((each) => [time(each.t), el("span", { class: "kind-bad", text: each.event }), each.why]), "Checkpoints that failed") : null,
       el("h2", { text: "Complete" }),
-      table([["When", "t"], ["Step", "n"], ["Size", "n"], ["Took", "n"], ["On storage"], ["Where"]], told.sealed.map((each) => [time(each.t), whole(each.step), bytes(each.bytes), dur(each.seconds), each.there === null ? "" : each.there ? "whole" : "no longer", each.path]), "Checkpoints"));
+      table([["When", "t"], ["Step", "n"], ["Size", "n"], ["Took", "n"], ["On storage"], ["Where"]], content.sealed.map((each) => [time(each.t), whole(each.step), bytes(each.bytes), dur(each.seconds), each.there === null ? "" : each.there ? "whole" : "no longer", each.path]), "Checkpoints"));
   };
 }
 
@@ -564,8 +564,8 @@ function viewScaling(main) {
   state.leave.push(plot.remove);
   return () => {
     if (waitingFor(body, "scaling")) return;
-    const told = state.parts.scaling, live = told.live, newest = told.decisions[0];
-    const decision = live ? live.why : newest ? newest.why : "", [policy, ...options] = told.policy.split(":");
+    const content = state.parts.scaling, live = content.live, newest = content.decisions[0];
+    const decision = live ? live.why : newest ? newest.why : "", [policy, ...options] = content.policy.split(":");
     fill(body,
       !live && !newest ? el("p", { class: "note", text: "Nobody decides about the number of hosts: start the job with --autoscale POLICY." }) : null,
       live || newest ? facts([
@@ -576,13 +576,13 @@ function viewScaling(main) {
       ]) : null,
       decision ? el("p", {}, el("strong", { text: "Decision: " }), decision) : null,
       el("h2", { text: "How fast each size was" }),
-      el("p", { class: "note", text: told.curve.length ? told.means : "no size has had enough steps yet" }));
-    holder.hidden = !told.curve.length; // a new run has none yet
-    if (told.curve.length) plot.update(told);
+      el("p", { class: "note", text: content.curve.length ? content.means : "no size has had enough steps yet" }));
+    holder.hidden = !content.curve.length; // a new run has none yet
+    if (content.curve.length) plot.update(content);
     fill(more,
-      told.curve.length ? table([["Hosts", "n"], [`Throughput (${told.unit})`, "n"], ["A host", "n"], ["A further host added", "n"]], told.curve.map(([size, speed, added]) => [whole(size), num(speed), num(speed / size, 3), added === null ? "" : num(added, 3)]), "Throughput by number of hosts") : null,
+      content.curve.length ? table([["Hosts", "n"], [`Throughput (${content.unit})`, "n"], ["A host", "n"], ["A further host added", "n"]], content.curve.map(([size, speed, added]) => [whole(size), num(speed), num(speed / size, 3), added === null ? "" : num(added, 3)]), "Throughput by number of hosts") : null,
       el("h2", { text: "Decisions" }),
-      table([["When", "t"], ["What"], ["Hosts", "n"], ["Why"]], told.decisions.map((each) => [time(each.t), each.event, each.before === null ? whole(each.hosts) : `${each.before} → ${each.hosts}`, each.why]), "Decisions"));
+      table([["When", "t"], ["What"], ["Hosts", "n"], ["Why"]], content.decisions.map((each) => [time(each.t), each.event, each.before === null ? whole(each.hosts) : `${each.before} → ${each.hosts}`, each.why]), "Decisions"));
   };
 }
 
@@ -613,9 +613,9 @@ function viewJobs(main) {
     if (!named || asks) return;
     asks = true;
     try {
-      const told = await ask("cluster", {});
-      named = told.namespace !== undefined;
-      if (named) fill(cluster, ...clusterJobs(told));
+      const content = await ask("cluster", {});
+      named = content.namespace !== undefined;
+      if (named) fill(cluster, ...clusterJobs(content));
     } catch (error) { fill(cluster, el("p", { class: "note", text: error.message })); }
     asks = false;
   };
@@ -624,15 +624,15 @@ function viewJobs(main) {
   return () => { update(); updateCluster(); };
 }
 
-function clusterJobs(told) {
-  const rows = told.jobs.map((job) => [
+function clusterJobs(content) {
+  const rows = content.jobs.map((job) => [
     job.name, job.kind,
     marked(...(ON_CLUSTER[job.state] || STATES.starts), [job.state, job.message].filter(Boolean).join(": ")),
     `${whole(job.ready)} of ${job.asked === null ? "?" : whole(job.asked)}`, dur(Math.max(0, nowT() - Date.parse(job.created) / 1000)), job.do]);
   return [
-    el("h2", { text: `Namespace ${told.namespace}` }),
-    told.problem ? el("p", { class: "note kind-warn", text: told.problem }) : null,
-    rows.length ? table([["Job"], ["Kind"], ["State"], ["Workers ready", "n"], ["Age", "n"], ["To see more"]], rows, "Jobs of the namespace") : el("p", { class: "note", text: told.problem ? "none is known" : "no job was submitted here" })];
+    el("h2", { text: `Namespace ${content.namespace}` }),
+    content.problem ? el("p", { class: "note kind-warn", text: content.problem }) : null,
+    rows.length ? table([["Job"], ["Kind"], ["State"], ["Workers ready", "n"], ["Age", "n"], ["To see more"]], rows, "Jobs of the namespace") : el("p", { class: "note", text: content.problem ? "none is known" : "no job was submitted here" })];
 }
 
 function choose(job) {
@@ -652,7 +652,7 @@ function begin() {
   tabs();
   if (offline) {
     state.parts = offline.parts;
-    say(`as of ${new Date(1000 * offline.written).toLocaleString()}`);
+    showStatus(`as of ${new Date(1000 * offline.written).toLocaleString()}`);
     refresh(null);
   }
   show(MAKE[view] && !(offline && view === "jobs") ? view : "now");

@@ -22,27 +22,27 @@ from typing import BinaryIO, Final
 
 from hvd_elastic_ext.core.commands import file_name
 from hvd_elastic_ext.core.json_text import to_text
-from hvd_elastic_ext.io.code.checksum import MOST_BYTES
+from hvd_elastic_ext.io.code.checksum import MAX_BYTES
 from hvd_elastic_ext.io.replaced_file import replace
 
 KEPT: Final = ".hvd-elastic"
-"""The folder, below that of the code, with what is ours: it is no code."""
+"""The folder with files of this package below the folder of the code; it is not code."""
 # Beside folders of jobs, whose names begin otherwise.
 _LIST: Final = "=code"
 _LOCK: Final = "=code-lock"
 _MARK: Final = "=code-from-"
 _NEW: Final = "=code-new-"
 _OLD_S: Final = 86_400.0
-"""Age of what a process that was killed while it unpacked has left, to be removed."""
+"""Age in seconds after which files left by a killed unpacking process are removed."""
 
 Check = Callable[[Path], None]
-"""Looks at unpacked files before any of them is in its place. Raises ``ValueError`` to leave all as it is."""
+"""Checks the unpacked files before any of them is moved into place. Raises ``ValueError`` to leave everything
+unchanged."""
 
 
 def packed(folder: Path, names: Iterable[str], *, private: bool = False) -> bytes:
-    """The files of ``folder`` with these names. Raises ``OSError`` for one that cannot be read.
-
-    ``private``: what others may not read here, they may not read there; else only whether a file is a program counts.
+    """Return an archive of the files of ``folder`` with these names. Raises ``OSError`` for one that cannot be read.
+    ``private``: keep which files other users may not read; else only the executable bit is kept.
     """
     raw = io.BytesIO()
     # Level 6 takes half the time of 9, and a hundredth more.
@@ -62,11 +62,10 @@ def packed(folder: Path, names: Iterable[str], *, private: bool = False) -> byte
 
 
 def unpack(source: BinaryIO, folder: Path, check: Check = lambda staged: None) -> None:
-    """Put the files of an archive into ``folder``, once all have come and ``check`` has looked at them. Each comes as a
-    whole, so that a process that reads one sees the old or the new one.
-
-    Those of the archive before that are in this one no more are removed, unless they were written to since. Other files
-    stay. Raises ``ValueError``, one line, for what cannot be unpacked.
+    """Put the files of an archive into ``folder``, after all are unpacked and ``check`` has accepted them. Each file is
+    replaced as a whole, so that readers see the old or the new one. Files of the previous archive that this one lacks
+    are removed, unless changed since. Other files stay. Raises ``ValueError``, with one line, for an archive that
+    cannot be unpacked.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -87,8 +86,8 @@ def unpack(source: BinaryIO, folder: Path, check: Check = lambda staged: None) -
 
 
 def mark(folder: Path, job: str) -> str:
-    """Leave a mark in the folder that a job sends, by which a host knows that its folder is the same one; empty if
-    nothing can be written there."""
+    """Write a mark into the folder that a job sends, by which a host recognizes that it shares this folder. Return ""
+    if that fails."""
     word = secrets.token_hex(16)
     try:
         (folder / KEPT).mkdir(exist_ok=True)
@@ -99,7 +98,7 @@ def mark(folder: Path, job: str) -> str:
 
 
 def is_marked(folder: Path, word: str) -> bool:
-    """Whether a folder has a mark: what is written to it would be written to the one that is sent."""
+    """Whether a folder has this mark: it is then the folder that is sent, on shared storage."""
     for path in (folder / KEPT).glob(f"{_MARK}*"):
         with contextlib.suppress(OSError, ValueError):
             if word and path.read_text() == word:
@@ -109,7 +108,7 @@ def is_marked(folder: Path, word: str) -> bool:
 
 def _extracted(source: BinaryIO, staged: Path) -> dict[str, str]:
     """Unpack into an empty folder. The checksum of each file."""
-    sums, left = {}, MOST_BYTES
+    sums, left = {}, MAX_BYTES
     with tarfile.open(fileobj=source, mode="r|gz") as archive:
         for entry in archive:
             content = archive.extractfile(entry) if entry.isreg() else None
@@ -117,7 +116,7 @@ def _extracted(source: BinaryIO, staged: Path) -> dict[str, str]:
                 raise ValueError(f"{entry.name!r} is no file of a folder")
             left -= entry.size
             if left < 0:
-                raise ValueError(f"its files have more than {MOST_BYTES >> 20} MiB")
+                raise ValueError(f"its files have more than {MAX_BYTES >> 20} MiB")
             path = staged / entry.name
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("xb") as file:
@@ -160,14 +159,14 @@ def _move(path: Path, to: Path) -> None:
 
 
 def _link_above(folder: Path, name: str) -> str:
-    """A folder above a file that is a link; empty if there is none."""
+    """Return a folder above a file that is a link; "" if there is none."""
     above = list(Path(name).parents)[:-1]
     return next((str(each) for each in above if (folder / each).is_symlink()), "")
 
 
 @contextlib.contextmanager
 def _alone(kept: Path) -> Iterator[None]:
-    """Files of two archives do not mix. Nothing is waited for from outside meanwhile."""
+    """Exclude other processes that unpack into this folder. The lock is never held while waiting for input."""
     with (kept / _LOCK).open("ab") as lock:
         with contextlib.suppress(OSError):  # some file systems have no locks
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -187,7 +186,7 @@ def _is_inside(name: str) -> bool:
 
 
 def _sum(path: Path) -> str:
-    """Raises ``OSError`` for what is no plain file."""
+    """Return the checksum of a file. Raises ``OSError`` if it is not a regular file."""
     if not stat.S_ISREG(path.lstat().st_mode):
         raise OSError(errno.EINVAL, "it is no plain file")
     whole = hashlib.sha256()
@@ -198,7 +197,7 @@ def _sum(path: Path) -> str:
 
 
 def _before(folder: Path) -> Iterator[tuple[str, str]]:
-    """What was unpacked there before: names, and their checksums."""
+    """Return the names of the files that were unpacked there before, with their checksums."""
     try:
         found = json.loads((folder / KEPT / _LIST).read_bytes())
     except (OSError, ValueError):

@@ -11,10 +11,10 @@ import zlib
 from collections.abc import Iterable
 from typing import BinaryIO, Final, NamedTuple
 
-MOST_BYTES: Final = 256 << 20
-"""Of all files together: an agent reads them before it connects."""
-MOST_LIST: Final = 48 << 20
-"""Bytes of the list of files, unpacked: more than what a launcher sends can become."""
+MAX_BYTES: Final = 256 << 20
+"""Most bytes of all files: an agent reads them before it connects."""
+MAX_LIST: Final = 48 << 20
+"""Most bytes of the unpacked list of files, more than any list of a launcher."""
 
 _PIECE: Final = 1 << 20
 
@@ -26,15 +26,15 @@ class Wanted(NamedTuple):
     names: tuple[str, ...]
 
     def packed(self) -> bytes:
-        """As it is sent to agents."""
+        """Return the form that is sent to agents."""
         return zlib.compress(json.dumps([self.folder, *self.names], allow_nan=False).encode(), 9)
 
 
 def unpacked(data: bytes) -> Wanted:
-    """What :meth:`Wanted.packed` made. Raises ``ValueError``."""
+    """Parse the output of :meth:`Wanted.packed`. Raises ``ValueError``."""
     try:
         stream = zlib.decompressobj()
-        text = stream.decompress(data, MOST_LIST)
+        text = stream.decompress(data, MAX_LIST)
         if not stream.eof:
             raise ValueError("the names of files are cut off, or too many")
         found = json.loads(text)
@@ -48,7 +48,7 @@ def unpacked(data: bytes) -> Wanted:
 def checksum(folder: str, names: Iterable[str]) -> str:
     """SHA-256 over names and contents, sorted by name: the same on every host with the same files, whatever else is in
     the folder. Raises ``ValueError``, one line, for a file that is missing or cannot be read."""
-    whole, left = hashlib.sha256(), MOST_BYTES
+    whole, left = hashlib.sha256(), MAX_BYTES
     for name in sorted(names):
         one = hashlib.sha256()
         try:
@@ -57,7 +57,7 @@ def checksum(folder: str, names: Iterable[str]) -> str:
                     one.update(piece)
                     left -= len(piece)
                     if left < 0:
-                        raise ValueError(f"its files have more than {MOST_BYTES >> 20} MiB")
+                        raise ValueError(f"its files have more than {MAX_BYTES >> 20} MiB")
         except OSError as error:
             raise ValueError(f"{name}: {(error.strerror or str(error)).lower()}") from None
         whole.update(os.fsencode(name) + b"\0" + one.digest())
@@ -73,7 +73,7 @@ def _opened(path: str) -> BinaryIO:
 
 
 def looked_at(data: bytes) -> dict[str, str]:
-    """What an agent reports of the files that a launcher wants: ``sha256``, or the ``problem`` with them."""
+    """Return an agent's report on the files that a launcher wants: ``sha256``, or the ``problem`` with them."""
     try:
         wanted = unpacked(data)
         return {"folder": wanted.folder, "sha256": checksum(wanted.folder, wanted.names)}

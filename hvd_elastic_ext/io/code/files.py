@@ -1,4 +1,5 @@
-"""Which files of a folder are code: those that git does not ignore; without git all but what nobody means."""
+"""Finds the files of a folder that are code: those that git does not ignore; without git, all except
+:data:`LEFT_OUT`."""
 
 from __future__ import annotations
 
@@ -13,18 +14,17 @@ from hvd_elastic_ext.io.code.archive import KEPT, mark, packed
 from hvd_elastic_ext.io.code.checksum import Wanted, checksum
 
 LEFT_OUT: Final = (".git", "__pycache__", ".venv")
-"""Folders that nobody means, where git does not say what belongs to the code."""
-MOST_NAMES: Final = 40_000
-"""Bytes of names, packed: they stand in the line that starts an agent."""
+"""Folders that are never code, if git does not tell which files are."""
+MAX_NAMES: Final = 40_000
+"""Most bytes of packed names: they are part of the line that starts an agent."""
 
 _ENGLISH: Final = {"LC_ALL": "C"}
 
 
 class Code(NamedTuple):
-    """What every host must have, as it is sent to agents, and its checksum here; both empty for nothing.
-
-    ``archive``: the files themselves, for hosts that have others; empty if they are not sent. ``mark``: what is in the
-    folder that is sent, and in no other one.
+    """The files that every host must have (``wanted``, as sent to agents), and their checksum here; both "" without
+    ``--code``. ``archive``: the files themselves, for hosts that have others; empty if they are not sent. ``mark``: a
+    mark that only the sent folder contains.
     """
 
     wanted: bytes = b""
@@ -37,8 +37,8 @@ NO_CODE: Final = Code()
 
 
 def code_of(option: str, folder: Path | None, *, sender: str = "") -> Code:
-    """The code in a folder, if one is given, as it is now, with its files if ``sender``, a job, is to send them. Raises
-    :class:`UsageError`, which names ``option``."""
+    """Return the present code of a folder, if one is given, with the files if ``sender``, a job, sends them. Raises
+    :class:`UsageError` that names ``option``."""
     if folder is None:
         return Code()
     names = tuple(names_of(option, folder))
@@ -52,15 +52,15 @@ def code_of(option: str, folder: Path | None, *, sender: str = "") -> Code:
         raise UsageError(f"{option} {folder}: {error}") from None
     if changed:
         raise UsageError(f"{option} {folder}: its files change while they are read")
-    if not names or len(found.wanted) > MOST_NAMES:
+    if not names or len(found.wanted) > MAX_NAMES:
         why = f"it has {len(names):,} files, too many to compare" if names else "it has no files"
         raise UsageError(f"{option} {folder}: {why}; name the folder with the code alone")
     return found
 
 
 def names_of(option: str, folder: Path) -> list[str]:
-    """Names of the files, sorted. A link out of the folder, or to what is ignored, is none. Raises
-    :class:`UsageError`, which names ``option``."""
+    """Return the sorted names of the files. Links out of the folder, or to ignored files, are left out. Raises
+    :class:`UsageError` that names ``option``."""
     if not folder.is_dir():
         raise UsageError(f"{option} {folder}: there is no such folder")
     found = _by_git(option, folder)
@@ -71,14 +71,14 @@ def names_of(option: str, folder: Path) -> list[str]:
     # git names a submodule as one entry, and says nothing of its files.
     inside = [name for name in known if (folder / name).is_dir() and not (folder / name).is_symlink()]
     if inside:
-        said = f"{inside[0]} is a repository of its own, which is not sent; sync a plain copy"
-        raise UsageError(f"{option} {folder}: {said}")
+        problem = f"{inside[0]} is a repository of its own, which is not sent; sync a plain copy"
+        raise UsageError(f"{option} {folder}: {problem}")
     sent = {(folder / name).resolve() for name in known if not (folder / name).is_symlink()}
     return [name for name in known if (folder / name).is_file() and (folder / name).resolve() in sent]
 
 
 def _by_git(option: str, folder: Path) -> list[str] | None:
-    """Files that git knows or does not ignore; None without git or outside of a repository."""
+    """Return the files that git tracks or does not ignore; None without git or outside of a repository."""
     words = ["git", "-C", str(folder), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
         ended = subprocess.run(
@@ -95,11 +95,11 @@ def _by_git(option: str, folder: Path) -> list[str] | None:
         raise UsageError(f"{option} {folder}: git takes longer than 60 s to list its files") from None
     if ended.returncode == 0:
         return [os.fsdecode(name) for name in ended.stdout.split(b"\0") if name]
-    said = ended.stderr.decode("utf-8", "replace").strip()
-    if "not a git repository" in said:
+    problem = ended.stderr.decode("utf-8", "replace").strip()
+    if "not a git repository" in problem:
         return None
     # Such as for a folder of another user. What is ignored may be a secret.
-    raise UsageError(f"{option} {folder}: git does not say what is ignored: {said.partition(chr(10))[0]}")
+    raise UsageError(f"{option} {folder}: git does not say what is ignored: {problem.partition(chr(10))[0]}")
 
 
 def _all(folder: Path) -> Iterator[str]:

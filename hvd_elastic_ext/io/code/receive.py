@@ -1,8 +1,7 @@
-"""Bring the code of a job to this host, if it has not the same, and become its agent: ``run --send-code``.
+"""Receives the code of a job if this host has other files, and becomes the host's agent: ``run --send-code``.
 
-The first line of the input says which files there should be. The answer is a line, too; then come the archive, if it
-was asked for, and all that an agent is told. Whoever started this came over ssh or the API server's exec, which is how
-files and words are protected.
+The first line of the input names the files. The answer is one line. Then follow the archive, if it was requested, and
+the input of an agent. All of it goes over ssh or the API server's exec, which protect it.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from hvd_elastic_ext.io.code.archive import is_marked, unpack
 from hvd_elastic_ext.io.code.checksum import Wanted, checksum, unpacked
 
 FAILED: Final = 1
-MOST_LINE: Final = 1 << 20
+MAX_LINE: Final = 1 << 20
 QUIET_S: Final = 300.0
-"""Without a byte for so long, whoever sends is gone: a machine that is switched off says nothing."""
+"""Seconds without a byte after which the sender counts as gone: a machine that is switched off closes nothing."""
 _PIECE: Final = 1 << 16
 
 
 class Sent(NamedTuple):
-    """The files that are to be here, their checksum, the size of their archive, the mark of the folder that they come
-    from, and where the agent is to run."""
+    """The files to receive, their checksum, the size of their archive, the mark of the sent folder, and the agent's
+    working directory."""
 
     wanted: Wanted
     sha256: str
@@ -41,7 +40,7 @@ class Sent(NamedTuple):
 
 
 class Input(io.RawIOBase):
-    """So many bytes of a descriptor, and not one more: what follows them is the agent's."""
+    """Reads exactly so many bytes of a descriptor: the following bytes are the agent's input."""
 
     def __init__(self, descriptor: int, size: int) -> None:
         self._descriptor, self._left = descriptor, size
@@ -62,7 +61,7 @@ class Input(io.RawIOBase):
         return len(data)
 
     def drain(self) -> None:
-        """Read the rest: whoever sends it hears nothing before."""
+        """Read the rest: the sender reads no answer before it has sent all."""
         with contextlib.suppress(OSError, ValueError):
             while self._left and self.read(_PIECE):
                 pass
@@ -73,9 +72,9 @@ def main() -> None:
     try:
         sent = read(_line(0))
         if has(sent) or is_marked(Path(sent.wanted.folder), sent.mark):
-            _say(HAS_CODE)
+            _answer(HAS_CODE)
         else:
-            _say(WANTS_CODE)
+            _answer(WANTS_CODE)
             take(sent, Input(0, sent.size))
     except ValueError as error:
         sys.stderr.write(f"the code of --code cannot be brought here: {error}\n")
@@ -87,7 +86,7 @@ def main() -> None:
 
 
 def has(sent: Sent) -> bool:
-    """Whether the files are here as they are there."""
+    """Whether this host has the same files."""
     try:
         return checksum(*sent.wanted) == sent.sha256
     except ValueError:
@@ -122,17 +121,17 @@ def read(line: bytes) -> Sent:
 
 
 def _line(descriptor: int) -> bytes:
-    """Nothing follows it before it is answered."""
+    """Read one line. The sender sends nothing more until it is answered."""
     data = b""
     while not data.endswith(b"\n"):
         piece = os.read(descriptor, _PIECE)
         data += piece
-        if not piece or len(data) > MOST_LINE:
+        if not piece or len(data) > MAX_LINE:
             raise ValueError("the first line is cut off, or too long")
     return data
 
 
-def _say(word: str) -> None:
+def _answer(word: str) -> None:
     os.write(1, f"{word}\n".encode())
 
 

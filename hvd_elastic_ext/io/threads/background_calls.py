@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 MAX_CALLS: Final = 16
-"""Calls at a time; further ones wait for their turn."""
+"""Most calls at a time; further ones wait."""
 
 
 class BackgroundCalls:
@@ -27,7 +27,7 @@ class BackgroundCalls:
         self._turns = asyncio.Semaphore(limit)
 
     async def call(self, act: Callable[[], T]) -> T:
-        """What ``act`` returns or raises. Raises ``OSError`` if there is no thread for it."""
+        """Run ``act`` and return or raise its result. Raises ``OSError`` if no thread can be started."""
         loop = asyncio.get_running_loop()
         await self._turns.acquire()
         answer: Future[T] = Future()

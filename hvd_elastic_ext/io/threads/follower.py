@@ -1,4 +1,4 @@
-"""A thread that takes in what happens, at its own pace: the launcher's loop never waits for it."""
+"""A thread that processes events at its own speed: the launcher's loop never waits for it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Final, Generic, TypeVar
 
 log = logging.getLogger(__name__)
 
-ROOM: Final = 10_000
-"""Items that may wait; more are left out."""
+MAX_QUEUED: Final = 10_000
+"""Most items that wait; more are dropped."""
 CLOSE_S: Final = 5.0
-"""Longest wait for the last ones at the end of the job."""
+"""Longest wait in seconds for the last items at the end of the job."""
 
 Item = TypeVar("Item")
 
@@ -24,12 +24,17 @@ class Follower(Generic[Item]):
     """``take`` gets each item, in order, and ``end`` is called after the last one, both in the thread.
 
     ``name``: the option or variable that asked for it. ``take`` returns what went wrong, "" if all went well, None if
-    there was nothing to do. A problem is told once, and again after one that went well. So is any error that it raises:
-    what others' libraries refuse of one item does not cost the next ones.
+    there was nothing to do. A problem is logged once, and again after a success. So is any error that it raises: an
+    item that a library refuses does not affect the next ones.
     """
 
     def __init__(
-        self, name: str, take: Callable[[Item], str | None], *, end: Callable[[], None] = lambda: None, room: int = ROOM
+        self,
+        name: str,
+        take: Callable[[Item], str | None],
+        *,
+        end: Callable[[], None] = lambda: None,
+        room: int = MAX_QUEUED,
     ) -> None:
         self._name, self._take, self._end = name, take, end
         self._queue: queue.Queue[Item | None] = queue.Queue(room)
@@ -39,7 +44,7 @@ class Follower(Generic[Item]):
         self._thread.start()
 
     def put(self, item: Item) -> None:
-        """Have it taken in soon. Never waits."""
+        """Queue an item. Never waits."""
         try:
             self._queue.put_nowait(item)
         except queue.Full:
@@ -50,7 +55,7 @@ class Follower(Generic[Item]):
             self._behind = False
 
     def close(self, within_s: float = CLOSE_S) -> None:
-        """Take in what waits, for so many seconds at most."""
+        """Process the waiting items, for at most so many seconds, and end."""
         until = time.monotonic() + within_s
         try:
             self._queue.put(None, timeout=within_s)

@@ -19,19 +19,19 @@ from typing import Final, Protocol, TextIO
 
 log = logging.getLogger(__name__)
 
-ROOM: Final = 8 << 20
-"""Characters that may wait, so much being added for each piece as it takes in memory by itself."""
-STANDS_S: Final = 2.0
+MAX_WAITING: Final = 8 << 20
+"""Most characters that wait, plus an overhead for each piece."""
+STALL_S: Final = 2.0
 """Seconds without progress after which :meth:`Outlet.close` gives up."""
 CLOSE_S: Final = 5.0
-"""Seconds that it waits for a slow reader."""
+"""Seconds that :meth:`Outlet.close` waits for a slow reader that makes progress."""
 
 _EACH: Final = 64
 _BATCH: Final = 16 << 10
 
 
 class Sink(Protocol):
-    """Where text goes. Both methods are called in the outlet's thread, may wait, and raise ``OSError``."""
+    """A destination of text. Both methods are called in the outlet's thread, may wait, and raise ``OSError``."""
 
     name: str
 
@@ -60,7 +60,7 @@ class Stream:
             self._stream.flush()
 
     def close(self) -> None:
-        """Others may use it yet."""
+        """Do nothing: other code may still use the stream."""
 
 
 class Appended:
@@ -90,16 +90,16 @@ class Outlet:
 
     While ``room`` is full, what comes is dropped, until half of it is free again;
     the log says when that begins, and when it ends how many pieces were lost.
-    A sink that fails is told of once and gets nothing any more.
+    A sink that fails is reported once and gets no more text.
     """
 
-    def __init__(self, name: str, *, room: int = ROOM) -> None:
+    def __init__(self, name: str, *, room: int = MAX_WAITING) -> None:
         self.name = name
         self._room = room
         self._turn = threading.Condition()
         self._waiting: deque[tuple[Sink, str]] = deque()
         self._size = self._pieces = 0
-        """Of what waits and what is being written."""
+        """Size of the waiting text and of the text being written."""
         self._lost = 0
         """Pieces that were dropped since there was no room; 0 while there is."""
         self._closing = False
@@ -108,7 +108,7 @@ class Outlet:
         """Sinks that were written to, and whether they still take anything."""
 
     def put(self, sink: Sink, text: str) -> None:
-        """Have ``text`` written to ``sink``. Never waits and never raises; nothing is taken once this is closed."""
+        """Queue ``text`` for ``sink``. Never waits or raises; after :meth:`close` the text is dropped."""
         with self._turn:
             if self._closing:
                 return
@@ -137,12 +137,12 @@ class Outlet:
             self._waiting.clear()
             self._lost = self._pieces = 0
         if done and self._thread is not None:
-            self._thread.join(STANDS_S)
+            self._thread.join(STALL_S)
         return lost
 
     def _makes_progress(self) -> bool:
         size = self._size
-        return self._turn.wait_for(lambda: self._size < size, STANDS_S)
+        return self._turn.wait_for(lambda: self._size < size, STALL_S)
 
     def _start(self) -> None:
         if self._thread is None:
@@ -160,7 +160,7 @@ class Outlet:
                 sink.close()
 
     def _taken(self) -> tuple[Sink, list[str]] | None:
-        """What is next for one sink; None when this is closed and empty."""
+        """Return the next text of one sink; None when this is closed and empty."""
         with self._turn:
             self._turn.wait_for(lambda: self._waiting or self._closing)
             if not self._waiting:
@@ -192,15 +192,15 @@ class Outlet:
             log.warning("%s is read again; %d lines of output were dropped", self.name, again)
 
 
-def say(stream: TextIO | None, text: str) -> None:
-    """Write ``text`` to ``stream`` without waiting for ever for a reader."""
+def write_message(stream: TextIO | None, text: str) -> None:
+    """Write ``text`` to ``stream``, without an endless wait for a reader."""
     outlet = Outlet("a message")
     outlet.put(Stream(stream), text)
     outlet.close()
 
 
 def discard(stream: TextIO) -> None:
-    """Drop what ``stream`` still holds and all that is written to it later: it cannot be written, also not at exit."""
+    """Drop the buffered and all later text of ``stream``, which cannot be written, not even at exit."""
     descriptor = _descriptor(stream)
     if descriptor is not None:
         nowhere = os.open(os.devnull, os.O_WRONLY)

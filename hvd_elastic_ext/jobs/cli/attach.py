@@ -18,7 +18,7 @@ SHELL: Final = ("sh",)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; its exit code. Raises :class:`UsageError` for a pod that is none of the job's."""
+    """Run the command and return its exit code. Raises :class:`UsageError` if the job has no such pod."""
     parser = Parser(
         prog="hvd-elastic attach",
         usage="hvd-elastic attach NAME [-i POD] [-c CONTAINER] [-- COMMAND]",
@@ -26,7 +26,7 @@ def main(argv: Sequence[str]) -> int:
         description="Run a shell, or COMMAND, in the launcher's pod or in another one of a job.",
     )
     parser.add_argument("name", metavar="NAME", help="the job")
-    parser.add_argument("-i", "--instance", metavar="POD", default="", help="another pod of the job (as arena has it)")
+    parser.add_argument("-i", "--instance", metavar="POD", default="", help="another pod of the job (arena's option)")
     parser.add_argument("-c", "--container", metavar="NAME", default="", help="another container of that pod")
     add_cluster(parser)
     words, command = parted(parser, argv)
@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _descriptor(stream: TextIO | None) -> int | None:
-    """None for an input that is closed, or is none of the system's."""
+    """Return None if standard input is closed or has no file descriptor."""
     try:
         return None if stream is None else stream.fileno()
     except ValueError:

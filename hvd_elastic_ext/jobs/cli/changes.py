@@ -14,12 +14,12 @@ from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.jobs.cli.options import add_cluster, add_labels, bare_last, cluster_of, name_of, names_of
 from hvd_elastic_ext.jobs.cluster import changes
 from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterUnanswered
-from hvd_elastic_ext.jobs.reading.states import FINISHED, kept, stores_checkpoints, waits_for_code
+from hvd_elastic_ext.jobs.reading.states import FINISHED, leftover_note, stores_checkpoints, waits_for_code
 from hvd_elastic_ext.jobs.sdk import STATES
 from hvd_elastic_ext.jobs.spec.words import seconds
 
 NO_STORE: Final = (
-    "note: its launcher has no --checkpoint-dir; unless another place keeps what it saved, training begins from the "
+    "note: its launcher has no --checkpoint-dir; unless the script stores checkpoints itself, training begins from the "
     "start when the job is resumed\n"
 )
 
@@ -31,7 +31,7 @@ NO_LAUNCHER: Final = (
 
 def suspend(argv: Sequence[str]) -> int:
     """Run ``suspend``. Raises :class:`UsageError` where a job cannot be suspended."""
-    options = _parsed("suspend", "Let all pods of a job go; the launcher makes a checkpoint first.", argv)
+    options = _parsed("suspend", "Delete all pods of a job; the launcher makes a checkpoint first.", argv)
     root = changes.suspend(cluster_of(options), options.name)
     if not stores_checkpoints(root):
         sys.stderr.write(NO_LAUNCHER if root["kind"] == "PyTorchJob" else NO_STORE)
@@ -41,7 +41,7 @@ def suspend(argv: Sequence[str]) -> int:
 
 def resume(argv: Sequence[str]) -> int:
     """Run ``resume``."""
-    options = _parsed("resume", "Let a suspended job go on, from its newest checkpoint.", argv)
+    options = _parsed("resume", "Continue a suspended job from its newest checkpoint.", argv)
     root = changes.resume(cluster_of(options), options.name)
     if waits_for_code(root):
         sys.stderr.write(f"note: its new launcher waits for its code: hvd-elastic sync {options.name} FOLDER\n")
@@ -50,13 +50,13 @@ def resume(argv: Sequence[str]) -> int:
 
 
 def delete(argv: Sequence[str]) -> int:
-    """Run ``delete``. Raises :class:`UsageError` if nothing is there, unless told that this may be."""
+    """Run ``delete``. Raises :class:`UsageError` if nothing exists, unless ``--ignore-not-found`` is given."""
 
     def add(parser: argparse.ArgumentParser) -> None:
         add_labels(parser)
         parser.add_argument("--ignore-not-found", action="store_true", help="no error if there is no such job")
 
-    options = _parsed("delete", "Delete jobs and all that was made for them.", argv, add, several=True)
+    options = _parsed("delete", "Delete jobs and all objects that were made for them.", argv, add, several=True)
     cluster = cluster_of(options)
     names = names_of(options, cluster)
     if not names:
@@ -76,9 +76,11 @@ def wait(argv: Sequence[str]) -> int:
 
     def add(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
-            "--for", dest="wanted", type=_state, choices=STATES, default="succeeded", help="(succeeded)"
+            "--for", dest="wanted", type=_state, choices=STATES, default="succeeded", help="awaited state (succeeded)"
         )
-        parser.add_argument("--timeout", metavar="TIME", type=seconds, help="such as 90s, 10m or 2h (no limit)")
+        parser.add_argument(
+            "--timeout", metavar="TIME", type=seconds, help="time limit, such as 90s, 10m or 2h (no limit)"
+        )
         add_labels(parser)
 
     options = _parsed("wait", "Wait for jobs.", argv, add, several=True)
@@ -95,13 +97,13 @@ def wait(argv: Sequence[str]) -> int:
         sys.stdout.flush()
         if state in FINISHED:
             with contextlib.suppress(changes.NoSuchJob):
-                sys.stderr.write(kept(changes.look(cluster, name)))
+                sys.stderr.write(leftover_note(changes.look(cluster, name)))
 
     return _of_each("wait", names, waited)
 
 
 def _of_each(command: str, names: Sequence[str], act: Callable[[str], object]) -> int:
-    """Act on each job, also after one with which that failed; the exit code."""
+    """Act on each job, even if it failed for an earlier one. Return the exit code."""
     if len(names) == 1:
         act(names[0])
         return 0
@@ -118,7 +120,7 @@ def _of_each(command: str, names: Sequence[str], act: Callable[[str], object]) -
 
 
 def _state(text: str) -> str:
-    """The state that is meant, also in kubectl's words."""
+    """Return the state that an option names, in our words or kubectl's."""
     word = text.removeprefix("condition=").partition("=")[0].lower()
     return {"delete": "deleted", "complete": "succeeded"}.get(word, word)
 
@@ -127,7 +129,7 @@ def scale(argv: Sequence[str]) -> int:
     """Run ``scale`` for a job on a cluster. Raises :class:`UsageError` for a number outside its limits."""
 
     def add(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("workers", metavar="N", type=int, help="so many workers")
+        parser.add_argument("workers", metavar="N", type=int, help="number of workers")
 
     options = _parsed("scale", "Ask for another number of workers.", argv, add)
     changes.scale(cluster_of(options), options.name, options.workers)

@@ -24,7 +24,8 @@ MARK: Final = "# NO EQUAL: "
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print what a file becomes. Raises :class:`UsageError` for one that is neither YAML nor a script of arena."""
+    """Print the converted file. Raises :class:`UsageError` for a file that is neither YAML nor a script that calls
+    arena."""
     parser = Parser(
         prog="hvd-elastic convert",
         description="Print old manifests as those of today: MPIJob v1alpha1, v1alpha2, v1; HorizontalPodAutoscaler "

@@ -11,8 +11,8 @@ from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io import tables
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of
-from hvd_elastic_ext.jobs.cluster import story
-from hvd_elastic_ext.jobs.reading.story import Told
+from hvd_elastic_ext.jobs.cluster import job_events
+from hvd_elastic_ext.jobs.reading.job_events import EventLine
 
 COLUMNS: Final = ("TIME", "FROM", "EVENT", "WHO", "WHY")
 
@@ -27,7 +27,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("-o", "--output", choices=("json",), default="", help="for programs")
     add_cluster(parser)
     options = parser.parse_args(argv)
-    found = story.of_job(cluster_of(options), options.name)
+    found = job_events.of_job(cluster_of(options), options.name)
     for each in found.missing:
         sys.stderr.write(f"note: not read: {each}\n")
     if options.output:
@@ -37,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def row(told: Told) -> tuple[str, ...]:
+def row(line: EventLine) -> tuple[str, ...]:
     """The cells of one line. Pure."""
-    moment = datetime.fromtimestamp(told.at, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return (moment, told.source, told.event, told.who, told.why)
+    moment = datetime.fromtimestamp(line.at, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return (moment, line.source, line.event, line.who, line.why)

@@ -19,7 +19,7 @@ from hvd_elastic_ext.jobs.cli.options import add_cluster, add_labels, cluster_of
 from hvd_elastic_ext.jobs.cli.watching import PLACE, Changes, Table
 from hvd_elastic_ext.jobs.cluster import changes
 from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterUnanswered
-from hvd_elastic_ext.jobs.reading.states import JobSeen, PodSeen, kept
+from hvd_elastic_ext.jobs.reading.states import JobStatus, PodStatus, leftover_note
 
 JOB: Final = ("NAME", "KIND", "STATE", "READY", "WORKERS", "AGE")
 WIDE: Final = ("IMAGE", "MESSAGE")
@@ -27,16 +27,16 @@ PODS: Final = ("POD", "ROLE", "PHASE", "READY", "AGE", "NODE", "WHY")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the table; 0 also if there is no job. Raises :class:`UsageError` for one that is not there."""
+    """Print the table; returns 0 also without jobs. Raises :class:`UsageError` for a named job that does not exist."""
     parser = Parser(
         prog="hvd-elastic get",
         description="Show the jobs that were submitted, or one job and its pods; so does list. READY counts workers.",
     )
     parser.add_argument("name", metavar="NAME", nargs="?", help="one job (default: all)")
-    parser.add_argument("-o", "--output", choices=("wide", "json", "yaml", "name"), default="", help="another form")
+    parser.add_argument("-o", "--output", choices=("wide", "json", "yaml", "name"), default="", help="another format")
     parser.add_argument("-A", "--all-namespaces", action="store_true", help="jobs of all namespaces")
     add_labels(parser)
-    parser.add_argument("-w", "--watch", action="store_true", help="go on with what changes, until it is interrupted")
+    parser.add_argument("-w", "--watch", action="store_true", help="print rows that change, until it is interrupted")
     add_cluster(parser)
     options = parser.parse_args(argv)
     if options.name is not None and options.selector:
@@ -59,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
         sys.stderr.write(f"no job{labels} {where}\n")
     sys.stdout.write(shown(jobs, options.output, alone=one, everywhere=options.all_namespaces, now=time.time()))
     if one:
-        sys.stderr.write(kept(jobs[0]))
+        sys.stderr.write(leftover_note(jobs[0]))
     return 0
 
 
@@ -72,7 +72,7 @@ def watch(
     write: Callable[[str], object],
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
-    """Print tables, and then the rows that change. Ends with the job, if one was named."""
+    """Print tables, then the rows that change. Returns when a named job ends."""
     seen = Changes()
     jobs = _looked(cluster, name, labels)
     everywhere = not cluster.namespace
@@ -90,7 +90,7 @@ def watch(
                 jobs = []
 
 
-def _looked(cluster: Cluster, name: str | None, labels: str) -> list[JobSeen]:
+def _looked(cluster: Cluster, name: str | None, labels: str) -> list[JobStatus]:
     return changes.all_of(cluster, labels) if name is None else [changes.look(cluster, name)]
 
 
@@ -99,8 +99,8 @@ def _written(line: str) -> None:
     sys.stdout.flush()
 
 
-def shown(jobs: Sequence[JobSeen], form: str, *, alone: bool, everywhere: bool = False, now: float) -> str:
-    """The answer as text; ``alone``: one job was asked for, and its pods belong to that. Pure."""
+def shown(jobs: Sequence[JobStatus], form: str, *, alone: bool, everywhere: bool = False, now: float) -> str:
+    """Return the answer as text. ``alone``: one job was named, so its pods are shown, too. Pure."""
     match form:
         case "json":
             return to_text(_plain(jobs[0]) if alone else [_plain(job) for job in jobs]) + "\n"
@@ -112,7 +112,7 @@ def shown(jobs: Sequence[JobSeen], form: str, *, alone: bool, everywhere: bool =
     return "\n".join(tables.plain(headings, rows) for headings, rows in headed if rows)
 
 
-def _tables(jobs: Sequence[JobSeen], *, wide: bool, alone: bool, everywhere: bool, now: float) -> list[Table]:
+def _tables(jobs: Sequence[JobStatus], *, wide: bool, alone: bool, everywhere: bool, now: float) -> list[Table]:
     rows = [
         ((job.namespace,) if everywhere else ()) + _row(job, now) + ((job.image, job.message) if wide else ())
         for job in jobs
@@ -121,23 +121,23 @@ def _tables(jobs: Sequence[JobSeen], *, wide: bool, alone: bool, everywhere: boo
     return [*found, (PODS, [_pod_row(pod, now) for job in jobs for pod in job.pods])] if alone else found
 
 
-def _plain(job: JobSeen) -> dict[str, Any]:
+def _plain(job: JobStatus) -> dict[str, Any]:
     whole = asdict(job)
     return {**whole, "ready": job.ready, "pods": [dict(pod) for pod in whole["pods"]]}
 
 
-def _row(job: JobSeen, now: float) -> tuple[str, ...]:
+def _row(job: JobStatus, now: float) -> tuple[str, ...]:
     ready = f"{job.ready}/{'?' if job.asked is None else job.asked}"
     limits = "" if job.least is None else f"{job.least}-{job.most}"
     return (job.name, job.kind, job.state, ready, limits, age(job.created, now))
 
 
-def _pod_row(pod: PodSeen, now: float) -> tuple[str, ...]:
+def _pod_row(pod: PodStatus, now: float) -> tuple[str, ...]:
     return (pod.name, pod.role, pod.phase, "yes" if pod.ready else "no", age(pod.created, now), pod.node, pod.why)
 
 
 def age(created: str, now: float) -> str:
-    """How long ago that was, as kubectl writes it: 45s, 12m, 5h, 3d. Pure."""
+    """Return the time since then as kubectl writes it: 45s, 12m, 5h, 3d. Pure."""
     try:
         seconds = max(0, int(now - datetime.fromisoformat(created.replace("Z", "+00:00")).timestamp()))
     except ValueError:

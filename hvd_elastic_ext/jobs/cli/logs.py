@@ -22,18 +22,18 @@ def main(argv: Sequence[str]) -> int:
     """Print lines. Raises :class:`UsageError` for a job without output."""
     parser = Parser(prog="hvd-elastic logs", description=__doc__.partition(": ")[2])
     parser.add_argument("name", metavar="NAME", help="the job")
-    parser.add_argument("-f", "--follow", action="store_true", help="go on until the job has ended")
+    parser.add_argument("-f", "--follow", action="store_true", help="follow until the job has ended")
     parser.add_argument("--rank", metavar="N", type=int, help="only lines of this rank")
-    parser.add_argument("-p", "--previous", action="store_true", help="of the launcher before its last restart")
+    parser.add_argument("-p", "--previous", action="store_true", help="output before the last restart of the launcher")
     parser.add_argument("-t", "--tail", metavar="N", type=int, default=-1, help="only the last N lines (-1: all)")
     since = parser.add_mutually_exclusive_group()
-    since.add_argument("--since", metavar="TIME", type=seconds, help="only of the last 90s, 10m or 1h30m")
+    since.add_argument("--since", metavar="TIME", type=seconds, help="only lines of the last 90s, 10m or 1h30m")
     since.add_argument(
-        "--since-time", metavar="TIME", default="", help="only from then on, such as 2026-01-31T07:00:00Z"
+        "--since-time", metavar="TIME", default="", help="only lines since a time such as 2026-01-31T07:00:00Z"
     )
-    parser.add_argument("--timestamps", action="store_true", help="with the time of each line")
-    parser.add_argument("-i", "--instance", metavar="POD", default="", help="of another pod of the job")
-    parser.add_argument("-c", "--container", metavar="NAME", default="", help="of another container of that pod")
+    parser.add_argument("--timestamps", action="store_true", help="print the time of each line")
+    parser.add_argument("-i", "--instance", metavar="POD", default="", help="output of another pod of the job")
+    parser.add_argument("-c", "--container", metavar="NAME", default="", help="output of another container of that pod")
     add_cluster(parser)
     options = parser.parse_args(argv)
     for line in logs.lines(cluster_of(options), options.name, _wanted(options)):
@@ -43,8 +43,8 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _wanted(options: argparse.Namespace) -> logs.Wanted:
-    """Raises :class:`UsageError` for a number or a time that is none."""
+def _wanted(options: argparse.Namespace) -> logs.LogOptions:
+    """Read the options. Raises :class:`UsageError` for an invalid number or time."""
     if options.tail < -1:
         raise UsageError(f"--tail {options.tail}: it must be greater than or equal to -1")
     if options.rank is not None and options.rank < 0:
@@ -53,7 +53,7 @@ def _wanted(options: argparse.Namespace) -> logs.Wanted:
         raise UsageError(f"--since-time {options.since_time!r} is no time; write it as 2026-01-31T07:00:00Z")
     if options.since == 0:
         raise UsageError("--since 0: it must be greater than 0")
-    return logs.Wanted(
+    return logs.LogOptions(
         options.follow,
         options.rank,
         options.previous,

@@ -18,20 +18,20 @@ FORMATS: Final = ("yaml", "json", "name", "wide")
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
-    """Which cluster and namespace."""
+    """Add the options for cluster and namespace."""
     parser.add_argument("-n", "--namespace", metavar="NAME", default="", help="namespace (default: of your kubeconfig)")
     parser.add_argument("--kubeconfig", metavar="FILE", type=Path, help="default: as kubectl finds it")
 
 
 def add_labels(parser: argparse.ArgumentParser) -> None:
-    """Which jobs, by their labels: those of ``submit --label``."""
+    """Add the option that selects jobs by the labels of ``submit --label``."""
     parser.add_argument(
         "-l", "--selector", metavar="LABELS", default="", help="jobs with these, such as team=a,tier!=b"
     )
 
 
 def bare(parser: argparse.ArgumentParser, argv: Sequence[str]) -> list[int]:
-    """Which words are neither options nor their values."""
+    """Return the places of the words that are neither options nor values of options."""
     found: list[int] = []
     takes: Callable[[str], bool] = _never
     for number, word in enumerate(argv):
@@ -46,7 +46,7 @@ def bare(parser: argparse.ArgumentParser, argv: Sequence[str]) -> list[int]:
 
 
 def _is_value(action: argparse.Action, word: str) -> bool:
-    """Whether a word after an option is its value; where it need not have one, only one that it may have."""
+    """Whether a word after an option is its value. If the value is optional, it must be one of the option's choices."""
     return word in (action.choices or ()) if action.nargs == "?" else action.nargs != 0
 
 
@@ -55,13 +55,14 @@ def _never(_: str) -> bool:
 
 
 def bare_last(parser: argparse.ArgumentParser, argv: Sequence[str]) -> list[str]:
-    """The same words, names after options: ``argparse`` takes names from one place only."""
+    """Return the same words with all names after the options: ``argparse`` takes names from one place only."""
     names = bare(parser, argv)
     return [*(word for number, word in enumerate(argv) if number not in names), *(argv[number] for number in names)]
 
 
 def names_of(options: argparse.Namespace, cluster: api.Cluster) -> list[str]:
-    """Names that are given, or those of jobs with the labels that are. Raises :class:`UsageError` for both or none."""
+    """Return the given names, or those of the jobs with the given labels. Raises :class:`UsageError` for both or
+    neither."""
     if options.names and options.selector:
         raise UsageError("name cannot be provided when a selector is specified")
     if not options.names and not options.selector:
@@ -72,12 +73,12 @@ def names_of(options: argparse.Namespace, cluster: api.Cluster) -> list[str]:
 
 
 def cluster_of(options: argparse.Namespace) -> api.Cluster:
-    """The cluster that is meant. Raises :class:`UsageError` if there is none."""
+    """Return the cluster that the options name. Raises :class:`UsageError` without one."""
     return api.found(options.kubeconfig, os.environ, options.namespace)
 
 
 def printed(objects: Sequence[Mapping[str, Any]], form: str) -> str:
-    """Objects as text: ``yaml``, ``json`` (one List of several) or ``name``. Pure."""
+    """Return objects as text: ``yaml``, ``json`` (several as one List) or ``name``. Pure."""
     if form == "name":
         return "".join(f"{name_of(each)}\n" for each in objects)
     if form == "yaml":
@@ -87,6 +88,6 @@ def printed(objects: Sequence[Mapping[str, Any]], form: str) -> str:
 
 
 def name_of(body: Mapping[str, Any]) -> str:
-    """As kubectl names an object: ``mpijob.kubeflow.org/digits``. Pure."""
+    """Return kubectl's name of an object: ``mpijob.kubeflow.org/digits``. Pure."""
     group = body["apiVersion"].rpartition("/")[0]
     return f"{body['kind'].lower()}{'.' if group else ''}{group}/{body['metadata']['name']}"

@@ -13,12 +13,12 @@ from hvd_elastic_ext.jobs.cluster import apply, preflight
 
 MARKS: Final = {"ok": "ok", "warning": "WARNING", "problem": "PROBLEM", "unknown": "?"}
 COMMAND: Final = ("python", "train.py")
-"""What is trained if no command is given: it does not matter here."""
+"""The command of the job if none is given; the checks do not depend on it."""
 NO_IMAGE: Final = "example.com/image"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print what was found, a line each; 1 if a problem is among it. Raises :class:`UsageError`."""
+    """Print a line for each finding. Returns 1 if one is a problem. Raises :class:`UsageError`."""
     parser = Parser(
         prog="hvd-elastic preflight",
         description="Ask a cluster whether it can run a job. The options are those of submit; nothing is made.",

@@ -21,12 +21,12 @@ from hvd_elastic_ext.jobs.rendering.render import Rendered
 from hvd_elastic_ext.jobs.spec.job import Job
 
 FAILED: Final = 2
-"""Exit code of a diff that could not be made; as of kubectl, 1 says that something differs."""
+"""Exit code of a diff that could not be made. As with kubectl, 1 means that something differs."""
 EPILOG: Final = "docs/submit.md says more, and which rights you need."
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; with ``--diff`` 1 if something differs, as kubectl has it. Raises :class:`UsageError`."""
+    """Run the command. Returns 1 if ``--diff`` finds a difference, as kubectl does. Raises :class:`UsageError`."""
     parser = Parser(
         prog="hvd-elastic submit",
         usage="hvd-elastic submit NAME --image IMAGE [options] -- COMMAND",
@@ -77,15 +77,15 @@ def _act(options: argparse.Namespace, cluster: Cluster | None, job: Job, rendere
         sys.stdout.writelines(f"{name_of(each)} created{how}\n" for each in objects)
     sys.stdout.flush()
     if cluster is not None and not how and rendered.archive:
-        said = sync.hand_over(cluster, job.name, rendered.archive, folder=job.sync)
-        (sys.stderr if options.output else sys.stdout).write(f"{said}\n")
+        summary = sync.hand_over(cluster, job.name, rendered.archive, folder=job.sync)
+        (sys.stderr if options.output else sys.stdout).write(f"{summary}\n")
     if cluster is not None and not how and not options.output:
         sys.stdout.write(f"its output: hvd-elastic logs -f {job.name} -n {cluster.namespace}\n")
     return 0
 
 
 def _differences(cluster: Cluster, rendered: Rendered) -> int:
-    """Show what is there beside what would be made; 1 if they differ."""
+    """Print how the cluster's objects differ from those that would be made. Returns 1 if they differ."""
     differs = False
     for body in rendered.objects:
         there = cluster.read(cluster.path_of(body))
@@ -96,14 +96,14 @@ def _differences(cluster: Cluster, rendered: Rendered) -> int:
 
 
 def difference(there: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> list[str]:
-    """Lines of a diff of one object: only what is asked for counts, not what a server has added. Pure."""
+    """Return the diff of one object. Fields that only the server has set do not count. Pure."""
     old = "" if there is None else to_documents([asked_for(there, wanted)])
     texts = (old.splitlines(keepends=True), to_documents([wanted]).splitlines(keepends=True))
     return list(difflib.unified_diff(*texts, f"live {name_of(wanted)}", f"submit {name_of(wanted)}"))
 
 
 def asked_for(there: Any, wanted: Any) -> Any:
-    """What of ``there`` stands at a place that ``wanted`` has, in its order. Pure."""
+    """Return the fields of ``there`` that ``wanted`` also has, in the order of ``wanted``. Pure."""
     if isinstance(there, Mapping) and isinstance(wanted, Mapping):
         return {key: asked_for(there[key], each) for key, each in wanted.items() if key in there}
     if isinstance(there, list) and isinstance(wanted, list) and len(there) == len(wanted):

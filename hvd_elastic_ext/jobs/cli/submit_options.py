@@ -11,15 +11,15 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.jobs.cli.options import bare
 from hvd_elastic_ext.jobs.spec import arena, words
 from hvd_elastic_ext.jobs.spec.arena import ARENA_KINDS, OTHER_KINDS
-from hvd_elastic_ext.jobs.spec.job import CLEANS, KINDS, MOST_WORKERS, PULLS, Job
+from hvd_elastic_ext.jobs.spec.job import CLEANS, KINDS, MAX_WORKERS, PULLS, Job
 
 SHELLS: Final = ("sh", "bash")
 HOSTS: Final = ("-H", "--hosts", "-hostfile", "--hostfile", "--hosts-file", "--discovery")
-"""Options of the launcher that say where hosts come from: on a cluster from the daemon."""
+"""Options of the launcher that name a source of hosts. On a cluster the source is the daemon."""
 
 
 def parted(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Options, and the command: what comes after ``--``, or a last word with spaces, as arena has it."""
+    """Split words into options and the command: the words after ``--``, or, as in arena, a last word with spaces."""
     given = list(argv)
     if "--" in given:
         at = given.index("--")
@@ -30,7 +30,7 @@ def parted(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[list[s
 
 
 def read(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Options and the command, also of a line of arena's. Raises :class:`UsageError`."""
+    """Return options and command, also of a command line written for arena. Raises :class:`UsageError`."""
     given, command = parted(parser, argv)
     given = arena.switched(given)
     arena.refuse(given)
@@ -50,45 +50,53 @@ def _last_words(given: list[str], names: Sequence[int]) -> tuple[list[str], list
 
 def add_job(parser: argparse.ArgumentParser) -> None:
     """Options that make a :class:`Job`."""
-    parser.add_argument("named", metavar="NAME", nargs="?", default="", help="of the job; pods are named after it")
-    parser.add_argument("--name", metavar="NAME", default="", help="the same, as arena has it")
-    parser.add_argument("--kind", choices=KINDS, help="what makes the pods (default: what the cluster has)")
-    parser.add_argument("--image", default="", help="of launcher and workers: hvd-elastic and what is trained")
-    parser.add_argument("--discover-image", metavar="IMAGE", default="", help="of the daemon (default: --image)")
-    parser.add_argument("--image-pull-policy", choices=PULLS, default="", help="of that image")
+    parser.add_argument(
+        "named", metavar="NAME", nargs="?", default="", help="name of the job, with which names of its pods begin"
+    )
+    parser.add_argument("--name", metavar="NAME", default="", help="NAME in arena's form")
+    parser.add_argument("--kind", choices=KINDS, help="kind of the job (default: by the cluster's operators)")
+    parser.add_argument(
+        "--image", default="", help="image of launcher and workers, with hvd-elastic and the training code"
+    )
+    parser.add_argument("--discover-image", metavar="IMAGE", default="", help="image of the daemon (default: --image)")
+    parser.add_argument("--image-pull-policy", choices=PULLS, default="", help="when to pull the image")
     _sizes(parser.add_argument_group("size"))
     _endings(parser.add_argument_group("failures and spot"))
     _places(parser.add_argument_group("where and with what"))
 
 
 def _sizes(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--workers", metavar="N", type=int, default=1, help="at the start (1)")
-    group.add_argument("--min-workers", metavar="N", type=int, default=1, help="fewest (1)")
-    group.add_argument("--max-workers", metavar="N", type=int, default=MOST_WORKERS, help=f"most ({MOST_WORKERS})")
-    group.add_argument("--gpus", metavar="N", type=int, default=0, help="of each worker (0)")
+    group.add_argument("--workers", metavar="N", type=int, default=1, help="workers at the start (1)")
+    group.add_argument("--min-workers", metavar="N", type=int, default=1, help="fewest workers (1)")
+    group.add_argument(
+        "--max-workers", metavar="N", type=int, default=MAX_WORKERS, help=f"most workers ({MAX_WORKERS})"
+    )
+    group.add_argument("--gpus", metavar="N", type=int, default=0, help="GPUs of each worker (0)")
     group.add_argument("--slots", metavar="N", type=int, default=0, help="processes of each worker (its GPUs, or 1)")
-    group.add_argument("--nproc-per-node", metavar="N", default="", help="the same as --slots, as arena has it")
-    group.add_argument("--device", metavar="NAME=N", action="append", default=[], help="more of each worker")
-    group.add_argument("--share-memory", metavar="SIZE", default="", help="of each worker, at /dev/shm (1Gi)")
-    group.add_argument("--cpu", metavar="N", default="", help="of each worker, requested and the limit")
-    group.add_argument("--memory", metavar="SIZE", default="", help="of each worker, such as 16Gi")
+    group.add_argument("--nproc-per-node", metavar="N", default="", help="--slots in arena's form")
+    group.add_argument("--device", metavar="NAME=N", action="append", default=[], help="another device of each worker")
+    group.add_argument("--share-memory", metavar="SIZE", default="", help="shared memory of each worker (1Gi)")
+    group.add_argument("--cpu", metavar="N", default="", help="CPUs of each worker, request and limit")
+    group.add_argument("--memory", metavar="SIZE", default="", help="memory of each worker, such as 16Gi")
 
 
 def _endings(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--spot-instance", action="store_true", help="sleep while fewer than --min-workers are there")
+    group.add_argument("--spot-instance", action="store_true", help="sleep while there are fewer than --min-workers")
     group.add_argument("--max-wait-time", metavar="S", type=int, default=0, help="longest sleep (0: no limit)")
     group.add_argument("--job-restart-policy", metavar="POLICY", default="", help="Never or OnFailure")
     group.add_argument("--job-backoff-limit", metavar="N", type=int, help="restarts of a failed job (6)")
     group.add_argument(
         "--worker-restart-policy", metavar="POLICY", default="", help="Never, OnFailure, Always or ExitCode"
     )
-    group.add_argument("--retry", metavar="N", type=int, help="starts of a failed launcher, by the operator")
+    group.add_argument("--retry", metavar="N", type=int, help="restarts of a failed launcher by the operator")
     for name, metavar, text in (
-        ("--running-timeout", "TIME", "a job that runs longer is ended, such as 2h30m (no limit)"),
-        ("--ttl-after-finished", "TIME", "a job that has ended is deleted then (never)"),
+        ("--running-timeout", "TIME", "longest run of the job, such as 2h30m (no limit)"),
+        ("--ttl-after-finished", "TIME", "time from the job's end to its deletion (never)"),
     ):
         group.add_argument(name, metavar=metavar, type=words.seconds, default=0.0, help=text)
-    group.add_argument("--clean-task-policy", choices=CLEANS, default="", help="which pods go when the job ends")
+    group.add_argument(
+        "--clean-task-policy", choices=CLEANS, default="", help="which pods are deleted when the job ends"
+    )
 
 
 def _places(group: argparse._ArgumentGroup) -> None:
@@ -96,13 +104,13 @@ def _places(group: argparse._ArgumentGroup) -> None:
         ("--selector", "KEY=VALUE", "nodes of workers"),
         ("--launcher-selector", "KEY=VALUE", "nodes of the launcher"),
         ("--toleration", "TAINT", "all, KEY or KEY=VALUE:EFFECT,OPERATOR"),
-        ("--env", "NAME=VALUE", "variable of launcher and workers"),
-        ("--label", "KEY=VALUE", "of the job and its pods"),
-        ("--annotation", "KEY=VALUE", "of the job and its pods"),
-        ("--launcher-annotation", "KEY=VALUE", "of the launcher's pod"),
-        ("--worker-annotation", "KEY=VALUE", "of worker pods"),
+        ("--env", "NAME=VALUE", "environment variable of launcher and workers"),
+        ("--label", "KEY=VALUE", "label of the job and its pods"),
+        ("--annotation", "KEY=VALUE", "annotation of the job and its pods"),
+        ("--launcher-annotation", "KEY=VALUE", "annotation of the launcher's pod"),
+        ("--worker-annotation", "KEY=VALUE", "annotation of worker pods"),
         ("--data", "CLAIM:PATH", "a PersistentVolumeClaim, mounted into every pod"),
-        ("--image-pull-secret", "NAME", "for a private registry"),
+        ("--image-pull-secret", "NAME", "Secret for a private registry"),
     ):
         short = {"--env": ["-e"], "--label": ["-l"], "--annotation": ["-a"], "--data": ["-d"]}.get(name, [])
         group.add_argument(*short, name, metavar=metavar, action="append", default=[], help=text)
@@ -110,21 +118,23 @@ def _places(group: argparse._ArgumentGroup) -> None:
         "--sync",
         metavar="DIR",
         default="",
-        help="files that every pod gets, at /code: a folder's, git+https://…@REV or pvc:CLAIM/FOLDER",
+        help="code for every pod, at /code: a folder, git+https://…@REV or pvc:CLAIM/FOLDER",
     )
     group.add_argument("--sync-secret", metavar="NAME", default="", help="a basic-auth Secret for that repository")
-    group.add_argument("--mounts-on-launcher", action="store_true", help="the launcher has --data in any case")
-    group.add_argument("--shell", choices=SHELLS, default="sh", help="for a command that needs one (sh)")
-    group.add_argument("--working-dir", "--workingDir", metavar="DIR", default="", help="of launcher and workers")
+    group.add_argument("--mounts-on-launcher", action="store_true", help="no effect: the launcher always has --data")
+    group.add_argument("--shell", choices=SHELLS, default="sh", help="shell for a command that needs one (sh)")
+    group.add_argument(
+        "--working-dir", "--workingDir", metavar="DIR", default="", help="folder in which the command starts"
+    )
     group.add_argument("-p", "--priority", metavar="CLASS", default="", help="priority class of pods")
-    group.add_argument("--scheduler", metavar="NAME", default="", help="of pods")
+    group.add_argument("--scheduler", metavar="NAME", default="", help="scheduler of the pods")
     group.add_argument("--ssh-secret", metavar="NAME", default="", help="a Secret with id and id.pub (default: made)")
     group.add_argument("--queue", metavar="KIND/NAME", default="", help="kueue/NAME or volcano/NAME")
     group.add_argument("--gang", action="store_true", help="place --min-workers together or not at all")
 
 
 def settle(options: argparse.Namespace) -> None:
-    """Find name and kind where arena's line has them: ``etjob --name=digits``. Raises :class:`UsageError`."""
+    """Set name and kind, also if they are given as for arena (``etjob --name=digits``). Raises :class:`UsageError`."""
     if options.name and options.named:
         if options.named not in ARENA_KINDS:
             if options.named in OTHER_KINDS:
@@ -139,7 +149,7 @@ def settle(options: argparse.Namespace) -> None:
 
 
 def job_of(options: argparse.Namespace, given: Sequence[str]) -> Job:
-    """The job that is meant, after :func:`settle`. Raises :class:`UsageError`."""
+    """Return the job that the options describe, after :func:`settle`. Raises :class:`UsageError`."""
     variables = {
         "workers": str(options.workers),
         "minWorkers": str(options.min_workers),
@@ -174,7 +184,7 @@ def job_of(options: argparse.Namespace, given: Sequence[str]) -> Job:
         shared_memory=options.share_memory,
         retries=options.retry,
         timeout_s=math.ceil(options.running_timeout),
-        kept_s=math.ceil(options.ttl_after_finished),
+        ttl_s=math.ceil(options.ttl_after_finished),
         clean_pods=options.clean_task_policy,
         pull_policy=options.image_pull_policy,
         priority=options.priority,
@@ -199,7 +209,7 @@ def job_of(options: argparse.Namespace, given: Sequence[str]) -> Job:
 
 
 def _split(given: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Options of ``hvd-elastic run`` and what comes after them. Raises :class:`UsageError`."""
+    """Split words into options of ``hvd-elastic run`` and the rest. Raises :class:`UsageError`."""
     from hvd_elastic_ext.launcher.cli.run_options import split  # as much to load as all of the rest
 
     return split(given)

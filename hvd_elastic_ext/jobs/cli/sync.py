@@ -22,19 +22,20 @@ def main(argv: Sequence[str]) -> int:
         "that was interrupted, or when the launcher has a new pod.",
     )
     parser.add_argument("name", metavar="NAME", help="the job")
-    parser.add_argument("folder", metavar="FOLDER", type=Path, help="the same files as before")
+    parser.add_argument("folder", metavar="FOLDER", type=Path, help="folder with the files that were submitted")
     add_cluster(parser)
     options = parser.parse_args(argv)
     archive = code.packed(options.folder)
-    said = hand_over(cluster_of(options), options.name, archive, folder=str(options.folder))
-    sys.stdout.write(f"{said}\n")
+    summary = hand_over(cluster_of(options), options.name, archive, folder=str(options.folder))
+    sys.stdout.write(f"{summary}\n")
     return 0
 
 
 def hand_over(cluster: Cluster, name: str, archive: bytes, *, folder: str) -> str:
-    """Send the code, and say meanwhile what is waited for. Returns what was done. If it fails, the job still waits."""
+    """Send the code, and print what it waits for. Returns a line about the result. After a failure the job still
+    waits."""
     try:
-        sent = sending.send(cluster, name, archive, say=lambda line: sys.stderr.write(f"{line}\n"))
+        sent = sending.send(cluster, name, archive, report=lambda line: sys.stderr.write(f"{line}\n"))
     except (Permanent, KeyboardInterrupt) as error:
         if not isinstance(error, UsageError):
             again = f"hvd-elastic sync {name} {shlex.quote(folder)} -n {cluster.namespace}"

@@ -17,7 +17,7 @@ RIGHT: Final = ("CPU", "CPU%", "MEMORY", "MEMORY%", "GPUS")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the table. Raises :class:`Permanent` where nobody measures."""
+    """Print the table. Raises :class:`Permanent` if the cluster has no metrics server."""
     parser = Parser(
         prog="hvd-elastic top",
         description="Show what the pods of a job use of processors and memory, and how much that is of what they may "
@@ -37,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def row(pod: PodUsage) -> tuple[str, ...]:
-    """The cells of one pod, as kubectl writes them; ``?`` where nothing was measured. Pure."""
+    """Return the cells of one pod, formatted like kubectl's; ``?`` for an unknown value. Pure."""
     cpu = "?" if pod.cpu is None else f"{pod.cpu * 1000:.0f}m"
     memory = "?" if pod.memory is None else f"{pod.memory / (1 << 20):.0f}Mi"
     shares = (_share(pod.cpu, pod.cpu_limit), _share(pod.memory, pod.memory_limit))

@@ -10,18 +10,18 @@ from hvd_elastic_ext.jobs.reading.states import GONE
 AGE: Final = "AGE"
 PLACE: Final = "NAMESPACE"
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
-"""Headings and rows; the first cell of a row names it, with a namespace before it the first two."""
+"""Headings and rows. The first cell of a row names it; if a namespace comes first, the first two cells do."""
 
 
 class Changes:
-    """Tables that are shown again and again: at first whole, then rows that differ in more than their age."""
+    """Tables that are printed repeatedly: first complete, then only rows of which more than the age has changed."""
 
     def __init__(self) -> None:
         self._shown: dict[str, dict[tuple[str, ...], Sequence[str]]] = {}
         self._widths: dict[str, list[int]] = {}
 
     def lines(self, tables: Sequence[Table]) -> Iterator[str]:
-        """What is to be printed now."""
+        """Return the lines to print now."""
         for headings, rows in tables:
             first = headings[0] not in self._shown
             before = self._shown.setdefault(headings[0], {})
@@ -46,5 +46,5 @@ def _lasting(headings: Sequence[str], row: Sequence[str]) -> list[str]:
 
 
 def _gone(headings: Sequence[str], row: Sequence[str]) -> list[str]:
-    """A row of what is not there any more: by its state."""
+    """Return the row of an object that no longer exists."""
     return [GONE if name in ("STATE", "PHASE") else cell for name, cell in zip(headings, row, strict=True)]

@@ -1,4 +1,4 @@
-"""Requests about jobs to one namespace of a cluster. Loads the official client at the first one."""
+"""Requests about jobs to one namespace of a cluster. The first request loads the official client."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 Body = dict[str, Any]
 
 TIMEOUT: Final = (5.0, 30.0)
-"""Seconds for a connection, and without a byte of the answer."""
+"""Seconds to connect, and seconds without a byte of the answer."""
 REMEDIES: Final[Mapping[int, str]] = {
     HTTPStatus.UNAUTHORIZED: "your token is none, or has expired",
     HTTPStatus.FORBIDDEN: "ask for the right; docs/submit.md lists all that are needed",
 }
 PLURALS: Final[Mapping[str, str]] = {"NetworkPolicy": "networkpolicies"}
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
-"""Of a path: ".." would mean all of them."""
+"""A valid namespace. In a path, ".." would mean all namespaces."""
 MISSING: Final = "what this command asks a cluster for"
 
 
 class ClusterRefused(Permanent):
-    """An API server answered, and not with what was asked for; ``code`` is HTTP's."""
+    """An API server refused a request. ``code``: the HTTP status."""
 
     def __init__(self, code: int, why: str) -> None:
         self.code = code
@@ -40,11 +40,11 @@ class ClusterRefused(Permanent):
 
 
 class ClusterUnanswered(Permanent):
-    """No answer was had; whether a change took effect is not known."""
+    """The API server did not answer. A change may have taken effect."""
 
 
 class WrongState(UsageError):
-    """A job or a pod is not as the command needs it. As of kubectl, the exit code is 1."""
+    """A job or pod is not in the state that the command needs. The exit code is 1, as with kubectl."""
 
     exit_code = 1
 
@@ -56,45 +56,46 @@ class Cluster:
         from hvd_elastic_ext.io import kube_access
 
         self._io = kube_access
-        with self._told():
+        with self._translated_errors():
             self._configuration = access.configuration()
             self._kept = kube_access.connections(self._configuration)
             self.namespace = namespace or access.namespace
 
     def within(self, namespace: str) -> Cluster:
-        """The same cluster, another namespace of it; all of them without a name."""
+        """Return the same cluster with another namespace; "" means all namespaces."""
         other = copy.copy(self)
         other.namespace = namespace
         return other
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: str) -> Body:
-        """One request, past the namespace."""
+        """Send one request to a path that does not depend on the namespace."""
         target = f"{path}?{urlencode(query)}" if query else path
-        with self._told():
+        with self._translated_errors():
             return self._io.ask(self._configuration, method, target, body, timeout=TIMEOUT, kept=self._kept)
 
     def endpoint(self) -> Endpoint:
-        """Where the server is, and what opens it."""
-        with self._told():
+        """Return the server's address and credentials."""
+        with self._translated_errors():
             return self._io.Endpoint.of(self._configuration)
 
     def path(self, api_version: str, plural: str, name: str = "", subresource: str = "") -> str:
-        """Of a resource in the namespace; without ``name`` of all of its kind."""
+        """Return the path of an object in the namespace; without ``name`` that of all objects of its kind."""
         root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
         named = "/".join(quote(each, safe="") for each in (plural, name, subresource) if each)
         return f"{root}/namespaces/{quote(self.namespace, safe='')}/{named}" if self.namespace else f"{root}/{named}"
 
     def path_of(self, body: Mapping[str, Any], *, named: bool = True) -> str:
-        """Of an object, or of its kind."""
+        """Return the path of an object, or, without ``named``, of its kind."""
         return self.path(body["apiVersion"], plural(body["kind"]), body["metadata"]["name"] if named else "")
 
     def create(self, body: Mapping[str, Any], *, dry: bool = False) -> Body:
-        """Make an object; unknown fields are refused. ``dry``: the server checks all, and keeps nothing."""
+        """Create an object; the server refuses unknown fields. ``dry``: the server checks everything and creates
+        nothing."""
         query = {"fieldValidation": "Strict", **({"dryRun": "All"} if dry else {})}
         return self.ask("POST", self.path_of(body, named=False), body, **query)
 
     def read(self, path: str) -> Body | None:
-        """An object; None if it is not there, or its kind is not."""
+        """Return an object; None if it, or its kind, does not exist."""
         try:
             return self.ask("GET", path)
         except ClusterRefused as error:
@@ -103,14 +104,14 @@ class Cluster:
             raise
 
     def listed(self, api_version: str, resource: str, selector: str = "") -> list[Body]:
-        """Objects with these labels; empty if the cluster has no such kind."""
+        """Return the objects with these labels; none if the cluster has no such kind."""
         query = urlencode({"labelSelector": selector}) if selector else ""
         found = self.read(f"{self.path(api_version, resource)}{'?' if query else ''}{query}")
         items = (found or {}).get("items")
         return [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
 
     def delete(self, path: str) -> bool:
-        """Delete an object and what belongs to it; whether it was there."""
+        """Delete an object and its dependents. Return whether it existed."""
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
         try:
             self.ask("DELETE", path, options)
@@ -121,12 +122,12 @@ class Cluster:
         return True
 
     def lines(self, path: str, *, follow: bool) -> Iterator[str]:
-        """Lines of a log. A follower waits for the next one for any time."""
-        with self._told():
+        """Yield lines of a log. With ``follow`` there is no time limit for the next line."""
+        with self._translated_errors():
             yield from self._io.lines(self._configuration, path, timeout=(TIMEOUT[0], None if follow else TIMEOUT[1]))
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         try:
             yield
         except self._io.Refused as error:
@@ -138,7 +139,7 @@ class Cluster:
 
 
 def found(kubeconfig: Path | None, environ: Mapping[str, str], namespace: str = "") -> Cluster:
-    """The cluster that ``kubeconfig`` names, else that of ``$KUBECONFIG``. Raises :class:`UsageError` without one."""
+    """Return the cluster of ``kubeconfig``, or else of ``$KUBECONFIG``. Raises :class:`UsageError` without one."""
     if namespace and not _NAMESPACE.fullmatch(namespace):
         raise UsageError(f"namespace {namespace!r}: small letters, digits and '-', 63 at most")
     with client_needed(MISSING):
@@ -147,5 +148,5 @@ def found(kubeconfig: Path | None, environ: Mapping[str, str], namespace: str = 
 
 
 def plural(kind: str) -> str:
-    """How a kind is named in paths."""
+    """Return the name of a kind in paths."""
     return PLURALS.get(kind, f"{kind.lower()}s")

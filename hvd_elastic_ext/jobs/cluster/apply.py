@@ -1,4 +1,4 @@
-"""Makes the objects of a job, so that either all are there and belong to it, or none is left."""
+"""Creates the objects of a job: either all exist and belong to the job, or none remains."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ FOUND: Final = (
     ("mpijob", "kubeflow.org/v2beta1", "mpijobs"),
     ("trainingjob", "kai.alibabacloud.com/v1alpha1", "trainingjobs"),
 )
-"""Operators in the order in which they are preferred; without any it is a StatefulSet."""
+"""Operators in order of preference. Without any of them the job is a StatefulSet."""
 SIDECARS: Final = (1, 29)
 """The first version of Kubernetes with native sidecars."""
 
 
 def kind_for(cluster: Cluster, command: Sequence[str]) -> str:
-    """What the cluster can make a job of. A command of torchrun becomes a PyTorchJob where there is such a kind."""
+    """Choose the kind of object for a job in this cluster. A torchrun command becomes a PyTorchJob if the cluster has
+    that kind."""
     if command[:1] == ["torchrun"] and _has(cluster, "kubeflow.org/v1", "pytorchjobs"):
         return "pytorchjob"
     kind = next((kind for kind, version, plural in FOUND if _has(cluster, version, plural)), "statefulset")
@@ -36,20 +37,21 @@ def _has(cluster: Cluster, version: str, plural: str) -> bool:
 
 def version(cluster: Cluster) -> tuple[int, int]:
     """Of Kubernetes: major and minor."""
-    said = cluster.ask("GET", "/version")
-    numbers = [int("".join(filter(str.isdigit, str(said.get(name)))) or 0) for name in ("major", "minor")]
+    answer = cluster.ask("GET", "/version")
+    numbers = [int("".join(filter(str.isdigit, str(answer.get(name)))) or 0) for name in ("major", "minor")]
     return numbers[0], numbers[1]
 
 
 def try_out(cluster: Cluster, objects: Sequence[Body]) -> list[Body]:
-    """What the server would make of them; it keeps nothing."""
+    """Return the objects as the server would create them (dry run)."""
     return [cluster.create(body, dry=True) for body in objects]
 
 
 def create(cluster: Cluster, objects: Sequence[Body]) -> Body:
-    """Make all, the job last, and give the others to it. Returns the job. What was made before a failure is removed.
+    """Create all objects, the job last, and make it their owner. Returns the job. After a failure, removes the objects
+    that it created.
 
-    What an earlier attempt for this job left, without an owner, is used again. Raises :class:`UsageError` for a job
+    Replaces objects without an owner that an earlier attempt for this job left. Raises :class:`UsageError` for a job
     that is there already, and for objects of others under a name that is needed.
     """
     *others, root = objects
@@ -79,7 +81,7 @@ def create(cluster: Cluster, objects: Sequence[Body]) -> Body:
 
 
 def _ensured(cluster: Cluster, body: Body) -> list[Body]:
-    """What had to be made: ``body``, unless it is there, the job's own, from before."""
+    """Create ``body``, and return it in a list. Replaces an object that an earlier attempt for this job left."""
     try:
         cluster.create(body)
     except ClusterRefused as error:
@@ -96,7 +98,7 @@ def _ensured(cluster: Cluster, body: Body) -> list[Body]:
 
 
 def is_left_over(there: Mapping[str, Any], body: Mapping[str, Any]) -> bool:
-    """Whether an object was made for this job and never given to it."""
+    """Whether an object was created for this job and never got an owner."""
     metadata = there.get("metadata") or {}
     labels = metadata.get("labels") or {}
     ours = {name: body["metadata"]["labels"][name] for name in (JOB_LABEL, MANAGED)}
@@ -104,7 +106,7 @@ def is_left_over(there: Mapping[str, Any], body: Mapping[str, Any]) -> bool:
 
 
 def give(cluster: Cluster, objects: Sequence[Body], root: Body) -> None:
-    """Let objects go with the job."""
+    """Make the job the owner of objects, so that they are deleted with it."""
     patch = {"metadata": {"ownerReferences": owned(root)}}
     for body in objects:
         cluster.ask("PATCH", cluster.path_of(body), patch)

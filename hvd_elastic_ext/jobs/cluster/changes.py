@@ -1,4 +1,4 @@
-"""Looks at jobs of a namespace, and changes them."""
+"""Reads and changes the jobs of a namespace."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hvd_elastic_ext.jobs.reading.states import (
     GONE,
     ROOT_KINDS,
     SUSPENDED,
-    JobSeen,
+    JobStatus,
     Kind,
     asked_for,
     seen,
@@ -38,9 +38,9 @@ LEFT: Final = (
 )
 """Kinds of objects that a broken ``submit`` may leave without a job."""
 LEAVES_S: Final = 60.0
-"""How long a launcher may take to make its last checkpoint and end, before its workers are let go."""
+"""Seconds for a launcher to make its last checkpoint and end, before its workers are deleted."""
 LOOKS_S: Final = 2.0
-"""Between two looks at a job that is waited for."""
+"""Seconds between two reads of a job that a command waits for."""
 KUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", re.ASCII)
@@ -49,17 +49,17 @@ Sleep = Callable[[float], None]
 
 
 class NoSuchJob(UsageError):
-    """There is no job of this name. As of kubectl, the exit code is 1."""
+    """There is no job of this name. The exit code is 1, as with kubectl."""
 
     exit_code = 1
 
 
 class NotReached(Permanent):
-    """A job ended otherwise, or a time limit passed, before it was as it was waited for."""
+    """A job ended in another state than the awaited one, or the time limit passed."""
 
 
-def all_of(cluster: Cluster, labels: str = "") -> list[JobSeen]:
-    """Every job that was submitted to the namespace, or to any, with these labels, by namespace and name."""
+def all_of(cluster: Cluster, labels: str = "") -> list[JobStatus]:
+    """Return every submitted job of the namespace (or of all) with these labels, sorted by namespace and name."""
     wanted = ",".join(filter(None, (selector(), labels)))
     roots = [each for kind in ROOT_KINDS for each in _roots(cluster, kind, wanted)]
     pods: dict[str, list[Body]] = {}
@@ -73,7 +73,7 @@ def all_of(cluster: Cluster, labels: str = "") -> list[JobSeen]:
 
 
 def root_of(cluster: Cluster, name: str) -> Body:
-    """The object that is the job, also one that was made by hand. Raises :class:`NoSuchJob` if there is none."""
+    """Return the object that represents the job, also one made by hand. Raises :class:`NoSuchJob` if there is none."""
     if roots := _named(cluster, name):
         return roots[0]
     try:
@@ -85,7 +85,7 @@ def root_of(cluster: Cluster, name: str) -> Body:
 
 
 def _named(cluster: Cluster, name: str) -> list[Body]:
-    """What ``name`` means: all that were submitted, else the first of others' making that is there."""
+    """Return all submitted jobs of this name, or else the first existing job of this name that was made by hand."""
     _check(name)
     found = []
     for kind in ROOT_KINDS:
@@ -97,13 +97,13 @@ def _named(cluster: Cluster, name: str) -> list[Body]:
 
 
 def _check(name: str) -> None:
-    """Without a name a path means all objects of its kind, and labels mean all jobs."""
+    """Refuse an invalid name. With an empty name, a path would mean all objects of a kind, and labels all jobs."""
     if not _NAME.fullmatch(name):
         raise UsageError(f"NAME {name!r} is no name of a job: small letters, digits, '-' and '.'")
 
 
-def look(cluster: Cluster, name: str) -> JobSeen:
-    """One job. Raises :class:`NoSuchJob` if there is none."""
+def look(cluster: Cluster, name: str) -> JobStatus:
+    """Return one job. Raises :class:`NoSuchJob` if there is none."""
     root = root_of(cluster, name)
     return seen(root, cluster.listed("v1", "pods", selector(name)), _workers(cluster, root))
 
@@ -123,8 +123,8 @@ def _workers(cluster: Cluster, root: Body) -> Body | None:
 
 
 def scale(cluster: Cluster, name: str, workers: int) -> None:
-    """Ask for so many workers; 0 lets those of a StatefulSet go whose job has ended. Raises :class:`UsageError` for a
-    number that the job was not submitted for."""
+    """Set the number of workers; 0 removes the workers of a StatefulSet whose job has ended. Raises :class:`UsageError`
+    for a number outside the limits of the job."""
     root = root_of(cluster, name)
     there = _workers(cluster, root)
     job = seen(root, (), there)
@@ -152,7 +152,7 @@ def scale(cluster: Cluster, name: str, workers: int) -> None:
 
 
 def _scale_by_request(cluster: Cluster, root: Body, more: int) -> None:
-    """The et-operator does not look at the number of a job that runs: it takes objects that ask for a change."""
+    """The et-operator ignores the number in a running job: a change is requested by an object of its own."""
     if not more:
         return
     name = root["metadata"]["name"]
@@ -162,7 +162,8 @@ def _scale_by_request(cluster: Cluster, root: Body, more: int) -> None:
 
 
 def suspend(cluster: Cluster, name: str, *, sleep: Sleep = time.sleep) -> Body:
-    """Let a job and its pods go until it is resumed. Returns the job. Raises :class:`UsageError` if it cannot be."""
+    """Suspend a job: its pods are deleted until it is resumed. Returns the job. Raises :class:`UsageError` if its kind
+    cannot be suspended."""
     root = _suspendable(cluster, name)
     if root["kind"] != "Job":
         cluster.ask("PATCH", cluster.path_of(root), {"spec": {"runPolicy": {"suspend": True}}})
@@ -176,7 +177,7 @@ def suspend(cluster: Cluster, name: str, *, sleep: Sleep = time.sleep) -> Body:
 
 
 def resume(cluster: Cluster, name: str) -> Body:
-    """Let a suspended job go on. Returns the job."""
+    """Resume a suspended job. Returns the job."""
     root = _suspendable(cluster, name)
     if root["kind"] != "Job":
         cluster.ask("PATCH", cluster.path_of(root), {"spec": {"runPolicy": {"suspend": False}}})
@@ -210,9 +211,10 @@ def _wait_for_launcher(cluster: Cluster, name: str, *, sleep: Sleep) -> None:
 
 
 def delete(cluster: Cluster, name: str) -> list[str]:
-    """Delete a job and all that was made for it. Returns what was deleted: the rest goes with it.
+    """Delete a job and all objects that were made for it. Returns the names of the objects that its owner references do
+    not delete.
 
-    That rest is deleted here, too: a cluster takes its time, and ``submit`` refuses what belongs to another job.
+    Dependents are deleted here, too: the cluster deletes them later, and until then ``submit`` refuses their names.
     """
     deleted, gone = [], set[str]()
     for root in _named(cluster, name):
@@ -231,8 +233,8 @@ def delete(cluster: Cluster, name: str) -> list[str]:
 def wait_for(
     cluster: Cluster, name: str, states: Collection[str], *, within_s: float | None = None, sleep: Sleep = time.sleep
 ) -> str:
-    """Wait until a job is in one of ``states``; return which. Raises :class:`NotReached` if it ended otherwise, or is
-    not there ``within_s`` seconds, :class:`NoSuchJob` if there was none."""
+    """Wait until a job is in one of ``states``, and return that state. Raises :class:`NotReached` if it ended in
+    another state or takes longer than ``within_s`` seconds, and :class:`NoSuchJob` if there is no such job."""
     _check(name)
     for looks in itertools.count():
         state, message = _state(cluster, name)

@@ -11,7 +11,8 @@ from hvd_elastic_ext.core.errors import Permanent, UsageError
 
 
 def made(job: str) -> tuple[str, str]:
-    """A new key and its public half, base64; nothing of it stays here. Raises :class:`UsageError` without a program."""
+    """Return a new private key and its public key in base64; neither stays on this machine. Raises :class:`UsageError`
+    without ``ssh-keygen``."""
     with tempfile.TemporaryDirectory(prefix="hvd-elastic-key-") as folder:
         path = Path(folder) / "id"
         words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", job, "-f", str(path)]

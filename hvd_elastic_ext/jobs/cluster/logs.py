@@ -17,17 +17,17 @@ from urllib.parse import urlencode
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, ClusterRefused, ClusterUnanswered, WrongState
 from hvd_elastic_ext.jobs.cluster.changes import LOOKS_S, root_of
-from hvd_elastic_ext.jobs.reading.states import FINISHED, PodSeen, pod, state_of
+from hvd_elastic_ext.jobs.reading.states import FINISHED, PodStatus, pod, state_of
 from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER, ROLE_LABEL, main_container
 from hvd_elastic_ext.jobs.rendering.render import selector
 
-AGAIN_S: Final = 1.0
-"""Before a log that broke off, or has not begun, is asked for again."""
+RETRY_S: Final = 1.0
+"""Seconds before an interrupted log, or one that has not begun, is requested again."""
 NO_LAUNCHER: Final = "PyTorchJob"
-PATIENCE: Final = 60
-"""How often a follower asks again for a job or pod before a server that gives no answer is told."""
-ROOM: Final = 1000
-"""Lines of all workers that wait to be read."""
+RETRIES: Final = 60
+"""How often a request for a job or pod is repeated while the server does not answer."""
+MAX_QUEUED_LINES: Final = 1000
+"""Most lines of all workers that wait to be printed; then the readers wait."""
 
 _STAMP: Final = re.compile(r"(\d\S+?(?:Z|[+-]\d\d:\d\d)) (.*)", re.DOTALL)
 
@@ -35,10 +35,11 @@ Sleep = Callable[[float], None]
 T = TypeVar("T")
 
 
-class Wanted(NamedTuple):
-    """What of the output. ``tail``: the last lines only; ``rank``: of one process only; ``previous``: of the container
-    before the last restart; ``since_s``: of so many seconds only; ``since``: from a time on (RFC 3339); ``stamped``:
-    with the time of each; ``pod`` and ``container``: of this one instead."""
+class LogOptions(NamedTuple):
+    """Which output to return. ``follow``: wait for new lines; ``rank``: of one process only; ``previous``: of the
+    container before its last restart; ``tail``: only so many last lines; ``since_s``: only of the last seconds;
+    ``since``: only from a time on (RFC 3339); ``stamped``: with the time of each line; ``pod`` and ``container``: of
+    these instead of the main ones."""
 
     follow: bool = False
     rank: int | None = None
@@ -51,11 +52,11 @@ class Wanted(NamedTuple):
     container: str = ""
 
 
-def lines(cluster: Cluster, name: str, wanted: Wanted, *, sleep: Sleep = time.sleep) -> Iterator[str]:
-    """Lines with their ends, as they come. A follower goes on with pods that come later, and ends with the job; of
-    one pod that is named, with that pod.
+def lines(cluster: Cluster, name: str, wanted: LogOptions, *, sleep: Sleep = time.sleep) -> Iterator[str]:
+    """Yield lines with their line ends. With ``follow``, includes pods that start later, and ends with the job, or with
+    the named pod.
 
-    Raises :class:`UsageError` for a job that is not there or has no output yet.
+    Raises :class:`UsageError` for a job that does not exist or has no output yet.
     """
     if wanted.previous:  # it has ended: nothing more comes
         wanted = wanted._replace(follow=False)
@@ -70,7 +71,7 @@ def lines(cluster: Cluster, name: str, wanted: Wanted, *, sleep: Sleep = time.sl
         yield from _of_rank(_of_pod(cluster, named, wanted, sleep=sleep), wanted)
         return
     if wanted.follow:
-        job = Followed(cluster, root, wanted, sleep)
+        job = FollowedJob(cluster, root, wanted, sleep)
         yield from job.of_all() if alone else _of_rank(job.of_launchers(), wanted)
         return
     pods = _pods(cluster, name, alone=alone)
@@ -82,16 +83,16 @@ def lines(cluster: Cluster, name: str, wanted: Wanted, *, sleep: Sleep = time.sl
     yield from _of_rank(_of_pod(cluster, max(pods, key=_age), wanted, sleep=sleep), wanted)
 
 
-class Followed:
-    """The pods of a job with its output: those that are there, and those that come before it ends."""
+class FollowedJob:
+    """The pods that write a job's output: those that exist, and those that start before the job ends."""
 
-    def __init__(self, cluster: Cluster, root: Body, wanted: Wanted, sleep: Sleep) -> None:
+    def __init__(self, cluster: Cluster, root: Body, wanted: LogOptions, sleep: Sleep) -> None:
         self._cluster, self._root, self._wanted, self._sleep = cluster, root, wanted, sleep
         self._known: set[str] = set()
         self._failed: Permanent | None = None
 
     def of_launchers(self) -> Iterator[str]:
-        """Of the newest launcher that is there, then of each that comes after it, one after another."""
+        """Yield lines of the newest launcher, then of each later one in turn."""
         first = True
         while True:
             ended = self._ended()  # before the look: what there is then is all
@@ -102,10 +103,10 @@ class Followed:
             if ended and not pods:
                 return
             if not pods:
-                self._sleep(AGAIN_S)
+                self._sleep(RETRY_S)
 
     def of_all(self) -> Iterator[str]:
-        """Of all pods at once, with the pod before each line."""
+        """Yield lines of all pods as they come, each with the name of its pod in front."""
         readers = _Readers(self._cluster, self._sleep)
         threading.Thread(target=self._look, args=(readers,), name="hvd-elastic logs", daemon=True).start()
         yield from readers.lines()
@@ -113,7 +114,7 @@ class Followed:
             raise self._failed
 
     def _look(self, readers: _Readers) -> None:
-        """Start readers of pods that are new, until the job has ended."""
+        """Start a reader for each new pod until the job has ended."""
         first = True
         try:
             while True:
@@ -124,41 +125,42 @@ class Followed:
                 first = first and not pods
                 if ended:
                     return
-                self._sleep(LOOKS_S if self._known else AGAIN_S)
+                self._sleep(LOOKS_S if self._known else RETRY_S)
         except Permanent as error:
             self._failed = error
         finally:
-            readers.leave()
+            readers.finish()
 
     def _new(self) -> list[Body]:
-        """Pods that nobody has seen before, the oldest first."""
+        """Return the pods that earlier calls did not return, the oldest first."""
         name, alone = self._root["metadata"]["name"], self._root["kind"] == NO_LAUNCHER
-        there = patiently(lambda: _pods(self._cluster, name, alone=alone), self._sleep)
+        there = retry_while_unanswered(lambda: _pods(self._cluster, name, alone=alone), self._sleep)
         new = [each for each in there if each["metadata"]["uid"] not in self._known]
         self._known |= {each["metadata"]["uid"] for each in new}
         return sorted(new, key=_age)
 
     def _ended(self) -> bool:
-        """Whether the job has no more pods to come: it has ended, or is another one. Raises :class:`NoSuchJob` for one
-        that is gone before it had any."""
-        body = patiently(lambda: self._cluster.read(self._cluster.path_of(self._root)), self._sleep)
+        """Whether no more pods will start: the job has ended, or another job has its name. Raises :class:`NoSuchJob` if
+        the job was deleted before it had any pod."""
+        body = retry_while_unanswered(lambda: self._cluster.read(self._cluster.path_of(self._root)), self._sleep)
         if body is None and not self._known:
             root_of(self._cluster, self._root["metadata"]["name"])
         if body is None or body["metadata"]["uid"] != self._root["metadata"]["uid"]:
             return True
         return state_of({**body, "kind": self._root["kind"]})[0] in FINISHED
 
-    def _part(self, first: bool) -> Wanted:
-        """Of pods that come later all is new."""
+    def _part(self, first: bool) -> LogOptions:
+        """Return the options for a pod. ``tail`` and ``since_s`` apply only to pods that existed at the first look."""
         return self._wanted if first else self._wanted._replace(tail=None, since_s=None)
 
 
-def patiently(ask: Callable[[], T], sleep: Sleep) -> T:
-    """What is asked for, also of a server that is away for a while. Raises :class:`ClusterUnanswered` after that."""
-    for _ in range(PATIENCE):
+def retry_while_unanswered(ask: Callable[[], T], sleep: Sleep) -> T:
+    """Call ``ask``, and repeat it while the server does not answer. Raises :class:`ClusterUnanswered` after
+    :data:`RETRIES`."""
+    for _ in range(RETRIES):
         with contextlib.suppress(ClusterUnanswered):
             return ask()
-        sleep(AGAIN_S)
+        sleep(RETRY_S)
     return ask()
 
 
@@ -167,7 +169,7 @@ def _age(body: Body) -> str:
 
 
 def pod_named(cluster: Cluster, job: str, name: str) -> Body:
-    """A pod of a job. Raises :class:`UsageError` if it is none of its."""
+    """Return a pod of a job. Raises :class:`WrongState` if the job has no such pod."""
     found = cluster.listed("v1", "pods", selector(job))
     named = next((each for each in found if each["metadata"]["name"] == name), None)
     if named is None:
@@ -177,7 +179,8 @@ def pod_named(cluster: Cluster, job: str, name: str) -> Body:
 
 
 def container_of(body: Body, name: str) -> str:
-    """A container of a pod; the main one without a name. Raises :class:`UsageError` if it has none of this name."""
+    """Return the name of a container of a pod; without a name, of the main one. Raises :class:`WrongState` if there is
+    no such container."""
     if not name:
         return str(main_container(body)["name"])
     there = [str(each["name"]) for field in ("containers", "initContainers") for each in body["spec"].get(field) or ()]
@@ -186,8 +189,8 @@ def container_of(body: Body, name: str) -> str:
     return name
 
 
-def _of_rank(found: Iterator[str], wanted: Wanted) -> Iterator[str]:
-    """Lines of one rank; of them the last ones, where all are there."""
+def _of_rank(found: Iterator[str], wanted: LogOptions) -> Iterator[str]:
+    """Keep only the lines of the wanted rank, and of these, unless they are followed, the last ``tail``."""
     if wanted.rank is None:
         return found
     rank = wanted.rank
@@ -196,7 +199,7 @@ def _of_rank(found: Iterator[str], wanted: Wanted) -> Iterator[str]:
 
 
 def _pods(cluster: Cluster, name: str, *, alone: bool) -> list[Body]:
-    """Those with the job's output."""
+    """Return the pods that write the job's output."""
     return cluster.listed("v1", "pods", selector(name, role="" if alone else LAUNCHER))
 
 
@@ -205,33 +208,34 @@ def of_rank(line: str, rank: int) -> bool:
     return line.startswith((f"[{rank}]<stdout>:", f"[{rank}]<stderr>:"))
 
 
-def _of_all(cluster: Cluster, pods: list[Body], wanted: Wanted, *, sleep: Sleep) -> Iterator[str]:
-    """Lines of several pods, with the pod before each."""
+def _of_all(cluster: Cluster, pods: list[Body], wanted: LogOptions, *, sleep: Sleep) -> Iterator[str]:
+    """Yield lines of several pods, each with the name of its pod in front."""
     readers = _Readers(cluster, sleep)
     for each in pods:
         readers.start(each, wanted)
-    readers.leave()
+    readers.finish()
     yield from readers.lines()
 
 
 class _Readers:
-    """Threads that each read one pod. Whoever starts them is counted, too, until it leaves."""
+    """Threads that each read one pod into a common queue. :meth:`lines` ends when all threads, and the caller that
+    starts them (:meth:`finish`), have finished."""
 
     def __init__(self, cluster: Cluster, sleep: Sleep) -> None:
         self._cluster, self._sleep = cluster, sleep
-        self._waiting: queue.Queue[str | Permanent | int] = queue.Queue(ROOM)
+        self._waiting: queue.Queue[str | Permanent | int] = queue.Queue(MAX_QUEUED_LINES)
 
-    def start(self, body: Body, wanted: Wanted) -> None:
+    def start(self, body: Body, wanted: LogOptions) -> None:
         """Read one more pod."""
         self._waiting.put(1)
         threading.Thread(target=self._read, args=(body, wanted), name="hvd-elastic logs", daemon=True).start()
 
-    def leave(self) -> None:
-        """No more are started."""
+    def finish(self) -> None:
+        """Note that one thread, or the caller, has finished."""
         self._waiting.put(-1)
 
     def lines(self) -> Iterator[str]:
-        """Lines of all, until none is left. Why one broke off is told."""
+        """Yield the lines of all pods. Writes errors of single pods to standard error."""
         left = 1
         while left:
             match self._waiting.get():
@@ -242,18 +246,18 @@ class _Readers:
                 case error:
                     sys.stderr.write(f"{error}\n")
 
-    def _read(self, body: Body, wanted: Wanted) -> None:
+    def _read(self, body: Body, wanted: LogOptions) -> None:
         try:
             for line in _of_pod(self._cluster, body, wanted, sleep=self._sleep):
                 self._waiting.put(f"[{body['metadata']['name']}] {line}")
         except Permanent as error:
             self._waiting.put(error)
         finally:
-            self.leave()
+            self.finish()
 
 
-def _of_pod(cluster: Cluster, body: Body, wanted: Wanted, *, sleep: Sleep) -> Iterator[str]:
-    """Lines of one container of a pod. Followed, each comes once, also if the connection breaks off."""
+def _of_pod(cluster: Cluster, body: Body, wanted: LogOptions, *, sleep: Sleep) -> Iterator[str]:
+    """Yield lines of one container. With ``follow``, each line comes once, even if the connection breaks."""
     name, container = body["metadata"]["name"], container_of(body, wanted.container)
     path, last = cluster.path("v1", "pods", name, "log"), ""
     query = {"container": container, **_part(wanted)}
@@ -280,24 +284,26 @@ def _of_pod(cluster: Cluster, body: Body, wanted: Wanted, *, sleep: Sleep) -> It
                     raise
         if last:
             query = {"container": container, "sinceTime": last}
-        there = patiently(lambda: cluster.read(cluster.path("v1", "pods", name)), sleep)
+        there = retry_while_unanswered(lambda: cluster.read(cluster.path("v1", "pods", name)), sleep)
         if there is None or there["metadata"]["uid"] != body["metadata"]["uid"] or _ended(pod(there)):
             return
-        sleep(AGAIN_S)
+        sleep(RETRY_S)
 
 
-def _part(wanted: Wanted) -> dict[str, str]:
-    """What of the output a server is asked for; the last lines of one rank only it cannot tell."""
+def _part(wanted: LogOptions) -> dict[str, str]:
+    """Return the query parameters of a log request. The server cannot select the last lines of one rank, so that is not
+    requested."""
     tail = None if wanted.rank is not None and not wanted.follow else wanted.tail
     given = {"tailLines": tail, "sinceSeconds": wanted.since_s, "sinceTime": wanted.since or None}
     return {name: str(value) for name, value in given.items() if value is not None}
 
 
-def _ended(seen: PodSeen) -> bool:
+def _ended(seen: PodStatus) -> bool:
     return seen.phase in ("Succeeded", "Failed")
 
 
 def split(line: str) -> tuple[str, str]:
-    """Time and text of a line with a time before it, "" without. Times of a node, in its zone, sort as text. Pure."""
+    """Split a line into its time ("" without one) and text. Times of one node have one time zone, so they sort as text.
+    Pure."""
     found = _STAMP.fullmatch(line)
     return (found[1], found[2]) if found else ("", line)

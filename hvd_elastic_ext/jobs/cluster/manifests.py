@@ -19,12 +19,12 @@ FOLDER: Final = "docker/manifests"
 
 @functools.cache
 def read(name: str) -> Sequence[dict[str, Any]]:
-    """The objects of one manifest; not to be changed."""
+    """Return the objects of one manifest. Callers must not change them."""
     return documents((files.find(FOLDER) / f"{name}.yaml").read_text(encoding="utf-8"), where=f"{name}.yaml")
 
 
 def rendered_of(job: Job) -> Rendered:
-    """The objects of a job, without its key. Raises :class:`UsageError`."""
+    """Return the objects of a job, without its ssh key. Raises :class:`UsageError`."""
     wanted = revision_of(job.sync)
     commit = None if wanted is None else revision.resolved(wanted)
     folder = bool(job.sync) and commit is None and claim_of(job.sync) is None
@@ -33,7 +33,7 @@ def rendered_of(job: Job) -> Rendered:
 
 
 def with_key(rendered: Rendered, job: Job) -> tuple[dict[str, Any], ...]:
-    """All objects, a new ssh key included where one is needed."""
+    """Return all objects of a job, with a new ssh key if it needs one."""
     if not rendered.key:
         return rendered.objects
     key, public = keys.made(job.name)

@@ -25,11 +25,11 @@ AFTERWARDS: Final = (
     ("", "pods", "exec", "create", "attach, --sync of a large folder, nor the journal in events"),
     ("", "events", "", "list", "events"),
 )
-"""Rights that commands need once a job is there: group, resource, subresource, verb, and which commands."""
+"""Rights that commands need for an existing job: group, resource, subresource, verb, and which commands need it."""
 
 
 def look(cluster: Cluster, job: Job) -> Iterator[Finding]:
-    """Findings, as they come."""
+    """Yield findings."""
     version = ".".join(map(str, apply.version(cluster)))
     yield Finding("ok", "server", f"Kubernetes {version}, namespace {cluster.namespace}")
     rendered = rendered_of(job)
@@ -78,7 +78,7 @@ def _images(cluster: Cluster, job: Job, nodes: list[Body] | None) -> Iterator[Fi
 
 
 def _objects(cluster: Cluster, job: Job, rendered: Rendered) -> Iterator[Finding]:
-    """Have the server try each: rights, admission, quotas of objects, fields that it does not know."""
+    """Let the server check each object: rights, admission, object quotas, unknown fields."""
     names = []
     for body in with_key(rendered, job):
         try:
@@ -126,7 +126,7 @@ def _nodes(cluster: Cluster) -> list[Body] | None:
 
 
 def _everywhere(cluster: Cluster, path: str) -> list[Body] | None:
-    """Objects that belong to no namespace; None if they may not be read."""
+    """Return objects that belong to no namespace; None without the right to read them."""
     try:
         items = cluster.ask("GET", path).get("items")
     except ClusterRefused:

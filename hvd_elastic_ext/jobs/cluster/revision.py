@@ -1,4 +1,4 @@
-"""Finds the commit that a revision of a git repository means now, for ``--sync git+URL@REV``. By ``git``."""
+"""Resolves a revision of a git repository to a commit, for ``--sync git+URL@REV``. Uses ``git``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _COMMIT: Final = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?", re.ASCII)
 
 
 def resolved(wanted: Revision) -> Revision:
-    """The same with a commit id, so that every pod gets the same whenever it comes. Raises :class:`UsageError`."""
+    """Return the source with a commit id, so that every pod, also a later one, gets the same commit. Raises
+    :class:`UsageError`."""
     if _COMMIT.fullmatch(wanted.revision):
         return wanted
     name = wanted.revision
@@ -31,7 +32,7 @@ def resolved(wanted: Revision) -> Revision:
 
 
 def _asked(wanted: Revision, names: tuple[str, ...]) -> dict[str, str]:
-    """Commits by reference."""
+    """Return the commit of each reference."""
     words = ["git", "ls-remote", "--", wanted.url, *names]
     env = {**os.environ, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
     try:
@@ -43,7 +44,7 @@ def _asked(wanted: Revision, names: tuple[str, ...]) -> dict[str, str]:
     except subprocess.TimeoutExpired:
         raise UsageError(f"--sync git+{wanted.url}: no answer within {TIMEOUT_S} s") from None
     if ended.returncode:
-        said = without_user(" ".join(ended.stderr.decode("utf-8", "replace").split()))[:300]
-        raise UsageError(f"--sync git+{wanted.url}: git ends with {ended.returncode}: {said}")
+        problem = without_user(" ".join(ended.stderr.decode("utf-8", "replace").split()))[:300]
+        raise UsageError(f"--sync git+{wanted.url}: git ends with {ended.returncode}: {problem}")
     rows = (line.split("\t") for line in ended.stdout.decode("utf-8", "replace").splitlines())
     return {row[1]: row[0] for row in rows if len(row) == 2 and _COMMIT.fullmatch(row[0])}

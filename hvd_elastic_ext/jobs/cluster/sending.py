@@ -18,11 +18,11 @@ from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER
 from hvd_elastic_ext.jobs.rendering.render import selector
 from hvd_elastic_ext.launcher.agents.transports import pods
 
-MOST_SAID: Final = 300
+MAX_SHOWN: Final = 300
 
 
 class NotSent(Permanent):
-    """Code did not get to the launcher's pod, which still waits for it."""
+    """The code was not sent: the launcher's pod still waits for it."""
 
 
 def send(
@@ -30,15 +30,16 @@ def send(
     name: str,
     archive: bytes,
     *,
-    say: Callable[[str], object] = lambda line: None,
+    report: Callable[[str], object] = lambda line: None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> bool:
-    """Wait for a launcher's pod that waits for code, and send it ``archive``. False if it has its code.
+    """Wait until a launcher's pod waits for code, and send it ``archive``. Returns False if the pod already has the
+    code.
 
-    ``say`` takes a line about what is waited for. Raises :class:`UsageError` if that pod waits for other code, or for
-    none, and :class:`NotSent`.
+    ``report`` takes a line about what is waited for. Raises :class:`NotSent`, and :class:`UsageError` if that pod waits
+    for other code, or for none.
     """
-    told = ""
+    reported = ""
     while True:
         body = _newest(cluster, name)
         waits = "the launcher's pod is not made yet" if body is None else _waits(body)
@@ -46,9 +47,9 @@ def send(
             break
         if state_of(root_of(cluster, name))[0] in FINISHED:
             raise UsageError(f"{name} has ended")
-        if waits != told:
-            say(f"waiting to send the code: {waits}")
-            told = waits
+        if waits != reported:
+            report(f"waiting to send the code: {waits}")
+            reported = waits
         sleep(LOOKS_S)
     if init_state(body, SENT).get("terminated"):
         return False
@@ -64,7 +65,7 @@ def _newest(cluster: Cluster, name: str) -> Body | None:
 
 
 def _waits(body: Body) -> str:
-    """Why nothing can be sent to the pod yet; empty if it can, or has been. Raises :class:`UsageError`."""
+    """Return why the code cannot be sent to the pod yet; "" if it can be, or was sent. Raises :class:`UsageError`."""
     if all(each["name"] != SENT for each in body["spec"].get("initContainers") or []):
         raise UsageError(f"pod {body['metadata']['name']} waits for no code: its job was submitted with none to send")
     state = init_state(body, SENT)
@@ -85,11 +86,11 @@ def _check(body: Body, archive: bytes) -> None:
 
 
 def _give(cluster: Cluster, body: Body, archive: bytes) -> None:
-    name, said = body["metadata"]["name"], bytearray()
+    name, output = body["metadata"]["name"], bytearray()
 
     def write(channel: int, data: bytes) -> None:
         if channel == pods.STDERR:
-            said.extend(data)
+            output.extend(data)
 
     first = next(each for each in body["spec"]["initContainers"] if each["name"] == SENT)
     place = first["volumeMounts"][0]["mountPath"]
@@ -103,5 +104,5 @@ def _give(cluster: Cluster, body: Body, archive: bytes) -> None:
         except terminal.NotAttached as error:
             raise NotSent(str(error)) from None
     if code:
-        why = " ".join(said.decode("utf-8", "replace").split())[:MOST_SAID]
+        why = " ".join(output.decode("utf-8", "replace").split())[:MAX_SHOWN]
         raise NotSent(f"pod {name}: unpacking ended with {code}: {why}; the image needs sh, head, tar and sha256sum")

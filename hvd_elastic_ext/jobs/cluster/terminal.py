@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.agents.transports.pod_stream import WebSocketStream
 
 SIZE: Final = 4
-"""The channel on which the size of a terminal is told."""
+"""The channel for the size of the terminal."""
 LOOK_S: Final = 1.0
-"""How often the size of the terminal is looked at."""
+"""Seconds between two checks of the terminal's size."""
 PIECE: Final = 32 << 10
 
 Write = Callable[[int, bytes], object]
@@ -36,12 +36,12 @@ Write = Callable[[int, bytes], object]
 
 
 class NotAttached(Permanent):
-    """A command could not be run in a pod, or its end is not known."""
+    """A command could not be run in a pod, or its exit code is not known."""
 
 
 def pod_of(cluster: Cluster, name: str, instance: str = "") -> Body:
-    """The pod that is meant: ``instance``, else the newest launcher, else the first worker. Raises
-    :class:`UsageError` if it is none of the job's, or none runs."""
+    """Return the pod ``instance``, or else the newest launcher, or else the first worker. Raises :class:`UsageError` if
+    the job has no such pod, or none runs."""
     root_of(cluster, name)
     found = [pod_named(cluster, name, instance)] if instance else cluster.listed("v1", "pods", selector(name))
     running = [each for each in found if pod(each).phase == "Running"]
@@ -93,7 +93,7 @@ def run(
 
 
 def _carry(stream: WebSocketStream, source: int | None, write: Write, *, terminal: bool) -> pods.Outcome | None:
-    """Pass streams on until the command has ended. One thread: no two may use one TLS connection."""
+    """Copy the streams until the command has ended, in one thread: two threads cannot use one TLS connection."""
     size: tuple[int, int] | None = None
     while True:
         if terminal and source is not None and (now := _size(source)) != size:

@@ -15,13 +15,13 @@ METRICS: Final = "metrics.k8s.io/v1beta1"
 
 
 def of_job(cluster: Cluster, name: str = "") -> list[PodUsage]:
-    """What each pod of a job uses, or of all jobs. Raises :class:`UsageError` for a job that is not there,
-    :class:`Permanent` where nobody measures."""
+    """Return the resource usage of each pod of a job, or of all jobs. Raises :class:`UsageError` for a job that does
+    not exist, and :class:`Permanent` if the cluster has no metrics server."""
     if name:
         root_of(cluster, name)
     if cluster.read(f"/apis/{METRICS}") is None:
         raise Permanent(
-            f"this cluster has no metrics server ({METRICS}), so nobody knows what pods use; ask an administrator"
+            f"this cluster has no metrics server ({METRICS}), so the usage of pods is unknown; ask an administrator"
         )
     labels = selector(name) if name else JOB_LABEL
     return used(cluster.listed("v1", "pods", labels), cluster.listed(METRICS, "pods", labels))

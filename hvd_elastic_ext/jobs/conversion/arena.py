@@ -1,6 +1,6 @@
-"""Lines of a shell script that call ``arena``, as lines that call ``hvd-elastic``. Pure.
+"""Converts the lines of a shell script that call ``arena`` to lines that call ``hvd-elastic``. Pure.
 
-What is written between its words stays as it is: quotes, variables, line ends.
+Quotes, variables, spaces and line ends stay unchanged.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ ALIKE: Final[Mapping[str, str]] = {
     "del": "delete",
     "top job": "top",
 }
-"""Commands with an equal, under the name that it has here."""
+"""Commands that have an equivalent here, with its name."""
 WITHIN: Final = ("submit", "top")
 """Commands that have a second word."""
 BEFORE: Final[Mapping[str, bool]] = {
     **dict.fromkeys(("-n", "--namespace", "--config", "--loglevel", "--arena-namespace"), True),
     **dict.fromkeys(("--pprof", "--trace", "--helm-binary"), False),
 }
-"""Options that may stand before a command, and whether each has a value."""
+"""Options that arena allows before a command, and whether each has a value."""
 INSTEAD: Final[Mapping[str, str]] = {
     **dict.fromkeys(("scalein", "scaleout"), "hvd-elastic scale NAME N -n NAMESPACE sets the number of workers"),
     "top node": "kubectl top node shows what nodes use",
@@ -33,7 +33,7 @@ INSTEAD: Final[Mapping[str, str]] = {
     "logviewer": "hvd-elastic logs prints them, hvd-elastic dashboard shows a page",
     "version": "hvd-elastic --version prints it",
 }
-"""What to do in place of commands without an equal."""
+"""What to do instead of commands that have no equivalent."""
 NO_COMMAND: Final = "hvd-elastic has no such command or kind"
 RENAMED: Final[Mapping[str, str]] = {"--config": "--kubeconfig", "--allNamespaces": "--all-namespaces"}
 _POD: Final = {"-i": True, "--instance": True, "-c": True, "--container": True}
@@ -62,7 +62,7 @@ NOT_THERE: Final[Mapping[str, str]] = {
     "-r": _REFRESH,
     "--refresh": _REFRESH,
 }
-"""Options of those commands without an equal, and what to do instead."""
+"""Options of those commands that have no equivalent, and what to do instead."""
 WITHOUT_VALUE: Final = SWITCHES | {
     "--timestamps", "-A", "--all-namespaces", "--allNamespaces", "-e", "--events", "-f", "-g", "-r", "--refresh",
 }  # fmt: skip
@@ -75,7 +75,7 @@ _CALL: Final = re.compile(r"(?:\S*/)?arena")
 _WITHIN: Final = re.compile(r"[^'#]*(?:\$\(|`)(?:\S*/)?arena")
 _OPERATOR: Final = re.compile(r"&&?|\|\|?|;|\d*[<>].*|&>.*|#.*", re.DOTALL)
 _BEFORE: Final = re.compile(r"\S*;|\w+=\S*|&&?|\|\|?|[!({]|if|then|else|elif|do|while|until|time|exec|sudo|nohup")
-"""What may come before a command in a line."""
+"""Words that may stand before a command in a line."""
 
 _JOINED: Final = "\\\n"
 _WORD: Final = re.compile(r"""(?:[^\s'"\\]|\\[^\n]|'[^']*'|"(?:[^"\\]|\\.)*")+""", re.DOTALL)
@@ -90,8 +90,8 @@ class Word(NamedTuple):
 
 
 def convert(script: str, known: Mapping[str, bool], refused: Mapping[str, str]) -> str:
-    """``known``: options of ``submit``, and whether each has a value; ``refused``: options of arena's without an
-    equal, and why. Each line of ``arena`` gets comments above it."""
+    """Convert a script. ``known``: options of ``submit``, and whether each has a value; ``refused``: arena's options
+    without an equivalent, and why. Each line of ``arena`` gets comments above it."""
     made, last = [], 0
     for found in _LINE.finditer(script):
         made += [script[last : found.start()], _converted(found[0], known, refused)]
@@ -126,18 +126,18 @@ def _converted(line: str, known: Mapping[str, bool], refused: Mapping[str, str])
     if ours == "submit" and (kind is None or kind.text not in ARENA_KINDS):
         return _without_equal(line, NO_COMMAND)
     why = refused if ours == "submit" else {**refused, **NOT_THERE}
-    kept, said = _options([*moved, *given], known if ours == "submit" else OTHERS.get(ours, {}), why)
+    kept, notes = _options([*moved, *given], known if ours == "submit" else OTHERS.get(ours, {}), why)
     if ours == "attach":
         kept = _with_dashes(kept)
     if calls[1:]:
-        said.append(BY_HAND)
-    said.insert(0, f"# arena {name} -> hvd-elastic {ours}")
+        notes.append(BY_HAND)
+    notes.insert(0, f"# arena {name} -> hvd-elastic {ours}")
     start = [words[0]._replace(text="hvd-elastic"), Word(" ", ours), *([] if kind is None else [kind])]
-    return "\n".join([*said, "".join(before + text for before, text in [*start, *kept, *words[end:]])]) + line[last:]
+    return "\n".join([*notes, "".join(before + text for before, text in [*start, *kept, *words[end:]])]) + line[last:]
 
 
 def _end(words: list[Word]) -> int:
-    """Where the words of a call end: what comes after is another command's, or says where output goes."""
+    """Return where the words of a call end: a redirection or another command follows."""
     for number, (_, text) in enumerate(words):
         if _OPERATOR.fullmatch(text):
             return number
@@ -145,7 +145,7 @@ def _end(words: list[Word]) -> int:
 
 
 def _command(words: list[Word]) -> tuple[str, list[Word], list[Word]]:
-    """The command by its name, options that stood before it, and what comes after it."""
+    """Return the command's name, the options before it, and the words after it."""
     moved: list[Word] = []
     names: list[str] = []
     left = list(words)
@@ -185,32 +185,32 @@ def _is_call(words: list[Word], number: int) -> bool:
 
 def _options(words: list[Word], known: Mapping[str, bool], refused: Mapping[str, str]) -> tuple[list[Word], list[str]]:
     kept: list[Word] = []
-    said: list[str] = []
+    notes: list[str] = []
     drop = False
     for number, word in enumerate(words):
         if word.text == "--":
-            return [*kept, *words[number:]], said
+            return [*kept, *words[number:]], notes
         is_command = number == len(words) - 1 and any(map(str.isspace, word.text))
         if drop and not (is_command or word.text.startswith("-")):  # else the option before was a switch
             drop = False
-            said[-1] += f" {word.text}"
+            notes[-1] += f" {word.text}"
             continue
         drop = False
         option, equals, value = word.text.partition("=")
         if option in RENAMED:
-            said.append(f"# {option} -> {RENAMED[option]}")
+            notes.append(f"# {option} -> {RENAMED[option]}")
             option = RENAMED[option]
             word = word._replace(text=f"{option}{equals}{value}")
         if not option.startswith("-") or option in CLUSTER or option in {*known} - {*refused}:
             kept.append(word)
             continue
         if is_off(word.text):
-            said.append(f"# {word.text} left out: it is off")
+            notes.append(f"# {word.text} left out: it is off")
             continue
         why = refused.get(option, "hvd-elastic has no such option")
-        said.append(f"# NO EQUAL: {why}: {word.text}")
+        notes.append(f"# NO EQUAL: {why}: {word.text}")
         drop = not equals and option not in WITHOUT_VALUE
-    return kept, said
+    return kept, notes
 
 
 def _without_equal(line: str, why: str) -> str:

@@ -7,7 +7,7 @@ from hvd_elastic_ext.jobs.conversion.document import Body, Conversion
 
 
 def convert(body: Body) -> Conversion:
-    """A document, converted; as it is, if nothing here is about its kind and version."""
+    """Return the converted document; unchanged if no module here handles its kind and version."""
     kind, version = body.get("kind"), str(body.get("apiVersion"))
     if kind == "MPIJob" and version in mpijob.OLD:
         return mpijob.convert(body)
@@ -19,7 +19,7 @@ def convert(body: Body) -> Conversion:
 
 
 def flattened(documents: list[Body]) -> list[Body]:
-    """Documents, with the items of a List in its place."""
+    """Return the documents, with each List replaced by its items."""
     found: list[Body] = []
     for body in documents:
         is_list = isinstance(body, dict) and body.get("kind") == "List"

@@ -1,4 +1,4 @@
-"""One document that is converted: its fields, and what was done to each. Pure."""
+"""A document during its conversion: its fields, and the changes so far. Pure."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _ABSENT: Final = object()
 
 @dataclass(slots=True)
 class Conversion:
-    """``body``: the document so far. ``changes``: what was changed, and why. ``lost``: what has no equal, with what it
-    was; nothing leaves a document without a line in one of the two."""
+    """``body``: the document so far. ``changes``: each change, with its reason. ``dropped``: fields without an
+    equivalent, with their values. Every field that is removed has a line in one of the two."""
 
     body: Body
     changes: list[str] = field(default_factory=list)
-    lost: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
 
     def set(self, path: str, value: Any, why: str) -> None:
-        """Set a field, and say why."""
+        """Set a field, and note the reason."""
         *above, last = path.split(".")
         into = _made(self.body, above)
         old = into.get(last, _ABSENT)
@@ -36,7 +36,8 @@ class Conversion:
         self.changes.append(f"{path}{shown}{was}: {why}")
 
     def move(self, path: str, to: str, why: str) -> None:
-        """Move a field, if it is there, unless something is there already: that counts, as it does to the operator."""
+        """Move a field if it exists. If the new place has a value already, that value stays, as the operator would use
+        it."""
         value = self.take(path)
         if value is _ABSENT:
             return
@@ -48,11 +49,11 @@ class Conversion:
         into[last] = value
         self.changes.append(f"{path} -> {to}: {why}")
 
-    def lose(self, path: str, why: str) -> None:
-        """Remove a field that has no equal, if it is there, and say what it was."""
+    def drop(self, path: str, why: str) -> None:
+        """Remove a field that has no equivalent, if it exists, and note its value."""
         value = self.take(path)
         if value is not _ABSENT:
-            self.lost.append(f"{path}: {_short(value)}: {why}")
+            self.dropped.append(f"{path}: {_short(value)}: {why}")
 
     def take(self, path: str) -> Any:
         """Remove a field and return it."""
@@ -71,21 +72,21 @@ class Conversion:
             value = value[step]
         return value
 
-    def lose_others(self, path: str, known: frozenset[str], why: str) -> None:
+    def drop_others(self, path: str, known: frozenset[str], why: str) -> None:
         """Remove every field below ``path`` that is not known."""
         for name in sorted({*(self.get(path) or {})} - known):
-            self.lose(f"{path}.{name}", why)
+            self.drop(f"{path}.{name}", why)
 
 
 def absent(value: Any) -> bool:
-    """Whether :meth:`Conversion.take` found nothing."""
+    """Whether :meth:`Conversion.take` found no such field."""
     return value is _ABSENT
 
 
 def commented(text: str, conversion: Conversion) -> str:
-    """``text``, the document, below lines that explain it."""
+    """Return ``text``, the document, below comments that explain its changes."""
     lines = [f"# {line}" for line in conversion.changes] or ["# unchanged"]
-    lines += [f"# NO EQUAL: {line}" for line in conversion.lost]
+    lines += [f"# NO EQUAL: {line}" for line in conversion.dropped]
     return "\n".join(lines) + "\n" + text
 
 

@@ -16,14 +16,14 @@ TARGETS: Final[Mapping[str, tuple[str, str]]] = {
     "averageValue": ("AverageValue", "averageValue"),
     "targetValue": ("Value", "value"),
 }
-"""Fields of ``v2beta1``, of which the first that is there counts: type and field of the target now."""
+"""Fields of ``v2beta1`` and their type and target field in ``v2``. The first that exists counts."""
 
 
 def convert(body: Body) -> Conversion:
-    """An autoscaler of one of :data:`OLD`. Fields of ``v2beta1`` are found in both."""
+    """Convert an autoscaler of one of :data:`OLD`. Fields of ``v2beta1`` occur in both."""
     conversion = Conversion(copy.deepcopy(body))
     conversion.set("apiVersion", NEW, "older versions are gone since Kubernetes 1.26 (v2beta1: 1.25)")
-    conversion.lose("status", "its controller writes it")
+    conversion.drop("status", "its controller writes it")
     for number, metric in enumerate(conversion.get("spec.metrics") or []):
         kind = str(metric.get("type"))
         source = metric.get(kind[:1].lower() + kind[1:])
@@ -58,7 +58,7 @@ def _target(conversion: Conversion) -> None:
     if kind == "PyTorchJob" and version != "kubeflow.org/v1":
         conversion.set("spec.scaleTargetRef.apiVersion", "kubeflow.org/v1", "the group of the job that is scaled")
     elif kind in ("MPIJob", "TrainingJob"):
-        conversion.lost.append(
+        conversion.dropped.append(
             f"spec.scaleTargetRef: {kind} {target.get('name')}: no autoscaler can scale it, for want of a scale "
             "subresource; `hvd-elastic run --autoscale` does"
         )

@@ -38,11 +38,11 @@ ROLES: Final = ("Launcher", "Worker")
 
 
 def convert(body: Body) -> Conversion:
-    """A job of one of :data:`OLD`."""
+    """Convert a job of one of :data:`OLD`."""
     conversion = Conversion(copy.deepcopy(body))
     version = body["apiVersion"].rpartition("/")[2]
     conversion.set("apiVersion", NEW, "the only version that MPI Operator serves since its release 0.4")
-    conversion.lose("status", "an operator writes it")
+    conversion.drop("status", "an operator writes it")
     if version == "v1alpha1":
         _replicas(conversion)
     for name in RUN_POLICY:
@@ -52,13 +52,13 @@ def convert(body: Body) -> Conversion:
     for role in ROLES:
         _restart_policy(conversion, role)
     _commands(conversion)
-    conversion.lose_others("spec", SPEC, "v2beta1 has no such field")
+    conversion.drop_others("spec", SPEC, "v2beta1 has no such field")
     conversion.changes.append(SSH)
     return conversion
 
 
 def _replicas(conversion: Conversion) -> None:
-    """One template, and a number of GPUs or of replicas, become launcher and workers."""
+    """Make launcher and workers from one template and a number of GPUs or replicas."""
     template = conversion.take("spec.template")
     template = {} if absent(template) else template
     count, each, resource = _sizes(conversion)
@@ -84,14 +84,14 @@ def _replicas(conversion: Conversion) -> None:
         specs,
         "v1alpha1 made launcher and workers from one template; the command is the launcher's, GPUs are the workers'",
     )
-    conversion.lose(
+    conversion.drop(
         "spec.launcherOnMaster",
         "write a nodeSelector into Launcher.template, such as node-role.kubernetes.io/control-plane: ''",
     )
 
 
 def _sizes(conversion: Conversion) -> tuple[int, int, str]:
-    """Workers, units of each, and the resource that is counted."""
+    """Return the number of workers, units per worker, and the resource that is counted."""
     replicas = conversion.take("spec.replicas")
     kind = conversion.take("spec.processingResourceType")
     resource = "cpu" if kind == "cpu" else GPU
@@ -102,9 +102,9 @@ def _sizes(conversion: Conversion) -> tuple[int, int, str]:
         known = not absent(each)
         per = each if known else 1
         workers = max(1, int(total) // int(per))
-        said = "" if known else "; its operator's --gpus-per-node, which is not in this file, is taken as 1"
+        note = "" if known else "; its operator's --gpus-per-node, which is not in this file, is taken as 1"
         conversion.changes.append(
-            f"spec.{total_name} = {total} -> {workers} workers with {min(int(total), int(per))} {resource} each{said}"
+            f"spec.{total_name} = {total} -> {workers} workers with {min(int(total), int(per))} {resource} each{note}"
         )
         if conversion.get("spec.slotsPerWorker") is None:
             conversion.set("spec.slotsPerWorker", min(int(total), int(per)), "a process for each unit, as before")
@@ -152,14 +152,14 @@ def _commands(conversion: Conversion) -> None:
         conversion.changes.append(f"Worker's command ({line}) is left out: the operator starts sshd in its place")
     line = _line(launcher)
     if "discover_hosts.sh" in line and "--slots-per-host" not in line:
-        conversion.lost.append(
+        conversion.dropped.append(
             "discover_hosts.sh printed host:slots, and in v2beta1 prints hosts only: add to horovodrun "
             f"--slots-per-host {conversion.get('spec.slotsPerWorker', 1)}"
         )
     for container in [*launcher, *worker]:
         for variable in container.get("env") or []:
             if "kubexec.sh" in str(variable.get("value")):
-                conversion.lost.append(
+                conversion.dropped.append(
                     f"{variable['name']}: {variable['value']}: v2beta1 has no kubexec.sh; remove the variable"
                 )
 

@@ -33,15 +33,17 @@ ELASTIC: Final = frozenset(
 
 
 def convert(body: Body) -> Conversion:
-    """A job of any group."""
+    """Convert a job of any group."""
     conversion = Conversion(copy.deepcopy(body))
     group = body["apiVersion"].partition("/")[0]
-    conversion.set("apiVersion", NEW, "the training operator's group; what only the other operator knows is told below")
-    conversion.lose("status", "an operator writes it")
+    conversion.set(
+        "apiVersion", NEW, "the training operator's group; fields that only the other operator knows are named below"
+    )
+    conversion.drop("status", "an operator writes it")
     for name in RUN_POLICY:
         conversion.move(f"spec.{name}", f"spec.runPolicy.{name}", "it is there in kubeflow.org/v1")
     _elastic(conversion)
-    conversion.lose_others("spec", SPEC, f"{NEW} has no such field")
+    conversion.drop_others("spec", SPEC, f"{NEW} has no such field")
     for role, replica in (conversion.get("spec.pytorchReplicaSpecs") or {}).items():
         _container(conversion, role, replica)
     named = {*(conversion.get("metadata.labels") or {}), *(conversion.get("metadata.annotations") or {})}
@@ -55,7 +57,7 @@ def _elastic(conversion: Conversion) -> None:
     if not absent(switch):
         conversion.changes.append(f"spec.enableElastic = {switch}: elasticPolicy alone says that a job is elastic")
         if not switch:
-            conversion.lose("spec.elasticPolicy", "spec.enableElastic was false")
+            conversion.drop("spec.elasticPolicy", "spec.enableElastic was false")
     endpoint = conversion.take("spec.elasticPolicy.rdzvEndpoint")
     if not absent(endpoint):
         host, _, port = str(endpoint).rpartition(":")
@@ -66,8 +68,8 @@ def _elastic(conversion: Conversion) -> None:
     each: Any = conversion.take("spec.elasticPolicy.nProcPerNode")
     if not absent(each):
         conversion.set("spec.nprocPerNode", str(each), "in elasticPolicy it is deprecated, and both are refused")
-    conversion.lose("spec.elasticPolicy.standalone", "the operator's PET_STANDALONE='' stops torchrun")
-    conversion.lose_others("spec.elasticPolicy", ELASTIC, f"{NEW} has no such field")
+    conversion.drop("spec.elasticPolicy.standalone", "the operator's PET_STANDALONE='' stops torchrun")
+    conversion.drop_others("spec.elasticPolicy", ELASTIC, f"{NEW} has no such field")
 
 
 def _container(conversion: Conversion, role: str, replica: Body) -> None:

@@ -1,5 +1,5 @@
-"""The launcher of a function's job. It ends when the process that waits for it has ended, however that was: a
-notebook's kernel that is started again leaves no job behind, and no files."""
+"""The launcher of a function's job. It ends when the process that waits for it has ended in any way: a notebook's
+kernel that is started again leaves no job behind, and no files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hvd_elastic_ext.io import process_tree
 
 
 def main(parent: int, folder: str) -> None:
-    """Be ``hvd-elastic``, with the words that are left in ``sys.argv``."""
+    """Run ``hvd-elastic`` with the remaining words of ``sys.argv``."""
     process_tree.die_with_parent(signal.SIGTERM)
     try:
         if os.getppid() == parent:  # else it ended before the line above could take effect

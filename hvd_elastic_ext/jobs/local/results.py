@@ -1,4 +1,4 @@
-"""What is given to a function, and what it returns: as text, never pickled. The job's processes end here."""
+"""Arguments and results of a function as text, never pickled. The processes of the job call :func:`run_and_store`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ LONGEST: Final = 500
 
 
 def text_of(value: Any, what: str) -> str:
-    """Raises :class:`UsageError` for what no text brings back: which part of it, and what to send instead."""
+    """Return values as text. Raises :class:`UsageError` for a value that cannot be sent, with the part of it and what
+    to send instead."""
     try:
         return to_text(value)
     except RecursionError:
@@ -31,16 +32,16 @@ def text_of(value: Any, what: str) -> str:
         raise UsageError(f"{what}{path}: {problem}; {advice}") from None
 
 
-def called(function: Callable[..., Any], folder: str) -> None:
-    """Run the function in a process of the job, and leave there what it returned, or why that cannot be sent.
+def run_and_store(function: Callable[..., Any], folder: str) -> None:
+    """Run the function in a process of the job, and store its result in the folder, or why the result cannot be sent.
 
-    A result that cannot be sent ends no training: all of it is done.
+    A result that cannot be sent is no failure of the training, which is complete by then.
     """
     given = from_text((Path(folder) / GIVEN).read_text(), source="run")
     try:
         result = function(*given["args"], **given["kwargs"])
     except Exception as error:
-        _put(Path(folder) / FAILED.format(pid=os.getpid()), _told(error))
+        _put(Path(folder) / FAILED.format(pid=os.getpid()), _error_text(error))
         raise
     rank, size = _place()
     try:
@@ -51,7 +52,7 @@ def called(function: Callable[..., Any], folder: str) -> None:
 
 
 def _place() -> tuple[int, int]:
-    """Rank and size; a function that has not joined the world, or has left it, joins it now."""
+    """Return rank and size. If the function has not joined the world, or has left it, join it now."""
     import hvd_elastic_ext.torch as elastic
 
     try:
@@ -61,9 +62,9 @@ def _place() -> tuple[int, int]:
         return elastic.rank(), elastic.size()
 
 
-def _told(error: Exception) -> str:
-    said = " ".join(str(error).split())[:LONGEST]
-    return f"{type(error).__name__}{': ' * bool(said)}{said}"
+def _error_text(error: Exception) -> str:
+    text = " ".join(str(error).split())[:LONGEST]
+    return f"{type(error).__name__}{': ' * bool(text)}{text}"
 
 
 def _put(path: Path, text: str) -> None:

@@ -21,13 +21,13 @@ from hvd_elastic_ext.jobs.local.results import FAILED, GIVEN, text_of
 from hvd_elastic_ext.jobs.local.script import script_of
 
 ENDS_S: Final = 180.0
-"""How long a job that is interrupted may take to end: its launcher waits for a checkpoint, for processes and for hosts,
-each with a limit."""
+"""Seconds for an interrupted job to end: its launcher waits for a checkpoint, processes and hosts, each with a
+limit."""
 HELP: Final = "`hvd-elastic run --help`"
-"""So begins a line after the one that says what is wrong with an option."""
+"""Beginning of the line that follows an error about an option."""
 _RESULT: Final = re.compile(r"result-(\d+)\.json")
 _HOSTS: Final = re.compile(r"[^\s,:/]+:\d+(,[^\s,:/]+:\d+)*")
-"""A list of hosts, as Horovod has it."""
+"""A list of hosts in Horovod's form."""
 _OPTIONS: Final[Mapping[str, str]] = {
     "slots": "--slots-per-host",
     "reset_limit": "--reset-limit",
@@ -41,16 +41,16 @@ _OPTIONS: Final[Mapping[str, str]] = {
     "network_interfaces": "--network-interfaces",
     "start_timeout": "--elastic-timeout",
 }
-"""Further arguments of ``horovod.run``, and options of ``run`` that mean the same."""
+"""More arguments of ``horovod.run``, with the options of ``run`` that mean the same."""
 _SIZES: Final[Mapping[str, str]] = {"num_proc": "np", "min_num_proc": "min_np", "max_num_proc": "max_np"}
-"""Horovod's names of sizes, and its older ones, which are ours."""
+"""Horovod's names of sizes, with its older names, which are ours."""
 _WITHOUT: Final[Mapping[str, str]] = {
     "use_mpi": "only Gloo can form a new world; leave it out",
     "mpi_args": "only Gloo can form a new world; leave it out",
     "executable": "the job has this Python; start another one to have it",
 }
 _NOTHING_TO_DO: Final = ("use_gloo", "disable_cache", "verbose")
-"""True of every job here, or without an effect on it."""
+"""Arguments that are true of every local job, or have no effect on it."""
 
 
 def run(
@@ -63,7 +63,7 @@ def run(
     options: Sequence[str] = (),
     **horovods: Any,
 ) -> list[Any]:
-    """As :func:`hvd_elastic_ext.run`, which says what all of this means."""
+    """Implementation of :func:`hvd_elastic_ext.run`, where the arguments are described."""
     if isinstance(options, str):
         raise UsageError(f"run: options={options!r}: give a list of words")
     sizes, more = _as_horovod_has_them({"np": np, **horovods})
@@ -87,7 +87,8 @@ def run(
 
 
 def _as_horovod_has_them(given: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Options of sizes, and further ones. Raises :class:`UsageError` for an argument without an equal. Pure."""
+    """Convert arguments of ``horovod.run`` to sizes and options. Raises :class:`UsageError` for one without an
+    equivalent. Pure."""
     sizes: dict[str, Any] = {}
     words: list[str] = []
     for name, value in given.items():
@@ -113,7 +114,8 @@ def _as_horovod_has_them(given: Mapping[str, Any]) -> tuple[list[str], list[str]
 
 
 def _hosts(hosts: str | os.PathLike[str]) -> list[str]:
-    """A hosts file, which may change; or a list as ``horovod.run`` takes it. Raises :class:`UsageError` for neither."""
+    """Return options for a hosts file, which may change, or for a list in the form of ``horovod.run``. Raises
+    :class:`UsageError` for anything else."""
     if isinstance(hosts, str) and _HOSTS.fullmatch(hosts) and not os.path.lexists(hosts):
         return ["-H", hosts]
     if isinstance(hosts, str) and not os.path.lexists(hosts):
@@ -122,7 +124,7 @@ def _hosts(hosts: str | os.PathLike[str]) -> list[str]:
 
 
 def _launched(command: Sequence[str], folder: Path) -> None:
-    """Run the launcher, and pass its output on: that of a notebook's cell is no file descriptor."""
+    """Run the launcher, and copy its output: the output of a notebook's cell has no file descriptor."""
     # Modules that the caller can import, the function's too, are the job's.
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path)  # noqa: PTH109
     environ = {**os.environ, "PYTHONPATH": paths}
@@ -175,26 +177,25 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def _error(folder: Path) -> str:
-    """What a function last failed with; empty if none did."""
+    """Return the last error of the function; "" if there was none."""
     found = sorted(folder.glob(FAILED.format(pid="*")), key=lambda path: path.stat().st_mtime_ns)
     return found[-1].read_text() if found else ""
 
 
 def _results(folder: Path) -> list[Any]:
-    """What the ranks have left, in their order. Raises :class:`JobFailed` if one of them is missing, or says why it
-    cannot be sent."""
+    """Return the stored results in order of ranks. Raises :class:`JobFailed` if one is missing or could not be sent."""
     found = {int(match[1]): path for path in folder.iterdir() if (match := _RESULT.fullmatch(path.name))}
     if not found:
         raise JobFailed("run: the job ended well, and no rank has left a result on this machine")
     newest = max(found.values(), key=lambda path: path.stat().st_mtime_ns)
     size = json.loads(newest.read_text())["size"]  # of the last world: ranks of a larger one before it may have ended
-    said = {rank: json.loads(found[rank].read_text()) for rank in sorted(found) if rank < size}
-    for rank, each in said.items():
+    results = {rank: json.loads(found[rank].read_text()) for rank in sorted(found) if rank < size}
+    for rank, each in results.items():
         if "problem" in each:
             raise JobFailed(f"run: what rank {rank} returned cannot be sent back: {each['problem']}")
-    if missing := sorted({*range(size)} - {*said}):
+    if missing := sorted({*range(size)} - {*results}):
         ranks = ", ".join(map(str, missing))
         raise JobFailed(
             f"run: of {size} ranks these have left no result on this machine: {ranks}; hosts are names of it"
         )
-    return [from_text(each["result"], source=f"rank {rank}") for rank, each in said.items()]
+    return [from_text(each["result"], source=f"rank {rank}") for rank, each in results.items()]

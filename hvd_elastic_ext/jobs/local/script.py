@@ -1,6 +1,6 @@
 """A function as a script of its own: by its name where it can be imported, else by its source and all that it uses.
 
-Nothing is pickled: what is sent can be read, and what cannot be sent is named.
+Nothing is pickled: the script is readable, and an error names an object that cannot be sent.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _END: Final = """
 if __name__ == "__main__":
     import sys as _sys
 
-    from hvd_elastic_ext.jobs.local.results import called as _called
+    from hvd_elastic_ext.jobs.local.results import run_and_store as _run_and_store
 
-    _called({name}, _sys.argv[1])
+    _run_and_store({name}, _sys.argv[1])
 """
 _OURS: Final = ("__main__", "__mp_main__")
-"""Modules that the job has none of."""
+"""Modules that do not exist in the job."""
 _GLOBAL: Final = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
 
 
@@ -43,7 +43,7 @@ def script_of(function: Callable[..., Any]) -> str:
 
 
 def _add(value: Any, name: str, parts: dict[str, str], *, what: str) -> str:
-    """Add what makes ``name`` mean ``value``, and before it all that this needs; return the name."""
+    """Add a definition of ``name`` as ``value``, after the definitions that it needs; return the name."""
     if name in parts:
         return name
     if isinstance(value, ModuleType):
@@ -164,7 +164,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _literal(value: Any) -> str:
-    """As Python reads it. (It does not read ``inf`` and ``nan``.)"""
+    """Return a Python literal; ``inf`` and ``nan`` have none, so they become calls of ``float``."""
     match value:
         case dict():
             return f"{{{', '.join(f'{_literal(key)}: {_literal(each)}' for key, each in value.items())}}}"

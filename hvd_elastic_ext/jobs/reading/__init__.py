@@ -1,4 +1,4 @@
-"""What the objects of a cluster say about a job, or about whether one can run.
+"""Reads objects of a cluster: the state of a job, or whether a job can run.
 
 Belongs here: states and findings; pure. Never here: requests, tables.
 """

@@ -1,4 +1,4 @@
-"""Whether a cluster can run a job: what its nodes, quotas and claims say. Pure."""
+"""Whether a cluster can run a job, by its nodes, quotas and claims. Pure."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _UNITS: Final = {
 _BINARY: Final = {f"{unit}i": 1024.0 ** (power + 1) for power, unit in enumerate("KMGTPE")}
 _HARD: Final = ("NoSchedule", "NoExecute")
 _READY_TAINTS: Final = ("node.kubernetes.io/",)
-"""Of nodes that are not ready, or full: they go by themselves."""
+"""Taints of nodes that are not ready or are full: Kubernetes removes them later."""
 
 
 class Finding(NamedTuple):
-    """``what`` was looked at, what was found, and what to do about that, empty if nothing is to be done."""
+    """``what`` was checked, what was ``found``, and the ``remedy``, "" if none is needed."""
 
     level: Level
     what: str
@@ -37,7 +37,7 @@ class Finding(NamedTuple):
 
 
 def amount(quantity: object) -> float:
-    """A quantity of Kubernetes as a number; 0 for what is none."""
+    """Return a Kubernetes quantity as a number; 0 for an invalid one."""
     found = _QUANTITY.fullmatch(str(quantity))
     if not found:
         return 0.0
@@ -46,7 +46,7 @@ def amount(quantity: object) -> float:
 
 
 def quantity(value: float) -> str:
-    """A number as Kubernetes writes it, in the unit in which it is shortest: 2Gi, 500m, 16G."""
+    """Format a number as a Kubernetes quantity, in the unit that gives the shortest text: 2Gi, 500m, 16G."""
     if value != int(value):
         return f"{math.ceil(value * 1000)}m"
     texts = [f"{value:.0f}"]
@@ -57,7 +57,7 @@ def quantity(value: float) -> str:
 
 
 def requests_of(template: Body) -> dict[str, float]:
-    """What one pod asks for: of its containers together, a limit where there is no request."""
+    """Return the requests of a pod: of all its containers, a limit where there is no request."""
     spec = template["spec"]
     total: dict[str, float] = {}
     for container in spec["containers"]:
@@ -68,8 +68,8 @@ def requests_of(template: Body) -> dict[str, float]:
 
 
 def of_nodes(nodes: Sequence[Body] | None, worker: Body, *, least: int) -> list[Finding]:
-    """Whether ``least`` workers find nodes: by labels, taints and what a whole node has. What others use of it is not
-    known here."""
+    """Whether nodes have room for ``least`` workers, by labels, taints and the size of nodes. The present use of nodes
+    is not known."""
     if nodes is None:
         return [Finding("unknown", "nodes", "they may not be read", "an administrator can tell which ones fit")]
     wanted, selector = requests_of(worker), worker["spec"].get("nodeSelector") or {}
@@ -86,11 +86,11 @@ def of_nodes(nodes: Sequence[Body] | None, worker: Body, *, least: int) -> list[
     open_ = [node for node in large if not _hard_taints(node, worker)]
     found = [_of_taints(large, worker)] if len(open_) < len(large) else []
     room = sum(_room(node, wanted) for node in open_)
-    said = f"{len(open_)} of {len(nodes)} take a worker; {room} workers fit if they are empty"
+    text = f"{len(open_)} of {len(nodes)} take a worker; {room} workers fit if they are empty"
     if room >= least:
-        return [Finding("ok", "nodes", said), *found]
+        return [Finding("ok", "nodes", text), *found]
     remedy = "tolerate the taints below" if found else "lower --min-workers, or add nodes"
-    return [Finding("problem", "nodes", f"{said}, and --min-workers is {least}", remedy), *found]
+    return [Finding("problem", "nodes", f"{text}, and --min-workers is {least}", remedy), *found]
 
 
 def _smaller(wanted: Mapping[str, float]) -> str:
@@ -129,7 +129,7 @@ def _labels(node: Body) -> Mapping[str, str]:
 
 
 def _room(node: Body, wanted: Mapping[str, float]) -> int:
-    """Workers that fit onto an empty node."""
+    """Return how many workers fit onto an empty node."""
     has = (node.get("status") or {}).get("allocatable") or {}
     fits = [int(amount(has.get(name)) // value) for name, value in {"pods": 1.0, **wanted}.items() if value]
     return min(fits)
@@ -148,7 +148,7 @@ def of_quotas(quotas: Sequence[Body], worker: Body, *, least: int, workers: int)
         for name, hard in (status.get("hard") or {}).items():
             left = amount(hard) - amount((status.get("used") or {}).get(name))
             if wanted.get(name) and (fits := int(left // wanted[name])) < workers:
-                said = f"{quota['metadata']['name']}: {name} has room for {max(fits, 0)} workers"
+                text = f"{quota['metadata']['name']}: {name} has room for {max(fits, 0)} workers"
                 level: Level = "problem" if fits < least else "warning"
-                found.append(Finding(level, "quota", said, "lower the sizes, or ask for more"))
+                found.append(Finding(level, "quota", text, "lower the sizes, or ask for more"))
     return found or [Finding("ok", "quota", f"{len(quotas)} of the namespace, with room for {workers} workers")]

@@ -1,4 +1,4 @@
-"""Whether the images of a job can be pulled, as far as a cluster says that before a pod starts. Pure."""
+"""Whether the images of a job can be pulled, as far as that is known before a pod starts. Pure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ _SECRETS: Final[Mapping[str, str]] = {
     "kubernetes.io/dockerconfigjson": ".dockerconfigjson",
     "kubernetes.io/dockercfg": ".dockercfg",
 }
-"""Types of Secrets that open registries, and where the credentials are in each."""
+"""Types of Secrets with credentials for registries, and the key that holds them."""
 _NOT_PULLED: Final = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 
 
 def of_secrets(names: Sequence[str], secrets: Mapping[str, Body | None], images: Sequence[str]) -> list[Finding]:
-    """Pull secrets are there, open registries, and among them those of the images. Nothing of their content is told."""
+    """Whether the pull secrets exist and have credentials for the images' registries. Findings do not show their
+    content."""
     found, opened = [], set()
     for name in names:
         body = secrets.get(name)
@@ -28,15 +29,15 @@ def of_secrets(names: Sequence[str], secrets: Mapping[str, Body | None], images:
             make = f"kubectl create secret docker-registry {name} --docker-server=… (it asks for no image)"
             found.append(Finding("problem", "images", f"there is no pull secret {name}", make))
         elif body.get("type") not in _SECRETS:
-            said = f"secret {name} is of type {body.get('type')}: pods do not pull with it"
-            found.append(Finding("problem", "images", said, "make one with kubectl create secret docker-registry"))
+            text = f"secret {name} is of type {body.get('type')}: pods do not pull with it"
+            found.append(Finding("problem", "images", text, "make one with kubectl create secret docker-registry"))
         else:
             opened |= _registries(body)
     if names and not found:
         for registry in dict.fromkeys(map(registry_of, images)):
             if registry not in opened:
-                said = f"no pull secret has credentials for {registry}"
-                found.append(Finding("warning", "images", said, "leave it so if its images are public"))
+                text = f"no pull secret has credentials for {registry}"
+                found.append(Finding("warning", "images", text, "leave it so if its images are public"))
     return found
 
 
@@ -62,7 +63,7 @@ def _plain(host: str) -> str:
 
 
 def of_images(images: Sequence[str], pods: Sequence[Body], nodes: Sequence[Body] | None) -> list[Finding]:
-    """Each image: pods that wait for it, nodes and pods that have it; else that nobody knows."""
+    """Yield a finding for each image: pods that wait for it, nodes and pods that have it, or that nothing is known."""
     found = [finding for image in images for finding in _of_image(image, pods, nodes or ())]
     return found + [
         Finding("warning", "images", f"{image} may be another image tomorrow", "name a version or a digest")
@@ -82,8 +83,8 @@ def _of_image(image: str, pods: Sequence[Body], nodes: Sequence[Body]) -> list[F
     runs = next((each["metadata"]["name"] for each in pods if _runs(each, image)), None)
     if runs is not None:
         return [Finding("ok", "images", f"{image} runs in pod {runs}")]
-    said = f"whether {image} can be pulled shows when a pod starts: hvd-elastic get"
-    return [Finding("unknown", "images", said)]
+    text = f"whether {image} can be pulled shows when a pod starts: hvd-elastic get"
+    return [Finding("unknown", "images", text)]
 
 
 def _held(node: Body) -> Sequence[Body]:
@@ -92,7 +93,7 @@ def _held(node: Body) -> Sequence[Body]:
 
 
 def _statuses(body: Body) -> Sequence[tuple[str, Body]]:
-    """Each container of a pod: the image that was asked for, and its status."""
+    """Yield the requested image and the status of each container of a pod."""
     spec, status = body.get("spec") or {}, body.get("status") or {}
     asked = {
         each["name"]: str(each.get("image"))
@@ -103,12 +104,12 @@ def _statuses(body: Body) -> Sequence[tuple[str, Body]]:
 
 
 def _waits_for(body: Body, image: str) -> str:
-    """Why a pod with this image waits for it; empty if it does not."""
+    """Return why a pod waits for this image; "" if it does not."""
     for asked, each in _statuses(body):
         waiting = (each.get("state") or {}).get("waiting") or {}
         if asked == image and waiting.get("reason") in _NOT_PULLED:
-            said = " ".join(str(waiting.get("message") or "").split())[:300]
-            return f"pod {body['metadata']['name']} waits: {waiting['reason']}{': ' * bool(said)}{said}"
+            text = " ".join(str(waiting.get("message") or "").split())[:300]
+            return f"pod {body['metadata']['name']} waits: {waiting['reason']}{': ' * bool(text)}{text}"
     return ""
 
 
@@ -117,6 +118,6 @@ def _runs(body: Body, image: str) -> bool:
 
 
 def _moves(image: str) -> bool:
-    """Whether a name means another image from time to time: without a tag and a digest, or ``latest``."""
+    """Whether the image behind a name may change: it has neither tag nor digest, or the tag ``latest``."""
     last = image.rpartition("/")[2]
     return "@" not in last and last.partition(":")[2] in ("", "latest")

@@ -1,4 +1,4 @@
-"""What the objects of a cluster say about a job. Pure."""
+"""The state of a job, from the objects of its cluster. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hvd_elastic_ext.jobs.rendering.render import WORKERS
 PENDING, RUNNING, SUSPENDED, SUCCEEDED, FAILED = "Pending", "Running", "Suspended", "Succeeded", "Failed"
 FINISHED: Final = (SUCCEEDED, FAILED)
 GONE: Final = "Gone"
-"""There is no such job (any more)."""
+"""The job does not exist, or no longer."""
 
 NO_CODE: Final = "it waits for its code: hvd-elastic sync {} FOLDER"
 
@@ -32,7 +32,7 @@ _PHASES: Final[Mapping[str, str]] = {
     "ScaleSucceeded": RUNNING,
     "ScaleFailed": RUNNING,
 }
-"""Of the et-operator."""
+"""Phases of the et-operator."""
 _NUMBER_AT: Final[Mapping[str, tuple[str, ...]]] = {
     "MPIJob": ("spec", "mpiReplicaSpecs", "Worker", "replicas"),
     "PyTorchJob": ("spec", "pytorchReplicaSpecs", "Worker", "replicas"),
@@ -41,7 +41,7 @@ _NUMBER_AT: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class Kind(NamedTuple):
-    """One kind of object that is a job."""
+    """A kind of object that represents a job."""
 
     api_version: str
     plural: str
@@ -57,8 +57,8 @@ ROOT_KINDS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class PodSeen:
-    """One pod. ``why``: what it waits for, or how it ended; empty while it works."""
+class PodStatus:
+    """The status of a pod. ``why``: what it waits for, or how it ended; "" while it works."""
 
     name: str
     role: str
@@ -70,8 +70,9 @@ class PodSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class JobSeen:
-    """``asked``: workers that are asked for, None if nobody says; ``least`` and ``most`` as they were submitted."""
+class JobStatus:
+    """The status of a job. ``asked``: the requested number of workers, None if unknown; ``least`` and ``most``: its
+    limits."""
 
     name: str
     kind: str
@@ -82,22 +83,22 @@ class JobSeen:
     most: int | None
     created: str
     image: str
-    pods: tuple[PodSeen, ...]
+    pods: tuple[PodStatus, ...]
     namespace: str = ""
 
     @property
     def ready(self) -> int:
-        """Workers that are ready."""
+        """Number of workers that are ready."""
         return sum(pod.ready for pod in self.pods if pod.role != LAUNCHER)
 
 
-def seen(root: Body, pods: Sequence[Body], workers: Body | None = None) -> JobSeen:
-    """``root``: the job, with its kind; ``workers``: its StatefulSet, if it has one."""
+def seen(root: Body, pods: Sequence[Body], workers: Body | None = None) -> JobStatus:
+    """Return the status of a job. ``root``: its object, with its kind; ``workers``: its StatefulSet, if it has one."""
     state, message = state_of(root)
     low, _, high = str(_at(root, "metadata", "annotations", WORKERS) or "").partition(":")
     image = next((str(main_container(each).get("image")) for _, each in templates(root)), "")
     name = root["metadata"]["name"]
-    return JobSeen(
+    return JobStatus(
         name=name,
         kind=root["kind"],
         state=state,
@@ -112,8 +113,8 @@ def seen(root: Body, pods: Sequence[Body], workers: Body | None = None) -> JobSe
     )
 
 
-def kept(job: JobSeen) -> str:
-    """What to tell of workers that outlive their job; empty if none do. Pure."""
+def leftover_note(job: JobStatus) -> str:
+    """Return a note about workers that outlive their job; "" if there are none. Pure."""
     if job.kind != "Job" or job.state not in FINISHED or not job.asked:
         return ""
     return (
@@ -123,7 +124,7 @@ def kept(job: JobSeen) -> str:
 
 
 def asked_for(root: Body, workers: Body | None = None) -> int | None:
-    """How many workers are asked for. The et-operator keeps the number in the status once it has scaled."""
+    """Return the requested number of workers. The et-operator keeps it in the status after it has scaled."""
     if root["kind"] == "Job":
         number = None if workers is None else _at(workers, "spec", "replicas")
     else:
@@ -133,7 +134,7 @@ def asked_for(root: Body, workers: Body | None = None) -> int | None:
 
 
 def state_of(root: Body) -> tuple[str, str]:
-    """The state of a job, and its operator's words about that."""
+    """Return the state of a job, and its operator's message."""
     status = root.get("status") or {}
     true = [each for each in status.get("conditions") or [] if each.get("status") == "True"]
     for name, state in _CONDITIONS.items():  # an end counts more than what was before
@@ -148,13 +149,13 @@ def state_of(root: Body) -> tuple[str, str]:
     return PENDING, ""
 
 
-def pod(body: Body) -> PodSeen:
-    """What a pod says."""
+def pod(body: Body) -> PodStatus:
+    """Return the status of a pod."""
     status, labels = body.get("status") or {}, _at(body, "metadata", "labels") or {}
     conditions = {each.get("type"): each for each in status.get("conditions") or []}
     leaving = bool(_at(body, "metadata", "deletionTimestamp"))
     phase = "Terminating" if leaving else str(status.get("phase") or PENDING)
-    return PodSeen(
+    return PodStatus(
         name=body["metadata"]["name"],
         role=labels.get(ROLE_LABEL, "worker"),
         phase=phase,
@@ -168,7 +169,7 @@ def pod(body: Body) -> PodSeen:
 
 
 def init_state(body: Body, name: str) -> Mapping[str, Any]:
-    """The state of one of the containers that come first: ``waiting``, ``running`` or ``terminated``; or empty."""
+    """Return the state of an init container: ``waiting``, ``running`` or ``terminated``, or ""."""
     for each in _at(body, "status", "initContainerStatuses") or []:
         if each.get("name") == name:
             found = each.get("state")
@@ -191,13 +192,13 @@ def _why(status: Mapping[str, Any], conditions: Mapping[Any, Mapping[str, Any]])
 
 
 def stores_checkpoints(root: Body) -> bool:
-    """Whether the launcher of a job was told where checkpoints go."""
+    """Whether the launcher of a job has a place for checkpoints."""
     words = [str(word) for _, template in templates(root) for word in main_container(template).get("args") or []]
     return any(word.partition("=")[0] == "--checkpoint-dir" for word in words)
 
 
 def waits_for_code(root: Body) -> bool:
-    """Whether each new launcher's pod of a job waits until it is sent its code."""
+    """Whether each new launcher's pod of a job waits for its code."""
     pods = [template["spec"] for _, template in templates(root)]
     return any(each["name"] == SENT for spec in pods for each in spec.get("initContainers") or [])
 

@@ -1,4 +1,4 @@
-"""Whether pods of a job get the claims that they mount: by claims and storage classes. Pure."""
+"""Whether the pods of a job can mount their claims, by claims and storage classes. Pure."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ DISKS: Final = (
     "rancher.io/local-path",
     "kubernetes.io/no-provisioner",
 )
-"""Provisioners whose volumes are disks with a file system, of one node at a time: none of theirs is ReadWriteMany."""
+"""Provisioners of disks, which one node mounts at a time: none of their volumes is ReadWriteMany."""
 
 
 def of_claims(
     wanted: Iterable[str], claims: Mapping[str, Body], classes: Sequence[Body] | None, *, pods: int
 ) -> list[Finding]:
-    """Claims of ``--data``: they are there, will be bound, and so many pods can have them. ``classes``: None if they
-    may not be read."""
+    """Whether the claims of ``--data`` exist, will be bound, and can be mounted by all pods. ``classes``: None without
+    the right to read them."""
     return [_of_claim(name, claims.get(name), classes, pods=pods) for name in dict.fromkeys(wanted)]
 
 
@@ -38,7 +38,7 @@ def _of_claim(name: str, body: Body | None, classes: Sequence[Body] | None, *, p
     if body is None:
         return Finding("problem", "claim", f"there is no {name}", f"make the PersistentVolumeClaim first{_of(classes)}")
     modes = [str(each) for each in (body.get("spec") or {}).get("accessModes") or []]
-    phase, said = (body.get("status") or {}).get("phase"), f"{name} is {', '.join(modes)}"
+    phase, text = (body.get("status") or {}).get("phase"), f"{name} is {', '.join(modes)}"
     if phase == "Lost":
         return Finding("problem", "claim", f"{name} has lost its volume", "make another claim")
     storage = _class_of(body, classes)
@@ -48,29 +48,29 @@ def _of_claim(name: str, body: Body | None, classes: Sequence[Body] | None, *, p
             return problem
     if pods > 1 and not {*SHARED} & {*modes}:
         remedy = f"take a storage class with ReadWriteMany{_of(classes)}"
-        return Finding("warning", "claim", f"{said}: pods of one node only can have it", remedy)
+        return Finding("warning", "claim", f"{text}: pods of one node only can have it", remedy)
     if phase == "Pending" and storage is not None and storage.get("volumeBindingMode") == "WaitForFirstConsumer":
-        return Finding("ok", "claim", f"{said}; it is bound where the first pod comes")
+        return Finding("ok", "claim", f"{text}; it is bound where the first pod comes")
     if phase == "Pending":
-        return Finding("warning", "claim", f"{said}, and is not bound yet", f"kubectl describe pvc {name} says why")
-    return Finding("ok", "claim", said)
+        return Finding("warning", "claim", f"{text}, and is not bound yet", f"kubectl describe pvc {name} says why")
+    return Finding("ok", "claim", text)
 
 
 def _not_bound(
     name: str, body: Body, storage: Body | None, classes: Sequence[Body], *, modes: Sequence[str]
 ) -> Finding | None:
-    """Why a claim without a volume never gets one, if that is known."""
+    """Return why a claim will never get a volume, if that is known."""
     named = (body.get("spec") or {}).get("storageClassName")
     if named == "" or (body.get("spec") or {}).get("volumeName"):
         return None  # an administrator's volume
     if storage is None and named:
         return Finding("problem", "claim", f"{name} wants storage class {named}, which is not there{_of(classes)}")
     if storage is None:
-        said = f"{name} names no storage class, and the cluster has no default one"
-        return Finding("problem", "claim", said, f"make the claim with a storageClassName{_of(classes)}")
+        text = f"{name} names no storage class, and the cluster has no default one"
+        return Finding("problem", "claim", text, f"make the claim with a storageClassName{_of(classes)}")
     if "ReadWriteMany" in modes and storage.get("provisioner") in DISKS:
-        said = f"{name} is ReadWriteMany, and class {_name(storage)} ({storage['provisioner']}) makes disks of one node"
-        return Finding("problem", "claim", said, f"make the claim with a class of shared files{_of(classes)}")
+        text = f"{name} is ReadWriteMany, and class {_name(storage)} ({storage['provisioner']}) makes disks of one node"
+        return Finding("problem", "claim", text, f"make the claim with a class of shared files{_of(classes)}")
     return None
 
 
@@ -89,7 +89,7 @@ def _name(body: Body) -> str:
 
 
 def _of(classes: Sequence[Body] | None) -> str:
-    """Classes that may serve, for a remedy: of shared files, as far as is known."""
+    """Return the storage classes of shared files, as far as known, for a remedy."""
     shared = [_name(each) for each in classes or () if each.get("provisioner") not in DISKS]
     if shared:
         return f"; classes that may have it: {', '.join(sorted(shared))}"

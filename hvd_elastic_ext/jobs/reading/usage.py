@@ -1,4 +1,4 @@
-"""What pods use, beside what they may use. Pure."""
+"""Resource usage of pods, and their limits. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hvd_elastic_ext.jobs.spec.job import GPU
 
 @dataclass(frozen=True, slots=True)
 class PodUsage:
-    """``cpu`` in cores, ``memory`` in bytes, of all containers together; None where nobody has measured. What a pod may
-    have is its limit, or its request where there is none; 0 without both. ``gpus``: that it has for itself."""
+    """``cpu`` (cores) and ``memory`` (bytes): used by all containers; None if unknown. ``cpu_limit`` and
+    ``memory_limit``: the limit, or else the request, or else 0. ``gpus``: number of GPUs of the pod."""
 
     name: str
     role: str
@@ -54,7 +54,7 @@ def _sum(measured: Sequence[Body] | None, resource: str) -> float | None:
 
 
 def _granted(spec: Body) -> Mapping[str, float]:
-    """What containers may have together. Init containers that stay, as sidecars, count; others are over."""
+    """Return the limits of all containers together. Of init containers only sidecars count; others have ended."""
     stay = [each for each in spec.get("initContainers") or [] if each.get("restartPolicy") == "Always"]
     total: dict[str, float] = {}
     for container in (*stay, *spec["containers"]):

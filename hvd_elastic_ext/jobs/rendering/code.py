@@ -1,6 +1,6 @@
-"""Code that comes with a job (``--sync``): in a ConfigMap that never changes, a commit of a git repository, a folder of
-a claim. Each pod has it before anything else runs in it. What is too large for a ConfigMap is sent to the launcher's
-pod, whose launcher hands it on to hosts as they come. Pure."""
+"""The code of a job (``--sync``): in an immutable ConfigMap, a commit of a git repository, or a folder of a claim. Each
+pod gets it before anything else runs there. Code that is too large for a ConfigMap is sent to the launcher's pod, whose
+launcher sends it to new hosts. Pure."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ ARCHIVE, KEY = "/run/hvd-code", "code.tar.gz"
 CHECKSUM: Final = "hvd-elastic-ext/code-sha256"
 VOLUME, PACKED = "code", "code-archive"
 SENT: Final = "code-sent"
-"""The container that waits until code is sent to its pod."""
+"""The container that waits for code that is sent to its pod."""
 FITS: Final = 900_000
-"""Bytes that a ConfigMap has room for, besides its metadata: a server takes a MiB at most."""
+"""Bytes of code that fit into a ConfigMap beside its metadata: the server's limit is 1 MiB."""
 
 WAIT: Final = """\
 echo "waits for its code; to send it: hvd-elastic sync $2 FOLDER"
@@ -46,7 +46,7 @@ rm "new-$$.tar.gz"
 echo "new-$$" > "new-$$.name"
 ln "new-$$.name" "$3" || test -e "$3"
 """
-"""Unpacks ``$2`` bytes of input with checksum ``$3`` beside ``$1``. Of several that do so at once the first counts."""
+"""Unpacks ``$2`` bytes of input with checksum ``$3`` beside ``$1``. If several do so at once, the first one counts."""
 
 COMMIT: Final = "hvd-elastic-ext/code-commit"
 FETCH: Final = """\
@@ -61,19 +61,19 @@ git checkout -q --force --detach "$3"
 test "$(git rev-parse HEAD)" = "$3"
 rm -rf "$GIT_DIR"
 """
-"""Fetches commit ``$3`` of ``$2`` into ``$1``. Not every server sends a commit alone. Credentials are for the
-server of ``$2`` alone, not for one that it leads to. The repository itself does not
-stay: what ignores files there would be asked for it."""
+"""Fetches commit ``$3`` of ``$2`` into ``$1``. Not every server sends a commit alone. Credentials are used for the
+server of ``$2`` only, not after a redirect. The repository itself is removed, so that its ignore rules do not apply to
+the files."""
 
 
 def place_of(job: Job) -> str:
-    """Where the code is in every pod."""
+    """Return the folder of the code in every pod."""
     return job.working_dir or PLACE
 
 
 def add(objects: Sequence[Body], job: Job, archive: bytes) -> list[Body]:
-    """Change pods in place, and return what comes before them. Pods that come later have the same files: the ConfigMap
-    is immutable, and each pod checks what it unpacks."""
+    """Change pods in place, and return the objects to create before them. Pods that start later get the same files: the
+    ConfigMap is immutable, and each pod checks the files that it unpacks."""
     name, checksum = f"{job.name}-code", hashlib.sha256(archive).hexdigest()
     place = shlex.quote(place_of(job))
     unpack = f'echo "{checksum}  {ARCHIVE}/{KEY}" | sha256sum -c - && tar -xzf {ARCHIVE}/{KEY} -C {place}'
@@ -95,9 +95,8 @@ def add(objects: Sequence[Body], job: Job, archive: bytes) -> list[Body]:
 
 
 def add_sent(objects: Sequence[Body], job: Job, archive: bytes) -> None:
-    """Change pods in place: the launcher's waits until it is sent the code, and hands it on to workers.
-
-    Raises :class:`UsageError` for a kind without a launcher.
+    """Change pods in place: the launcher's pod waits for the code, and the launcher sends it to the workers. Raises
+    :class:`UsageError` for a kind without a launcher.
     """
     checksum, place = hashlib.sha256(archive).hexdigest(), place_of(job)
     pods = [pod for body in objects for pod in templates(body)]
@@ -118,12 +117,12 @@ def add_sent(objects: Sequence[Body], job: Job, archive: bytes) -> None:
 
 
 def take_words(place: str, archive: bytes) -> list[str]:
-    """What runs in the container :data:`SENT`, with the archive as its input."""
+    """Return the command to run in the container :data:`SENT`, with the archive as its input."""
     return ["sh", "-ec", TAKE, "sh", place, str(len(archive)), hashlib.sha256(archive).hexdigest()]
 
 
 def add_claim(objects: Sequence[Body], job: Job, claim: Claim) -> None:
-    """Change pods in place: a folder of a claim is where the command starts."""
+    """Change pods in place: the command starts in a folder of a claim."""
     volume = {"persistentVolumeClaim": {"claimName": claim.name}}
     for body in objects:
         for _, template in templates(body):
@@ -146,7 +145,7 @@ def add_commit(objects: Sequence[Body], job: Job, wanted: Revision) -> None:
 
 
 def _first(template: Body, job: Job, what: Body, mounts: Sequence[Body], *, name: str = "code") -> None:
-    """Put a container before all others, with a folder that the main one starts in."""
+    """Add a first container, and a folder in which the main container starts."""
     spec, container = template["spec"], main_container(template)
     place = _placed(template, job, {"emptyDir": {}})
     of_image: Body = {field: container[field] for field in ("image", "imagePullPolicy") if field in container}
@@ -162,7 +161,7 @@ def _first(template: Body, job: Job, what: Body, mounts: Sequence[Body], *, name
 
 
 def _placed(template: Body, job: Job, volume: Body, **how: object) -> Body:
-    """Let the main container start in a volume; its mount."""
+    """Let the main container start in a volume; return the mount."""
     spec, container = template["spec"], main_container(template)
     place = {"name": VOLUME, "mountPath": place_of(job), **how}
     container["workingDir"] = place_of(job)

@@ -1,4 +1,4 @@
-"""What a job changes in the object that makes its pods, for each kind. Pure."""
+"""Changes to the object that makes a job's pods, for each kind. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hvd_elastic_ext.jobs.rendering.objects import Body, literal, merged, of_kin
 from hvd_elastic_ext.jobs.spec.job import Job
 
 Change = Callable[[Sequence[Body], Job], list[str]]
-"""Changes objects in place, and returns what a user should know."""
+"""Changes objects in place, and returns notes for the user."""
 
 SUPERVISOR: Final = "job-supervisor.kube-ai.io"
 COSCHEDULING: Final = "pod-group.scheduling.sigs.k8s.io"
@@ -66,7 +66,7 @@ def _pytorch_job(objects: Sequence[Body], job: Job) -> list[str]:
 
 
 def torchrun_words(command: Sequence[str]) -> list[str]:
-    """What comes after ``torchrun``, which starts scripts, and other programs with ``--no-python``."""
+    """Return the words after ``torchrun``, which starts scripts, and other programs only with ``--no-python``."""
     first, *rest = command
     if first in ("torchrun", "python", "python3"):
         return rest
@@ -86,7 +86,7 @@ def _training_job(objects: Sequence[Body], job: Job) -> list[str]:
     merged(body["metadata"], "annotations", marks)
     if job.queue:
         raise UsageError(f"--queue {job.queue}: neither Kueue nor Volcano's controllers know a TrainingJob; use --gang")
-    for option, given in (("--running-timeout", job.timeout_s), ("--ttl-after-finished", job.kept_s)):
+    for option, given in (("--running-timeout", job.timeout_s), ("--ttl-after-finished", job.ttl_s)):
         if given:
             raise UsageError(f"{option}: a TrainingJob has no such limit; take --kind mpijob")
     body["spec"] |= _cleaning(job)
@@ -135,8 +135,8 @@ def _stateful_set(objects: Sequence[Body], job: Job) -> list[str]:
 
 
 def _ends(job: Job) -> dict[str, Any]:
-    """When it ends at the latest, and is deleted after that."""
-    times = {"activeDeadlineSeconds": job.timeout_s, "ttlSecondsAfterFinished": job.kept_s}
+    """Set the time limit of the job, and when it is deleted after its end."""
+    times = {"activeDeadlineSeconds": job.timeout_s, "ttlSecondsAfterFinished": job.ttl_s}
     return {name: value for name, value in times.items() if value}
 
 

@@ -1,4 +1,4 @@
-"""Where things are in the objects of a job. Pure."""
+"""Finds parts of the objects of a job. Pure."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _EXAMPLE: Final = re.compile(rf"(?<![a-z0-9]){EXAMPLE}(?![a-z0-9])")
 
 
 def of_kind(objects: Sequence[Body], *kinds: str) -> Body:
-    """The one object of these kinds. Raises ``LookupError`` if there is none."""
+    """Return the object of one of these kinds. Raises ``LookupError`` if there is none."""
     return next(each for each in objects if each["kind"] in kinds)
 
 
 def templates(body: Body) -> Iterator[tuple[str, Body]]:
-    """The templates of pods in an object, with the role of each."""
+    """Return the pod templates of an object, with the role of each."""
     spec = body.get("spec") or {}
     match body["kind"]:
         case "MPIJob" | "PyTorchJob":
@@ -41,27 +41,27 @@ def templates(body: Body) -> Iterator[tuple[str, Body]]:
 
 
 def specs_of(body: Body) -> str:
-    """The field with the replicas of each role."""
+    """Return the field with the replicas of each role."""
     return {"MPIJob": "mpiReplicaSpecs", "PyTorchJob": "pytorchReplicaSpecs", "TrainingJob": "etReplicaSpecs"}[
         body["kind"]
     ]
 
 
 def main_container(template: Body) -> Body:
-    """The container that trains, or launches."""
+    """Return the container that trains, or that runs the launcher."""
     found: Body = template["spec"]["containers"][0]
     return found
 
 
 def daemon(template: Body) -> Body | None:
-    """The container of the discovery daemon, if the pod has one."""
+    """Return the container of the discovery daemon, if the pod has one."""
     spec = template["spec"]
     both = [*spec.get("initContainers", []), *spec["containers"]]
     return next((each for each in both if each["name"] == "discover"), None)
 
 
 def renamed(value: Any, name: str) -> Any:
-    """A copy in which every name of the example is the job's."""
+    """Return a copy with the example's name replaced by the job's."""
     if isinstance(value, str):
         return _EXAMPLE.sub(name, value)
     if isinstance(value, Mapping):
@@ -70,7 +70,7 @@ def renamed(value: Any, name: str) -> Any:
 
 
 def literal(text: str) -> str:
-    """A word or value of a container that reaches it as it is: Kubernetes expands ``$(NAME)``, and makes ``$$`` one."""
+    """Escape a word or value of a container: Kubernetes expands ``$(NAME)``, and turns ``$$`` into ``$``."""
     return _EXPANDED.sub("$$", text)
 
 

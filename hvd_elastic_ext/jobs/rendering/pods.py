@@ -1,4 +1,4 @@
-"""What a job changes in the pods of its template. Pure."""
+"""Changes to the pods of a job's template. Pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER, WORKER, Body, daemo
 from hvd_elastic_ext.jobs.spec.job import GPU, Job
 
 FIXED: Final = ("--discovery", "--discovery-user", "--ssh-port", "--blacklist-cooldown-range", "--state-dir")
-"""Options of the template's launcher that belong to the pod, not to what is trained."""
+"""Options of the template's launcher that belong to the pod, not to the job's command."""
 SHARED: Final = "shm"
 DAEMON_COMMAND: Final = "hvd-discover"
 
 
 def change(template: Body, role: str, job: Job) -> None:
-    """Make the pod of a template that of ``job``, in place."""
+    """Change a template's pod for ``job``, in place."""
     spec, container = template["spec"], main_container(template)
     container["image"] = job.image
     if job.pull_policy:
@@ -48,7 +48,7 @@ def change(template: Body, role: str, job: Job) -> None:
 
 
 def launcher_words(template: list[str], job: Job) -> list[str]:
-    """Arguments of ``hvd-elastic run``. What the user gives comes last, and wins."""
+    """Return the arguments of ``hvd-elastic run``. The user's options come last and take precedence."""
     slots = job.slots_per_worker
     words = ["-np", str(job.workers * slots)]
     words += [f"--min-np={job.min_workers * slots}", f"--max-np={job.max_workers * slots}", *_fixed(template)]
@@ -106,7 +106,7 @@ def _shared_memory(spec: Body, job: Job) -> None:
 
 
 def _discovery(template: Body, job: Job) -> None:
-    """The image of training has the daemon, too; its entry point is another one."""
+    """Set the daemon's image. A training image contains the daemon, too, but has another entry point."""
     found = daemon(template)
     if found is None:
         return

@@ -1,4 +1,4 @@
-"""All objects of a job, in the order in which they are made. Pure."""
+"""All objects of a job, in the order of their creation. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hvd_elastic_ext.jobs.spec.job import Job
 from hvd_elastic_ext.jobs.spec.source import Revision, claim_of
 
 ROOTS: Final = ("MPIJob", "PyTorchJob", "TrainingJob", "Job")
-"""Kinds of the object that is the job: the others belong to it, and go with it."""
+"""Kinds of the object that represents the job. It owns the others, which are deleted with it."""
 MANAGED: Final = "app.kubernetes.io/managed-by"
 BY: Final = "hvd-elastic"
 WORKERS: Final = "hvd-elastic-ext/workers"
@@ -34,9 +34,9 @@ RIGHTS: Final = "rbac"
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """``objects``: the job itself is last. ``notes``: what of the request has no equal there. ``key``: the name of the
-    Secret with the ssh key that has yet to be made, if the kind needs one. ``archive``: code that its launcher's pod
-    waits for, once it is made."""
+    """``objects``: the job itself is last. ``notes``: parts of the request that have no equivalent in this kind.
+    ``key``: the name of the Secret with the ssh key that must still be made, if the kind needs one. ``archive``: code
+    to send to the launcher's pod once the job exists."""
 
     objects: tuple[Body, ...]
     notes: tuple[str, ...]
@@ -45,22 +45,21 @@ class Rendered:
 
     @property
     def root(self) -> Body:
-        """The object that is the job."""
+        """Return the object that represents the job."""
         return self.objects[-1]
 
 
 def needed(job: Job) -> tuple[str, ...]:
-    """Names of the manifests that the job is made of."""
+    """Return the names of the manifests for the job."""
     return (job.kind,) if job.kind == "pytorchjob" else (RIGHTS, job.kind)
 
 
 def render(
     job: Job, manifests: Mapping[str, Sequence[Body]], *, archive: bytes = b"", commit: Revision | None = None
 ) -> Rendered:
-    """``manifests``: the documents of each of :func:`needed`; ``archive`` or ``commit``: the code of ``--sync``, if it
-    is on no claim.
-
-    Raises :class:`UsageError` for what a kind cannot do.
+    """Make the objects of a job. ``manifests``: the documents of each of :func:`needed`; ``archive`` or ``commit``: the
+    code of ``--sync``, unless it is on a claim. Raises :class:`UsageError` for an option that the kind does not
+    support.
     """
     found = [renamed(body, job.name) for name in needed(job) for body in manifests[name]]
     rights = [body for body in found if body["kind"] in ("Role", "RoleBinding", "ServiceAccount")]
@@ -100,7 +99,7 @@ def _storage(job: Job) -> list[str]:
 
 
 def _rights(bodies: Sequence[Body], job: Job) -> list[Body]:
-    """One account, one Role with all rules, one binding: nothing is shared with another job."""
+    """Return one account, one Role with all rules, and one binding; other jobs use none of them."""
     roles = [body for body in bodies if body["kind"] == "Role"]
     if not roles:
         return []
@@ -132,7 +131,8 @@ def _rights(bodies: Sequence[Body], job: Job) -> list[Body]:
 
 
 def _key(objects: Sequence[Body], job: Job) -> str:
-    """The Secret of the ssh key that pods mount, if nobody else makes it; ``--ssh-secret`` takes its place."""
+    """Return the name of the Secret with the ssh key that pods mount, unless the operator makes it or ``--ssh-secret``
+    is given."""
     made = ""
     for body in objects:
         for _, template in templates(body):
@@ -147,7 +147,7 @@ def _key(objects: Sequence[Body], job: Job) -> str:
 
 
 def secret(name: str, job: str, *, key: str, public: str) -> Body:
-    """The ssh key of a job: ``id`` and ``id.pub``, base64."""
+    """Return the Secret with a job's ssh key: ``id`` and ``id.pub`` in base64."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -158,13 +158,13 @@ def secret(name: str, job: str, *, key: str, public: str) -> Body:
 
 
 def owned(root: Body) -> list[dict[str, Any]]:
-    """``ownerReferences`` of what belongs to a job: ``root`` as the server has it."""
+    """Return the ``ownerReferences`` of a job's objects. ``root``: the job as the server returned it."""
     names = {"apiVersion": root["apiVersion"], "kind": root["kind"], "name": root["metadata"]["name"]}
     return [{**names, "uid": root["metadata"]["uid"], "controller": False, "blockOwnerDeletion": False}]
 
 
 def selector(job: str = "", *, role: str = "") -> str:
-    """Labels of what was submitted: of one job, of one role of its pods, or of all jobs."""
+    """Return the label selector of one submitted job, of one role of its pods, or of all jobs."""
     if role:
         return f"{JOB_LABEL}={job},{ROLE_LABEL}={role}"
     return f"{JOB_LABEL}={job}" if job else f"{MANAGED}={BY}"

@@ -1,4 +1,4 @@
-"""What of arena's command line is taken here, and what is not. Pure."""
+"""Which parts of arena's command line are accepted here. Pure."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ ARENA_KINDS: Final = {
     "pytorchjob": "pytorchjob",
     "pytorch": "pytorchjob",
 }
-"""What arena calls a kind: the first word of a line of its."""
+"""arena's names of kinds: the first word of its command line."""
 OTHER_KINDS: Final = frozenset({
     "tfjob", "tf", "volcanojob", "vj", "rayjob", "rj", "sparkjob", "spark", "deepspeedjob", "dp",
 })  # fmt: skip
-"""Those that are none of ours."""
+"""arena's kinds that do not exist here."""
 _NODE: Final = "a folder of the node would be open to the job; put the data on a claim: --data CLAIM:PATH"
 _APART: Final = "pods share nothing with their node"
 _SYNC: Final = "name a folder, or git+https://HOST/REPOSITORY@REVISION, with --sync; the command starts among its files"
@@ -61,7 +61,7 @@ REFUSED: Final[Mapping[str, str]] = {
     "--trace": _ARENAS,
     "--helm-binary": _ARENAS,
 }
-"""arena's options that are not taken, and what to do instead."""
+"""arena's options that are refused, and what to do instead."""
 QUEUE: Final = "arena's switch is for kube-queue; name a queue: --queue kueue/NAME or --queue volcano/NAME"
 TAKEN_SWITCHES: Final = frozenset({"--gang", "--spot-instance", "--mounts-on-launcher"})
 SWITCHES: Final = TAKEN_SWITCHES | {
@@ -74,7 +74,7 @@ _FALSE: Final = frozenset({"0", "f", "F", "false", "False", "FALSE"})
 
 
 def switched(words: Iterable[str]) -> list[str]:
-    """``--gang=true`` as ``--gang``; ``--gang=false`` is nothing, also of a switch that is not taken."""
+    """Replace ``--gang=true`` by ``--gang``, and drop ``--gang=false``, also for a switch that is refused."""
     found = []
     for word in words:
         option, equals, value = word.partition("=")
@@ -86,13 +86,13 @@ def switched(words: Iterable[str]) -> list[str]:
 
 
 def is_off(word: str) -> bool:
-    """Whether a switch is set to what it is anyhow."""
+    """Whether a switch is set to its default."""
     option, _, value = word.partition("=")
     return option in SWITCHES and value in _FALSE
 
 
 def refuse(words: Sequence[str]) -> None:
-    """Raises :class:`UsageError` for an option of arena's that is not taken; it says what to do instead."""
+    """Raise :class:`UsageError` for a refused option of arena; the error says what to do instead."""
     for word, following in zip_longest(words, words[1:], fillvalue="-"):
         option, equals, _ = word.partition("=")
         if option in REFUSED:

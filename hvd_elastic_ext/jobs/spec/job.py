@@ -1,4 +1,4 @@
-"""One job, as a user wants it."""
+"""The description of a job."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.jobs.spec import source
 
 KINDS: Final = ("mpijob", "mpijob-older", "statefulset", "trainingjob", "pytorchjob")
-"""What makes the pods; each is the name of its template in ``docker/manifests``."""
+"""Kinds of objects that make the pods; each is the name of its template in ``docker/manifests``."""
 LONGEST_NAME: Final = 45
 """A StatefulSet labels its pods with ``NAME-worker-`` and a hash of ten characters; a label has 63 at most."""
-MOST_WORKERS: Final = 1000
+MAX_WORKERS: Final = 1000
 """arena's default of ``--max-workers``."""
 RESTARTS: Final = ("Never", "OnFailure")
 WORKER_RESTARTS: Final = ("Never", "OnFailure", "Always", "ExitCode")
 QUEUES: Final = ("kueue", "volcano")
 OWN_LABELS: Final = ("hvd-elastic-job", "hvd-elastic-role", "app.kubernetes.io/managed-by")
-"""By these a job and its pods are found."""
+"""The labels by which a job and its pods are found."""
 
 _NAME: Final = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?", re.ASCII)
 CLEANS: Final = ("None", "Running", "All")
@@ -35,7 +35,7 @@ _NONE: Final[Mapping[str, str]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """A taint that pods live with; no ``key`` means every taint, no ``effect`` every effect of the key."""
+    """A taint that pods tolerate. Without ``key``, every taint; without ``effect``, every effect of the key."""
 
     key: str = ""
     value: str = ""
@@ -57,7 +57,7 @@ class Job:
     every pod gets; ``sync_secret``: a Secret (basic-auth) for that URL. ``volumes``: claims, by where
     they are mounted. ``devices``: further resources of each worker, by their names, with their numbers.
     ``shared_memory``: of each worker, at ``/dev/shm``. ``retries``: of the launcher, by the operator; ``timeout_s``:
-    when a job is ended, ``kept_s``: when one that has ended is deleted (0: never); ``clean_pods``: which pods go when
+    when a job is ended, ``ttl_s``: when one that has ended is deleted (0: never); ``clean_pods``: which pods go when
     it ends: None, Running or All.
     """
 
@@ -68,7 +68,7 @@ class Job:
     run_options: tuple[str, ...] = ()
     workers: int = 1
     min_workers: int = 1
-    max_workers: int = MOST_WORKERS
+    max_workers: int = MAX_WORKERS
     gpus: int = 0
     slots: int = 0
     cpu: str = ""
@@ -83,7 +83,7 @@ class Job:
     shared_memory: str = ""
     retries: int | None = None
     timeout_s: int = 0
-    kept_s: int = 0
+    ttl_s: int = 0
     clean_pods: str = ""
     pull_policy: str = ""
     priority: str = ""
@@ -112,7 +112,8 @@ class Job:
 
     @property
     def sleeps(self) -> bool:
-        """Whether its launcher stays while it has too few workers: of a StatefulSet, Kueue takes back those alone."""
+        """Whether the launcher stays, and sleeps, while the job has too few workers; so it is if Kueue evicts the
+        workers of a StatefulSet."""
         alone = self.kind == "statefulset" and self.queue.startswith("kueue/")
         return self.spot or self.max_wait_s > 0 or alone
 
@@ -127,7 +128,8 @@ class Job:
 
 
 def name_problem(name: str) -> str:
-    """What is wrong with the name of a job, in one line; empty if nothing is. Names of Services and pods begin so."""
+    """Return what is wrong with a job's name, in one line; "" if it is valid. Names of Services and pods begin with
+    it."""
     if len(name) > LONGEST_NAME:
         return f"NAME {name!r} has {len(name)} characters; pods are named after it: {LONGEST_NAME} at most"
     if not _NAME.fullmatch(name):
@@ -143,7 +145,7 @@ def _problems(job: Job) -> list[str]:
     quantities = [("--cpu", job.cpu), ("--memory", job.memory), ("--share-memory", job.shared_memory)]
     quantities += [(f"--device {name}", number) for name, number in job.devices.items()]
     checks = [
-        (bool(job.kind) and job.kind not in KINDS, f"--kind {job.kind!r} is none of {', '.join(KINDS)}"),
+        (bool(job.kind) and job.kind not in KINDS, f"--kind {job.kind!r} is not one of {', '.join(KINDS)}"),
         (not job.image, "--image is missing: an image with hvd-elastic and what is trained"),
         (
             not any(map(str.strip, job.command)),
@@ -163,7 +165,7 @@ def _problems(job: Job) -> list[str]:
             for option, text in quantities
         ),
         *(
-            (bool(given) and given not in there, f"{option} {given!r} is none of {', '.join(there)}")
+            (bool(given) and given not in there, f"{option} {given!r} is not one of {', '.join(there)}")
             for option, given, there in (
                 ("--job-restart-policy", job.restart_policy, RESTARTS),
                 ("--worker-restart-policy", job.worker_restart_policy, WORKER_RESTARTS),
@@ -171,7 +173,7 @@ def _problems(job: Job) -> list[str]:
                 ("--image-pull-policy", job.pull_policy, PULLS),
             )
         ),
-        (bool(told := source.problem(job.sync, secret=job.sync_secret)), told),
+        (bool(problem := source.problem(job.sync, secret=job.sync_secret)), problem),
         *((key in job.labels, f"--label {key}: a job is found by it; take another key") for key in OWN_LABELS),
         (bool(job.working_dir) and job.working_dir[0] != "/", f"--working-dir {job.working_dir!r}: it begins with /"),
         *((path[:1] != "/", f"--data {claim}:{path}: a path begins with /") for path, claim in job.volumes.items()),

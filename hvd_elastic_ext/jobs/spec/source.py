@@ -1,4 +1,4 @@
-"""Where the code of a job comes from: what ``--sync`` names. Pure."""
+"""The source of a job's code, as given by ``--sync``. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hvd_elastic_ext.core.errors import UsageError
 GIT: Final = "git+"
 PVC: Final = "pvc:"
 HOW: Final = "--sync: write git+https://HOST/REPOSITORY@REVISION"
-"""Never with what was given: a mistake may put a password anywhere in it."""
+"""This error never quotes the value: it may contain a password."""
 _REVISION: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]*", re.ASCII)
 _URL: Final = re.compile(r"https?://[A-Za-z0-9.-]+(:\d+)?/[A-Za-z0-9_./~+%-]+", re.ASCII)
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9.+-]*:|[^/]*@", re.ASCII)
@@ -34,7 +34,7 @@ class Claim(NamedTuple):
 
 
 def problem(sync: str, *, secret: str) -> str:
-    """What is wrong with a value of ``--sync``, or with a secret for it; empty if nothing is."""
+    """Return what is wrong with a value of ``--sync`` or its secret; "" if both are valid."""
     if secret and not sync.startswith(GIT):
         return "--sync-secret is for --sync git+https://…"
     if secret and not sync.lower().startswith(f"{GIT}https:"):
@@ -45,7 +45,7 @@ def problem(sync: str, *, secret: str) -> str:
 
 
 def claim_of(sync: str) -> Claim | None:
-    """The claim that ``pvc:NAME[/FOLDER]`` means; None for anything else. Raises :class:`UsageError`."""
+    """Return the claim of ``pvc:NAME[/FOLDER]``; None for other values. Raises :class:`UsageError`."""
     if not sync.startswith(PVC):
         return None
     name, _, path = sync.removeprefix(PVC).partition("/")
@@ -56,7 +56,7 @@ def claim_of(sync: str) -> Claim | None:
 
 
 def revision_of(sync: str) -> Revision | None:
-    """The revision that ``git+URL@REV`` means, HEAD without ``@REV``; None for a folder. Raises :class:`UsageError`."""
+    """Return the revision of ``git+URL@REV``, HEAD without ``@REV``; None for a folder. Raises :class:`UsageError`."""
     if not sync.startswith(GIT):
         return None
     try:
@@ -75,5 +75,5 @@ def revision_of(sync: str) -> Revision | None:
 
 
 def without_user(text: str) -> str:
-    """What a program says, without user and password of URLs in it."""
+    """Return a program's message without user and password of URLs."""
     return _WITH_USER.sub("…@", text)

@@ -23,7 +23,7 @@ _BUILT_IN: Final = frozenset({".", "cd", "eval", "exec", "export", "set", "sourc
 
 
 def pairs(option: str, given: Iterable[str]) -> dict[str, str]:
-    """``key=value``, each. Raises :class:`UsageError`."""
+    """Read ``key=value`` words. Raises :class:`UsageError`."""
     found = {}
     for text in given:
         key, equals, value = text.partition("=")
@@ -34,7 +34,8 @@ def pairs(option: str, given: Iterable[str]) -> dict[str, str]:
 
 
 def seconds(text: str) -> float:
-    """A time as kubectl and arena take it, such as 90s, 10m or 1h30m, or plain seconds. Raises :class:`UsageError`."""
+    """Read a duration in the form of kubectl and arena, such as 90s, 10m or 1h30m, or plain seconds. Raises
+    :class:`UsageError`."""
     if re.fullmatch(r"\d+(\.\d+)?", text, re.ASCII):
         return float(text)
     parts = _DURATION.findall(text)
@@ -49,7 +50,7 @@ def _seconds(part: str) -> float:
 
 
 def processes(text: str, *, slots: int, gpus: int) -> int:
-    """``--nproc-per-node``, which a number of ``--slots`` may repeat. Raises :class:`UsageError`."""
+    """Read ``--nproc-per-node``; ``--slots`` may give the same number. Raises :class:`UsageError`."""
     if not text:
         return slots
     if text in _PROCESSES and gpus:
@@ -93,14 +94,15 @@ def claims(given: Iterable[str]) -> dict[str, str]:
 
 
 class Command(NamedTuple):
-    """``launcher``: options of ``hvd-elastic run`` and, after them, the command; else only the command is given."""
+    """``launcher``: the words are options of ``hvd-elastic run`` followed by the command; otherwise only the
+    command."""
 
     words: tuple[str, ...]
     launcher: bool
 
 
 def command(given: Sequence[str], variables: Mapping[str, str], *, shell: str = SHELL) -> Command:
-    """What is written after ``--``.
+    """Read the words after ``--``.
 
     One word with spaces is a line of a shell, as arena takes it: ``${workers}`` and ``$((2*3))`` are computed here,
     and what is left of a shell in it is for ``shell``. A line that begins with ``horovodrun`` or ``hvd-elastic run``
@@ -131,7 +133,7 @@ def _words(line: str, shell: str) -> list[str]:
 
 
 def _needs_shell(line: str) -> bool:
-    """Whether anything in it is more than words, as a shell reads it."""
+    """Whether a line contains more than plain words, as a shell reads it."""
     if re.match(r"\w+=", line) or (line.split()[:1] and line.split()[0] in _BUILT_IN):
         return True
     expanded = re.sub(r"\\.|'[^']*'", "", line)

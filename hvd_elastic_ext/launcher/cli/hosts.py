@@ -16,7 +16,7 @@ from typing import Any, Final
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.core.journal import FOLDERS
 from hvd_elastic_ext.core.json_text import finite
-from hvd_elastic_ext.core.secrets import foreign_words
+from hvd_elastic_ext.core.secrets import external_text
 from hvd_elastic_ext.io import tables
 from hvd_elastic_ext.io.job_folders import no_job, one_job
 from hvd_elastic_ext.io.option_parser import Parser
@@ -75,7 +75,7 @@ def main(argv: Sequence[str]) -> int:
         text = json.dumps(rows, indent=1, allow_nan=False) if options.output == "json" else table(rows)
         sys.stdout.write(text + "\n")
         if refused := answer.get("refused"):
-            sys.stderr.write(f"hvd-elastic hosts: {foreign_words(str(refused))}; the hosts before it are kept\n")
+            sys.stderr.write(f"hvd-elastic hosts: {external_text(str(refused))}; the hosts before it are kept\n")
     else:
         sys.stdout.write(f"{answer['said']}\n")
     return 0

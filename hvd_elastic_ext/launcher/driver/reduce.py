@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core import journal
 from hvd_elastic_ext.core.json_text import finite_number
-from hvd_elastic_ext.core.secrets import foreign_words
+from hvd_elastic_ext.core.secrets import external_text
 from hvd_elastic_ext.launcher.rules.health.causes import NOT_STARTED, SSH_FAILED, Cause
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Question, Seat, is_for_a_rank, seat_of
@@ -166,7 +166,7 @@ def _launch_ended(job: JobState, host: str, code: int, remark: str) -> None:
 def _agent_ended(job: JobState, agent: Agent, end: LaunchEnd) -> None:
     host, why = agent.host.name, f"its agent ended with exit code {end.code}"
     if not end.detail.startswith("exit code"):
-        why += f": {foreign_words(end.detail)}"
+        why += f": {external_text(end.detail)}"
     job.faults.first = job.faults.first or f"the agent on {host} ended: {end.detail}"
     job.roster.commits.agent_ended(host, why)
     cut_off.cut_off(job, agent, why, strike=job.outcome.failure is None)
@@ -195,7 +195,7 @@ def _news(job: JobState, host: str, news: Mapping[str, Any]) -> None:
                 _ANSWERED[purpose](job, agent, answer_of(news))
     elif event == "usage":
         agent.usage = signals({name: news.get(name) for name in USAGE})
-        agent.gpu_unknown = foreign_words(str(news.get("gpu_unknown") or ""))
+        agent.gpu_unknown = external_text(str(news.get("gpu_unknown") or ""))
     elif event == "template":
         _template(agent, news)
     elif not notices.handle(job, agent, news):
@@ -211,7 +211,7 @@ def _template(agent: Agent, news: Mapping[str, Any]) -> None:
     host, memory = agent.host.name, news.get("memory")
     sizes = memory if isinstance(memory, dict) else {}
     if news.get("ready") is not True:
-        log.info("%s: every process imports by itself (--preload): %s", host, foreign_words(str(news.get("reason"))))
+        log.info("%s: every process imports by itself (--preload): %s", host, external_text(str(news.get("reason"))))
         return
     if not agent.warm:
         log.info("%s: warm start is ready: new processes there have the script's imports done (--preload)", host)
@@ -311,7 +311,7 @@ def _worker_record(job: JobState, workers: Sequence[Worker], message: Mapping[st
     elif event == "rolled_back" and workers:
         resize_report.rolled_back(job, own.get("steps_lost"))
     elif event == "trains_alone":
-        job.world.trains_alone = foreign_words(str(own.get("reason")))
+        job.world.trains_alone = external_text(str(own.get("reason")))
 
 
 def _question(job: JobState, workers: Sequence[Worker], news: Mapping[str, Any]) -> None:

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from hvd_elastic_ext.core.errors import Transient, UsageError
 from hvd_elastic_ext.core.json_text import to_text
-from hvd_elastic_ext.core.secrets import foreign_words
+from hvd_elastic_ext.core.secrets import external_text
 from hvd_elastic_ext.io.replaced_file import replace
 from hvd_elastic_ext.launcher.agents.transports.pods import client_needed
 from hvd_elastic_ext.launcher.rules.suspend.workloads import KINDS, Workload, workload
@@ -105,7 +105,7 @@ class ProgramScaler:
             raise NotScaled(f"{self.words[0]} cannot be run: {error.strerror}") from None
         if ended.returncode:
             last = ended.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-            detail = f": {foreign_words(last)}" if last else ""
+            detail = f": {external_text(last)}" if last else ""
             raise NotScaled(f"{self.words[0]} ended with exit code {ended.returncode}{detail}")
 
     def asked_for(self) -> int | None:

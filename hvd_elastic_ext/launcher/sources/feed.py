@@ -43,7 +43,7 @@ class HostFeed:
                 return
             hosts = keep_seniority(self._hosts, publication.hosts)
             change = diff(self._hosts, hosts)
-            said_before = not change and publication.says_the_same(self._accepted)
+            said_before = not change and publication.has_same_content(self._accepted)
             refused, self._reason = self._reason, None
             self._accepted, self._hosts = publication, hosts
             if said_before and refused is None:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from hvd_elastic_ext.core.engines import ENGINES
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.core.secrets import foreign_words
+from hvd_elastic_ext.core.secrets import external_text
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Last
 from hvd_elastic_ext.launcher.rules.health.causes import Cause, announced
 from hvd_elastic_ext.launcher.rules.health.endings import WorldOutcome, WorldPhase, outcome_of_world
@@ -393,7 +393,7 @@ class JobState:
 
         ``detail``: the text of the report. ``tried_s``: seconds of the attempt, without any work done.
         """
-        now, before, detail = self.now, self.faults.ledger, foreign_words(detail)
+        now, before, detail = self.now, self.faults.ledger, external_text(detail)
         strike = Strike.of(cause, host, slot, at=now, unproven_s=tried_s, detail=detail)
         after = before if strike is None else before.struck(now, strike, self.options.cooldown_s)
         if strike is None or after is before:

@@ -1,5 +1,6 @@
 """A cluster in virtual time: agents, training processes, storage and network around a real driver.
 
-Belongs here: what agents and processes do, and how long it takes. Never here: what is measured, or judged, about it:
-that is an :class:`~hvd_elastic_ext.simulate.cluster.observer.Observer`.
+Belongs here: the behaviour of agents and processes, and its duration.
+Never here: measurements and checks of it, which belong to an
+:class:`~hvd_elastic_ext.simulate.cluster.observer.Observer`.
 """

@@ -1,4 +1,4 @@
-"""Agents of hosts, as docs/agent.md has them: what they hold, what they obey, what they tell, and when they end."""
+"""Simulated agents, as described in docs/agent.md: their commits, orders, messages and end."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.simulate.cluster.commits import Commit
-from hvd_elastic_ext.simulate.cluster.crowd import question
+from hvd_elastic_ext.simulate.cluster.group_messages import question
 from hvd_elastic_ext.simulate.cluster.processes import WITHIN, Message, Process
-from hvd_elastic_ext.simulate.cluster.times import AGAIN_MOST_S, AGAIN_S, LATELY_S
+from hvd_elastic_ext.simulate.cluster.times import AGAIN_MOST_S, AGAIN_S, RESEND_S
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.simulate.cluster.cluster import Cluster
@@ -22,7 +22,7 @@ MANY: Final = 64
 
 @dataclass(eq=False, slots=True)
 class Line:
-    """A connection. ``up`` and ``down``: messages that a network which was cut has not let through."""
+    """A connection. ``up`` and ``down``: messages held back while the network is cut."""
 
     agent: Agent
     launcher: Launcher
@@ -34,39 +34,39 @@ class Line:
 
 
 class Agent:
-    """One life of a host's agent. ``memory``: the newest commit of each slot; it dies with the agent."""
+    """One run of a host's agent. ``memory``: the newest commit of each slot; it ends with the agent."""
 
     def __init__(self, cluster: Cluster, host: str, itself: str) -> None:
         self.host, self.identity = host, itself
         self.kind = cluster.kinds.get(host, "")
-        """Of its host: see :class:`~hvd_elastic_ext.simulate.cluster.times.Times`."""
+        """Kind of its host: see :class:`~hvd_elastic_ext.simulate.cluster.times.Times`."""
         self.memory: dict[int, Commit] = {}
         self.before: dict[int, Commit] = {}
-        """The commit before that: it lies in memory, too, until the next one takes its place."""
+        """The commit before the newest of each slot: it stays in memory until the next commit."""
         self.processes: dict[int, Process] = {}
         self.line: Line | None = None
         self.alive = True
         self.finishing = False
         self.ends_by: float | None = None
-        """When it has ended after a SIGTERM."""
+        """Time at which it ends after a SIGTERM."""
         self.down_since: float | None = cluster.sim.now
-        """Since when its launcher cannot reach it."""
+        """Time since which its launcher cannot reach it."""
         self.back_at = cluster.sim.now
-        """Since when the launcher reaches it, if it does."""
+        """Time since which the launcher reaches it again."""
         self.going: dict[str, Any] | None = None
         self.going_since = 0.0
         self.going_by: float | None = None
         self.booted: tuple[float, float] | None = None
-        """When it has started processes last, and how long they take to be ready."""
+        """Time of its last start of processes, and their boot time."""
         self.helpers: dict[int, tuple[int, ...]] = {}
-        """Slots of each helper that is under way."""
+        """Slots of each running helper."""
         self._cluster = cluster
         self._sim, self._times = cluster.sim, cluster.times
         self._needed = False
-        """It was sent SIGTERM, and stays until its launcher says that nobody needs its commits."""
+        """It got SIGTERM, and stays until its launcher no longer needs its commits."""
         self._ended: dict[int, tuple[int, int, bool]] = {}
         self._kept: list[Message] = []
-        self._lately: list[tuple[float, int, Message]] = []
+        self._recent: list[tuple[float, int, Message]] = []
         self._lost_at: float | None = None
         self.unsettled = False
         """A process has ended or asked since the launcher was lost, or was asking then."""
@@ -76,18 +76,18 @@ class Agent:
 
     # --- what it tells
 
-    def say(self, process: Process, what: str, **more: Any) -> None:
-        """A process says something on its link."""
+    def report(self, process: Process, what: str, **more: Any) -> None:
+        """A process sends a message on its link."""
         self._tell("said", process, message={"say": what, **more})
 
     def keeps(self, process: Process, commit: Commit) -> None:
         """A process keeps a commit for a checkpoint."""
         whole = [commit.lineage, *commit.name]
         if process.rank == 0:
-            self._heard()
+            self._note_contact()
         self._cluster.helpers.kept[tuple(whole)] = commit
         more = {"stall_s": self._times.stall_s} if self._times.stall_s else {}
-        self.say(process, "kept", commit=whole, step=commit.batch, side=1, **more)
+        self.report(process, "kept", commit=whole, step=commit.batch, side=1, **more)
 
     def _ask_again(self, process: Process) -> None:
         if self.line is not None:
@@ -101,33 +101,38 @@ class Agent:
         return {"event": event, "slot": process.slot, "life": process.life, **more}
 
     def _send(
-        self, news: dict[str, Any], told: tuple[tuple[int, Commit], ...] = (), sealed: Commit | None = None
+        self, news: dict[str, Any], reported: tuple[tuple[int, Commit], ...] = (), sealed: Commit | None = None
     ) -> None:
-        message = Message(news, told, sealed)
+        message = Message(news, reported, sealed)
         if self.line is None:
             self._kept.append(message)
         else:
             self._note(message)
             self._cluster.up(self.line, message)
 
-    def send(self, process: Process, news: Mapping[str, Any], told: Commit | None, *, kept: bool = True) -> None:
+    def send(self, process: Process, news: Mapping[str, Any], reported: Commit | None, *, kept: bool = True) -> None:
         """Send news of a process, which are ``kept`` until there is a connection."""
         if kept:
-            message = process.message(news, told)
-            self._send(message.news, message.told)
+            message = process.message(news, reported)
+            self._send(message.news, message.reported)
         elif self.line is not None:
-            self._cluster.up(self.line, process.message(news, told))
+            self._cluster.up(self.line, process.message(news, reported))
 
-    def _note(self, said: Message) -> None:
-        self._lately.append((self._sim.now, next(self._cluster.said), said))
-        if len(self._lately) > MANY:
-            since = self._sim.now - LATELY_S - AGAIN_S
-            self._lately = [each for each in self._lately if each[0] >= since]
+    def _note(self, message: Message) -> None:
+        self._recent.append((self._sim.now, next(self._cluster.message_numbers), message))
+        if len(self._recent) > MANY:
+            since = self._sim.now - RESEND_S - AGAIN_S
+            self._recent = [each for each in self._recent if each[0] >= since]
 
-    def _said_lately(self) -> list[Message]:
-        since = self._sim.now - LATELY_S - AGAIN_S
-        said = [each for each in self._lately if each[0] >= since]
-        return [message for _, _, message in sorted([*said, *self._cluster.crowd.said_lately(self)], key=itemgetter(1))]
+    def _recently_sent(self) -> list[Message]:
+        since = self._sim.now - RESEND_S - AGAIN_S
+        messages = [each for each in self._recent if each[0] >= since]
+        return [
+            message
+            for _, _, message in sorted(
+                [*messages, *self._cluster.group_messages.recently_sent(self)], key=itemgetter(1)
+            )
+        ]
 
     def _beat(self) -> None:
         if not self.alive:
@@ -136,14 +141,15 @@ class Agent:
             self._cluster.up(self.line, self.beats())
         self._sim.later(self._times.beat_s, self._beat)
 
-    def _heard(self) -> None:
-        """Where heartbeats are no events of their own: the driver needs to know how many steps were done."""
+    def _note_contact(self) -> None:
+        """Deliver a heartbeat at once, if heartbeats are no events of their own: the driver needs the number of
+        steps."""
         if self.line is not None:
-            self.line.launcher.hears(self)
+            self.line.launcher.receive_heartbeat(self)
 
     def beats(self) -> Message:
-        """The heartbeats of its processes."""
-        now, slots, told = self._sim.now, {}, []
+        """Return the heartbeats of its processes."""
+        now, slots, reported = self._sim.now, {}, []
         training, times = self._cluster.training, self._times
         for process in self.processes.values():
             training.settle(process.world)
@@ -153,15 +159,15 @@ class Agent:
                 if not process.stopped:
                     process.sample, process.sampled_at = (process.batch, process.commit), now
                 if not times.every_step:
-                    batch, commit = process.sample  # it is heard at once
+                    batch, commit = process.sample  # it arrives at once
                 beat: dict[str, Any] = {"step": batch, "commit": commit.name if commit else None, "progress": batch}
                 if self._cluster.options.scaling is not None and process.world is not None:
                     beat["stepped_at"] = process.world.stepped_at
                 beat |= {"every": training.thin, "commit_s": times.commit_s, "call_s": times.step_s * times.every}
                 slots[str(process.slot)] = {"life": process.life, "age": now - process.sampled_at, "beat": beat}
                 if commit is not None:
-                    told.append((process.slot, commit))
-        return Message({"event": "beats", "slots": slots}, tuple(told))
+                    reported.append((process.slot, commit))
+        return Message({"event": "beats", "slots": slots}, tuple(reported))
 
     def _hello(self) -> Message:
         self.settle()
@@ -175,7 +181,7 @@ class Agent:
         return Message({"agent": self.identity, "facts": {}, "seats": seats, **more}, tuple(self.memory.items()))
 
     def settle(self) -> None:
-        """Do the steps of its processes that are due by now."""
+        """Do the steps of its processes that are due."""
         for process in list(self.processes.values()):
             self._cluster.training.settle(process.world)
             self._cluster.training.follow(process)
@@ -215,8 +221,8 @@ class Agent:
         self.line = Line(self, launcher)
         self._cluster.disturbances += 1
         self._cluster.up(self.line, self._hello())
-        again = self._said_lately()
-        self._lately.clear()
+        again = self._recently_sent()
+        self._recent.clear()
         kept, self._kept = [*again, *self._kept], []
         for message in kept:
             self._note(message)
@@ -227,7 +233,7 @@ class Agent:
         self._lost_at = None
 
     def reached(self) -> None:
-        """Its launcher reaches it again."""
+        """The launcher reaches this agent again."""
         self.down_since, self.back_at = None, self._sim.now
         self._cluster.disturbances += 1
 
@@ -243,7 +249,7 @@ class Agent:
         self._sim.later(self._cluster.options.orphan_grace_s, self.lease)
 
     def lease(self) -> None:
-        """Without a launcher for too long: end everything, once nobody trains undisturbed."""
+        """End everything after too long without a launcher, once no process trains undisturbed."""
         if self._lost_at is None or self._sim.now - self._lost_at < self._cluster.options.orphan_grace_s:
             return
         trains = any(process.state in WITHIN for process in self.processes.values())
@@ -253,7 +259,7 @@ class Agent:
     # --- what it obeys
 
     def obey(self, order: Mapping[str, Any]) -> None:
-        """See docs/agent.md for the orders."""
+        """Execute an order (docs/agent.md)."""
         match order["do"]:
             case "all":
                 for each in order["orders"]:
@@ -264,7 +270,7 @@ class Agent:
                 for number, life in order["to"].items():
                     process = self.processes.get(int(number))
                     if process is not None and process.life == life:
-                        self.told(process, order["message"])
+                        self.receive_message(process, order["message"])
             case "kill" | "stop" if (process := self.processes.get(order["slot"])) is not None:
                 code, ends_s = (137, 0.0) if order["do"] == "kill" else (143, self._times.ends_s)
                 self._sim.later(ends_s, self.ended, process, code)
@@ -302,7 +308,7 @@ class Agent:
         self._send({"event": "forgotten", "slot": slot})
 
     def seal(self, slot: int, commit: Commit) -> None:
-        """A commit is in a slot's memory from now on."""
+        """Store a commit in a slot's memory."""
         held = self.memory.get(slot)
         if held is not None and held != commit:
             self.before[slot] = held
@@ -312,16 +318,16 @@ class Agent:
         """A process is ready."""
         if process.state == "booting" and not process.stopped:
             self._cluster.training.moves(process, "parked")
-            self.say(process, "parked")
+            self.report(process, "parked")
 
-    def told(self, process: Process, message: Mapping[str, Any]) -> None:
-        """The launcher tells a process something."""
+    def receive_message(self, process: Process, message: Mapping[str, Any]) -> None:
+        """A process receives a message from the launcher."""
         training = self._cluster.training
         match message["tell"]:
             case "go" if process.state == "parked" and not process.stopped:
                 self._sim.later(self._times.go_s, self._goes, process)
             case "world":
-                process.told_world = message["generation"]
+                process.assigned_world = message["generation"]
             case "update" if process.world is not None:
                 training.interrupt(process, leave=message["leave"])
             case "keep":
@@ -346,7 +352,7 @@ class Agent:
         process.asked = None
         rank, size = map(int, base64.b64decode(order["body"]).decode().split(",")[:2])
         process.rank, incarnation = rank, self.line.launcher.incarnation
-        self._cluster.observer.dealt(process, incarnation=incarnation, rank=rank)
+        self._cluster.observer.rank_given(process, incarnation=incarnation, rank=rank)
         self._cluster.training.answered([process], incarnation=incarnation, size=size)
 
     # --- ends
@@ -360,15 +366,15 @@ class Agent:
         del self.processes[process.slot]
         self._ended[process.slot] = (process.life, code, process.done)
         held = self.memory.get(process.slot)
-        told = ((process.slot, held),) if held else ()
-        self._send(self._news("exited", process, code=code, held=held.held if held else None), told)
+        reported = ((process.slot, held),) if held else ()
+        self._send(self._news("exited", process, code=code, held=held.held if held else None), reported)
         self.unsettled = True
         self.lease()
         if self.finishing:
             self._sim.later(self._times.ends_s, self._see_out)
 
     def terminate(self) -> None:
-        """It was sent SIGTERM: it starts nothing any more, and ends with its processes or when its grace is over."""
+        """Handle a SIGTERM: start nothing more, and end with the processes or when the grace is over."""
         if self.finishing:
             return
         self._needed = bool(self.memory)
@@ -388,14 +394,14 @@ class Agent:
             self._cluster.agent_dies(self, code=max((code for _, code, _ in self._ended.values()), default=0))
 
     def announce(self, in_s: float | None) -> None:
-        """Its notice file says that the host is about to go."""
+        """The notice file announces the end of the host."""
         self.going = {"reason": "preempted"}
         self.going_by = None if in_s is None else self._sim.now + in_s
         self.going_since = self._sim.now
         self._send({"event": "going", **self.going, "in_s": in_s})
 
     def recall(self) -> None:
-        """Nothing says so any more."""
+        """The notice is withdrawn."""
         if self.going is not None:
             self.going = self.going_by = None
             self._send({"event": "staying"})
@@ -405,21 +411,21 @@ class Agent:
         number: int,
         answer: dict[str, Any],
         *,
-        told: tuple[tuple[int, Commit], ...] = (),
+        reported: tuple[tuple[int, Commit], ...] = (),
         sealed: Commit | None = None,
     ) -> None:
-        """A helper says something. ``sealed``: a checkpoint of this commit is on storage."""
+        """A helper answers. ``sealed``: a checkpoint of this commit is on storage."""
         if sealed is not None:
-            self._heard()
-        self._send({"event": "errand", "id": number, "answer": answer}, told, sealed)
+            self._note_contact()
+        self._send({"event": "errand", "id": number, "answer": answer}, reported, sealed)
 
     def tell_held(self, slots: Iterable[int]) -> None:
-        """The process of a helper is gone: tell what it has left in these slots' memory."""
+        """The process of a helper has ended: report the commits in these slots' memory."""
         self.settle()
         held = {slot: self.memory.get(slot) for slot in slots}
-        told = tuple((slot, commit) for slot, commit in held.items() if commit is not None)
+        reported = tuple((slot, commit) for slot, commit in held.items() if commit is not None)
         slots_held = {str(slot): commit.held if commit is not None else None for slot, commit in held.items()}
-        self._send({"event": "held", "slots": slots_held}, told)
+        self._send({"event": "held", "slots": slots_held}, reported)
 
     def helper_ended(self, number: int, words: str = "") -> None:
         self._send({"event": "errand_ended", "id": number, "code": 1 if words else 0, "words": words})

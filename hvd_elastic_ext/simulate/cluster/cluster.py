@@ -1,4 +1,4 @@
-"""A cluster in virtual time that is true to what agents and processes do, whatever becomes of its launchers."""
+"""A cluster in virtual time. Its agents and processes behave as real ones, also while launchers end and restart."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hvd_elastic_ext.launcher.state.events import HealthChanged
 from hvd_elastic_ext.launcher.state.options import JobOptions
 from hvd_elastic_ext.launcher.state.saved import Saved
 from hvd_elastic_ext.simulate.cluster.agent import Agent, Line
-from hvd_elastic_ext.simulate.cluster.crowd import Crowd
+from hvd_elastic_ext.simulate.cluster.group_messages import GroupMessages
 from hvd_elastic_ext.simulate.cluster.helpers import Helpers
 from hvd_elastic_ext.simulate.cluster.launcher import Launcher, Motion
 from hvd_elastic_ext.simulate.cluster.observer import Observer
@@ -27,22 +27,22 @@ from hvd_elastic_ext.simulate.cluster.training import Training
 from hvd_elastic_ext.simulate.cluster.virtual_time import Sim
 
 LOST_S: Final = 10.0
-"""A connection counts as lost when the other end has acknowledged nothing for so long."""
+"""Seconds without an acknowledgement after which a connection counts as lost."""
 
 
 class NoJournal:
-    """Takes in lines, and drops them."""
+    """A journal that drops all lines."""
 
     def write(self, text: str, /) -> object:
-        """Nothing is kept."""
+        """Do nothing."""
 
     def flush(self) -> object:
-        """Nothing is kept."""
+        """Do nothing."""
 
 
 class _Unwritten(Journal):
     def record(self, event: str, /, *, generation: int, at_mono: float | None = None, **fields: Any) -> None:
-        """Thousands of lines that nobody keeps are not made."""
+        """Do nothing: thousands of unused lines need not be formatted."""
 
 
 def _host(name: str, slots: int, known: Host | None) -> Host:
@@ -50,12 +50,11 @@ def _host(name: str, slots: int, known: Host | None) -> Host:
 
 
 class Cluster:
-    """``boot_s`` by host: None never gets ready. ``late_s``: how late all messages of a host are. ``cut``: no network.
-
-    ``absent``: hosts that are not there. ``kinds``: of hosts, where they have one. ``listed`` and ``departing``: the
-    newest list that was accepted. ``chance`` is all that is random.
-    ``launcher_dies``: it will, so that what it saves matters; ``save_s``: how long that takes. ``scales``: is told how
-    many hosts a launcher asks for, and which ones it lets go.
+    """``boot_s`` by host: seconds until a process is ready, None: never. ``late_s``: delay of all messages of a host.
+    ``cut``: hosts without a network. ``absent``: hosts that do not exist. ``kinds``: of hosts, if known. ``listed`` and
+    ``departing``: the newest accepted list. ``chance``: the source of all randomness. ``launcher_dies``: it will, so
+    that what it saves matters; ``save_s``: how long that takes. ``scales`` gets the number of hosts that a
+    launcher asks for, and the hosts that it releases.
     """
 
     def __init__(
@@ -84,36 +83,36 @@ class Cluster:
         self.agents: dict[str, Agent] = {}
         self.launcher: Launcher | None = None
         self.scales: Callable[[Launcher, int, Sequence[str]], None] | None = None
-        self.crowd = Crowd(self)
-        self.training = Training(self.sim, self.observer, self.cut, times, together=self.crowd)
+        self.group_messages = GroupMessages(self)
+        self.training = Training(self.sim, self.observer, self.cut, times, together=self.group_messages)
         self.helpers = Helpers(self)
         self._lives = 0
-        self.said = itertools.count()
-        """Of what agents and processes say."""
+        self.message_numbers = itertools.count()
+        """Sequence numbers of messages from agents and processes."""
         self.disturbances = 0
-        """How often a connection, or what may go over it, has changed, or a process has ended."""
+        """Counts changes of connections and ends of processes, so that cached groups are invalidated."""
         self.recorder: Recorder | None = None
-        """Writes down all that launchers are told."""
+        """Records all events of launchers."""
         self._saved = Saved()
         self._incarnation = 0
 
     def drawn(self, seconds: float) -> float:
-        """A time that varies around its median."""
+        """Return a random time with this median."""
         spread = self.times.spread
         return seconds * math.exp(self.chance.gauss(0.0, spread)) if spread else seconds
 
     def start_s(self, host: str) -> float:
-        """How long the start of an agent takes."""
+        """Return the seconds that the start of an agent takes."""
         return self.drawn(self.times.of(self.kinds.get(host, ""), "agent_s"))
 
     def new_journal(self) -> Journal:
-        """Of a launcher."""
+        """Return the journal of a new launcher."""
         return (Journal if self.keeps_journal else _Unwritten)(self.journal, self.sim.time)
 
     # --- time
 
     def run(self, until: float, *, stops: Callable[[Launcher], bool] = lambda launcher: False) -> None:
-        """Let time pass until then, or until ``stops``, which is asked after each look."""
+        """Run until a time, or until ``stops``, which is checked after each look."""
         sim = self.sim
         while sim.now < until:
             launcher = self.launcher
@@ -132,19 +131,19 @@ class Cluster:
     # --- launchers
 
     def start_launcher(self) -> None:
-        """Start a launcher, after another one or as the first; there is one at most."""
+        """Start a launcher, the first one or the next one; at most one runs."""
         if self.launcher is None:
             self._incarnation += 1
             self.launcher = Launcher(self, self._incarnation, self._saved)
 
     def next_session(self, saved: Saved, *, expects: str | None) -> None:
-        """The launcher's job goes on after a sleep, or a failure. ``expects``: a checkpoint that was made."""
+        """Continue the launcher's job after a sleep or a failure. ``expects``: a checkpoint that was made."""
         self.launcher, self._incarnation = None, self._incarnation + 1
         self.disturbances += 1
         self.launcher = Launcher(self, self._incarnation, saved, expects=expects)
 
     def kill_launcher(self) -> None:
-        """As by ``kill -9``."""
+        """Kill the launcher, as by ``kill -9``."""
         launcher, self.launcher = self.launcher, None
         if launcher is None:
             return
@@ -158,7 +157,7 @@ class Cluster:
                 self.tell_loss(line)
 
     def motion(self) -> Motion:
-        """What goes on."""
+        """Return the present kind of activity."""
         launcher, worlds = self.launcher, self.training.worlds
         if launcher is None or self.cut or len(worlds) > 1:
             return Motion.MOVING
@@ -185,7 +184,7 @@ class Cluster:
         if line.open and (line.up or line.agent.host in self.cut):
             line.up.append(message)  # behind what is held up already: connections keep the order
         elif line.open and line.launcher.alive:
-            line.launcher.hear(line, message)
+            line.launcher.receive(line, message)
 
     def _arrival(self, line: Line) -> float:
         at = self.sim.time.now + LATENCY_S
@@ -205,12 +204,12 @@ class Cluster:
             line.agent.obey(order)
 
     def tell_loss(self, line: Line) -> None:
-        """The other end of a connection is gone: an agent that has a network notices."""
+        """The other end of a connection is gone: an agent with a network notices."""
         if line.agent.host not in self.cut:
             self.sim.later(LATENCY_S, line.agent.line_lost, line)
 
     def drop(self, host: str) -> None:
-        """A connection breaks, with all that is on its way."""
+        """Break a connection, with all messages in transit."""
         agent = self.agents.get(host)
         if agent is not None and (line := agent.line) is not None and line.open and host not in self.cut:
             line.open = False
@@ -220,12 +219,12 @@ class Cluster:
             self.sim.later(LATENCY_S, line.launcher.lost, line, "connection reset")
 
     def cut_off(self, host: str) -> None:
-        """A host loses its network."""
+        """Cut the network of a host."""
         if host in self.cut:
             return
         agent = self.agents.get(host)
         if agent is not None and self.launcher is not None:
-            self.launcher.hears(agent)
+            self.launcher.receive_heartbeat(agent)
         self.cut.add(host)
         self.disturbances += 1
         for process in [] if agent is None else list(agent.processes.values()):
@@ -243,7 +242,7 @@ class Cluster:
             line.launcher.lost(line, "nothing was acknowledged")
 
     def link_back(self, host: str) -> None:
-        """A host has its network again."""
+        """Restore the network of a host."""
         if host not in self.cut:
             return
         self.cut.discard(host)
@@ -258,7 +257,7 @@ class Cluster:
         self.sim.later(LATENCY_S, self._goes_through, line)
 
     def _goes_through(self, line: Line) -> None:
-        """What a network that was cut has held up arrives, in order."""
+        """Deliver the messages held back by a cut network, in order."""
         if line.agent.host in self.cut:
             return
         ups, downs, line.up, line.down = line.up, line.down, [], []
@@ -271,13 +270,13 @@ class Cluster:
     # --- agents and processes
 
     def new_agent(self, host: str) -> Agent:
-        """An agent starts on a host."""
+        """Start an agent on a host."""
         self._lives += 1
         agent = self.agents[host] = Agent(self, host, f"{host}-{self._lives}")
         return agent
 
     def agent_dies(self, agent: Agent, *, code: int = 137) -> None:
-        """An agent ends, and all that it has with it."""
+        """End an agent with all its processes and commits."""
         if not agent.alive:
             return
         self.observer.dies(agent)
@@ -287,9 +286,9 @@ class Cluster:
         for process in list(agent.processes.values()):
             self.training.gone(process)
         if (line := agent.line) is not None and agent.host not in self.cut:
-            heard_at = max(line.up_at, self.sim.now + LATENCY_S)  # behind all that it has said
-            self.sim.at(heard_at, line.launcher.lost, line, "connection reset")
-            self.sim.at(heard_at + LATENCY_S, line.launcher.command_ended, agent, code)
+            arrives_at = max(line.up_at, self.sim.now + LATENCY_S)  # after all its messages
+            self.sim.at(arrives_at, line.launcher.lost, line, "connection reset")
+            self.sim.at(arrives_at + LATENCY_S, line.launcher.command_ended, agent, code)
 
     def boots(self, process: Process) -> None:
         """A process was started."""
@@ -302,17 +301,17 @@ class Cluster:
             self.sim.later(agent.booted[1], agent.park, process)
 
     def process(self, host: str, slot: int) -> Process | None:
-        """The process in a slot; None if there is none."""
+        """Return the process in a slot; None if there is none."""
         agent = self.agents.get(host)
         return None if agent is None else agent.processes.get(slot)
 
     def stop(self, process: Process) -> None:
-        """As by SIGSTOP."""
+        """Stop a process, as by SIGSTOP."""
         process.stopped = True
         self.training.may_stall(process.world)
 
     def cont(self, process: Process) -> None:
-        """As by SIGCONT. What it was told meanwhile it may have missed: its launcher tells it again."""
+        """Continue a process, as by SIGCONT. It may have missed messages, which its launcher sends again."""
         process.stopped = False
         process.agent.park(process)
         self.training.look_again([process.agent.host])
@@ -320,7 +319,7 @@ class Cluster:
     # --- hosts
 
     def publish(self, hosts: dict[str, int], departing: dict[str, float | None] | None = None) -> None:
-        """A new list was accepted. ``departing``: in how many seconds hosts will be gone, if that is known."""
+        """Accept a new host list. ``departing``: seconds until hosts will be gone, if known."""
         now = self.sim.now
         known = {host.name: host for host in self.listed}
         self.listed = HostSet(tuple(_host(name, slots, known.get(name)) for name, slots in hosts.items()))
@@ -330,14 +329,14 @@ class Cluster:
             self.launcher.publish()
 
     def block(self, host: str, seconds: float | None) -> None:
-        """By hand."""
+        """Block a host by hand."""
         if (launcher := self.launcher) is not None:
             ledger = launcher.driver.job.faults.ledger
             until = None if seconds is None else self.sim.now + seconds
             self._health(launcher, ledger.block(Subject("host", host), until, ""), "blocked", host)
 
     def clear(self, host: str) -> None:
-        """By hand: forget what is held against a host."""
+        """Clear a host by hand: remove its strikes and blocks."""
         if (launcher := self.launcher) is not None:
             ledger = launcher.driver.job.faults.ledger
             faults = [fault.subject for fault in ledger.faults]

@@ -1,4 +1,4 @@
-"""Commits as the simulated cluster has them, and what the ranks of a world make of them at a sync."""
+"""Commits of the simulated cluster, and the election of a commit in a sync."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Commit(NamedTuple):
 
     @property
     def name(self) -> list[int]:
-        """As launcher and agents name it."""
+        """Name of the commit, as used by launcher and agents."""
         return [self.incarnation, self.generation, self.number]
 
     @property
     def held(self) -> list[int]:
-        """As agents tell of it."""
+        """The commit in the form of agents' reports."""
         return [*self.name, self.batch]
 
     def __str__(self) -> str:
@@ -30,7 +30,7 @@ class Commit(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """What a rank brings to a sync. ``entered``: the newest generation of the State that it was part of."""
+    """The commit of a rank in a sync. ``entered``: the newest generation of the State that the rank was part of."""
 
     commit: Commit | None
     entered: int
@@ -38,7 +38,7 @@ class Candidate(NamedTuple):
 
 
 class Elected(NamedTuple):
-    """``commit`` is the one that all ranks go on from; the next ones are of ``generation`` and ``incarnation``."""
+    """``commit``: the one from which all ranks continue; the next ones have ``generation`` and ``incarnation``."""
 
     commit: Commit
     generation: int
@@ -47,7 +47,8 @@ class Elected(NamedTuple):
 
 
 def elect(candidates: Sequence[Candidate], *, lineage: int) -> Elected:
-    """Do what ``worker/sync/election.py`` and ``State.sync`` do. ``lineage``: of a history that begins here."""
+    """Elect a commit like ``worker/sync/election.py`` and ``State.sync``. ``lineage``: for a history that begins
+    here."""
     held = [each.commit for each in candidates if each.commit is not None]
     generation = 1 + max(each.entered for each in candidates)
     incarnation = max(each.commit.incarnation if each.commit else each.incarnation for each in candidates)

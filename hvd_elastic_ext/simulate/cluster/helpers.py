@@ -1,4 +1,4 @@
-"""Commits that are passed on from memory to memory, as launchers order it and agents do it."""
+"""Helpers of agents: transfers of commits between memories, and checkpoints, as ordered by launchers."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ if TYPE_CHECKING:
     from hvd_elastic_ext.simulate.cluster.cluster import Cluster
 
 WAIT_S: Final = 60.0
-"""How long a sender waits for its receiver."""
+"""Seconds that a sender waits for its receiver."""
 
 
 class Helpers:
-    """See the module's docstring. ``transfer_s``: how long a transfer takes."""
+    """See the module's docstring. ``transfer_s``: seconds of a transfer."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.transfer_s = cluster.times.transfer_s
         self.kept: dict[tuple[int, ...], Commit] = {}
-        """What processes were asked to keep for checkpoints: lineage, incarnation, generation, number."""
+        """Commits that processes were asked to keep for checkpoints: lineage, incarnation, generation, number."""
         self.shared = True
         """Hosts share their storage; else each has its own."""
         self._stored: dict[str, Commit] = {}
-        """Of the newest checkpoint on each storage."""
+        """The commit of the newest checkpoint on each storage."""
         self._facts: dict[str, Mapping[str, Any]] = {}
-        """What its manifest notes."""
+        """The facts in its manifest."""
         self._cluster, self._sim, self._times = cluster, cluster.sim, cluster.times
         self._offers: dict[int, tuple[Agent, int, Mapping[str, Any]]] = {}
-        """By port: who offers what, by which helper."""
+        """Offers of senders by port."""
         self._ports = itertools.count(40000)
 
     def begin(self, agent: Agent, order: Mapping[str, Any]) -> None:
-        """An agent was told to run a helper. It has one at a time: another one ends the one before."""
+        """Start a helper of an agent. An agent runs one at a time: a new one ends the one before."""
         for number in list(agent.helpers):
             self._killed(agent, number)
             agent.helper_ended(number, "another helper was ordered")
@@ -54,7 +54,7 @@ class Helpers:
         self._sim.later(self._times.helper_s, what, agent, order["id"], order["request"])
 
     def drop(self, agent: Agent, slots: list[int]) -> None:
-        """Nobody waits for the helpers of these slots any more."""
+        """Drop the helpers of these slots."""
         for number, of in list(agent.helpers.items()):
             if not set(slots).isdisjoint(of):
                 self._killed(agent, number)
@@ -63,7 +63,7 @@ class Helpers:
         agent.tell_held(agent.helpers.pop(number))
 
     def _over(self, agent: Agent, number: int, answer: dict[str, Any], **more: Any) -> None:
-        """A helper has its last answer, and its process ends."""
+        """Send the last answer of a helper, and end it."""
         slots = agent.helpers.pop(number)
         agent.answer(number, answer, **more)
         agent.tell_held(slots)
@@ -74,7 +74,7 @@ class Helpers:
             self._over(agent, number, {"failed": why, "for_good": for_good})
 
     def _found(self, agent: Agent, slot: int, request: Mapping[str, Any]) -> Commit | None:
-        """The commit that is asked for, if it lies in memory."""
+        """Return the requested commit if it is in memory."""
         agent.settle()
         sides = (agent.memory.get(slot), agent.before.get(slot))
         return next((side for side in sides if side is not None and side.name == list(request["commit"])), None)
@@ -170,7 +170,7 @@ class Helpers:
             if (there := agent.memory.get(slot)) is None or there < stored:
                 agent.seal(slot, stored)
         held = agent.memory[slots[0]]
-        told = {"path": f"{request['place']}/{stored.number}", "step": stored.batch, "generation": stored.generation}
+        fields = {"path": f"{request['place']}/{stored.number}", "step": stored.batch, "generation": stored.generation}
         more = {
             "slots": slots,
             "passed_over": [],
@@ -178,7 +178,7 @@ class Helpers:
             "held": held.held,
             "commit": [*stored.name],
         }
-        self._ends(agent, number, {**told, **more}, told=tuple((slot, agent.memory[slot]) for slot in slots))
+        self._ends(agent, number, {**fields, **more}, reported=tuple((slot, agent.memory[slot]) for slot in slots))
 
     def _held(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
         agent.settle()
@@ -223,6 +223,6 @@ class Helpers:
             agent.seal(slot, commit)
         commit = agent.memory[slot]
         took = {"bytes": self._times.bytes, "seconds": self.transfer_s}
-        self._over(agent, number, {"held": commit.held, **took}, told=((slot, commit),))
+        self._over(agent, number, {"held": commit.held, **took}, reported=((slot, commit),))
         if offered != number:
             self._over(sender, offered, {"sent": self._times.bytes, "seconds": self.transfer_s})

@@ -1,4 +1,4 @@
-"""One launcher's life: a real driver, and the edges around it as ``session.py`` has them."""
+"""One simulated launcher: a real driver, with simulated input and output like that of ``session.py``."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ if TYPE_CHECKING:
 
 NO_ROUTE_S: Final = 1.0
 CALM_S: Final = 120.0
-"""Longest time between two looks while a world trains, and nothing else goes on."""
+"""Longest time between two looks while a world trains and nothing else happens."""
 CALM_PER_HOST_S: Final = 0.35
 WAITING_S: Final = 10.0
 """The same while processes start, or wait for hosts."""
 MOVING_S: Final = 1.0
 """The same while a world changes, or a host cannot be reached."""
 EACH_S: Final = 0.002
-"""What each host adds to both."""
+"""Seconds that each host adds to both."""
 SHARE: Final = 0.8
-"""Of ``--heartbeat-timeout``: the longest for which a host that can be reached is not heard, before a look."""
+"""Share of ``--heartbeat-timeout``: longest age of a reachable host's last message before a look."""
 WHOLE_S: Final = 60.0
-"""Shortest time between two heartbeats in which all hosts tell of their processes."""
+"""Shortest time between two heartbeats in which all hosts report their processes."""
 WHOLE_PER_HOST_S: Final = 0.5
 
 
 class Motion(Enum):
-    """What goes on in a cluster."""
+    """Kinds of activity in a cluster."""
 
     CALM = "one world trains"
     WAITING = "processes start, or wait"
@@ -62,33 +62,33 @@ class Motion(Enum):
 
 
 class Launcher:
-    """``saved``: what the one before had written. ``lines``: connections, by host."""
+    """``saved``: the state written by the launcher before. ``lines``: connections by host."""
 
     def __init__(self, cluster: Cluster, incarnation: int, saved: Saved, *, expects: str | None = None) -> None:
         self.incarnation, self.born = incarnation, cluster.sim.now
         self.alive = True
         self.lines: dict[str, Line] = {}
         self.dirty = True
-        """Something has happened: the driver is to look."""
+        """An event has happened: the driver must look."""
         self._due = False
-        """Only time has passed."""
+        """Only the time for a look has come."""
         self.look_at: float | None = self.born
         self._cluster, self._sim = cluster, cluster.sim
         self._commands: dict[str, object] = {}
-        """The start of each host's agent: what stands for it, or the agent that it has become."""
+        """The start command of each host's agent, or the started agent."""
         self._starting: set[str] = set()
-        """Hosts of those that are no agents yet."""
+        """Hosts whose agents are still starting."""
         self._to_save = False
         self._missed: list[Callable[[], None]] | None = None
-        """What happens while it stands still."""
+        """Events that arrive while the launcher is stopped."""
         self.stopped_at: float | None = None
-        """Since when it stands still, if it does."""
+        """Time since which the launcher is stopped."""
         self.written: list[tuple[float, Saved]] = [(self.born, saved)]
-        """States, and when each has been written."""
+        """Saved states, with the time of each."""
         self._heard_at = self._told_at = self.born
-        """When all hosts were heard last, where their heartbeats are not messages of their own."""
+        """Time of the last heartbeats of all hosts, if heartbeats are not single messages."""
         self._there: tuple[int, list[str]] = (-1, [])
-        """The last answer of :meth:`_reached`, and at how many disturbances."""
+        """The cached result of :meth:`_reached`, with the number of disturbances then."""
         self.looks = 0
         self.driver = self._driver(saved, expects)
         left = HostSet(saved.hosts_left)
@@ -122,7 +122,7 @@ class Launcher:
         return bool(self._starting)
 
     def publish(self) -> None:
-        """Tell the driver of the newest list."""
+        """Give the newest host list to the driver."""
         if self._missed is not None:
             self._missed.append(self.publish)
             return
@@ -132,7 +132,7 @@ class Launcher:
         self.dirty = True
 
     def stop(self, seconds: float) -> None:
-        """Stand still, as by SIGSTOP."""
+        """Stop the launcher, as by SIGSTOP."""
         if self._missed is None:
             self._missed, self.dirty, self.look_at = [], False, None
             self.stopped_at = self._sim.now
@@ -147,10 +147,10 @@ class Launcher:
                 act()
             self.dirty = True
 
-    def hear(self, line: Line, message: Message) -> None:
-        """An agent's message arrives."""
+    def receive(self, line: Line, message: Message) -> None:
+        """Receive an agent's message."""
         if self._missed is not None:
-            self._missed.append(lambda: self.hear(line, message))
+            self._missed.append(lambda: self.receive(line, message))
             return
         if not (line.open and self.alive):
             return
@@ -158,14 +158,14 @@ class Launcher:
         known = self.lines.get(host) is line
         if not (known if "event" in message.news else agent.alive):
             return  # both ends prove who they are before a hello: an agent that has died does not get so far
-        for slot, commit in message.told:
-            self._cluster.observer.told(agent, slot, commit)
+        for slot, commit in message.reported:
+            self._cluster.observer.commit_reported(agent, slot, commit)
         if message.sealed is not None:
             self._cluster.observer.sealed(message.sealed)
         if agent.down_since is not None and host not in self._cluster.cut:
             agent.reached()
         if message.news.get("event") == "exited":
-            self._cluster.observer.heard_end(agent, message.news["slot"])
+            self._cluster.observer.end_received(agent, message.news["slot"])
         if "event" in message.news:
             self.driver.tell(News(host, message.news))
             self.dirty = self.dirty or message.news["event"] != "beats"
@@ -181,40 +181,42 @@ class Launcher:
         self.driver.tell(PeersChanged(host))
         self.dirty = True
 
-    def hear_together(self, sent: Sequence[tuple[Line, Process]], news: Mapping[str, Any], told: Commit | None) -> None:
-        """The same news of many processes arrive. ``told``: the commit that they tell of."""
+    def receive_from_many(
+        self, sent: Sequence[tuple[Line, Process]], news: Mapping[str, Any], reported: Commit | None
+    ) -> None:
+        """Receive the same news of many processes. ``reported``: the commit that they report."""
         if self._missed is not None:
-            self._missed.append(lambda: self.hear_together(sent, news, told))
+            self._missed.append(lambda: self.receive_from_many(sent, news, reported))
             return
-        heard, observer = list[ProcessId](), self._cluster.observer
+        received, observer = list[ProcessId](), self._cluster.observer
         for line, process in sent:
             agent = line.agent
             if not (line.open and self.alive and self.lines.get(agent.host) is line):
                 continue
-            if told is not None:
-                observer.told(agent, process.slot, told)
+            if reported is not None:
+                observer.commit_reported(agent, process.slot, reported)
             if agent.down_since is not None and agent.host not in self._cluster.cut:
                 agent.reached()
-            heard.append(process.id)
-        self.driver.tell(SameNews(tuple(heard), news))
+            received.append(process.id)
+        self.driver.tell(SameNews(tuple(received), news))
         self.dirty = True
 
-    def hear_all(
-        self, ids: tuple[ProcessId, ...], processes: Sequence[Process], news: Mapping[str, Any], told: Commit | None
+    def receive_group(
+        self, ids: tuple[ProcessId, ...], processes: Sequence[Process], news: Mapping[str, Any], reported: Commit | None
     ) -> None:
-        """The same, where nothing is in the way of it."""
+        """The same for a group without disturbed connections."""
         if self._missed is not None:
-            self._missed.append(lambda: self.hear_all(ids, processes, news, told))
+            self._missed.append(lambda: self.receive_group(ids, processes, news, reported))
             return
         if not self.alive:
             return
-        if told is not None:
-            self._cluster.observer.all_told(processes, told)
+        if reported is not None:
+            self._cluster.observer.commits_reported(processes, reported)
         self.driver.tell(SameNews(ids, news))
         self.dirty = True
 
     def look(self) -> None:
-        """Have the driver look."""
+        """Let the driver look."""
         due, self.dirty, self._due = self._due, False, False
         if self._missed is not None:
             return
@@ -222,18 +224,18 @@ class Launcher:
         if self._cluster.times.every_step:
             self.look_at = self.driver.look()
         else:
-            self._hear_all(whole=due)
+            self._receive_heartbeats(whole=due)
             self._look_ahead()
         if self._to_save:
             self._to_save = False
             self._save()
 
     def due(self) -> None:
-        """A planner has asked for a look at this time."""
+        """The time has come for which a planner asked for a look."""
         self.dirty = self._due = True
 
     def _look_ahead(self) -> None:
-        """Look, and again when a planner has asked for it: what nobody has asked for is not missed in calm times."""
+        """Plan the next look: when a planner asks for it, and after a longest time in which calm jobs miss nothing."""
         at = self.driver.look(longest_s=math.inf)
         motion = self._cluster.motion()
         every = self.driver.job.options.durability
@@ -244,12 +246,12 @@ class Launcher:
         pause_s = {Motion.CALM: calm_s, Motion.WAITING: WAITING_S + each_s, Motion.MOVING: MOVING_S + each_s}[motion]
         self.look_at = None if at is None else min(at, self._sim.now + pause_s)
 
-    def _hear_all(self, *, whole: bool) -> None:
-        """Hosts that can be reached have sent heartbeats. ``whole``: with what they say of their processes."""
+    def _receive_heartbeats(self, *, whole: bool) -> None:
+        """Receive heartbeats of all reachable hosts. ``whole``: with reports on their processes."""
         now, timeout_s = self._sim.now, self.driver.job.options.heartbeat_timeout_s
         for world in self._cluster.training.worlds:
             if world.phase == "training" and world.members:
-                self.hears(world.members[0].agent)  # how many steps were done by now
+                self.receive_heartbeat(world.members[0].agent)  # how many steps were done by now
         whole = whole and now - self._told_at >= max(WHOLE_S, WHOLE_PER_HOST_S * len(self.lines))
         if not whole and now - self._heard_at < timeout_s * SHARE / 2:
             return
@@ -258,7 +260,7 @@ class Launcher:
         latest = now - timeout_s * SHARE / 2
         if whole:
             for line in list(self.lines.values()):
-                self.hears(line.agent)
+                self.receive_heartbeat(line.agent)
             return
         reached, cut = self._reached(), self._cluster.cut
         early = [
@@ -269,23 +271,23 @@ class Launcher:
             self.driver.tell(HeartbeatsReceived(tuple(alive)))
 
     def _reached(self) -> Sequence[str]:
-        """Hosts that are connected to living agents, but for those that are cut off."""
+        """Return the hosts with a connection to a living agent that are not cut off."""
         if self._there[0] != self._cluster.disturbances:
             there = [host for host, line in self.lines.items() if line.agent.alive]
             self._there = self._cluster.disturbances, there
         return self._there[1]
 
-    def hears(self, agent: Agent) -> None:
-        """An agent's heartbeat arrives now, where heartbeats are not messages of their own."""
+    def receive_heartbeat(self, agent: Agent) -> None:
+        """Receive an agent's heartbeat now, if heartbeats are not single messages."""
         if self._reaches(agent) and not self._cluster.times.every_step:
-            self.hear(self.lines[agent.host], agent.beats())
+            self.receive(self.lines[agent.host], agent.beats())
 
     def _reaches(self, agent: Agent) -> bool:
         line = self.lines.get(agent.host)
         return line is not None and line.agent is agent and agent.alive and agent.host not in self._cluster.cut
 
     def lost(self, line: Line, reason: str) -> None:
-        """A connection breaks, and this end notices."""
+        """Notice a broken connection."""
         if self._missed is not None:
             self._missed.append(lambda: self.lost(line, reason))
             return
@@ -297,7 +299,7 @@ class Launcher:
             self.dirty = True
 
     def command_ended(self, agent: Agent, code: int) -> None:
-        """An agent that this launcher has started is gone."""
+        """Notice the end of an agent that this launcher started."""
         if self._missed is not None:
             self._missed.append(lambda: self.command_ended(agent, code))
             return
@@ -321,7 +323,7 @@ class Launcher:
 
     @property
     def left(self) -> Saved:
-        """What is in its folder now, read back."""
+        """Return the saved state in its folder."""
         newest = [saved for at, saved in self.written if at <= self._sim.now][-1]
         return saved_text.from_text(saved_text.to_text(newest))
 
@@ -371,19 +373,19 @@ class Launcher:
         return self._cluster.keeps_journal
 
     def tell(self, wanted: Tell) -> None:
-        self._cluster.crowd.tell(self, wanted)
+        self._cluster.group_messages.tell(self, wanted)
 
     def assign_ranks(self, wanted: AssignRanks) -> None:
-        self._cluster.crowd.assign_ranks(self, wanted)
+        self._cluster.group_messages.assign_ranks(self, wanted)
 
     def _notes(self, line: Line, order: Mapping[str, Any]) -> None:
         match order["do"]:
             case "answer":
-                self._cluster.observer.deals(self)
+                self._cluster.observer.ranks_sent(self)
             case "kill":
-                self._cluster.observer.kills(line.agent, order["slot"])
+                self._cluster.observer.kill_sent(line.agent, order["slot"])
             case "finish" | "forget":
-                self._cluster.observer.lets_go(line.agent, order.get("slot"))
+                self._cluster.observer.released(line.agent, order.get("slot"))
 
     def stop_launch(self, host: str) -> None:
         self._commands.pop(host, None)
@@ -428,12 +430,12 @@ class Launcher:
         return {}
 
     def scale(self, hosts: int, leaving: Sequence[str], reason: str) -> None:
-        """Asks whoever makes hosts come and go, beside traces."""
+        """Ask the host supply for a number of hosts."""
         if self._cluster.scales is not None:
             self._sim.later(LATENCY_S, self._cluster.scales, self, hosts, tuple(leaving))
 
     def begin_world(self, generation: int, hosts: Sequence[str]) -> None:
-        """No engine starts a program."""
+        """Do nothing: the simulated engine starts no program."""
 
     def unfit(self, host: Host) -> str | None:
         return None

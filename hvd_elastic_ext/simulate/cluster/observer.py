@@ -1,4 +1,4 @@
-"""What happens in a simulated cluster, told to whoever wants to know: nothing follows from it there."""
+"""Callbacks for events in a simulated cluster. They do not influence the cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Observer:
-    """Every method is called at its moment, and does nothing here."""
+    """Each method is called when its event happens, and does nothing by default."""
 
     # --- worlds
 
@@ -33,40 +33,40 @@ class Observer:
         """A world has done steps."""
 
     def held_up(self, world: World, stall_s: float) -> None:
-        """A world stands still for a checkpoint."""
+        """A world pauses for a checkpoint."""
 
-    def dealt(self, process: Process, *, incarnation: int, rank: int) -> None:
-        """A process was told its rank."""
+    def rank_given(self, process: Process, *, incarnation: int, rank: int) -> None:
+        """A process has received its rank."""
 
-    def all_dealt(self, processes: Sequence[Process], *, incarnation: int) -> None:
-        """The same of many, each of which knows its rank."""
+    def ranks_given(self, processes: Sequence[Process], *, incarnation: int) -> None:
+        """The same for many processes, each with its rank set."""
         for process in processes:
-            self.dealt(process, incarnation=incarnation, rank=process.rank)
+            self.rank_given(process, incarnation=incarnation, rank=process.rank)
 
     # --- what launchers hear and do
 
     def sealed(self, commit: Commit) -> None:
-        """A launcher has heard that a checkpoint of a commit is whole."""
+        """A launcher has received the report of a complete checkpoint."""
 
-    def told(self, agent: Agent, slot: int, commit: Commit) -> None:
-        """A launcher has heard of a commit."""
+    def commit_reported(self, agent: Agent, slot: int, commit: Commit) -> None:
+        """A launcher has received the report of a commit."""
 
-    def all_told(self, processes: Sequence[Process], commit: Commit) -> None:
-        """The same of many processes."""
+    def commits_reported(self, processes: Sequence[Process], commit: Commit) -> None:
+        """The same for many processes."""
         for process in processes:
-            self.told(process.agent, process.slot, commit)
+            self.commit_reported(process.agent, process.slot, commit)
 
-    def heard_end(self, agent: Agent, slot: int) -> None:
-        """A launcher has heard of the end of a process."""
+    def end_received(self, agent: Agent, slot: int) -> None:
+        """A launcher has received the report of a process's end."""
 
-    def kills(self, agent: Agent, slot: int) -> None:
-        """A launcher has a process killed."""
+    def kill_sent(self, agent: Agent, slot: int) -> None:
+        """A launcher has sent an order to kill a process."""
 
-    def deals(self, launcher: Launcher) -> None:
-        """A launcher tells ranks."""
+    def ranks_sent(self, launcher: Launcher) -> None:
+        """A launcher has sent ranks."""
 
-    def lets_go(self, agent: Agent, slot: int | None = None) -> None:
-        """A launcher has an agent end, or a slot's memory thrown away."""
+    def released(self, agent: Agent, slot: int | None = None) -> None:
+        """A launcher has ordered an agent to end, or to release a slot's memory."""
 
     def launcher_died(self, launcher: Launcher) -> None:
         """A launcher was killed."""

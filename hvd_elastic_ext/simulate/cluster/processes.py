@@ -1,4 +1,4 @@
-"""Processes of a simulated cluster, and the worlds that they are in."""
+"""Processes and worlds of a simulated cluster."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ if TYPE_CHECKING:
     from hvd_elastic_ext.simulate.cluster.agent import Agent
 
 WITHIN: Final = ("joining", "syncing", "training")
-"""States of processes that are in a world, or about to be."""
+"""States of processes that are in a world, or about to enter one."""
 
 
 class Message(NamedTuple):
-    """Of an agent. ``told``: the commits that it tells of, by slot; ``sealed``: one of which there is a checkpoint."""
+    """A message of an agent. ``reported``: the commits that it reports, by slot; ``sealed``: one that is a checkpoint
+    now."""
 
     news: dict[str, Any]
-    told: tuple[tuple[int, Commit], ...] = ()
+    reported: tuple[tuple[int, Commit], ...] = ()
     sealed: Commit | None = None
 
 
 class Track(NamedTuple):
-    """How far a world has come, where many steps are one event: a process follows when somebody looks at it.
+    """The progress of a world whose steps are not single events: a process is updated from it when it is read.
 
     ``stepped_at``: None before the first step. ``commit``: the newest one of all its members, after ``before``.
     """
@@ -41,7 +42,8 @@ class Process:
     """``state``: booting, parked, asking (for a rank), joining, syncing, training, or gone.
 
     ``entered``: the newest generation of the State that it was part of, which is not the launcher's number of a world.
-    ``told_world``: the launcher's. ``sample``: what it last beat, (batch, commit); ``commit``: the one it may tell of.
+    ``assigned_world``: the launcher's number. ``sample``: (batch, commit) of its last heartbeat; ``commit``: the newest
+    one that it may report.
     """
 
     agent: Agent
@@ -51,7 +53,7 @@ class Process:
     state: str = "booting"
     generation: int = 0
     agreed: int = 0
-    told_world: int = 0
+    assigned_world: int = 0
     asked: int | None = None
     rank: int = -1
     world: World | None = None
@@ -62,35 +64,37 @@ class Process:
     sampled_at: float = 0.0
     stopped: bool = False
     wanted: list[int] | None = None
-    """The commit that it is to keep for a checkpoint."""
+    """The commit that it must keep for a checkpoint."""
     stay: bool = False
-    """It is to go no further than that commit; ``stays``: it has come there."""
+    """It must stop at that commit; ``stays``: it has reached it."""
     stays: bool = False
     leave: bool = False
     done: bool = False
     stepped_at: float | None = None
     id: ProcessId = field(init=False)
-    """As launchers name it."""
+    """The process's identity for launchers."""
     looped: bool = False
-    """It has said that its script has an elastic loop."""
+    """It has reported that its script has an elastic loop."""
     track: Track | None = None
-    """How far it has followed its world, see :class:`Track`."""
+    """The progress up to which it was updated; see :class:`Track`."""
 
     def __post_init__(self) -> None:
         self.id = ProcessId(Seat(self.agent.host, self.slot), self.life)
 
-    def message(self, news: Mapping[str, Any], told: Commit | None) -> Message:
-        """News of its agent, about it. ``told``: the commit that they tell of."""
-        return Message({**news, "slot": self.slot, "life": self.life}, () if told is None else ((self.slot, told),))
+    def message(self, news: Mapping[str, Any], reported: Commit | None) -> Message:
+        """Return a message of its agent about it. ``reported``: the commit that it reports."""
+        return Message(
+            {**news, "slot": self.slot, "life": self.life}, () if reported is None else ((self.slot, reported),)
+        )
 
     @property
     def name(self) -> str:
-        """Its host and slot."""
+        """Host and slot."""
         return f"{self.agent.host}[{self.slot}]"
 
     @property
     def held(self) -> Commit | None:
-        """What its slot's memory holds."""
+        """The commit in its slot's memory."""
         return self.agent.memory.get(self.slot)
 
 
@@ -110,7 +114,7 @@ class World:
     fresh: bool = True
     after_loss: bool = False
     elected: tuple[int, int] = (0, 0)
-    """Incarnation and generation of its commits."""
+    """Incarnation and generation of the world's commits."""
     stepped_at: float = -1.0
     stalled_at: float | None = None
     every: int = 1
@@ -119,35 +123,35 @@ class World:
     wake_at: float | None = None
     ends_at: int | None = None
     asked: Process | None = None
-    """One of those that were told of a commit to keep."""
+    """A member that was asked to keep a commit."""
     track: Track | None = None
-    """None where every step is an event of its own."""
+    """None if every step is an event."""
 
     @property
     def batch(self) -> int:
-        """The number of its newest step."""
+        """Number of the newest step."""
         return self.members[0].batch if self.track is None else self.track.batch
 
 
 def candidates(processes: Iterable[Process]) -> list[Candidate]:
-    """What ranks bring to a sync, each once: most bring the same.
+    """Return the different commits of the ranks in a sync: most have the same.
 
     Commits of a later world are newer than those of any before, also of one that none of its members was in.
     """
     brought = dict.fromkeys(
-        [(each.agent.memory.get(each.slot), each.entered, each.told_world, each.incarnation) for each in processes]
+        [(each.agent.memory.get(each.slot), each.entered, each.assigned_world, each.incarnation) for each in processes]
     )
     return [
-        Candidate(held, max(entered or 0, held.generation if held else 0, told_world - 1), incarnation)
-        for held, entered, told_world, incarnation in brought
+        Candidate(held, max(entered or 0, held.generation if held else 0, assigned_world - 1), incarnation)
+        for held, entered, assigned_world, incarnation in brought
     ]
 
 
-class Together(Protocol):
-    """What many processes do at once."""
+class GroupActions(Protocol):
+    """Actions of many processes at once."""
 
-    def say(self, processes: Sequence[Process], what: str, *, told: Commit | None = None, **more: Any) -> None:
-        """Say the same. ``told``: the commit that this tells of."""
+    def report(self, processes: Sequence[Process], what: str, *, reported: Commit | None = None, **more: Any) -> None:
+        """Send the same message. ``reported``: the commit that it reports."""
 
     def ask(self, processes: Sequence[Process]) -> None:
         """Ask for a rank."""

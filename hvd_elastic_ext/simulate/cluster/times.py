@@ -1,4 +1,4 @@
-"""How long everything takes in a simulated cluster, in seconds."""
+"""The durations in a simulated cluster, in seconds."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from typing import Final
 
 LATENCY_S: Final = 0.001
-"""A message between launcher and agent."""
+"""Latency of a message between launcher and agent."""
 AGAIN_S: Final = 0.2
 """First pause before a lost connection is made again; they double up to :data:`AGAIN_MOST_S`."""
 AGAIN_MOST_S: Final = 5.0
-LATELY_S: Final = 1.0
-"""What was said so shortly before a connection broke is said once more: it may not have arrived."""
+RESEND_S: Final = 1.0
+"""Messages sent within this time before a connection broke are sent again: they may be lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
     """``agent_s``: from the order to start an agent until it connects. ``boot_s``: from the start of a process until it
-    is ready. ``go_s``: from the word to go live until it asks for its rank. ``join_s``: from the ranks until all are
+    is ready. ``go_s``: from the order to go live until it asks for its rank. ``join_s``: from the ranks until all are
     connected. ``sync_s``: until they agree on the state. ``lost_s``: both together, of a world that follows a loss;
     None: as for others. ``notice_s``: until a lost peer is noticed.
 
@@ -48,10 +48,10 @@ class Times:
     ends_s: float = 0.05
     grace_s: float = 5.0
     gloo_s: float = 30.0
-    """How long Gloo waits for a peer that sends nothing, until the world is lost."""
+    """Seconds that Gloo waits for a silent peer, until the world is lost."""
     beat_s: float = 1.0
     helper_s: float = 0.3
-    """The start of a helper's process."""
+    """Seconds to start a helper."""
     transfer_s: float = 2.0
     write_s: float = 10.0
     seal_s: float = 0.2
@@ -59,7 +59,7 @@ class Times:
     stall_s: float = 0.0
     slowed: float = 0.0
     bytes: int = 1 << 20
-    """Of a commit."""
+    """Bytes of a commit."""
     publish_s: float = 1.0
     """From a change of the hosts until it is published."""
     host_s: float = 60.0
@@ -67,25 +67,25 @@ class Times:
     spread: float = 0.0
     every_step: bool = False
     kinds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """By kind of host, the times that differ there."""
+    """Times that differ, by kind of host."""
     sizes: Mapping[int, float] = field(default_factory=dict)
 
     def of(self, kind: str, name: str) -> float:
-        """A time, by its field's name, on a host of a kind."""
+        """Return a time, by its field's name, on a kind of host."""
         own = self.kinds.get(kind)
         value: float = getattr(self, name) if own is None or name not in own else own[name]
         return value
 
     def meets(self, usual_s: float, after_loss: bool) -> float:
-        """How long a world joins, or agrees, which takes ``usual_s`` as a rule."""
+        """Return the time that a world needs to join or sync; usually ``usual_s``."""
         return usual_s if self.lost_s is None or not after_loss else self.lost_s / 2
 
     def step(self, kind: str, size: int) -> float:
-        """Seconds of a step on a host of a kind, in a world of ``size`` ranks."""
+        """Return the seconds of a step on a kind of host, in a world of ``size`` ranks."""
         return self.of(kind, "step_s") * self._share(size)
 
     def _share(self, size: int) -> float:
-        """What a step takes in a world of a size, as a share of ``step_s``."""
+        """Return the time of a step in a world of a size, as a share of ``step_s``."""
         known = sorted(self.sizes)
         if not known:
             return 1.0

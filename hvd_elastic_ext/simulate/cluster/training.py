@@ -1,6 +1,6 @@
-"""Processes that train: they meet in worlds, agree on the newest commit, step together, and lose each other.
+"""The training of simulated processes: they form worlds, sync to the newest commit, do steps together, and lose peers.
 
-Ranks of one world are in lockstep. One that is stopped, or has no network, holds up all of them.
+Ranks of one world do steps in lockstep. A stopped rank, or one without a network, blocks all of them.
 """
 
 from __future__ import annotations
@@ -13,36 +13,36 @@ from typing import Final
 
 from hvd_elastic_ext.simulate.cluster.commits import Commit, elect
 from hvd_elastic_ext.simulate.cluster.observer import Observer
-from hvd_elastic_ext.simulate.cluster.processes import Process, Together, Track, World, candidates
+from hvd_elastic_ext.simulate.cluster.processes import GroupActions, Process, Track, World, candidates
 from hvd_elastic_ext.simulate.cluster.times import Times
 from hvd_elastic_ext.simulate.cluster.virtual_time import Sim
 
 _RANK: Final = attrgetter("rank")
 ROUNDING: Final = 1e-9
-"""Share of a step that a sum of times may be short of it."""
+"""Tolerance for rounding of summed times, as a share of a step."""
 
 
 class Training:
-    """All worlds. ``cut``: hosts without a network; ``sync_s``: how long the ranks take to agree."""
+    """All worlds. ``cut``: hosts without a network; ``sync_s``: seconds of a sync."""
 
-    def __init__(self, sim: Sim, observer: Observer, cut: set[str], times: Times, *, together: Together) -> None:
+    def __init__(self, sim: Sim, observer: Observer, cut: set[str], times: Times, *, together: GroupActions) -> None:
         self.worlds: list[World] = []
         self.sync_s = times.sync_s
         self.thin = 1
-        """One in so many calls of ``commit()`` commits."""
+        """Only one in this many calls of ``commit()`` makes a commit."""
         self.records = False
-        """The journal has steps, sampled."""
+        """The journal contains sampled steps."""
         self.finishing = False
-        """Training is done at the next commit."""
+        """Training ends at the next commit."""
         self.last_step: Callable[[World], int | None] = lambda world: None
-        """The step after which the training of a world is done, if that is known when it begins."""
+        """The step after which training ends, if that is known when a world begins."""
         self._sim, self._observer, self._cut, self._times = sim, observer, cut, times
-        self._lineages, self._together = itertools.count(1), together
+        self._lineages, self._group_actions = itertools.count(1), together
         self._lost = False
         """A world was lost, and none has followed it yet."""
 
     def moves(self, process: Process, state: str) -> None:
-        """Give a process another state."""
+        """Set the state of a process."""
         before, process.state = process.state, state
         self._observer.moved(process, before)
 
@@ -54,7 +54,7 @@ class Training:
         self._observer.moved_together(processes, before)
 
     def stalled(self, world: World) -> bool:
-        """Whether some rank holds up the others."""
+        """Whether a rank blocks the others."""
         if any(process.stopped or process.stays for process in world.members):
             return True
         if not self._cut:
@@ -63,7 +63,7 @@ class Training:
         return len(hosts) > 1 and not hosts.isdisjoint(self._cut)
 
     def _held_up(self, world: World, act: Callable[[World], None]) -> bool:
-        """Whether a world is stalled: then ``act`` is tried again, until Gloo gives up."""
+        """Whether a world is stalled. If so, ``act`` is called again later, until Gloo gives up."""
         if not self.stalled(world):
             world.stalled_at = None
             return False
@@ -80,11 +80,11 @@ class Training:
     # --- into a world
 
     def answered(self, processes: Sequence[Process], *, incarnation: int, size: int) -> None:
-        """Processes were told their ranks: they connect to the others of their world."""
-        told = dict[int, list[Process]]()
+        """Processes have received their ranks: they connect to the other members."""
+        by_world = dict[int, list[Process]]()
         for process in processes:
-            told.setdefault(process.told_world, []).append(process)
-        for generation, those in told.items():
+            by_world.setdefault(process.assigned_world, []).append(process)
+        for generation, those in by_world.items():
             key = (incarnation, generation)
             world = next((each for each in self.worlds if each.key == key and each.phase == "joining"), None)
             if world is None:
@@ -112,15 +112,15 @@ class Training:
             return
         world.phase = "syncing"
         for process in world.members:
-            process.generation = process.told_world
+            process.generation = process.assigned_world
             if process.entered is None:
                 process.entered = process.held.generation if process.held else 0
         self._move(world.members, "syncing")
-        self._together.say(world.members, "entered", generation=world.key[1])
+        self._group_actions.report(world.members, "entered", generation=world.key[1])
         new = [process for process in world.members if not process.looped]
         for process in new:
             process.looped = True
-        self._together.say(new, "looping")
+        self._group_actions.report(new, "looping")
         self._sim.later(self._times.meets(self.sync_s, world.after_loss), self._synced, world)
 
     def _synced(self, world: World) -> None:
@@ -145,7 +145,7 @@ class Training:
         world.asked = next((process for process in members if process.wanted is not None), None)
         self._observer.agreed(world, None if elected.anew else elected.commit)
         self._move(members, "training")
-        self._together.say(members, "synced", told=commit, step=commit.batch, commit=commit.name)
+        self._group_actions.report(members, "synced", reported=commit, step=commit.batch, commit=commit.name)
         if self._times.every_step:
             self._sim.later(self._times.step_s, self._step, world)
         else:
@@ -155,7 +155,7 @@ class Training:
     # --- steps
 
     def _step_s(self, world: World) -> float:
-        """Seconds of a step: that of the slowest host, its part of a commit, and of a checkpoint that is written."""
+        """Return the seconds of a step: of the slowest host, with its share of commits and of a running checkpoint."""
         times = self._times
         kinds = {process.agent.kind for process in world.members}
         slowest = max((times.step(kind, world.size) for kind in kinds), default=times.step_s)
@@ -175,7 +175,7 @@ class Training:
             self._wake(world)  # it was held up, and goes on
 
     def follow(self, process: Process) -> None:
-        """Give a process what its world has done since somebody looked at it."""
+        """Update a process with the progress of its world."""
         world = process.world
         if world is None or (track := world.track) is None or process.track is track:
             return
@@ -187,7 +187,7 @@ class Training:
                 process.agent.before[process.slot] = track.before
 
     def settle(self, world: World | None) -> None:
-        """Do the steps that are due by now, where not every step is an event. See :meth:`follow`."""
+        """Do the steps that are due, if not every step is an event. See :meth:`follow`."""
         if world is None or self._times.every_step or world.phase != "training" or world.stalled_at is not None:
             return
         due = math.floor((self._sim.now - world.stepped_at) / world.step_s + ROUNDING)
@@ -196,7 +196,7 @@ class Training:
             self._advance(world, due)
 
     def may_stall(self, world: World | None) -> None:
-        """Something has happened that may hold up a world."""
+        """Check a world after an event that may stall it."""
         if world is None or self._times.every_step or world.phase != "training" or world.stalled_at is not None:
             return
         self.settle(world)
@@ -252,7 +252,7 @@ class Training:
         if self.records:
             first = next(process for process in world.members if process.rank == 0)
             fields = {"step": world.batch, "rank": 0, "size": world.size}
-            first.agent.say(first, "record", event="stepped", fields=fields)
+            first.agent.report(first, "record", event="stepped", fields=fields)
         if commits:
             self._commit(world, commits)
         elif world.ends_at is not None and world.batch >= world.ends_at:
@@ -269,7 +269,7 @@ class Training:
             pauses.setdefault(pause_s, []).extend(processes)
         for pause_s, processes in pauses.items():
             those = world.members if len(processes) == len(world.members) else processes
-            self._together.say(those, "going_on", pause_s=pause_s)
+            self._group_actions.report(those, "going_on", pause_s=pause_s)
 
     def _commit(self, world: World, commits: int) -> None:
         left, track = world.batch % world.every, world.track
@@ -294,26 +294,26 @@ class Training:
             self.may_stall(world)
 
     def _stall(self, world: World) -> None:
-        """What a checkpoint takes at its commit delays the next step."""
+        """Delay the next step by the stall of a checkpoint at its commit."""
         stall_s = 0.0 if self._times.every_step else self._times.stall_s
         if stall_s and not any(process.wanted is not None for process in world.members):
             world.stepped_at += stall_s
             self._observer.held_up(world, stall_s)
 
     def keep(self, process: Process) -> None:
-        """Say whether a process has the commit that is wanted for a checkpoint, as soon as it can tell."""
+        """Report whether a process has the commit for a checkpoint, as soon as that is known."""
         wanted, commit = process.wanted, process.commit
         if wanted is None or commit is None or commit.name < wanted:
             return
         process.wanted = None
         if commit.name > wanted:
-            process.agent.say(process, "not_kept", wanted=wanted, newest=commit.name)
+            process.agent.report(process, "not_kept", wanted=wanted, newest=commit.name)
             return
         process.stays = process.stay
         process.agent.keeps(process, commit)
 
     def asked_to_keep(self, process: Process) -> None:
-        """A process was told which commit to keep, or that it need keep none."""
+        """Set the commit that a process must keep, or None."""
         self.settle(process.world)
         self.follow(process)
         self.keep(process)
@@ -335,7 +335,7 @@ class Training:
         process.commit = commit
 
     def writes(self, world: World | None, hosts: int) -> None:
-        """So many hosts of a world more, or less, write a checkpoint: its steps take another time then."""
+        """Change the number of hosts of a world that write a checkpoint, which changes its step time."""
         if world is None or self._times.every_step:
             return
         before, world.writing = world.writing, max(0, world.writing + hosts)
@@ -347,7 +347,7 @@ class Training:
                 self._change_step(world)
 
     def commits_thinly(self, every: int) -> None:
-        """One in ``every`` calls of ``commit()`` commits from now on."""
+        """Set that only one in ``every`` calls of ``commit()`` makes a commit."""
         self.thin = every
         for world in self.worlds:
             if world.phase == "training" and world.every != self._times.every * every:
@@ -367,12 +367,12 @@ class Training:
         members = self._close(world)
         for process in members:
             process.done = True
-            process.agent.say(process, "done")
+            process.agent.report(process, "done")
         for process in members:
             process.agent.ended(process, 0)
 
     def _part(self, world: World) -> None:
-        """All ranks leave the world at the same commit, for a change of it."""
+        """Let all ranks leave the world at the same commit."""
         members = self._close(world)
         for process in members:
             if process.leave:
@@ -398,10 +398,10 @@ class Training:
         for process in processes:
             process.wanted, process.stays = None, False
         self._move(processes, "asking")
-        self._together.ask(processes)
+        self._group_actions.ask(processes)
 
     def interrupt(self, process: Process, *, leave: bool) -> None:
-        """A member was told of the next world: all ranks leave this one at the next commit."""
+        """Announce the next world to a member: all ranks leave this one at the next commit."""
         world = process.world
         if world is None:
             return
@@ -415,7 +415,7 @@ class Training:
             self.lose(world, process)  # the launcher answers none of its questions for addresses any more
 
     def interrupt_together(self, processes: Iterable[Process], *, leave: bool) -> None:
-        """The same of many, as a rule of one world."""
+        """The same for many members, usually of one world."""
         known: World | None = None
         for process in processes:
             if process.world is not known:
@@ -424,7 +424,7 @@ class Training:
             process.leave = process.leave or (leave and known is not None)
 
     def ahead(self, process: Process, *, others: bool) -> None:
-        """If the next batch ends with a commit, a process, or all ``others``, have sealed it already."""
+        """Seal the next commit early in one process, or in all ``others``, if the next batch ends with a commit."""
         world = process.world
         if world is None or world.phase != "training" or (process.batch + 1) % world.every or self.stalled(world):
             return
@@ -433,7 +433,7 @@ class Training:
             self._seal(each, self._next(each, world))
 
     def lose(self, world: World, by: Process | None, *, host: str = "") -> None:
-        """The world is lost through a process, or one that was on ``host``; its members notice as soon as they can."""
+        """Lose the world of a process, or of a process that was on ``host``; the members notice as soon as possible."""
         world.phase = "lost"
         where = by.agent.host if by is not None else host
         self._sim.later(self._times.notice_s, self._notice, world, where)
@@ -459,7 +459,7 @@ class Training:
         return not process.stopped and not unreachable
 
     def _roll_back(self, processes: Sequence[Process]) -> None:
-        """They have left a world that is lost."""
+        """Roll back processes that have left a lost world."""
         self._lost = True
         alike = dict[tuple[int, int], list[Process]]()
         for process in processes:
@@ -469,16 +469,16 @@ class Training:
                 lost, process.batch = process.batch - held.batch, held.batch
                 if self.records or self._times.every_step:
                     fields = {"step": held.batch, "steps_lost": lost, "rank": process.rank}
-                    process.agent.say(process, "record", event="rolled_back", fields=fields)
+                    process.agent.report(process, "record", event="rolled_back", fields=fields)
                 else:  # nobody reads which rank it was
                     alike.setdefault((held.batch, lost), []).append(process)
         for (step, lost), those in alike.items():
             alone = processes if len(those) == len(processes) else those
-            self._together.say(alone, "record", event="rolled_back", fields={"step": step, "steps_lost": lost})
+            self._group_actions.report(alone, "record", event="rolled_back", fields={"step": step, "steps_lost": lost})
         self._ask(processes)
 
     def look_again(self, hosts: Iterable[str]) -> None:
-        """Processes on these hosts go on, or hear again: they notice what they have missed."""
+        """Let processes on these hosts, which continue or have their network again, notice what they missed."""
         known = set(hosts)
         for world in list(self.worlds):
             if world.phase == "lost" and any(process.agent.host in known for process in world.members):
@@ -492,5 +492,5 @@ class Training:
         self.moves(process, "gone")
         if world is not None:
             world.members.remove(process)
-            self._together.changed()
+            self._group_actions.changed()
             self.lose(world, None, host=process.agent.host)

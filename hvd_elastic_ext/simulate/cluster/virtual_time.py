@@ -1,4 +1,4 @@
-"""Virtual time: what is to happen, in order."""
+"""Virtual time: a queue of planned calls."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from collections.abc import Callable
 from typing import Any, Final
 
 BEGIN_S: Final = 100.0
-"""The monotonic clock when a simulation begins: 0 has a meaning of its own in some states of a job."""
+"""The monotonic clock at the start of a simulation: not 0, which has a special meaning in some states."""
 
 
 class Time:
-    """A clock that only :class:`Sim` moves. It needs no lock, as nobody else is there."""
+    """A clock that only :class:`Sim` moves. It needs no lock: there is only one thread."""
 
     def __init__(self) -> None:
         self.now = BEGIN_S
 
     def mono(self) -> float:
-        """As :class:`~hvd_elastic_ext.core.clock.Clock` has it."""
+        """See :class:`~hvd_elastic_ext.core.clock.Clock`."""
         return self.now
 
     def wall(self) -> float:
-        """Always the same one at the beginning."""
+        """Return Unix seconds; every simulation begins at the same time."""
         return 1_000_000.0 + self.now
 
     def wait(self, event: threading.Event, timeout: float | None) -> bool:
-        """Never called: nobody waits in virtual time."""
+        """Never called: no thread waits in virtual time."""
         raise NotImplementedError
 
 
 class Sim:
-    """Events to come. Those of one instant happen in the order in which they were planned."""
+    """Planned events. Those for the same time happen in the order in which they were planned."""
 
     def __init__(self) -> None:
         self.time = Time()
@@ -52,7 +52,7 @@ class Sim:
 
     @property
     def next_at(self) -> float | None:
-        """When something happens next."""
+        """Return the time of the next event."""
         return self._queue[0][0] if self._queue else None
 
     def later(self, seconds: float, act: Callable[..., object], *args: Any) -> None:
@@ -67,7 +67,7 @@ class Sim:
         self._last.append((act, args))
 
     def happen(self, when: float) -> None:
-        """Let everything happen that is due at ``when``, which is now then."""
+        """Set the time to ``when``, and run everything that is due."""
         queue = self._queue
         self.time.now = max(self.time.now, when)
         while queue and queue[0][0] <= self.time.now:

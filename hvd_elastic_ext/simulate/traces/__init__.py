@@ -1,4 +1,5 @@
-"""Hosts that come and go: traces as files, and made from a few numbers.
+"""Traces of hosts that come and go: read from files, or generated.
 
-Belongs here: reading and making rows. Never here: what a job does about them.
+Belongs here: reading and generating rows.
+Never here: the reaction of a job.
 """

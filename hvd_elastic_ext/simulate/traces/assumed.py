@@ -1,4 +1,4 @@
-"""What a published trace does not tell, and a simulation must know: ``--assume notice=2m,slots=4``."""
+"""Values that a simulation needs and a published trace lacks: ``--assume notice=2m,slots=4``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hvd_elastic_ext.io.option_parser import nearest
 from hvd_elastic_ext.simulate.traces.rows import seconds
 
 OF_ALL: Final = ("notice", "untold", "slots", "after", "days")
-"""What is assumed of every published trace."""
+"""Assumptions for every published trace."""
 WORDS: Final = ("unit", "type", "zone", "vc")
 UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -41,10 +41,10 @@ class Assumed:
     gpus: int | None = None
     vc: str = ""
     given: frozenset[str] = frozenset()
-    """What was given, and is no default."""
+    """The values that were given."""
 
     def only(self, known: Collection[str], *, where: str, what: str) -> None:
-        """Raise :class:`UsageError` if something was given that this trace cannot use."""
+        """Raise :class:`UsageError` if a given value does not apply to this trace."""
         usable = [*OF_ALL, *known]
         wrong = sorted(self.given.difference(usable))
         if wrong:

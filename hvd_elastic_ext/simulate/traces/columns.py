@@ -1,4 +1,4 @@
-"""Cells of published tables, read strictly: a bad one is one line that names its place and says what to write."""
+"""Reads cells of published tables strictly: an error is one line with the place and the expected form."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hvd_elastic_ext.core.errors import UsageError
 
 T = TypeVar("T")
 MISSING: Final = ("", "-1", "None", "NA")
-"""How published tables write a value that is not known."""
+"""Spellings of an unknown value in published tables."""
 
 
 def table(
@@ -50,7 +50,7 @@ def cell(place: str, values: Mapping[str, object], name: str, read: Callable[[st
 
 
 def moment(place: str, values: Mapping[str, object], name: str) -> float:
-    """A time, in Unix seconds; one without a zone is UTC."""
+    """Read a time in Unix seconds; a time without a zone is UTC."""
     return cell(place, values, name, _moment, what="a time such as 2020-06-09 18:41:01")
 
 
@@ -60,7 +60,7 @@ def _moment(text: str) -> float:
 
 
 def price(place: str, values: Mapping[str, object], name: str) -> float:
-    """What a host costs for an hour."""
+    """Read the price of a host for an hour."""
     return cell(place, values, name, _price, what="a price such as 0.35")
 
 

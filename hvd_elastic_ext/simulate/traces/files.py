@@ -1,4 +1,4 @@
-"""A file of a trace, in any format that is known: it is recognized by how it begins."""
+"""Reads a trace file; the format is recognized by its beginning."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ def parsed(text: str, *, where: str, assumed: Assumed = NOTHING) -> Callable[[in
     if counts.is_counts(text):
         return counts.parsed(text, where=where, assumed=assumed).trace
     if assumed.given:
-        raise UsageError(f"--assume: {where} tells of each host, and nothing is to be assumed; leave it out")
+        raise UsageError(f"--assume: {where} lists each host, so there is nothing to assume; leave it out")
     trace = rows.parsed(text, where=where)
     return lambda seed: trace

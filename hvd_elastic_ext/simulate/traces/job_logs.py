@@ -1,4 +1,4 @@
-"""Logs of a cluster's jobs: hosts that these leave free, for a job that takes in what is free, and gives it back.
+"""Logs of a cluster's jobs, read as a trace of the free hosts, for a job that uses free hosts and gives them back.
 
 Philly (Microsoft, ATC '19): ``cluster_job_log`` of ``msr-fiddle/philly-traces``, JSON. It names machines: one is there
 while no job has a GPU of it. Helios (SenseTime, SC '21): ``cluster_log.csv`` of ``S-Lab-System-Group/HeliosData``. It
@@ -25,7 +25,7 @@ HELIOS: Final = (
 )  # fmt: skip
 NEEDED: Final = ("job_id", "vc", "gpu_num", "start_time", "end_time")
 GPUS: Final = 8
-"""Of a host of Helios."""
+"""GPUs of a Helios host."""
 
 
 def philly(text: str, *, where: str, assumed: Assumed) -> Levels:
@@ -44,7 +44,7 @@ def philly(text: str, *, where: str, assumed: Assumed) -> Levels:
             busy[host].append((begun, ended))
             gpus[host] |= names
     if not busy:
-        raise UsageError(f"{where}: tells of no attempt on a machine; give cluster_job_log as it was published")
+        raise UsageError(f"{where}: has no attempt on a machine; give cluster_job_log as it was published")
     begins = min(begun for spans in busy.values() for begun, _ in spans)
     ends = max(ended for spans in busy.values() for _, ended in spans)
     free = (
@@ -80,7 +80,7 @@ def _machines(place: str, attempt: Mapping[str, Any]) -> Iterator[tuple[str, set
 
 
 def _free(pool: Pool, spans: Iterable[tuple[float, float]], begins: float, ends: float) -> Iterator[Level]:
-    """When a machine is free between spans in which it is not."""
+    """Yield the times in which a machine is free."""
     free = begins
     for begun, ended in sorted(spans):
         if begun > free:

@@ -1,7 +1,7 @@
-"""How many hosts of a pool there are, from some time on: what most published traces tell, or what follows from them.
+"""The number of hosts of a pool over time, the content of most published traces.
 
-Which host goes, and whether that was announced, is drawn from the seed. A host that comes has a new name, unless its
-pool is one machine.
+The seed determines which host is removed, and whether that was announced. A new host has a new name, unless its pool is
+one machine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DAY_S: Final = 86400.0
 
 
 class Pool(NamedTuple):
-    """Hosts of one sort. ``machine``: it has one, whose name is that of the pool."""
+    """Hosts of one kind. ``machine``: the pool is one machine of this name."""
 
     name: str = ""
     kind: str = ""
@@ -58,8 +58,8 @@ class Levels:
             here, per_slot = there[pool], None if price is None else price / pool.slots
             while len(here) > count:
                 host = here.pop(chance.randrange(len(here)))
-                told = chance.random() >= self.assumed.untold
-                yield Row(at, host, "down", self.assumed.notice if told else 0.0)
+                noticed = chance.random() >= self.assumed.untold
+                yield Row(at, host, "down", self.assumed.notice if noticed else 0.0)
             if per_slot is not None and paid.get(pool) != per_slot:
                 yield from (Row(at, host, "price", price=per_slot) for host in here)
             paid[pool] = per_slot
@@ -79,7 +79,7 @@ def levels(found: Iterable[Level], *, where: str, assumed: Assumed) -> Levels:
     """The part of a trace that is wanted. Raises :class:`UsageError` if there is no host in it."""
     ordered = sorted(found, key=lambda level: level.at)
     if not any(level.hosts for level in ordered):
-        raise UsageError(f"{where}: tells of no host; {_why(assumed)}")
+        raise UsageError(f"{where}: has no host; {_why(assumed)}")
     begins = next(level.at for level in ordered if level.hosts) + assumed.after
     ends = min(begins + assumed.days * DAY_S, ordered[-1].at)
     before = {level.pool: level._replace(at=begins) for level in ordered if level.at <= begins}

@@ -1,4 +1,4 @@
-"""Histories of spot pools: prices, as AWS tells them, and placement scores, as SpotLake (IISWC '22) archives them.
+"""Histories of spot pools: prices from AWS, and placement scores from SpotLake (IISWC '22).
 
 A pool is an instance type in a zone. It has the wanted ``hosts`` while its price is at most ``max_price``; in files
 of SpotLake no more than ``T3``, the largest capacity that recently scored 3, or, where that is not told, all or none by
@@ -60,7 +60,7 @@ def spotlake(text: str, *, where: str, assumed: Assumed) -> Levels:
 
 
 def _placed(place: str, values: Mapping[str, Any], assumed: Assumed) -> int:
-    """How many hosts the scores promise."""
+    """Return how many hosts the scores allow."""
     if values["SPS"] in MISSING:
         return 0
     score = columns.whole(place, values, "SPS")
@@ -76,10 +76,10 @@ def _lines(text: str, *, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 def _entries(text: str, *, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     try:
-        told = json.loads(text)
+        data = json.loads(text)
     except ValueError as error:
         raise UsageError(f"{where}: is no JSON: {error}; give the output of the command as it is") from None
-    entries = told.get(ENTRIES)
+    entries = data.get(ENTRIES)
     if not isinstance(entries, list):
         raise UsageError(f"{where}: has no list {ENTRIES!r}; give the output of `aws ec2 describe-spot-price-history`")
     for number, entry in enumerate(entries, 1):
@@ -91,7 +91,7 @@ def _entries(text: str, *, where: str) -> Iterator[tuple[str, Mapping[str, Any]]
 
 
 def _pool(place: str, values: Mapping[str, Any], zone: str, assumed: Assumed) -> Pool | None:
-    """The pool of a row; None if it is not wanted."""
+    """Return the pool of a row; None if it is not selected."""
     kind, where = str(values["InstanceType"]), str(values[zone])
     for name, value in (("InstanceType", kind), (zone, where)):
         if (problem := name_error(value)) is not None:
@@ -104,7 +104,7 @@ def _levels(found: Mapping[tuple[float, Pool], Level], *, where: str, assumed: A
     kinds = sorted({pool.kind for _, pool in found})
     if len(kinds) > 1 and not assumed.type:
         some = ", ".join(kinds[:5]) + (", …" if len(kinds) > 5 else "")
-        raise UsageError(f"{where}: tells of {len(kinds)} instance types ({some}); add --assume type={kinds[0]}")
+        raise UsageError(f"{where}: has {len(kinds)} instance types ({some}); add --assume type={kinds[0]}")
     if not found:
-        raise UsageError(f"{where}: tells of no pool that is wanted; change --assume type or zone")
+        raise UsageError(f"{where}: has no selected pool; change --assume type or zone")
     return levels(found.values(), where=where, assumed=assumed)

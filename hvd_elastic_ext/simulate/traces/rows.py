@@ -62,13 +62,13 @@ class Trace:
 
 
 def seconds(text: str) -> float | None:
-    """A time such as ``90``, ``90s``, ``2m``, ``1.5h`` or ``7d`` in seconds; None if it is none."""
+    """Read a time such as ``90``, ``90s``, ``2m``, ``1.5h`` or ``7d`` in seconds; None if it is invalid."""
     found = _SECONDS.fullmatch(text.strip())
     return None if found is None else float(found[1]) * UNITS[found[2] or ""]
 
 
 def text_of(path: Path) -> str:
-    """What a file holds. Raises :class:`UsageError`."""
+    """Return the text of a file. Raises :class:`UsageError`."""
     try:
         content = path.read_bytes()
         return (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8-sig")
@@ -111,7 +111,7 @@ def _row(values: dict[str, str]) -> Row:
     if (problem := name_error(host)) is not None:
         raise ValueError(problem)
     if event not in EVENTS:
-        raise ValueError(f"event {event!r} is none of {', '.join(EVENTS)}")
+        raise ValueError(f"event {event!r} is not one of {', '.join(EVENTS)}")
     notice, slots = values.get("notice") or "0", values.get("slots") or "1"
     before = seconds(notice)
     if before is None:
@@ -131,7 +131,8 @@ def _price(event: str, text: str) -> float | None:
 
 
 def checked(rows: Sequence[Row], *, where: str, numbers: Sequence[int] = (), ends: float | None = None) -> Trace:
-    """A trace of these rows. Raises :class:`UsageError` if hosts go that are not there, or time goes back."""
+    """Return a trace of these rows. Raises :class:`UsageError` if a host is removed that is not there, or time
+    decreases."""
     there: set[str] = set()
     slots: dict[str, int] = {}
     at = 0.0
@@ -154,7 +155,7 @@ def checked(rows: Sequence[Row], *, where: str, numbers: Sequence[int] = (), end
 
 
 def written(rows: Iterable[Row]) -> str:
-    """The text that :func:`parsed` reads."""
+    """Return the text that :func:`parsed` reads."""
     lines = [",".join(COLUMNS)]
     for row in rows:
         up = row.event == "up"

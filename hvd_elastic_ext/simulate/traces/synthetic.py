@@ -1,4 +1,4 @@
-"""Traces made from a few numbers and a seed: hosts that fail, and are reclaimed with notice, or by zones."""
+"""Generates traces from a few numbers and a seed: hosts that fail, and hosts reclaimed with notice or by zones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hvd_elastic_ext.simulate.traces.rows import Row, Trace, checked, seconds
 
 DAY_S: Final = 86400.0
 BATCH_S: Final = 60.0
-"""A reclaim of a zone takes its hosts within so long."""
+"""Seconds within which a reclaim of a zone takes all its hosts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class _Maker:
         width = len(str(spec.hosts))
         self._names = [f"h{number:0{width}d}" for number in range(1, spec.hosts + 1)]
         self._up = dict.fromkeys(self._names, 0)
-        """How often each has come; odd: it is up."""
+        """Number of changes of each host; odd: it is up."""
         self._queue: list[tuple[float, int, str, str, int]] = []
         self._count = 0
 
@@ -87,7 +87,7 @@ class _Maker:
             if what == "zone":
                 self._reclaim(at, int(name))
             elif what == "up" and self._up[name] == of:
-                yield self._comes(at, name)
+                yield self._arrival(at, name)
             elif self._up[name] == of and of % 2:
                 yield from self._goes(at, what, name, of)
 
@@ -96,7 +96,7 @@ class _Maker:
             self._count += 1
             heapq.heappush(self._queue, (round(at, 3), self._count, what, name, of))
 
-    def _comes(self, at: float, name: str) -> Row:
+    def _arrival(self, at: float, name: str) -> Row:
         spec = self._spec
         of = self._up[name] = self._up[name] + 1
         self._plan(self._gap(spec.mtbf, at), "down", name, of)
@@ -111,9 +111,9 @@ class _Maker:
             yield Row(at, name, "crash")
             return
         self._up[name] = of + 1
-        told = what == "down" and self._chance.random() >= spec.untold
+        noticed = what == "down" and self._chance.random() >= spec.untold
         self._plan(at + self._chance.expovariate(1.0) * spec.back, "up", name, of + 1)
-        yield Row(at, name, what, spec.notice if told else 0.0)
+        yield Row(at, name, what, spec.notice if noticed else 0.0)
 
     def _reclaim(self, at: float, zone: int) -> None:
         for number, name in enumerate(self._names):

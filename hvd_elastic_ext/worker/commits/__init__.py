@@ -1,4 +1,4 @@
-"""A commit: one point in time as bytes, in memory that may outlive the process.
+"""Commits as bytes in memory that may outlive the process.
 
 Belongs here: where commits lie, how they are staged and sealed, and which memory they lie in.
 

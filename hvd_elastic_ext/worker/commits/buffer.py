@@ -23,15 +23,16 @@ from hvd_elastic_ext.worker.commits.memory import SIDES, Side, populate
 from hvd_elastic_ext.worker.commits.plans import Plan
 
 CopyTo = Callable[[Sequence[Tensor], int], bool]
-"""Copies what a commit has from a number on into tensors; False if they are not like those committed last."""
+"""Copies a commit's tensors, from a number on, into given tensors. Returns False if these differ in form from the last
+committed ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What is to be committed: a written tree, the live tensors that were in it, and a tree that is this rank's own.
+    """The content of a commit: a written tree, the live tensors in it, and a tree of this rank only.
 
-    ``firm`` says for each tensor that all ranks which hold the commit hold it
-    alike, whatever the user does (parameters, optimizer state).
+    ``firm``: for each tensor, whether it is equal on all ranks with the same commit, whatever the user does
+    (parameters, optimizer state).
     """
 
     tree: bytes
@@ -74,8 +75,8 @@ class HandedOver:
 class CommitBuffer:
     """Two or more sides, one of which holds the last sealed commit.
 
-    Sides filled by an earlier process are taken over: ``last`` is then its last commit. The owner of the memory may
-    have a newer commit handed over into it at any time: that stays there, and is the last one from :meth:`catch_up` on.
+    Sides filled by an earlier process are used: ``last`` is then its last commit. The owner of the memory may transfer
+    a newer commit into it at any time: it stays there, and becomes the last one with :meth:`catch_up`.
     """
 
     def __init__(self, sides: Sequence[Side]) -> None:
@@ -113,14 +114,14 @@ class CommitBuffer:
         return Commit(record, tree, side.read(at, record.local), layout, views, load)
 
     def take(self, contents: Contents, identity: Identity, *, step: int) -> Record:
-        """Stage and seal ``contents``. After the first commits of one layout nothing is allocated."""
+        """Stage and seal ``contents``. Allocates nothing after the first commits of one layout."""
         with self._staged(contents, self._plan_for(contents), identity, step) as (index, record):
             self._seal(index, record)
         return record
 
     @contextmanager
     def _staged(self, contents: Contents, plan: Plan, identity: Identity, step: int) -> Iterator[tuple[int, Record]]:
-        """Contents on a spare side that is claimed meanwhile; they are no commit yet."""
+        """Stage contents on a spare side, which is claimed meanwhile. They are not sealed yet."""
         shared = len(plan.layout.encoded) + len(contents.tree)
         index, side = self._spare(plan.layout.length + shared)
         try:
@@ -140,7 +141,7 @@ class CommitBuffer:
             side.release()
 
     def prepare(self, length: int, *, besides: Sequence[Tensor] = ()) -> None:
-        """Have memory ready on every side for commits of ``length`` bytes, and for ``besides``, without waiting."""
+        """Allocate memory on every side for commits of ``length`` bytes, and for ``besides``, in the background."""
         grown: list[Side] = []
         for index, side in enumerate(self._sides[:SIDES]):
             if side.reserve(length):
@@ -199,9 +200,9 @@ class CommitBuffer:
         return len(self._sides) > SIDES
 
     def prepare_to_keep(self) -> None:
-        """Have memory for one more commit like the last, without waiting. May be called from any thread.
+        """Allocate memory for one more commit like the last, in the background. May be called from any thread.
 
-        As long as none is kept, no other process touches the side that is made ready here.
+        While no commit is kept, no other process uses this side.
         """
         record = self.record
         if self.can_keep and record is not None and not any(side.kept for side in self._sides):
@@ -229,9 +230,8 @@ class CommitBuffer:
                 side.kept = index == kept
 
     def keep_instead(self, contents: Contents, identity: Identity, *, step: int) -> int:
-        """Leave ``contents`` beside the last commit, as what is kept under that identity; the number of its side.
-
-        A process that looks for the last commit never finds it: it counts as older than any.
+        """Store ``contents`` beside the last commit, as the kept commit of that identity, and return the number of its
+        side. It counts as older than any commit, so no process takes it for the last one.
         """
         plan = Plan(contents.tensors, contents.firm)
         with self._staged(contents, plan, identity, step) as (index, record):
@@ -240,7 +240,7 @@ class CommitBuffer:
         return index
 
     def relabel(self, identity: Identity) -> None:
-        """Give the last commit another name: the first sync of a job names its lineage."""
+        """Change the lineage of the last commit: the first sync of a job determines it."""
         index, record = self._sealed()
         self._seal(index, record._replace(identity=identity))
 

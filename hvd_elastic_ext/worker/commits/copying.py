@@ -1,4 +1,4 @@
-"""Many tensors copied at once, into memory that is there already."""
+"""Copies many tensors at once into existing memory."""
 
 from __future__ import annotations
 
@@ -68,9 +68,8 @@ def _copy_cuda(pairs: Sequence[tuple[Tensor, Tensor]], device: torch.device, lat
 
 @contextlib.contextmanager
 def on_own_stream(device: torch.device, later: Streams | None = None) -> Iterator[None]:
-    """Copy behind what is being computed on the present stream, and wait for no other one; all is done on return.
-
-    With ``later`` only the present stream waits, and the one of the copies is added there.
+    """Copy after the pending work of the present stream, without waiting for other streams; all is done on return. With
+    ``later`` only the present stream waits, and the stream of the copies is added there.
     """
     stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     present = torch.cuda.current_stream(device)
@@ -89,7 +88,7 @@ def on_own_stream(device: torch.device, later: Streams | None = None) -> Iterato
 
 @contextlib.contextmanager
 def awaited() -> Iterator[Streams]:
-    """Give a list for ``later``; all copies are done at the end, whatever happens."""
+    """Give a list for ``later``; all copies are done at the end of the context, also after an exception."""
     later: Streams = []
     try:
         yield later
@@ -123,6 +122,6 @@ def _nothing() -> None:
 
 
 def _forget_error() -> None:
-    """Have CUDA forget its last error, which the next kernel of the training would else be blamed for."""
+    """Clear CUDA's last error, which would otherwise be attributed to the next kernel of the training."""
     with contextlib.suppress(RuntimeError):
         torch.zeros(1, device="cuda")  # a kernel, and torch asks for the last error behind it

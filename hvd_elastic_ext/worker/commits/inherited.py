@@ -1,7 +1,7 @@
-"""Where commits outlive their process: memory that another process holds.
+"""Commit memory that outlives the process, because another process holds it.
 
-Under ``hvd-elastic run`` the agent hands it down. Under torchrun a keeper does, one for each agent of torchrun's on a
-machine; the first worker starts it (:mod:`hvd_elastic_ext.worker.commits.torchrun_keeper`). Elsewhere there is none.
+Under ``hvd-elastic run`` the agent provides it. Under torchrun a keeper does, one for each torchrun agent on a machine;
+the first worker starts it (:mod:`hvd_elastic_ext.worker.commits.torchrun_keeper`). Elsewhere there is none.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Memory in which commits lie: sides that take turns, each sealed by one small record.
+"""Memory for commits: sides that are used in turn, each sealed by one small record.
 
 A side is a ``memfd``: a page with the record, then the commit's bytes. A record counts only if its
 checksum is right, so a process that dies at any instruction leaves either this record or none, and the other side as it
@@ -198,10 +198,9 @@ def _lengthened(descriptor: int, length: int) -> int:
 
 
 def populate(memories: Sequence[Tensor]) -> threading.Thread:
-    """Have the kernel find memory for all of them, in a thread, in their order.
-
-    Otherwise the first writer waits for it, page by page: for as long as half of a large sync takes. Contents stay.
-    Where the kernel cannot (before Linux 5.14) nothing happens.
+    """Allocate the memory of all of them in a thread, in their order. Otherwise the first writer waits for it, page by
+    page, for up to half of the time of a large sync. Contents stay. Where the kernel cannot (before Linux 5.14) nothing
+    happens.
     """
     thread = threading.Thread(target=_populate, args=(memories,), name="hvd-commit-memory", daemon=True)
     thread.start()

@@ -1,7 +1,7 @@
-"""Whether commits fit into the memory that a container or batch system grants, said before they are taken.
+"""Checks, before the first commit, whether commits fit into the memory limit of a container or batch system.
 
-A process that outgrows its cgroup's limit is killed without a word: the job
-would die at its second commit, or when the first checkpoint is written.
+A process above its cgroup's limit is killed without a message: the job would end at its second commit, or at the first
+checkpoint.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def memory_warning(
     root: Path = Path("/"),
     environ: Mapping[str, str] = os.environ,
 ) -> str | None:
-    """Say in one sentence that commits of ``commit_bytes`` will not fit; None if they do, or there is no limit.
+    """Return a sentence that commits of ``commit_bytes`` will not fit; None if they do, or there is no limit.
 
     ``copies`` is 2, or 3 where checkpoints are written; ``processes`` counts those on this host that share the limit.
     What cannot be read limits nothing. Memory in use counts without the page cache, which the kernel gives back; commit

@@ -1,4 +1,4 @@
-"""Tensors that a newcomer will need in its first sync, with memory under them already."""
+"""Tensors for a newcomer's first sync, with allocated memory."""
 
 from __future__ import annotations
 

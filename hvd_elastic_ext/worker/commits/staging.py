@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 SMALL: Final = 64 << 10
 """Bytes of the largest tensor that is staged."""
-MOST: Final = 64 << 20
+MAX_STAGING_BYTES: Final = 64 << 20
 """Bytes of staging memory on a device. Tensors beyond it are copied one by one."""
 NEAR: Final = 4 << 10
 """Bytes between two tensors of one piece: those of others on the host, such as the step of an optimizer."""
@@ -61,7 +61,7 @@ def pieces(layout: Layout, devices: Sequence[torch.device | None]) -> dict[torch
     for bunch in _bunches(layout, devices):
         device, first, last = devices[bunch[0]], places[bunch[0]], places[bunch[-1]]
         length = last.offset + last.length - first.offset
-        if device is not None and len(bunch) >= FEWEST and used[device] + length <= MOST:
+        if device is not None and len(bunch) >= FEWEST and used[device] + length <= MAX_STAGING_BYTES:
             found[device].append(Piece(tuple(bunch), first.offset, used[device], length))
             used[device] += -(-length // ALIGNMENT) * ALIGNMENT
     return dict(found)

@@ -31,13 +31,13 @@ SOCKET: Final = "keeper"
 LOCK: Final = "lock"
 PREFIX: Final = "hvd-elastic-keeper"
 
-MOST_RANKS: Final = 4096
+MAX_RANKS: Final = 4096
 SIDES: Final = 2
 """Memory files for each rank: a commit is staged on one while the other holds the last."""
 _REQUEST_S: Final = 5.0
-"""Longest time one worker may take to say what it wants."""
+"""Seconds for a worker to send its request."""
 _LOOK_S: Final = 0.5
-"""Seconds between two looks whether the agent lives, where the kernel does not tell of its end."""
+"""Seconds between two checks whether the agent lives, if the kernel does not report its end."""
 
 
 def main(arguments: list[str]) -> int:
@@ -93,8 +93,8 @@ def parse_request(line: bytes) -> int:
         rank = json.loads(line)["local_rank"]
     except (ValueError, KeyError, TypeError):
         raise ValueError("a request is a JSON object with 'local_rank'") from None
-    if not (type(rank) is int and 0 <= rank < MOST_RANKS):
-        raise ValueError(f"local_rank must be below {MOST_RANKS}")
+    if not (type(rank) is int and 0 <= rank < MAX_RANKS):
+        raise ValueError(f"local_rank must be below {MAX_RANKS}")
     return rank
 
 
@@ -123,7 +123,7 @@ def watch_process(pid: int) -> int | None:
 
 
 def clear(directory: Path) -> None:
-    """Remove what a keeper of this user's has on disk; what is another's, or a link, is left alone."""
+    """Remove the files of a keeper of this user; files of other users, and links, stay."""
     with contextlib.suppress(OSError):
         folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:

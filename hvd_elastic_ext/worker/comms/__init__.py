@@ -1,4 +1,4 @@
-"""Collectives of one world, through one library or another.
+"""Collective operations of one world, with one of several libraries.
 
 Belongs here: the ``Comms`` port, and one implementation per library.
 Never here: knowledge of the data; unpickling of anything that a peer sends.

@@ -1,4 +1,4 @@
-"""Keep tensors alive while Horovod's own thread may hold them.
+"""Keeps tensors alive while Horovod's thread may use them.
 
 With Horovod 0.28.1 and torch 2.13 a process can hang for ever when a peer is lost during operations. Horovod's
 thread ends, and frees the waiting tensors while it holds the lock of its process sets. If its reference is the last

@@ -1,4 +1,4 @@
-"""Which rank trains on what: samples, records, batches, and the learning rate for them.
+"""The assignment of samples, records and batches to ranks, and the learning rate for them.
 
 Belongs here: arithmetic and samplers that are exact for any sequence of worlds.
 

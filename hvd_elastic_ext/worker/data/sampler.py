@@ -57,8 +57,8 @@ def _check(dataset: object, unknown: Iterable[str], *, seed: object, **switches:
     for name in unknown:
         options = ("seed", *switches)
         near = difflib.get_close_matches(name.lower(), options, n=1)
-        told = f"did you mean {near[0]}?" if near else f"there are {', '.join(options)}"
-        raise UsageError(f"ElasticSampler: {name} is no option; {told}")
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(options)}"
+        raise UsageError(f"ElasticSampler: {name} is no option; {hint}")
     if isinstance(dataset, type):
         raise UsageError(f"ElasticSampler was given the class {dataset.__name__}; give a dataset made of it")
     try:
@@ -70,13 +70,13 @@ def _check(dataset: object, unknown: Iterable[str], *, seed: object, **switches:
             f"(elastic.ElasticStream takes data that can only be read in order){numbers}"
         ) from None
     if not hasattr(seed, "__index__"):
-        raise UsageError(f"ElasticSampler: seed is {_said(seed)}; give a whole number, the same on every rank")
+        raise UsageError(f"ElasticSampler: seed is {_shown(seed)}; give a whole number, the same on every rank")
     for name, value in switches.items():
         if not (isinstance(value, _SWITCHES) and value in (None, False, True)):
-            raise UsageError(f"ElasticSampler: {name} is {_said(value)}; give True or False")
+            raise UsageError(f"ElasticSampler: {name} is {_shown(value)}; give True or False")
 
 
-def _said(value: object) -> str:
+def _shown(value: object) -> str:
     return repr(value) if isinstance(value, str | int | float) else f"a value of type {type(value).__name__}"
 
 
@@ -116,7 +116,7 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         self._looped = False
         """A loop has begun since progress was loaded: the next one is not the same loop entered again."""
         self._run_out = False
-        """That loop has asked for all its samples."""
+        """That loop has requested all its samples."""
         self._warned = False
         self.reset()
 

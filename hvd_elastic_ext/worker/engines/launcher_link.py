@@ -1,4 +1,4 @@
-"""The link of a slot, read one message at a time.
+"""The link of a slot for a program that waits for its world, read one message at a time.
 
 Nothing beyond the wanted message is read: what follows is for the program that takes over.
 """
@@ -45,14 +45,14 @@ class LauncherLink:
         except OSError as error:
             raise LinkClosed(f"the link to the agent cannot be used: {error}") from error
 
-    def say(self, what: str, **fields: Any) -> None:
+    def send(self, what: str, **fields: Any) -> None:
         """Send a message. Raises :class:`LinkClosed` if the agent is gone."""
         try:
             self._socket.sendall(to_text({"say": what, **fields}).encode("ascii") + b"\n")
         except OSError as error:
             raise LinkClosed(f"the agent of this host has gone: {error}") from error
 
-    def hear(self, *, within_s: float | None = None, beside: socket.socket | None = None) -> Message | None:
+    def receive(self, *, within_s: float | None = None, beside: socket.socket | None = None) -> Message | None:
         """Wait for the next message.
 
         None after ``within_s`` seconds, or when there is data on ``beside``. Raises :class:`LinkClosed`.

@@ -35,7 +35,7 @@ def serve(link: LauncherLink, argv: Sequence[str], env: Mapping[str, str], *, ma
         commits = [int(number) for number in env.get(names.COMMITS, "").split(",") if number.isdigit()]
         descriptors = {"stdout": 1, "stderr": 2, names.LINK: link.descriptor}
         descriptors.update({f"{names.COMMITS}.{index}": number for index, number in enumerate(commits)})
-        link.say("entered", generation=generation, rank=place.rank, size=place.size)
+        link.send("entered", generation=generation, rank=place.rank, size=place.size)
         try:
             send_handover(connection, Handover(argv, env, os.fspath(Path.cwd()), descriptors))
         except OSError:
@@ -47,7 +47,7 @@ def serve(link: LauncherLink, argv: Sequence[str], env: Mapping[str, str], *, ma
 def _rank(link: LauncherLink, listener: socket.socket) -> socket.socket:
     """Return the connection of the rank that belongs to this slot."""
     while True:
-        message = link.hear(beside=listener)
+        message = link.receive(beside=listener)
         if message is None:
             connection, _ = listener.accept()
             if is_ours(connection):
@@ -70,8 +70,8 @@ def _end_of(connection: socket.socket) -> int:
     try:
         with connection.makefile("rb") as lines:
             for text in lines:
-                said: dict[str, Any] = json.loads(text)
-                code = int(said["code"])
+                status: dict[str, Any] = json.loads(text)
+                code = int(status["code"])
     except (OSError, ValueError, KeyError, TypeError):
         return code
     return code

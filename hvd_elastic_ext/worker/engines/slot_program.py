@@ -35,7 +35,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         if engine == "mpirun":
             return serve(link, argv, env, mark=environ.get(names.MARK, ""), membership=membership)
         env = torchrun_env.torchrun_env(env, place, _meet(standby, membership), job=environ.get(names.JOB, "job"))
-        link.say("entered", generation=membership.generation, rank=place.rank, size=place.size)
+        link.send("entered", generation=membership.generation, rank=place.rank, size=place.size)
     except NotNeeded:
         return 0
     except WorldAbandoned:

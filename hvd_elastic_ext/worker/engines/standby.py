@@ -1,4 +1,4 @@
-"""How a slot's program gets its place in a world: parked, called, ranked.
+"""How a slot's program gets its place in a world: it parks, is called, and gets a rank.
 
 :mod:`hvd_elastic_ext.worker.process.standby` takes the same messages and is not this: it has a thread for the link, and
 takes a process with Horovod from one world to the next.
@@ -31,7 +31,7 @@ class NotNeeded(Exception):
 
 
 class WorldAbandoned(Exception):
-    """The world was given up before it formed."""
+    """The world was abandoned before it formed."""
 
 
 class Membership(NamedTuple):
@@ -57,9 +57,9 @@ class SlotStandby:
 
     def join(self) -> Membership:
         """Park, and ask for a rank once all members are called. Blocks until it is known."""
-        self._link.say("parked")
+        self._link.send("parked")
         while not self._called:
-            self._take(self._link.hear())
+            self._take(self._link.receive())
         place = None
         while place is None:
             status, body = self._question("GET", f"/rank_and_size/{self._host}/{os.getpid()}")
@@ -67,7 +67,7 @@ class SlotStandby:
             self._pause(0.0 if place is not None else AGAIN_S)
         deadline = time.monotonic() + GENERATION_WAIT_S
         while not self._generation and (left := deadline - time.monotonic()) > 0:
-            self._take(self._link.hear(within_s=left))
+            self._take(self._link.receive(within_s=left))
         return Membership(place, self._generation, self._env)
 
     def publish(self, name: str, text: str) -> None:
@@ -93,7 +93,7 @@ class SlotStandby:
                 asking.sendall(head + body)
                 answer = bytearray()
                 while len(answer) < _LONGEST_ANSWER:
-                    if (message := self._link.hear(beside=asking)) is not None:
+                    if (message := self._link.receive(beside=asking)) is not None:
                         self._take(message)
                         continue
                     if not (piece := asking.recv(1 << 16)):
@@ -106,7 +106,7 @@ class SlotStandby:
     def _pause(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
-            self._take(self._link.hear(within_s=left))
+            self._take(self._link.receive(within_s=left))
 
     def _take(self, message: Message | None) -> None:
         if message is None:

@@ -104,7 +104,7 @@ def _report_uncaught_errors() -> None:
 
                 current().failed(error)
             except Exception as problem:  # noqa: BLE001 (what happens here must not hide the error itself)
-                sys.stderr.write(f"hvd-elastic: the launcher could not be told of this error: {problem}\n")
+                sys.stderr.write(f"hvd-elastic: this error could not be reported to the launcher: {problem}\n")
         known = sys.modules.get("hvd_elastic_ext.worker.process.error_report")  # else the error is none of ours
         short = known.for_the_user(error) if known is not None and before is sys.__excepthook__ else None
         if short is None:

@@ -1,8 +1,8 @@
-"""What a State is made of. Each part gives its live state, and takes a committed one.
+"""The parts of a State. Each part captures its live state, and restores a committed one.
 
 Belongs here: models, optimizers, handlers, a user's own State, random generators.
 
-Never here: when that is done, and where it is kept.
+Never here: when that happens, and where commits are kept.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Any, ClassVar, NamedTuple
 
 
 class InPlace(NamedTuple):
-    """What :meth:`Part.capture` gives, with the live tensors; ``beside``: others, whose memory is not to be written."""
+    """The result of :meth:`Part.capture`, with the live tensors; ``beside``: other tensors whose memory must not be
+    overwritten."""
 
     tree: Any
     beside: Sequence[Any] = ()
@@ -24,20 +25,21 @@ class Part:
     value: Any
 
     firm: ClassVar[bool] = False
-    """Ranks with the same commit have equal tensors in this part, whatever the user does."""
+    """Whether ranks with the same commit have equal tensors in this part, whatever the user does."""
 
     takes_views: ClassVar[bool] = False
     """:meth:`restore` copies from the tensors that it gets. Otherwise it gets copies, and keeps them."""
 
     reload: ClassVar[bool] = False
-    """Load after every sync, also if nothing was received: loading adapts the part to the new world."""
+    """Whether to load after every sync, also if nothing was received: loading adapts the part to the new world."""
 
     has_sync: bool = False
     """The user has a sync for it: :meth:`sync` runs it."""
 
     @property
     def class_name(self) -> str | None:
-        """The class that a commit of this part needs, without its module, which may move; None for any that loads."""
+        """Return the name of the class that a commit of this part needs, without its module, which may change; None for
+        any class."""
         return None
 
     def capture(self) -> Any:
@@ -45,14 +47,13 @@ class Part:
         raise NotImplementedError
 
     def in_place(self) -> InPlace | None:
-        """The live state, if one of this very form is restored by copying its tensors.
-
-        None if :meth:`restore` may have more to do.
+        """Return the live state, if a state of the same form is restored by copying its tensors. None if
+        :meth:`restore` may have to do more.
         """
         return None
 
     def align(self, live: str, committed: str) -> bool:
-        """Make what differs in the text of :meth:`in_place` equal, contents of tensors apart; False if more does."""
+        """Load the differences of :meth:`in_place`, except contents of tensors. Return False if this is not enough."""
         return False
 
     def restore(self, tree: Any) -> None:
@@ -60,7 +61,7 @@ class Part:
         raise NotImplementedError
 
     def settle(self) -> None:
-        """Drop what was under way when the last world ended. Every rank calls it after each roll-back and sync."""
+        """Drop unfinished work of the last world. Every rank calls it after each roll-back and sync."""
 
     def sync(self) -> None:
         """Run the user's own sync, among ranks that were restored from one commit."""

@@ -1,4 +1,4 @@
-"""Random number generators: each rank's own. They are committed and rolled back, never synced.
+"""The random number generators of each rank. They are committed and rolled back, never synced.
 
 Ranks that drew from the same generator state would all drop out the same units.
 """
@@ -28,7 +28,7 @@ def capture() -> dict[str, Any]:
 
 
 def restore(states: dict[str, Any]) -> None:
-    """Make every generator what :func:`capture` saw."""
+    """Restore every generator to the state of :func:`capture`."""
     version, internal, gauss = states["python"]
     random.setstate((version, tuple(internal), gauss))
     torch.set_rng_state(_tensor(states["torch"]))
@@ -41,7 +41,7 @@ def restore(states: dict[str, Any]) -> None:
 
 @contextmanager
 def untouched() -> Iterator[None]:
-    """Put every generator back at the end, whatever was drawn meanwhile."""
+    """Restore every generator at the end of the context."""
     states = capture()
     try:
         yield

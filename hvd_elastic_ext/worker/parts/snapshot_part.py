@@ -31,7 +31,7 @@ PROBED: Final = 1000
 """Items of a list that are searched for models."""
 
 HEAVY: Final = 1 << 20
-MOST_LOOKS: Final = 6
+MAX_ATTEMPTS: Final = 6
 """An attribute of more bytes than :data:`HEAVY`, without tensors, is compared this often only: each time copies it."""
 
 
@@ -136,7 +136,7 @@ class SnapshotPart(Part):
 
     def _is_watched(self, name: str) -> bool:
         """Whether it is not known yet if ``save`` saves in ``name``."""
-        return name not in self._ignored and name not in self._names and self._same.get(name, 0) < MOST_LOOKS
+        return name not in self._ignored and name not in self._names and self._same.get(name, 0) < MAX_ATTEMPTS
 
     def _save_watched(self) -> set[str]:
         """Run the user's save, and return the attributes that it assigned."""

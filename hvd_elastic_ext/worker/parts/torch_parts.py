@@ -380,8 +380,8 @@ def _loading(value: object, *more: type[Exception]) -> Iterator[None]:
     except unfit as error:
         what = "another model" if isinstance(value, nn.Module) else f"something else than this {type(value).__name__}"
         text = " ".join(str(error).split())
-        said = text if isinstance(error, RuntimeError) else f"{type(error).__name__}: {text}"
-        raise StateError(f"the commit is of {what}: {said}") from error
+        shown = text if isinstance(error, RuntimeError) else f"{type(error).__name__}: {text}"
+        raise StateError(f"the commit is of {what}: {shown}") from error
 
 
 def _own_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -446,9 +446,9 @@ def _demand_same_tensors(live: Mapping[str, Any], committed: Mapping[str, Any], 
         else:
             same = key in live and key in committed and isinstance(here, Tensor) == isinstance(there, Tensor)
         if not same:
-            said = [_shape(tree[key]) if key in tree else "absent" for tree in (live, committed)]
+            shown = [_shape(tree[key]) if key in tree else "absent" for tree in (live, committed)]
             raise StateError(
-                f"{key!r} is {said[0]} here and {said[1]} in the commit; build the same model on every rank"
+                f"{key!r} is {shown[0]} here and {shown[1]} in the commit; build the same model on every rank"
             )
 
 

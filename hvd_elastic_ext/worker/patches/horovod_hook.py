@@ -1,7 +1,7 @@
 """Patches of Horovod's modules, for a process with a link to an agent.
 
-Each is called once its module is loaded: by the import hook, or by the public face if Horovod was imported first.
-Where there is no Horovod, :func:`install` gives the process what it needs of them.
+Each is called once its module is loaded: by the import hook, or by ``hvd_elastic_ext.torch`` if Horovod was imported
+first. Where there is no Horovod, :func:`install` gives the process what it needs of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hvd_elastic_ext.worker.sync.host_updates import HostsUpdate
 
 log = logging.getLogger(__name__)
 
-FACE: Final = "hvd_elastic_ext.torch"
+PUBLIC_MODULE: Final = "hvd_elastic_ext.torch"
 STOCK: Final = "hvd_elastic_ext.worker.stock"
 ADOPT: Final = "HVD_ELASTIC_ADOPT"
 
@@ -75,7 +75,7 @@ def basics(module: Any) -> None:
             horovods(self, comm, process_sets)
             return
         _refuse(comm, process_sets)
-        process.init(functools.partial(horovods, self), self.shutdown, later=FACE in sys.modules)
+        process.init(functools.partial(horovods, self), self.shutdown, later=PUBLIC_MODULE in sys.modules)
         if not process.parks:
             process.entered(self.rank(), self.size())
 
@@ -185,7 +185,8 @@ def takes_numbered_updates(listener: Any) -> bool:
 def in_training(state: Any, rejoin: Callable[[], None]) -> Iterator[None]:
     """Enter it around a training loop. A process in standby parks, then goes live.
 
-    At the end of the loop a State of ours commits its final values; the launcher hears how the loop ended.
+    At the end of the loop a State of ours commits its final values, and the result of the loop is reported to the
+    launcher.
     """
     with standby.current().training():
         _go_live(state, rejoin)
@@ -202,7 +203,7 @@ def _go_live(state: Any, rejoin: Callable[[], None]) -> None:
     _rejoin(rejoin)
     here = sys.modules["horovod.torch"]
     if process.was_shown_another_place(tuple(getattr(here, name)() for name in Place._fields)):
-        # Objects built for another place are told, as in any change of worlds.
+        # Objects built for another place are reset, as in any change of worlds.
         state.on_reset()
 
 
@@ -231,7 +232,7 @@ def _forget_reductions(state: Any) -> None:
 
 
 def _run_fn(horovods: Callable[..., Any], func: Callable[..., Any], reset: Callable[[], None]) -> Callable[..., Any]:
-    """Horovod's loop around one training function: entered from the park, its end reported."""
+    """Horovod's loop around one training function: it is entered after parking, and its end is reported."""
     process = standby.current()
 
     def train(state: Any, *args: Any, **kwargs: Any) -> Any:
@@ -274,7 +275,7 @@ def _shown_local_rank(shown: Callable[[], int]) -> Callable[[], int]:
 
 
 def _adopt(module: Any) -> None:
-    """Give scripts for Horovod's own classes ours. Horovod's modules use theirs inside."""
+    """Give our classes to scripts that use Horovod's. Horovod's own modules keep theirs."""
     import hvd_elastic_ext.torch as ours
 
     for name in ("TorchState", "ElasticSampler", "run"):
@@ -313,7 +314,7 @@ def _time_steps(mpi_ops: Any) -> None:
 
     process = standby.current()
     on_step = _tell_if_alone() if mpi_ops is not None else lambda: None
-    pace = StepTimer(process.link.status, say=process.going_on, on_step=on_step)
+    pace = StepTimer(process.link.status, report=process.report_first_step, on_step=on_step)
     if mpi_ops is not None:
         mpi_ops.mpi_lib.around_wait = pace.waiting
     optimizer.register_optimizer_step_pre_hook(pace.before_step)
@@ -327,7 +328,7 @@ def _tell_if_alone() -> Callable[[], None]:
     from hvd_elastic_ext.worker.sync.training_alone import TrainingAlone
 
     def record(event: str, **fields: Any) -> None:
-        standby.current().link.say("record", event=event, fields=fields)
+        standby.current().link.send("record", event=event, fields=fields)
 
     alone = TrainingAlone(HorovodComms(), SystemClock(), record)
 

@@ -35,40 +35,39 @@ def describe(error: BaseException) -> dict[str, Any]:
     """Return the fields ``error``, ``traceback`` and ``digest`` of the message."""
     return {
         "error": _line(error),
-        "traceback": shortened("".join(_told(error).format())),
+        "traceback": shortened("".join(_traceback_of(error).format())),
         "digest": digest(error),
     }
 
 
 def for_the_user(error: BaseException) -> str | None:
-    """The traceback of an error of ours that tells a mistake, down to the user's own line; None for other errors."""
-    return "".join(_told(error).format()) if isinstance(error, Permanent) else None
+    """Return the traceback of a usage error of this package, down to the user's own line; None for other errors."""
+    return "".join(_traceback_of(error).format()) if isinstance(error, Permanent) else None
 
 
-def _told(error: BaseException) -> traceback.TracebackException:
-    told = traceback.TracebackException.from_exception(error)
+def _traceback_of(error: BaseException) -> traceback.TracebackException:
+    found = traceback.TracebackException.from_exception(error)
     if isinstance(error, Permanent):
-        whole = traceback.StackSummary.from_list(told.stack)
-        if not _cut(told):  # it is all inside of ours
-            told.stack = whole
-    return told
+        whole = traceback.StackSummary.from_list(found.stack)
+        if not _cut(found):  # it is all inside of ours
+            found.stack = whole
+    return found
 
 
-def _cut(told: traceback.TracebackException) -> bool:
-    """Leave out our own frames, what they call, and causes without code of the user's; False if there is none at
-    all."""
-    inner = told.__cause__ or (None if told.__suppress_context__ else told.__context__)
+def _cut(found: traceback.TracebackException) -> bool:
+    """Remove frames of this package, and causes without user code. Return False if there is no user code at all."""
+    inner = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
     if inner is None or not _cut(inner):
-        told.__cause__ = told.__context__ = None
+        found.__cause__ = found.__context__ = None
         inner = None
-    own = [at for at, frame in enumerate(told.stack) if _is_the_users(frame.filename)]
-    shown = told.stack[: own[-1] + 1] if own else []
-    told.stack = traceback.StackSummary.from_list([one for one in shown if not one.filename.startswith(_OURS)])
+    own = [at for at, frame in enumerate(found.stack) if _is_the_users(frame.filename)]
+    shown = found.stack[: own[-1] + 1] if own else []
+    found.stack = traceback.StackSummary.from_list([one for one in shown if not one.filename.startswith(_OURS)])
     return bool(own) or inner is not None
 
 
 def _is_the_users(filename: str) -> bool:
-    """Whether a file is neither ours nor of the libraries that ours calls."""
+    """Whether a file belongs neither to this package nor to the libraries that it calls."""
     installed = next((folder for folder in _INSTALLED if folder in filename), None)
     if installed is None:
         return not filename.startswith((_OURS, _PYTHON, "<frozen "))

@@ -1,4 +1,4 @@
-"""What a training process has imported, for the next one in its place to find it imported.
+"""Reports the imports of a training process, so that its successor can start with them done.
 
 Standard library only: the import hook loads this into every training script.
 """
@@ -69,16 +69,15 @@ def installed() -> list[str]:
 
 
 def messages_of(found: Imports, changed: Mapping[str, str | None], pid: int) -> Iterator[dict[str, Any]]:
-    """What to say of it over the link; the last message says that it is ``complete``. Pure."""
+    """Return the messages about the imports for the link; the last one is marked ``complete``. Pure."""
     for first in range(0, max(1, len(found.ahead)), TOGETHER):
         last = {} if first + TOGETHER < len(found.ahead) else {"own": found.own, "env": changed, "complete": True}
         yield {"pid": pid, "modules": found.ahead[first : first + TOGETHER], **last}
 
 
 class Report:
-    """What this process tells its agent, once, if the agent asks for it.
-
-    Without the hook the agent's interpreter would run the script instead of waiting.
+    """Sends the report to the agent once, if the agent asks for it and the hook is loaded: without the hook, the
+    agent's interpreter would run the script instead of waiting.
     """
 
     def __init__(self, link: Link, environ: Mapping[str, str]) -> None:
@@ -93,8 +92,8 @@ class Report:
             self._changed = changes(at_start(), self._environ)
 
     def at_first_step(self) -> None:
-        """Tell what is imported by now: an optimizer imports more of torch as it is made."""
+        """Report the present imports: a new optimizer imports more of torch."""
         changed, self._changed = self._changed, None
         if changed is not None:
             for message in messages_of(imports_of(dict(sys.modules), installed()), changed, os.getpid()):
-                self._link.say("imported", **message)
+                self._link.send("imported", **message)

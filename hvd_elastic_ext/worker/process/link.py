@@ -1,8 +1,7 @@
 """The training process's end of the link to its agent: JSON lines over an inherited socket.
 
-The process sends heartbeats from a thread of its own, reports what happens to it, and receives orders: go live,
-coming hosts, peers to cut off. Without the variable, and in processes forked from a training process, nothing is
-sent or received.
+The process sends heartbeats from a thread of its own, sends reports, and receives orders: go live, coming hosts, peers
+to cut off. Without the variable, and in processes forked from a training process, nothing is sent or received.
 
 Standard library only: the import hook loads this into every training script.
 """
@@ -32,11 +31,11 @@ INTERVAL: Final = "HVD_ELASTIC_HEARTBEAT_INTERVAL"
 LONGEST_LINE: Final = 1 << 20
 """Bytes of one received message; a longer one ends the link."""
 
-LONGEST_SAID: Final = 60 << 10
-"""Bytes of one sent message; a longer one is dropped."""
+LONGEST_SENT: Final = 60 << 10
+"""Most bytes of a sent message; a longer one is dropped."""
 
-MOST_UNSENT: Final = 1 << 20
-"""Bytes kept for an agent that does not read. Above half of it heartbeats and journal lines are dropped."""
+MAX_UNSENT: Final = 1 << 20
+"""Most unsent bytes that are kept. Above half of it heartbeats and journal lines are dropped."""
 
 Message = Mapping[str, Any]
 
@@ -119,12 +118,12 @@ class Link:
         self._thread = threading.Thread(target=self._run, name="hvd-elastic-link", daemon=True)
         self._thread.start()
 
-    def say(self, what: str, **fields: Any) -> None:
-        """Send a message. While the agent does not read, keep it, up to :data:`MOST_UNSENT` bytes."""
+    def send(self, what: str, **fields: Any) -> None:
+        """Send a message. While the agent does not read, keep it, up to :data:`MAX_UNSENT` bytes."""
         if self._connection is None:
             return
         line = to_text({"say": what, **fields}, default=str).encode("ascii") + b"\n"
-        if len(line) > LONGEST_SAID:
+        if len(line) > LONGEST_SENT:
             log.warning("a message %r of %d bytes is too long and is dropped", what, len(line))
             return
         droppable = what in ("record", "beat")
@@ -132,7 +131,7 @@ class Link:
             return
         try:
             self._send()
-            if len(self._unsent) + len(line) <= (MOST_UNSENT // 2 if droppable else MOST_UNSENT):
+            if len(self._unsent) + len(line) <= (MAX_UNSENT // 2 if droppable else MAX_UNSENT):
                 self._unsent += line
                 self._send()
         finally:
@@ -196,7 +195,7 @@ class Link:
         if status.stepped_at is not None:
             pace["stepped_at"] = status.stepped_at
         observed = {} if status.observed is None else {"observed": status.observed}
-        self.say("beat", pid=os.getpid(), step=status.step, commit=status.commit, **pace, **observed)
+        self.send("beat", pid=os.getpid(), step=status.step, commit=status.commit, **pace, **observed)
 
     def _send(self) -> None:
         while self._unsent and self._connection is not None:
@@ -220,13 +219,13 @@ class Link:
         while (end := self._received.find(b"\n")) >= 0:
             line = bytes(self._received[:end])
             del self._received[: end + 1]
-            self._hear(line)
+            self._handle_line(line)
         if len(self._received) > LONGEST_LINE:
             log.warning("the agent sent a line of more than %d bytes; the link is closed", LONGEST_LINE)
         if not data or len(self._received) > LONGEST_LINE:
             self._drop()
 
-    def _hear(self, line: bytes) -> None:
+    def _handle_line(self, line: bytes) -> None:
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):

@@ -71,14 +71,14 @@ class Standby:
         self._shown: set[Place] = set()
         self._alone = False
         self._live = ADDRESS in environ
-        self._said: BaseException | None = None
+        self._reported_error: BaseException | None = None
         self._removed: list[Callable[[], object]] = []
         self._changed = threading.Condition()
         self._go: Message | None = None
         self._for_next_world: dict[str, str] = {}
         self._waiting_for_rank = False
         self._between_worlds = False
-        """It has left its last world, and was not told the number of the next one yet."""
+        """It has left its last world, and has not received the number of the next one."""
         if link.connected:
             fence.exclude_port(_number(environ.get(RENDEZVOUS_PORT)))
             link.on_message, link.on_lost = self._on_message, self._on_lost
@@ -96,7 +96,7 @@ class Standby:
         leaving = self.leaving or self._reclaimed
         if leaving != self._warned:
             self._warned = leaving
-            self.link.say("warned", leaving=leaving)
+            self.link.send("warned", leaving=leaving)
         return not leaving
 
     def on_removed(self, callback: Callable[[], object]) -> None:
@@ -127,7 +127,7 @@ class Standby:
 
     def park(self) -> None:
         """Wait until this process is called, and take over the environment that comes with the call."""
-        self.link.say("parked")
+        self.link.send("parked")
         with self._changed:
             while self._go is None:
                 if self.leaving:
@@ -153,21 +153,21 @@ class Standby:
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
         """Report that the script has an elastic loop, and how the loop ends."""
-        self.link.say("looping")
+        self.link.send("looping")
         try:
             yield
         except Exception as error:
             self.failed(error)
             raise
         self.link.beat()  # the last step
-        self.link.say("done")
+        self.link.send("done")
         self.link.flush()
 
     def failed(self, error: BaseException) -> None:
         """Report a failure of the script, once for each error."""
-        if error_report.is_failure(error) and error is not self._said:
-            self._said = error
-            self.link.say("failed", **error_report.describe(error))
+        if error_report.is_failure(error) and error is not self._reported_error:
+            self._reported_error = error
+            self.link.send("failed", **error_report.describe(error))
             self.link.flush()
 
     @property
@@ -191,17 +191,17 @@ class Standby:
     def entered(self, rank: int, size: int) -> None:
         """Report that a world has formed."""
         self.link.status.fresh = True
-        self.link.say("entered", generation=self.generation, rank=rank, size=size)
+        self.link.send("entered", generation=self.generation, rank=rank, size=size)
 
-    def going_on(self, what: str, **fields: Any) -> None:
-        """Report the first step in a world, and with that of this process what it has imported."""
-        self.link.say(what, **fields)
+    def report_first_step(self, what: str, **fields: Any) -> None:
+        """Report the first step in a world; with the first step of this process, also its imports."""
+        self.link.send(what, **fields)
         self._imports.at_first_step()
 
     def synced(self) -> None:
         """Report that the ranks agree on the state, and which commit this one holds."""
         status = self.link.status
-        self.link.say("synced", step=status.step, commit=status.commit)
+        self.link.send("synced", step=status.step, commit=status.commit)
 
     # Inside
 
@@ -324,7 +324,7 @@ class Standby:
             if self._between_worlds:
                 # It was sent for the world that this process has left: the number of a later one would come first. To
                 # cut the connections of the world that forms would abort this process, and all others in it.
-                log.info("told to cut the connections of a world that was left already")
+                log.info("ignored an order to cut the connections of a world that this process has left already")
                 return
             taken = self._fence.take()
         log.warning("cut off from all peers: %d connections", self._fence.shut(taken))
@@ -333,7 +333,7 @@ class Standby:
         self._for_next_world = {str(name): str(value) for name, value in dict(message.get("env") or {}).items()}
 
     def _leave_from_here(self) -> None:
-        """End from the link's thread: the main thread waits in Horovod for a rank that it will not get."""
+        """End the process from the link's thread: the main thread waits in Horovod for a rank that will not come."""
         self._call_removed()
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):

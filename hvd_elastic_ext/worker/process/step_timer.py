@@ -16,7 +16,7 @@ from hvd_elastic_ext.worker.process.link import Status
 class StepTimer:
     """Fill in ``status`` from hooks around optimizer steps and Horovod's waits. For one thread.
 
-    ``say`` reports the first step of each world, with the seconds without a step before it, less one usual step.
+    ``report`` reports the first step of each world, with the seconds without a step before it, less one usual step.
     ``on_step`` is called after each step while no State of ours counts them.
     """
 
@@ -25,12 +25,12 @@ class StepTimer:
         status: Status,
         now: Callable[[], float] = time.perf_counter,
         *,
-        say: Callable[..., object] = lambda what, **fields: None,
+        report: Callable[..., object] = lambda what, **fields: None,
         on_step: Callable[[], None] = lambda: None,
     ) -> None:
         self._status = status
         self._now = now
-        self._say = say
+        self._report = report
         self._on_step = on_step
         self._usual: float | None = None
         self._under_way: list[int] = []
@@ -65,7 +65,7 @@ class StepTimer:
         now = self._now()
         if self._status.fresh:
             self._status.fresh = False
-            self._say("going_on", pause_s=self._pause(now))
+            self._report("going_on", pause_s=self._pause(now))
         elif self._last is not None:
             self._usual = now - self._last
         if self._last is not None:

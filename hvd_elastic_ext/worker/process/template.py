@@ -31,7 +31,7 @@ from hvd_elastic_ext.worker.process.imports import LEFT_OUT, changes
 
 DUTY: Final = 0.2
 """Share of one processor that imports may use: others train meanwhile. A lower priority could not be raised again."""
-MOST_DESCRIPTORS: Final = 64
+MAX_DESCRIPTORS: Final = 64
 NAME: Final = "hvd-template"
 """As ``top`` shows it; its command line is that of the training processes."""
 HARMLESS: Final = ("/dev/null", "/dev/urandom", "/dev/random")
@@ -66,18 +66,18 @@ def serve() -> None:
 def _serve() -> bool:
     number, listed = map(int, os.environ.pop(TEMPLATE).split(","))
     with open(listed, encoding="utf-8") as file:  # noqa: PTH123 - pathlib is slow to import
-        told = json.load(file)
+        request = json.load(file)
     agent = socket.socket(fileno=number)
     agent.set_inheritable(False)
     usual, before = (_exchange(COMM, NAME), _exchange(OOM_SCORE, FIRST_VICTIM)), dict(os.environ)
-    problem = prepare(told["modules"], told["own"])
+    problem = prepare(request["modules"], request["own"])
     env = changes(before, os.environ)
-    problem = problem or _unfit(set_by_script(told["env"], env))
+    problem = problem or _unfit(set_by_script(request["env"], env))
     if problem is not None:
-        _say(agent, unfit=problem.reason, without=problem.without)
+        _send(agent, unfit=problem.reason, without=problem.without)
         return False
-    template = _Template(agent, int(told["agent"]), *usual, env)
-    _say(agent, ready=_memory())
+    template = _Template(agent, int(request["agent"]), *usual, env)
+    _send(agent, ready=_memory())
     while (asked := _asked(agent)) is not None:
         order = _fork(template, asked)
         if order is not None:
@@ -204,7 +204,7 @@ class _Order(NamedTuple):
     descriptors: tuple[int, ...]
 
 
-def _say(to: socket.socket, **message: object) -> None:
+def _send(to: socket.socket, **message: object) -> None:
     with contextlib.suppress(OSError):
         to.send(to_text(message).encode("ascii"))
 
@@ -239,9 +239,9 @@ def _fork(template: _Template, asked: socket.socket) -> _Order | None:
 
 
 def _started(template: _Template, asked: socket.socket) -> _Order:
-    """Say that this process is there, take its orders, and fork the training process; become its supervisor here."""
-    _say(asked, pid=os.getpid())
-    data, descriptors, _, _ = socket.recv_fds(asked, 64, MOST_DESCRIPTORS)
+    """Report the start, receive the order, and fork the training process; this process becomes its supervisor."""
+    _send(asked, pid=os.getpid())
+    data, descriptors, _, _ = socket.recv_fds(asked, 64, MAX_DESCRIPTORS)
     asked.close()
     if data != str(len(descriptors)).encode():  # nothing, or not all: this process has no room for them
         os._exit(ORPHANED)
@@ -249,26 +249,26 @@ def _started(template: _Template, asked: socket.socket) -> _Order:
         os.set_inheritable(descriptor, False)
     text, down, up, *others = descriptors
     with open(text, encoding="utf-8") as file:  # noqa: PTH123 - as above
-        told = json.load(file)
+        order = json.load(file)
     process_tree.become_subreaper()
     supervisor = os.getpid()
     process = os.fork()
     if process:
         os.set_inheritable(down, True)
         os.set_inheritable(up, True)
-        words = [*told["supervisor"], *map(str, (process, down, up, told["grace_s"]))]
-        os.execve(words[0], words, told["supervisors_env"])  # noqa: S606 - no shell
+        words = [*order["supervisor"], *map(str, (process, down, up, order["grace_s"]))]
+        os.execve(words[0], words, order["supervisors_env"])  # noqa: S606 - no shell
     os.setsid()
     process_tree.die_with_parent()
     if os.getppid() != supervisor:
         os._exit(ORPHANED)
     os.close(down)
     os.close(up)
-    return _Order({**told["env"], **template.env}, told["cwd"], told["core"], tuple(others))
+    return _Order({**order["env"], **template.env}, order["cwd"], order["core"], tuple(others))
 
 
 def _become(order: _Order) -> None:
-    """Make this fork what a fresh start would be."""
+    """Give this fork the state of a fresh process."""
     out, err, link, *commits = order.descriptors
     for descriptor, number in ((out, 1), (err, 2)):
         os.dup2(descriptor, number)

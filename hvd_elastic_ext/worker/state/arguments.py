@@ -1,4 +1,5 @@
-"""Mistakes in what a training script gives a State or a decorator: each is refused in one line that says what to do."""
+"""Checks the arguments that a training script gives a State or a decorator. Each error is one line that says what to
+do."""
 
 from __future__ import annotations
 
@@ -14,13 +15,13 @@ from hvd_elastic_ext.core.errors import StateError, UsageError
 from hvd_elastic_ext.worker.state.user_files import Checkpoint
 
 METHODS = ("sync", "restore", "on_reset")
-"""What every State of Horovod's or ours has."""
+"""Attributes of every State, Horovod's and ours."""
 _SCALARS = str | int | float
 """No model and no optimizer; a dict of tensors may be one."""
 _OPTIONS: Mapping[str, type] = {"rng": bool, "comms": str, "checkpoint": Checkpoint}
 """What a State takes beside values to keep, and of which type."""
 _LAUNCHERS = ("commit_every", "checkpoint_every", "checkpoint_dir")
-"""What people take for an option of a State, and is one of ``hvd-elastic run``."""
+"""Options of ``hvd-elastic run`` that users may take for options of a State."""
 
 
 def check_names(kind: type, unnamed: Sequence[object]) -> None:

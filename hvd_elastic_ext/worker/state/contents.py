@@ -28,7 +28,7 @@ from hvd_elastic_ext.worker.parts.torch_parts import ModelPart, OptimizerPart
 log = logging.getLogger(__name__)
 
 PROBED: Final = 128
-"""Tensors that are compared to notice a change behind torch's back."""
+"""Number of tensors that are compared to detect a change that torch does not count."""
 
 PROBES: Final = 16
 """Elements of each: every one may be the first touch of its page for a while, and all ranks wait."""
@@ -161,7 +161,7 @@ class Inventory:
             if not kept.isdisjoint(map(id, own)):
                 raise StateError(
                     f"state.{name} ({type(value).__name__}) holds parameters of a model of this State, which would "
-                    "come back as copies that nobody trains; take them from the model where they are needed"
+                    "come back as copies that are not trained; take them from the model where they are needed"
                 )
 
     def put_back(
@@ -196,7 +196,7 @@ class Inventory:
         return found if found.texts.keys() == self.parts.keys() else None
 
     def settle(self) -> None:
-        """Make every part forget what was unfinished when the last world ended."""
+        """Make every part drop its unfinished work of the last world."""
         for part in self.parts.values():
             part.settle()
 
@@ -208,7 +208,8 @@ class Inventory:
         return bool(parts)
 
     def assigning(self, name: str, value: object) -> bool:
-        """``owner.name`` is about to be ``value``; True if what is kept under that name is another thing now."""
+        """Prepare for the assignment of ``value`` to ``owner.name``. Return True if another object is kept under that
+        name from now on."""
         part = self.parts.get(name)
         if part is None and name not in self._names:
             return False

@@ -1,4 +1,4 @@
-"""A checkpoint from before, put into a State that has not trained yet: what `torch.save` wrote, or an export of ours.
+"""Loads an earlier checkpoint, a file of `torch.save` or our own export, into a State that has not trained yet.
 
 Ranks need not all have it: in the first sync the lowest one that has it sends to the others.
 """
@@ -32,8 +32,8 @@ Source = str | os.PathLike[str] | Mapping[str, Any]
 
 DDP: Final = "module."
 """What torch's DistributedDataParallel puts before every name."""
-SAID: Final = 3
-"""Most names in one message."""
+MAX_NAMED: Final = 3
+"""Most names in one error message."""
 _COMMON: Final = {
     "params", "lr", "weight_decay", "decoupled_weight_decay", "foreach", "maximize", "capturable", "differentiable",
     "fused",
@@ -110,7 +110,7 @@ def _chosen(inventory: Inventory, tree: Mapping[str, Any], names: Names) -> list
     wanted = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
     foreign = [name for name in wanted if not _has(inventory, known, name)]
     absent = [there for there in wanted.values() if there is not None and there not in tree]
-    _demand(foreign, absent, f"; it has {_said(map(str, tree))}" if absent else "")
+    _demand(foreign, absent, f"; it has {_listed(map(str, tree))}" if absent else "")
     return [(name, tree if there is None else tree[there]) for name, there in wanted.items()]
 
 
@@ -123,16 +123,16 @@ def _has(inventory: Inventory, known: set[str], name: object) -> bool:
 
 
 def _demand(foreign: Sequence[Any], absent: Sequence[str], what: str) -> None:
-    problems = [f"the State has no {_said(map(str, foreign))}"] if foreign else []
-    problems += [f"it has no {_said(absent)}"] if absent else []
+    problems = [f"the State has no {_listed(map(str, foreign))}"] if foreign else []
+    problems += [f"it has no {_listed(absent)}"] if absent else []
     if problems:
         raise StateError(" and ".join(problems) + what)
 
 
-def _said(names: Iterable[str]) -> str:
+def _listed(names: Iterable[str]) -> str:
     known = list(names)
-    more = f" and {len(known) - SAID} more" if len(known) > SAID else ""
-    return ", ".join(map(repr, known[:SAID])) + more
+    more = f" and {len(known) - MAX_NAMED} more" if len(known) > MAX_NAMED else ""
+    return ", ".join(map(repr, known[:MAX_NAMED])) + more
 
 
 def _fitted(part: Part, given: Any, name: str) -> Any:
@@ -160,9 +160,9 @@ def _of_model(part: ModelPart, given: Any) -> tuple[Iterator[str], Any]:
     def problems() -> Iterator[str]:
         foreign, absent = [key for key in given if key not in live], [key for key in live if key not in given]
         if foreign:
-            yield f"the model has no {_said(map(str, foreign))}"
+            yield f"the model has no {_listed(map(str, foreign))}"
         if absent:
-            yield f"there is no {_said(absent)}"
+            yield f"there is no {_listed(absent)}"
         for key, value in live.items():
             here, there = _kind(value), _kind(given[key])
             if here != there and (isinstance(value, torch.nn.Parameter) or here[1:] != there[1:]):

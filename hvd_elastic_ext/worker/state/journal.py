@@ -61,7 +61,7 @@ def reporter_for(settings: WorkerSettings, clock: Clock, link: Link) -> Reporter
 
     def over_link(event: str, **fields: Any) -> None:
         """The launcher writes the line: it knows the generation, and there need be no shared file."""
-        link.say("record", event=event, fields=fields)
+        link.send("record", event=event, fields=fields)
 
     record: Record | None = over_link if link.connected else None
     if record is None and settings.journal is not None:

@@ -1,4 +1,4 @@
-"""Commit, roll back, sync and agree: everything a State does that is not PyTorch or Horovod."""
+"""The functions of a State that need neither PyTorch nor Horovod: commit, roll back, sync, agree."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ WORTH_PREPARING: Final = 16 << 20
 
 
 class Keeper:
-    """Keeps one State: its last commit, and how it follows those of other ranks.
+    """Keeps one State: its last commit, and its sync with other ranks.
 
     ``buffer`` may hold a commit of an earlier process of this slot: the first sync takes it up. A newer one that is
     handed over while the process waits is taken up in the next. ``world``: the launcher's number of the present world,
@@ -88,7 +88,7 @@ class Keeper:
         """The live state when it was equal to the last commit, without its tensors."""
         self._by_hand = False
         self._last_step_unreported = False
-        """The newest step is not in the journal, which has a sample of them."""
+        """Whether the newest step is not in the journal, which contains a sample of the steps."""
         self._without_own = False
         """The last commit came from another slot, and has no part of this rank's own."""
         self._inherited = self._has_own_commit()
@@ -181,21 +181,21 @@ class Keeper:
         self._stopping.drop()
         self._steps.watch(self._counted_optimizer())
         self._enter()
-        said = exchange.candidates(
+        candidates = exchange.candidates(
             self._buffer, self._comms,
             entered=max(self._generation, self._world() - 1), by_hand=self._by_hand, imported=self._importing.word,
         )  # fmt: skip
-        self._importing.settle([each.imported for each in said], started=any(each.lineage for each in said))
-        election = elect(said)
+        self._importing.settle([each.imported for each in candidates], started=any(each.lineage for each in candidates))
+        election = elect(candidates)
         self._generation = election.generation
         # Processes that different launchers started must give their commits the same identity.
-        self._incarnation = max(candidate.incarnation for candidate in said)
-        self._follow(election, said)
+        self._incarnation = max(candidate.incarnation for candidate in candidates)
+        self._follow(election, candidates)
         self._by_hand = False
         if self._settings.verify:
             self._verify(election)
         self._stopping.enter()
-        self._synced(election, said)
+        self._synced(election, candidates)
 
     def _enter(self) -> None:
         """Make the live state and the last commit equal. If weights differ, no step of a world has changed them."""
@@ -252,9 +252,9 @@ class Keeper:
         self._generation = self._identity().generation
         self._record("inherited", number=self._identity().number)
 
-    def _follow(self, election: Election, said: list[Candidate]) -> None:
-        mine, is_root = said[self._comms.rank()], self._comms.rank() == election.root
-        newcomer = mine.lineage == 0 and any(candidate.lineage for candidate in said)
+    def _follow(self, election: Election, candidates: list[Candidate]) -> None:
+        mine, is_root = candidates[self._comms.rank()], self._comms.rank() == election.root
+        newcomer = mine.lineage == 0 and any(candidate.lineage for candidate in candidates)
         if (newcomer or self._without_own) and self._keep_rng:
             rng.seed_newcomer(election.lineage, election.generation, self._comms.rank())
         if self._without_own:
@@ -263,9 +263,9 @@ class Keeper:
             exchange.send_all(self._buffer, self._comms, root=election.root)
             self._buffer.relabel(self._identity()._replace(lineage=election.lineage))
         elif election.send is Send.ALL:
-            self._receive(election, said[election.root])
+            self._receive(election, candidates[election.root])
         elif election.send is Send.LOOSE:
-            self._receive_loose(election, said[election.root])
+            self._receive_loose(election, candidates[election.root])
         if is_root or election.send is Send.NOTHING:
             self._put_back(self._last(), only_reloaded=True)
         self._finish_sync()
@@ -317,11 +317,11 @@ class Keeper:
             "average it over the ranks, or keep it outside the State"
         )
 
-    def _synced(self, election: Election, said: list[Candidate]) -> None:
+    def _synced(self, election: Election, candidates: list[Candidate]) -> None:
         self._status.committed(self._steps.done, self._identity())
         if not self._reporter.active or self._comms.rank() != 0:
             return
-        record = said[election.root].record
+        record = candidates[election.root].record
         sent = {Send.ALL: record.shared, Send.LOOSE: record.loose + record.tree, Send.NOTHING: 0}[election.send]
         self._record(
             "synced",
@@ -330,7 +330,7 @@ class Keeper:
         )  # fmt: skip
 
     def returned(self) -> None:
-        """Commit the state that the training function left when it returned, for the job's last checkpoint.
+        """Commit the final state of the training function, for the job's last checkpoint.
 
         If the commit fails, that checkpoint is lost, but the finished training is not. The last step is journalled.
         """

@@ -72,11 +72,11 @@ class StateMethods:
         self._keeper.restore(world_lost=isinstance(sys.exc_info()[1], HorovodInternalError))
 
     def sync(self) -> None:
-        """Bring every rank to the newest commit that any of them holds; what changed since one's own counts as one."""
+        """Bring every rank to the newest commit of any rank. A rank first commits its changes."""
         self._keeper.sync()
 
     def check_host_updates(self) -> None:
-        """Raise Horovod's ``HostsUpdatedInterrupt`` on all ranks if any of them has heard of a change.
+        """Raise Horovod's ``HostsUpdatedInterrupt`` on all ranks if any of them has received a change of hosts.
 
         Every rank must call it at the same points, best after each step. Between the backward passes of one step it
         waits for the step. Everything has been committed when it raises, and the interrupt never asks to skip the sync.
@@ -85,11 +85,11 @@ class StateMethods:
             raise HostsUpdatedInterrupt(skip_sync=False)
 
     def observe(self, **signals: float) -> None:
-        """Tell the launcher how things stand, for ``--autoscale``: ``state.observe(queue=len(waiting))``.
+        """Report signals to the launcher, for ``--autoscale``: ``state.observe(queue=len(waiting))``.
 
-        Values of rank 0 count, until it tells others. ``noise_scale`` is the gradient noise scale, in batches of one
-        host; any other name can be a signal of the policy ``threshold``. Raises :class:`UsageError` for a value that is
-        no finite number, and for more than 16 names.
+        Values of rank 0 count, until it reports new ones. ``noise_scale`` is the gradient noise scale, in batches of
+        one host; any other name can be a signal of the policy ``threshold``. Raises :class:`UsageError` for a value
+        that is no finite number, and for more than 16 names.
         """
         observed.observe(standby.current().link.status, signals)
 
@@ -298,14 +298,14 @@ def part_for(value: object, names: torch_parts.ParameterNames) -> Part | None:
 
 
 class _Early:
-    """Hears notices from the import on: also those that come before a State listens."""
+    """Receives notices from the import on, also before a State listens."""
 
     def __init__(self) -> None:
         self._before = 0
         self._inboxes: WeakSet[Inbox] = WeakSet()
 
     def hand_over(self, inbox: Inbox) -> None:
-        """From now on ``inbox`` hears them, and what came so far."""
+        """From now on ``inbox`` receives the notices, including earlier ones."""
         if self._before and not self._inboxes:
             inbox.put()
         self._inboxes.add(inbox)

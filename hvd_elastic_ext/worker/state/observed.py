@@ -9,12 +9,12 @@ from typing import Final
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.process.link import Status
 
-MOST: Final = 16
-"""Names at a time: each heartbeat carries them."""
+MAX_NAMES: Final = 16
+"""Most names: every heartbeat contains them."""
 
 
 def observe(status: Status, signals: Mapping[str, float]) -> None:
-    """Put ``signals`` into the next heartbeats. Raises :class:`UsageError` for what is no signal."""
+    """Put ``signals`` into the next heartbeats. Raises :class:`UsageError` for an invalid signal."""
     found = dict(status.observed or {})
     for name, value in signals.items():
         try:
@@ -24,6 +24,6 @@ def observe(status: Status, signals: Mapping[str, float]) -> None:
         if not math.isfinite(number):
             raise UsageError(f"state.observe({name}={value!r}): give a finite number")
         found[name] = number
-    if len(found) > MOST:
-        raise UsageError(f"state.observe: {len(found)} names are too many; at most {MOST} can be told")
+    if len(found) > MAX_NAMES:
+        raise UsageError(f"state.observe: {len(found)} names are too many; at most {MAX_NAMES} are allowed")
     status.observed = found

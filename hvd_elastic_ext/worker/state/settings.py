@@ -1,4 +1,4 @@
-"""What the launcher tells a worker through its environment."""
+"""The launcher's settings for a worker, from the environment."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class WorkerSettings:
     """Compare all shared state after every sync (``HVD_ELASTIC_VERIFY=1``): costs a hash of it."""
 
     last_commit: bool = False
-    """Checkpoints are made: what training leaves at its end is to be in one (``HVD_ELASTIC_LAST_COMMIT=1``)."""
+    """Whether checkpoints are made, so that the end of training must be committed (``HVD_ELASTIC_LAST_COMMIT=1``)."""
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> WorkerSettings:

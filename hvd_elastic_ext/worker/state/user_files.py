@@ -29,7 +29,7 @@ from hvd_elastic_ext.core.errors import StateError, UsageError
 from hvd_elastic_ext.worker.commits.buffer import Commit, Contents
 from hvd_elastic_ext.worker.parts import rng
 
-MOST: Final = 100_000
+MAX_FILES: Final = 100_000
 """Files in one checkpoint."""
 MAPPED: Final = 1 << 20
 """Bytes from which on a file is mapped and not read: a process has no more than some 65 thousand mappings."""
@@ -147,8 +147,8 @@ def _files(folder: Path) -> Iterator[tuple[str, Tensor]]:
     paths = sorted(path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
     if not paths:
         raise StateError("save of checkpoint= has written no file into its folder")
-    if len(paths) > MOST:
-        raise StateError(f"save of checkpoint= has written {len(paths)} files; more than {MOST} are not taken")
+    if len(paths) > MAX_FILES:
+        raise StateError(f"save of checkpoint= has written {len(paths)} files; more than {MAX_FILES} are not taken")
     for path in paths:
         name = path.relative_to(folder).as_posix()
         facts = path.lstat()

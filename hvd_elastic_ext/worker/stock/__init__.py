@@ -1,9 +1,9 @@
 """Horovod's classes and errors where Horovod is installed, stand-ins of the same names elsewhere.
 
-Belongs here: the one answer to "is there Horovod, and what is its class?" for everything in the worker but
-collectives (``comms.horovod``) and patches.
+Belongs here: whether Horovod is installed, and its classes, for all of the worker except collectives
+(``comms.horovod``) and patches.
 
-Never here: behaviour that Horovod has not. With Horovod every name *is* Horovod's, so that ``except`` clauses and
+Never here: behaviour that Horovod does not have. With Horovod every name *is* Horovod's, so that ``except`` clauses and
 ``isinstance`` of users hold. Without it a State works under ``torchrun`` and ``mpirun``.
 """
 

@@ -1,4 +1,4 @@
-"""What a State inherits from Horovod, where there is no Horovod.
+"""Replacements for the classes that a State inherits from Horovod, if Horovod is not installed.
 
 Only what our State does not replace: it commits, rolls back and syncs by itself.
 """

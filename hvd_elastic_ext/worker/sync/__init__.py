@@ -1,4 +1,4 @@
-"""What ranks agree on: which rank sends its commit, when all stop, which calls commit.
+"""Agreements of ranks: which rank sends its commit, when all stop, which calls commit.
 
 Belongs here: elections, agreements, exchanges, the messages that lead to them.
 

@@ -1,7 +1,7 @@
 """Ranks agree whether to stop, without waiting for the answer.
 
-After each optimizer step every rank starts a tiny reduction, and takes the result of the one before: its answer came
-long ago, with the gradients. So a notice takes effect one check later than it could, at the same step on every rank.
+After each optimizer step every rank starts a tiny reduction, and takes the result of the one before, which arrived long
+ago, with the gradients. So a notice takes effect one check later, at the same step on every rank.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which calls of ``commit()`` commit: all of them, or every n-th, as the launcher asks for.
+"""Decides which calls of ``commit()`` commit: all of them, or every n-th, as the launcher requests.
 
-Ranks hear of that at different times, and have to change to it at the same call: the answer to "is the world to end?"
-that they agree on after each step has room for it. Of several requests the smallest n holds, for all ranks. Heartbeats
-carry the n in use, and the launcher repeats a request that did not reach a rank.
+Ranks receive the request at different times, and must change at the same call. So the number that they agree on after
+each step, whether the world ends, also contains the interval. Of several requests the smallest n holds, for all ranks.
+Heartbeats carry the n in use, and the launcher repeats a request that did not reach a rank.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import torch
 
 from hvd_elastic_ext.worker.process.link import Message, Status
 
-MOST: Final = 1 << 20
+MAX_INTERVAL: Final = 1 << 20
 """The longest interval, in calls."""
 STOP: Final = 1 << 30
-"""This bit of the agreed number means: end the world. The lower bits hold ``MOST + 1`` minus the interval, or 0."""
+"""This bit of the agreed number ends the world. The lower bits hold ``MAX_INTERVAL + 1`` minus the interval, or 0."""
 CALLS: Final = 8
 """Number of gaps between calls that are averaged. A gap with an evaluation in it is not a step time."""
 
@@ -49,19 +49,19 @@ class CommitSchedule:
         """Calls since the last commit that did not commit."""
 
     def asked(self, message: Message) -> None:
-        """Take in the interval that the launcher requests, in calls. Runs on the link's thread."""
+        """Receive the interval that the launcher requests, in calls. Runs on the link's thread."""
         every = message.get("every")
-        self._asked = min(every, MOST) if type(every) is int and every > 0 else 1
+        self._asked = min(every, MAX_INTERVAL) if type(every) is int and every > 0 else 1
 
     def wanted(self, *, stop: bool) -> int:
         """The number that this rank proposes. All ranks agree on the largest one."""
         every = 1 if self._named() else self._asked
-        return (STOP if stop else 0) + (0 if every is None else MOST + 1 - every)
+        return (STOP if stop else 0) + (0 if every is None else MAX_INTERVAL + 1 - every)
 
     def agreed(self, number: int) -> bool:
-        """Take in the agreed number. Return whether the world is to end."""
+        """Apply the agreed number. Return whether the world is to end."""
         if asked := number % STOP:
-            self._set_interval(MOST + 1 - asked)
+            self._set_interval(MAX_INTERVAL + 1 - asked)
         return number >= STOP
 
     def due(self) -> bool:

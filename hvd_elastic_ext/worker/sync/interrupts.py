@@ -1,4 +1,5 @@
-"""When this process's world is to end for a change of hosts: what this rank heard, and what all agreed."""
+"""Decides when this process's world ends for a change of hosts, from this rank's notices and the agreement of all
+ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from hvd_elastic_ext.worker.sync.training_alone import TrainingAlone
 log = logging.getLogger(__name__)
 
 UNCHECKED_S: Final = 30.0
-"""Seconds of steps without a check after which a script is told that it makes none."""
+"""Seconds of steps without a check after which a warning is logged."""
 
 
 class Stopping:
@@ -107,7 +108,7 @@ class Stopping:
         self._schedule.reset()
 
     def _warn_of_no_check(self) -> None:
-        """Tell once that nothing has been committed since training began."""
+        """Warn once that nothing has been committed since training began."""
         now = self._clock.mono()
         if self._unchecked_since is None:
             self._unchecked_since = now

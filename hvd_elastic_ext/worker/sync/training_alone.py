@@ -1,4 +1,4 @@
-"""Ranks of one world that train, each by itself: nothing averages their gradients, and no error says so."""
+"""Detects ranks of one world that each train alone: no operation averages their gradients, and no error occurs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from hvd_elastic_ext.worker.comms import Comms
 log = logging.getLogger(__name__)
 
 STEPS: Final = 100
-"""Steps without a collective before a script is told. Scripts that average their weights now and then do so after some
-tens of steps."""
+"""Steps without a collective operation before the warning. Scripts that average their weights from time to time do so
+after some tens of steps."""
 SECONDS: Final = 30.0
 """The same in seconds. Steps that are shorter than 0.3 s may be more than :data:`STEPS` between two averages."""
 FEW_STEPS: Final = 20
-"""Steps of a training that is over before it could be told."""
+"""Smallest number of steps of a training that ends before the first window and is still judged."""
 
 
 class _Window(NamedTuple):
@@ -32,7 +32,7 @@ EVENT: Final = "trains_alone"
 
 
 class TrainingAlone:
-    """Tells a script once that its ranks train alone: they step, and begin no collective of their own.
+    """Warns once if the ranks train alone: they do steps, and begin no collective operation of their own.
 
     A count of collectives is read at the beginning and the end of each window of :data:`STEPS` and :data:`SECONDS`; a
     step in between only adds one. A training that ends before its first window does is judged at its end. ``record``
@@ -48,15 +48,15 @@ class TrainingAlone:
         self._steps = 0
         self._judged = False
         """A window of the present world is over."""
-        self._told = False
+        self._warned = False
 
     def world_ended(self) -> None:
         """What was counted belongs to a world that has ended."""
         self._window, self._steps, self._judged = None, 0, False
 
     def training_ended(self) -> None:
-        """Training is over: tell it of one too short for a whole window."""
-        if self._told or self._judged or self._window is None or self._steps < FEW_STEPS:
+        """Training is over: judge one that was too short for a whole window."""
+        if self._warned or self._judged or self._window is None or self._steps < FEW_STEPS:
             return
         if self._window.begun is not None and self._window.begun == self._comms.begun_by_script():
             self._tell(self._clock.mono() - self._window.at)
@@ -64,7 +64,7 @@ class TrainingAlone:
     def stepped(self) -> None:
         """An optimizer step of the present world is done."""
         self._steps += 1
-        if self._told or (self._window is not None and self._steps < STEPS):
+        if self._warned or (self._window is not None and self._steps < STEPS):
             return
         now = self._clock.mono()
         if self._window is not None and now - self._window.at < SECONDS:
@@ -79,7 +79,7 @@ class TrainingAlone:
         size = self._comms.size()
         if size == 1:
             return
-        self._told = True
+        self._warned = True
         if self._comms.rank() > 0:
             return
         log.warning(

@@ -15,7 +15,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.kube_access import Access
 from hvd_elastic_ext.jobs.cluster import apply, changes, logs
 from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterRefused
-from hvd_elastic_ext.jobs.cluster.logs import Wanted
+from hvd_elastic_ext.jobs.cluster.logs import LogOptions
 from tests.support.jobs import example, rendered
 from tests.support.kube import bodies
 from tests.support.kube.fixtures import kube
@@ -65,14 +65,14 @@ def test_the_launchers_output_is_that_of_all_ranks_or_of_one(kube: KubeServer, c
     kube.logs.write(
         "digits-launcher-x", "world of 2", "[0]<stdout>:a", "[10]<stdout>:b", "[1]<stderr>:c", "[1]<stdout>:ä"
     )
-    assert "".join(logs.lines(cluster, "digits", Wanted())).count("\n") == 5
-    assert list(logs.lines(cluster, "digits", Wanted(rank=1))) == ["[1]<stderr>:c\n", "[1]<stdout>:ä\n"]
-    assert list(logs.lines(cluster, "digits", Wanted(tail=1))) == ["[1]<stdout>:ä\n"]
+    assert "".join(logs.lines(cluster, "digits", LogOptions())).count("\n") == 5
+    assert list(logs.lines(cluster, "digits", LogOptions(rank=1))) == ["[1]<stderr>:c\n", "[1]<stdout>:ä\n"]
+    assert list(logs.lines(cluster, "digits", LogOptions(tail=1))) == ["[1]<stdout>:ä\n"]
 
 
 def test_a_follower_gets_each_line_once_whatever_breaks_off(kube: KubeServer, cluster: Cluster) -> None:
     launched(kube, cluster)
-    follower = Follower(logs.lines(cluster, "digits", Wanted(follow=True), sleep=lambda _: None))
+    follower = Follower(logs.lines(cluster, "digits", LogOptions(follow=True), sleep=lambda _: None))
     kube.logs.write("digits-launcher-x", "one", "two")
     wait_until(lambda: len(follower.lines) == 2, what="two lines")
     kube.logs.cut()
@@ -89,8 +89,8 @@ def test_a_follower_gets_each_line_once_whatever_breaks_off(kube: KubeServer, cl
 def test_a_container_that_waits_to_start_is_waited_for_and_only_then(kube: KubeServer, cluster: Cluster) -> None:
     launched(kube, cluster)
     with pytest.raises(ClusterRefused, match="is waiting to start"):
-        list(logs.lines(cluster, "digits", Wanted()))
-    follower = Follower(logs.lines(cluster, "digits", Wanted(follow=True), sleep=soon))
+        list(logs.lines(cluster, "digits", LogOptions()))
+    follower = Follower(logs.lines(cluster, "digits", LogOptions(follow=True), sleep=soon))
     wait_until(lambda: kube.counts.of("get", "pods") > 5, what="it asks again")
     kube.logs.write("digits-launcher-x", "begun")
     wait_until(lambda: follower.lines == ["begun\n"], what="the first line")
@@ -104,7 +104,7 @@ def test_a_container_that_waits_to_start_is_waited_for_and_only_then(kube: KubeS
 def test_a_follower_goes_on_with_a_launcher_that_comes_after_another(kube: KubeServer, cluster: Cluster) -> None:
     launched(kube, cluster)
     kube.logs.write("digits-launcher-x", "old", "one")
-    follower = Follower(logs.lines(cluster, "digits", Wanted(follow=True, tail=1), sleep=soon))
+    follower = Follower(logs.lines(cluster, "digits", LogOptions(follow=True, tail=1), sleep=soon))
     wait_until(lambda: follower.lines == ["one\n"], what="the first one's last line")
     kube.change("pods", "digits-launcher-x", {"status": {"phase": "Failed"}})
     kube.logs.end("digits-launcher-x")
@@ -122,7 +122,7 @@ def test_a_follower_goes_on_with_a_launcher_that_comes_after_another(kube: KubeS
 def test_a_follower_has_the_last_launcher_of_a_job_that_has_ended_meanwhile(kube: KubeServer, cluster: Cluster) -> None:
     launched(kube, cluster)
     kube.logs.write("digits-launcher-x", "one")
-    follower = Follower(logs.lines(cluster, "digits", Wanted(follow=True), sleep=soon))
+    follower = Follower(logs.lines(cluster, "digits", LogOptions(follow=True), sleep=soon))
     wait_until(lambda: follower.lines == ["one\n"], what="the first one's line")
     kube.put("pods", bodies.pod("digits-launcher-y", phase="Succeeded", labels=LAUNCHER))
     kube.logs.write("digits-launcher-y", "two")
@@ -138,7 +138,7 @@ def test_a_follower_has_the_last_launcher_of_a_job_that_has_ended_meanwhile(kube
 def test_a_follower_has_workers_that_come_later_and_those_that_come_again(kube: KubeServer, cluster: Cluster) -> None:
     apply.create(cluster, list(rendered(example("pytorchjob")).objects))
     mine = {"hvd-elastic-job": "digits"}
-    follower = Follower(logs.lines(cluster, "digits", Wanted(follow=True), sleep=soon))
+    follower = Follower(logs.lines(cluster, "digits", LogOptions(follow=True), sleep=soon))
 
     def says(pod: str, text: str, *, lines: int) -> None:
         kube.put("pods", bodies.pod(pod, labels=mine))
@@ -171,7 +171,7 @@ def test_a_follower_outlives_a_server_that_is_away(kube: KubeServer, cluster: Cl
         asked.release()
         time.sleep(0.01)
 
-    follower = Follower(logs.lines(cluster, "digits", Wanted(follow=True), sleep=sleep))
+    follower = Follower(logs.lines(cluster, "digits", LogOptions(follow=True), sleep=sleep))
     wait_until(lambda: len(follower.lines) == 1, what="a line")
     with kube.down():
         while asked.acquire(blocking=False):
@@ -192,25 +192,25 @@ def test_the_output_before_a_restart_is_the_previous_one(kube: KubeServer, clust
     kube.logs.write("digits-launcher-x", "failed")
     kube.logs.start("digits-launcher-x")
     kube.logs.write("digits-launcher-x", "again")
-    assert list(logs.lines(cluster, "digits", Wanted(previous=True))) == ["failed\n"]
-    assert list(logs.lines(cluster, "digits", Wanted())) == ["again\n"]
+    assert list(logs.lines(cluster, "digits", LogOptions(previous=True))) == ["failed\n"]
+    assert list(logs.lines(cluster, "digits", LogOptions())) == ["again\n"]
 
 
 def test_workers_of_a_job_without_a_launcher_are_read_together(kube: KubeServer, cluster: Cluster) -> None:
     apply.create(cluster, list(rendered(example("pytorchjob")).objects))
     with pytest.raises(UsageError, match="digits has no pods; hvd-elastic get digits says why"):
-        list(logs.lines(cluster, "digits", Wanted()))
+        list(logs.lines(cluster, "digits", LogOptions()))
     for number in range(3):
         kube.put("pods", bodies.pod(f"digits-worker-{number}", labels={"hvd-elastic-job": "digits"}))
         kube.logs.write(f"digits-worker-{number}", "x")
-    found = sorted(logs.lines(cluster, "digits", Wanted()))
+    found = sorted(logs.lines(cluster, "digits", LogOptions()))
     assert found == [f"[digits-worker-{number}] x\n" for number in range(3)]
     with pytest.raises(UsageError, match="without a launcher that knows its ranks"):
-        list(logs.lines(cluster, "digits", Wanted(rank=0)))
+        list(logs.lines(cluster, "digits", LogOptions(rank=0)))
 
 
 def test_a_job_that_is_not_there_has_no_output(cluster: Cluster, kube: KubeServer) -> None:
-    found: Any = logs.lines(cluster, "nobody", Wanted(follow=True))
+    found: Any = logs.lines(cluster, "nobody", LogOptions(follow=True))
     with pytest.raises(UsageError, match="there is no job nobody"):
         next(found)
 
@@ -220,7 +220,7 @@ def test_a_part_of_the_output_is_what_was_asked_for(kube: KubeServer, cluster: C
     kube.logs.write("digits-launcher-x", "[0]<stdout>:a", "[1]<stdout>:b", "[0]<stdout>:c", "[1]<stdout>:d", "end")
 
     def said(**wanted: Any) -> list[str]:
-        return [line.strip() for line in logs.lines(cluster, "digits", Wanted(**wanted))]
+        return [line.strip() for line in logs.lines(cluster, "digits", LogOptions(**wanted))]
 
     assert said(since_s=2) == ["[1]<stdout>:d", "end"]
     assert said(since="2026-01-01T00:00:04.000000000Z") == ["end"]
@@ -239,22 +239,22 @@ def test_another_pod_and_container_are_read_if_they_are_the_jobs(kube: KubeServe
     kube.put("pods", bodies.pod("other", labels={"hvd-elastic-job": "other"}))
     kube.logs.write("digits-worker-0", "mine")
     (container,) = (each["name"] for each in bodies.pod("x")["spec"]["containers"])
-    assert list(logs.lines(cluster, "digits", Wanted(pod="digits-worker-0", container=container))) == ["mine\n"]
+    assert list(logs.lines(cluster, "digits", LogOptions(pod="digits-worker-0", container=container))) == ["mine\n"]
     with pytest.raises(UsageError, match="digits has no pod 'other'; its pods: digits-launcher-x, digits-worker-0"):
-        next(logs.lines(cluster, "digits", Wanted(pod="other")))
+        next(logs.lines(cluster, "digits", LogOptions(pod="other")))
     with pytest.raises(UsageError, match=f"pod digits-worker-0 has no container 'x'; there are {container}"):
-        next(logs.lines(cluster, "digits", Wanted(pod="digits-worker-0", container="x")))
+        next(logs.lines(cluster, "digits", LogOptions(pod="digits-worker-0", container="x")))
     with pytest.raises(UsageError, match="pod digits-worker-0 does not tell ranks apart"):
-        next(logs.lines(cluster, "digits", Wanted(pod="digits-worker-0", rank=0)))
+        next(logs.lines(cluster, "digits", LogOptions(pod="digits-worker-0", rank=0)))
     kube.logs.write("digits-launcher-x", "[0]<stdout>:a", "[1]<stdout>:b")
-    assert list(logs.lines(cluster, "digits", Wanted(pod="digits-launcher-x", rank=1))) == ["[1]<stdout>:b\n"]
+    assert list(logs.lines(cluster, "digits", LogOptions(pod="digits-launcher-x", rank=1))) == ["[1]<stdout>:b\n"]
 
 
 def test_a_previous_container_has_ended_so_nobody_follows_it(kube: KubeServer, cluster: Cluster) -> None:
     launched(kube, cluster)
     kube.logs.write("digits-launcher-x", "failed")
     kube.logs.start("digits-launcher-x")
-    assert list(logs.lines(cluster, "digits", Wanted(follow=True, previous=True))) == ["failed\n"]
+    assert list(logs.lines(cluster, "digits", LogOptions(follow=True, previous=True))) == ["failed\n"]
 
 
 @pytest.mark.parametrize("kind", ["mpijob", "pytorchjob"])
@@ -265,7 +265,7 @@ def test_a_follower_of_a_job_without_pods_ends_with_the_job(kube: KubeServer, cl
         changes.delete(cluster, "digits")
 
     with pytest.raises(UsageError, match="there is no job digits"):
-        next(logs.lines(cluster, "digits", Wanted(follow=True), sleep=sleep))
+        next(logs.lines(cluster, "digits", LogOptions(follow=True), sleep=sleep))
 
 
 @pytest.mark.parametrize(

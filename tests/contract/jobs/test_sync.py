@@ -123,7 +123,7 @@ def test_code_is_sent_once_and_whole_when_the_launchers_pod_waits_for_it(
         pod.server.execs.protocols = protocols
         starting = {"waiting": {"reason": "PodInitializing"}}
         sleep = between(pod.appears, lambda: pod.becomes(starting), lambda: pod.becomes(RUNNING))
-    assert sending.send(cluster, "digits", archive, say=said.append, sleep=sleep)
+    assert sending.send(cluster, "digits", archive, report=said.append, sleep=sleep)
     assert said[0] == "waiting to send the code: the launcher's pod is not made yet"
     if pod.server is not None:
         assert said[1:] == [f"waiting to send the code: {pod.name}: {why}" for why in ("Pending", "PodInitializing")]

@@ -55,8 +55,8 @@ class Looking:
     def look(self) -> list[Announcement]:
         return self.cloud.look(self.web)
 
-    def soft(self) -> list[bool]:
-        return [announcement.soft for announcement in self.look()]
+    def advisory(self) -> list[bool]:
+        return [announcement.advisory for announcement in self.look()]
 
     def left_s(self, announcement: Announcement) -> float:
         """Seconds from now that the notice of a word tells of."""
@@ -83,7 +83,7 @@ def test_a_machine_that_is_taken_back_is_told_until_that_is_called_off(looking: 
     assert looking.look() == []
     looking.give()
     (announcement,) = looking.look()
-    assert not announcement.soft
+    assert not announcement.advisory
     assert looking.kind.within_s - 3 <= looking.left_s(announcement) <= looking.kind.within_s + 1
     assert looking.look() == [announcement]
     looking.service.withdraw()
@@ -161,11 +161,11 @@ def test_who_answers_as_anybody_might_is_not_that_cloud(kind: str, status: int, 
 def test_a_recommendation_of_aws_is_advice_that_a_failing_answer_does_not_hide_and_an_interruption_outweighs() -> None:
     with looking_at("aws") as aws:
         aws.service.recommend()
-        assert aws.soft() == [True]
+        assert aws.advisory() == [True]
         aws.service.fails = {REBALANCE, SCHEDULED}
-        assert aws.soft() == [True]
+        assert aws.advisory() == [True]
         aws.service.interrupt()
-        assert aws.soft() == [False]
+        assert aws.advisory() == [False]
 
 
 def test_an_event_of_aws_is_advice_until_it_is_near_and_some_are_nothing() -> None:
@@ -178,7 +178,7 @@ def test_an_event_of_aws_is_advice_until_it_is_near_and_some_are_nothing() -> No
             ("system-reboot", 10.0, "completed", []),
         ):
             aws.service.schedule(code, in_s=in_s, state=state)
-            assert aws.soft() == said, (code, in_s)
+            assert aws.advisory() == said, (code, in_s)
 
 
 def test_google_is_waited_for_once_it_has_said_something_and_maintenance_is_looked_at_between() -> None:
@@ -198,7 +198,7 @@ def test_google_is_waited_for_once_it_has_said_something_and_maintenance_is_look
 def test_maintenance_at_google_is_a_notice_only_if_it_ends_the_machine(event: str) -> None:
     with looking_at("gcp") as google:
         google.service.maintain(f"{event}_ON_HOST_MAINTENANCE")
-        said = [(announcement.soft, announcement.at, announcement.within_s) for announcement in google.look()]
+        said = [(announcement.advisory, announcement.at, announcement.within_s) for announcement in google.look()]
         assert said == [(False, None, None)] * (event == "TERMINATE")
 
 
@@ -214,11 +214,11 @@ def test_events_of_azure_count_by_kind_name_and_time() -> None:
             ("SomethingNew", ("vmss_1",), 30.0, []),
         ):
             azure.service.schedule(kind, *names, in_s=in_s)
-            assert azure.soft() == said, kind
+            assert azure.advisory() == said, kind
             azure.service.withdraw()
         azure.service.schedule("Reboot", started=True)
         (announcement,) = azure.look()
-        assert (announcement.soft, announcement.at) == (False, None)
+        assert (announcement.advisory, announcement.at) == (False, None)
         assert azure.service.approved == []
         assert len(azure.server.asked("/metadata/instance/compute/name")) == 1
 
@@ -227,4 +227,4 @@ def test_alibaba_without_tokens_is_asked_without() -> None:
     with looking_at("alibaba") as alibaba:
         alibaba.service.gives_tokens = False
         alibaba.service.interrupt()
-        assert alibaba.soft() == [False]
+        assert alibaba.advisory() == [False]

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from hvd_elastic_ext.agent.notices.detect import firmware, made_by
+from hvd_elastic_ext.agent.notices.detect import cloud_of_firmware, firmware
 from tests.contract.notices.test_looks import KINDS
 from tests.faults.agent.launching import Begin, Launcher, Session, launching, python, socket_file
 from tests.support import marks
@@ -42,7 +42,9 @@ def test_a_host_with_notice_from_its_cloud_is_going_until_the_notice_is_withdraw
     launcher: Launcher, begin: Begin, cloud: str
 ) -> None:
     service, give, within_s = KINDS[cloud]
-    found = cloud == (made_by(firmware) or "azure")  # where these tests run in a cloud: that one, found by itself
+    found = cloud == (
+        cloud_of_firmware(firmware) or "azure"
+    )  # where these tests run in a cloud: that one, found by itself
     with MetadataServer(service()) as server:
         begin(launcher, env=settings("auto" if found else cloud, server), preset=OFTEN)
         session = launcher.session()

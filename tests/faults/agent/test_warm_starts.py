@@ -30,7 +30,7 @@ PRESET = """
 from hvd_elastic_ext.agent.slots import warm_starts
 warm_starts.CALM_S, warm_starts.LOOK_S = 0.3, 0.1
 """
-PATIENT = PRESET + "warm_starts.MOST = 1000\n"
+PATIENT = PRESET + "warm_starts.MAX_TEMPLATE_ENDS = 1000\n"
 STARTS_A_THREAD = "import threading, time\nthreading.Thread(target=time.sleep, args=(3600,), daemon=True).start()\n"
 OPENS_A_SOCKET = "import socket\nheld = socket.socket()\n"
 STARTS_A_PROGRAM = "import subprocess\nheld = subprocess.Popen(['sleep', '3600'])\n"

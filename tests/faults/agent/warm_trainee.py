@@ -82,7 +82,7 @@ if __name__ == "__main__":
     report = imports.Report(own, os.environ)
     report.at_init()
     report.at_first_step()
-    own.say("entered", generation=1)
+    own.send("entered", generation=1)
     while True:
         own.status.step += 1
         time.sleep(0.02)

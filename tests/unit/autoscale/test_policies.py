@@ -41,8 +41,8 @@ def test_limits_go_with_any_policy_and_signals_shrink_slowly_by_default() -> Non
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("eficiency", "'eficiency' is none of efficiency, threshold, deadline, cost; did you mean 'efficiency'?"),
-        ("efficiency:shar=0.5", "'shar' is none of its keys; did you mean 'share'?"),
+        ("eficiency", "'eficiency' is not one of efficiency, threshold, deadline, cost; did you mean 'efficiency'?"),
+        ("efficiency:shar=0.5", "'shar' is not one of its keys; did you mean 'share'?"),
         ("efficiency:share", "'share' is not KEY=VALUE"),
         ("efficiency:share=2", "share is '2'; write a number from 0 to 1"),
         ("efficiency:share=nan", "share is 'nan'; write a number from 0 to 1"),

@@ -261,7 +261,7 @@ def test_a_new_source_wins_whatever_its_sequence():
 def test_who_said_it_and_when_is_no_news():
     hosts, going = HostSet.of({"a": 1}), (Departure("b", "drained", 5.0),)
     said = publication("x", 1, hosts, going)
-    assert said.says_the_same(publication("y", 2, hosts, going))
-    assert not said.says_the_same(publication("x", 1, hosts))
-    assert not said.says_the_same(publication("x", 1, HostSet.of({"a": 2}), going))
-    assert not said.says_the_same(None)
+    assert said.has_same_content(publication("y", 2, hosts, going))
+    assert not said.has_same_content(publication("x", 1, hosts))
+    assert not said.has_same_content(publication("x", 1, HostSet.of({"a": 2}), going))
+    assert not said.has_same_content(None)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.core.secrets import (
-    MOST_WORDS,
+    MAX_EXTERNAL_TEXT,
     USER,
-    foreign_words,
+    external_text,
     is_secret_name,
     secret_in_options,
     secret_in_url,
@@ -132,9 +132,9 @@ def test_names_are_known_however_they_are_written() -> None:
         ("login(password='a b', user=me)", "login(password=***, user=me)"),
         ('{"api_key": "abc", "region": "eu"}', '{"api_key": ***, "region": "eu"}'),
         ("Authorization: Bearer abc", "Authorization: ***"),
-        ("x" * 1000, "x" * (MOST_WORDS - 1) + "…"),
+        ("x" * 1000, "x" * (MAX_EXTERNAL_TEXT - 1) + "…"),
     ],
 )
 def test_foreign_words_are_one_line_without_secrets(said: str, words: str | None) -> None:
-    assert foreign_words(said) == (said if words is None else words)
-    assert foreign_words(foreign_words(said)) == foreign_words(said)
+    assert external_text(said) == (said if words is None else words)
+    assert external_text(external_text(said)) == external_text(said)

@@ -14,8 +14,8 @@ from hvd_elastic_ext.dashboard import guard
     "header", [None, "", "Bearer", "Bearer ", "Bearer wrong", "Basic secret", "secret", "Bearer secre", "Bearer sécret"]
 )
 def test_without_the_token_nothing_is_read(header: str | None) -> None:
-    assert not guard.knows("secret", header)
-    assert guard.knows("secret", "Bearer secret")
+    assert not guard.has_token("secret", header)
+    assert guard.has_token("secret", "Bearer secret")
 
 
 def test_tokens_are_long_and_never_the_same() -> None:
@@ -43,10 +43,10 @@ def test_a_name_that_somebody_points_here_is_refused(host: str | None) -> None:
 
 
 def test_another_origin_changes_nothing() -> None:
-    assert guard.is_own("http://127.0.0.1:1", "127.0.0.1:1")
-    assert guard.is_own(None, "127.0.0.1:1")
-    assert not guard.is_own("http://evil.example", "127.0.0.1:1")
-    assert not guard.is_own("null", "127.0.0.1:1")
+    assert guard.is_same_origin("http://127.0.0.1:1", "127.0.0.1:1")
+    assert guard.is_same_origin(None, "127.0.0.1:1")
+    assert not guard.is_same_origin("http://evil.example", "127.0.0.1:1")
+    assert not guard.is_same_origin("null", "127.0.0.1:1")
 
 
 def test_a_page_in_one_file_may_run_its_own_scripts_and_connect_nowhere() -> None:

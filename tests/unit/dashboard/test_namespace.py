@@ -9,15 +9,15 @@ from hvd_elastic_ext.dashboard.jobs import Jobs
 from hvd_elastic_ext.dashboard.namespace import LEAST_PAUSE_S, Namespace, rows
 from hvd_elastic_ext.jobs.cluster import changes
 from hvd_elastic_ext.jobs.cluster.api import ClusterUnanswered
-from hvd_elastic_ext.jobs.reading.states import JobSeen, PodSeen
+from hvd_elastic_ext.jobs.reading.states import JobStatus, PodStatus
 from tests.support.clock import ManualClock
 
-LAUNCHER = PodSeen("digits-launcher-abc", "launcher", "Running", True, "n1", "2026-01-01T00:00:00Z", "")
-WORKER = PodSeen("digits-worker-0", "worker", "Running", True, "n1", "2026-01-01T00:00:00Z", "")
+LAUNCHER = PodStatus("digits-launcher-abc", "launcher", "Running", True, "n1", "2026-01-01T00:00:00Z", "")
+WORKER = PodStatus("digits-worker-0", "worker", "Running", True, "n1", "2026-01-01T00:00:00Z", "")
 
 
-def seen(state: str = "Running", pods: tuple[PodSeen, ...] = (LAUNCHER, WORKER)) -> JobSeen:
-    return JobSeen("digits", "MPIJob", state, "", 2, 1, 8, "2026-01-01T00:00:00Z", "reg/train:1", pods)
+def seen(state: str = "Running", pods: tuple[PodStatus, ...] = (LAUNCHER, WORKER)) -> JobStatus:
+    return JobStatus("digits", "MPIJob", state, "", 2, 1, 8, "2026-01-01T00:00:00Z", "reg/train:1", pods)
 
 
 def test_a_job_is_told_with_its_kind_state_size_age_and_how_to_see_more() -> None:
@@ -34,7 +34,7 @@ def test_a_job_is_told_with_its_kind_state_size_age_and_how_to_see_more() -> Non
 
 
 @pytest.mark.parametrize("job", [seen("Failed"), seen("Pending", (WORKER,)), seen("Succeeded", ())])
-def test_where_no_launcher_runs_there_is_no_page_to_go_to(job: JobSeen) -> None:
+def test_where_no_launcher_runs_there_is_no_page_to_go_to(job: JobStatus) -> None:
     [row] = rows([job], "ml")
     assert row["do"] == "Its journal is not read here: `hvd-elastic events digits -n ml` tells what happened."
     assert row["failed"] == (job.state == "Failed")
@@ -57,13 +57,13 @@ def test_a_cluster_is_asked_seldom_and_its_last_answer_stays_with_the_problem(mo
 
     monkeypatch.setattr(changes, "all_of", all_of)
     namespace = Namespace(Cluster(), mono=clock.mono)
-    assert [namespace.told()["jobs"][0]["name"] for _ in range(3)] == ["digits"] * 3
+    assert [namespace.answer()["jobs"][0]["name"] for _ in range(3)] == ["digits"] * 3
     assert len(asked) == 1
     clock.advance(LEAST_PAUSE_S)
-    told = namespace.told()
+    told = namespace.answer()
     assert (told["problem"], len(told["jobs"])) == ("no answer from the API server: timed out", 1)
     clock.advance(LEAST_PAUSE_S)
-    assert namespace.told() == {"namespace": "ml", "jobs": [], "problem": ""}
+    assert namespace.answer() == {"namespace": "ml", "jobs": [], "problem": ""}
 
 
 def test_without_a_job_here_there_is_a_list_if_a_namespace_is_named(tmp_path) -> None:

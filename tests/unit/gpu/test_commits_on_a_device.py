@@ -14,7 +14,7 @@ from hvd_elastic_ext.checkpoint.values import trees
 from hvd_elastic_ext.checkpoint.values.read import read
 from hvd_elastic_ext.worker.commits import layout
 from hvd_elastic_ext.worker.commits.buffer import Commit, CommitBuffer, Contents
-from hvd_elastic_ext.worker.commits.staging import MOST, PLAIN, SMALL, stagings
+from hvd_elastic_ext.worker.commits.staging import MAX_STAGING_BYTES, PLAIN, SMALL, stagings
 from hvd_elastic_ext.worker.parts import rng
 from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames, part_for
 from hvd_elastic_ext.worker.state.contents import Inventory
@@ -185,7 +185,7 @@ def test_many_small_tensors_still_being_computed_are_in_the_commit_and_a_roll_ba
 
 
 def test_staging_memory_is_kept_and_limited() -> None:
-    live = [torch.full((SMALL // 4,), float(n), device=DEVICE) for n in range(2 * MOST // SMALL)]
+    live = [torch.full((SMALL // 4,), float(n), device=DEVICE) for n in range(2 * MAX_STAGING_BYTES // SMALL)]
     buffer = buffer_over(None)
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
@@ -194,8 +194,8 @@ def test_staging_memory_is_kept_and_limited() -> None:
         torch._foreach_add_(live, 1)
         commit = taken(buffer, live, number)
         assert all(bool((view == n + number).all()) for n, view in enumerate(commit.views))
-        assert torch.cuda.memory_allocated() - before == MOST
-    assert torch.cuda.max_memory_allocated() - before == MOST
+        assert torch.cuda.memory_allocated() - before == MAX_STAGING_BYTES
+    assert torch.cuda.max_memory_allocated() - before == MAX_STAGING_BYTES
     torch._foreach_zero_(live)
     assert copied(commit, live, 0)
     assert [float(tensor[-1]) for tensor in live] == [n + 3 for n in range(len(live))]

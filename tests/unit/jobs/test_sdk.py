@@ -15,7 +15,7 @@ from hvd_elastic_ext.jobs.cli import changes
 
 def test_every_name_that_is_promised_is_there() -> None:
     assert all(getattr(jobs, name) is not None for name in jobs.__all__)
-    assert {*jobs.__all__} <= {*dir(sdk), "Toleration", "PodSeen"}
+    assert {*jobs.__all__} <= {*dir(sdk), "Toleration", "PodStatus"}
     with pytest.raises(AttributeError, match="has no attribute 'sumbit'"):
         _ = jobs.sumbit  # type: ignore[attr-defined]
 
@@ -28,5 +28,5 @@ def test_importing_it_loads_no_client() -> None:
 def test_states_to_wait_for_are_those_of_the_command_failed_included() -> None:
     assert changes.STATES is sdk.STATES
     assert sdk.STATES["failed"] == ("Failed",)
-    with pytest.raises(UsageError, match="'done' is none of finished"):
+    with pytest.raises(UsageError, match="'done' is not one of finished"):
         sdk.wait("digits", "done")  # type: ignore[arg-type]

@@ -144,7 +144,7 @@ def test_the_end_of_a_job_in_which_nobody_trains_is_not_simulated() -> None:
 
 
 def test_a_file_that_is_no_journal_of_a_training_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="tells of no two steps"):
+    with pytest.raises(UsageError, match="has no two consecutive steps"):
         measured.of_records([Record(0.0, 0.0, 0, "started")], where="j")
     with pytest.raises(UsageError, match="cannot be read"):
         measured.read(tmp_path / "none")

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.core.hosts import Host, is_same
-from hvd_elastic_ext.core.secrets import foreign_words
+from hvd_elastic_ext.core.secrets import external_text
 from hvd_elastic_ext.launcher.rules.health.causes import BLAME, Cause
 
 DEFAULT_COOLDOWN_S: Final = (10.0, 300.0)
@@ -397,7 +397,7 @@ def _status_of(now: float, subject: Subject, record: HealthRecord) -> BlockStatu
 def _last_of(what: str, strike: Strike) -> str:
     """One text for several faults, with the details of the last one; empty if it has none."""
     words = strike.detail.removeprefix(f"{strike.cause}: ")
-    return words and foreign_words(f"{what}, the last: {strike.subject}: {words}")
+    return words and external_text(f"{what}, the last: {strike.subject}: {words}")
 
 
 def _end(status: BlockStatus) -> float:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from hvd_elastic_ext.core.json_text import finite_number
-from hvd_elastic_ext.core.secrets import foreign_words
+from hvd_elastic_ext.core.secrets import external_text
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, HealthRecord, Strike, Subject
 
@@ -148,7 +148,7 @@ def _record_of(item: Mapping[str, Any]) -> HealthRecord:
         held_until=None if held_for is None else _number(held_for),
         reason=str(item["reason"]),
         drained=item.get("drained") is True,
-        detail=foreign_words(text) if isinstance(text := item.get("said"), str) else "",
+        detail=external_text(text) if isinstance(text := item.get("said"), str) else "",
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.agent.notices import detect
-from hvd_elastic_ext.agent.notices.detect import DetectedCloud, choose, made_by
+from hvd_elastic_ext.agent.notices.detect import DetectedCloud, choose, cloud_of_firmware
 from hvd_elastic_ext.agent.notices.files import NONE
 from hvd_elastic_ext.agent.notices.model import NoResponse, Request, Response
 from hvd_elastic_ext.core.clouds import AUTO, CLOUDS
@@ -60,7 +60,7 @@ def chosen(
 
 @pytest.mark.parametrize("name", FIRMWARE)
 def test_firmware_tells_whose_machine_this_is(name: str) -> None:
-    assert made_by(lambda place: FIRMWARE[name].get(place, "")) == (name.partition(",")[0].strip() or None)
+    assert cloud_of_firmware(lambda place: FIRMWARE[name].get(place, "")) == (name.partition(",")[0].strip() or None)
 
 
 def test_what_is_named_is_asked_in_its_usual_place_or_where_it_is_said_to_be() -> None:

@@ -189,8 +189,8 @@ def test_nobody_else_gives_notice_in_the_agents_own_folder_or_in_the_file_that_t
         os.chown(path, 65534, 65534)
     assert looking.look() is None
     assert looking.complaints == [
-        f"notice file {path}: it belongs to user 65534, neither root nor this one, and is ignored; what it said before "
-        "holds"
+        f"notice file {path}: it belongs to user 65534, neither root nor this one, and is ignored; the last notice "
+        "stays valid"
         for path in (looking.own, looking.named)
     ]
 

@@ -10,8 +10,8 @@ from hvd_elastic_ext.agent.notices.files import Notice
 from hvd_elastic_ext.agent.notices.model import Announcement, NoResponse
 from hvd_elastic_ext.agent.notices.poller import (
     ABSENT_S,
-    COMPLAIN_AFTER,
     LOST_S,
+    REPORT_AFTER,
     VOID_S,
     Poller,
     going,
@@ -19,7 +19,7 @@ from hvd_elastic_ext.agent.notices.poller import (
 
 NOW = 1000.0
 SPOT = Announcement("taken back", at=NOW + 120)
-ADVICE = Announcement("likely to be taken back", soft=True)
+ADVICE = Announcement("likely to be taken back", advisory=True)
 
 
 class Source:
@@ -43,7 +43,7 @@ class Polling:
         self.source = Source()
         self.wall = NOW
         self.said: list[dict[str, Any]] = []
-        self.poller = Poller(self.source, wall=lambda: self.wall, say=lambda **said: self.said.append(said))
+        self.poller = Poller(self.source, wall=lambda: self.wall, report=lambda **said: self.said.append(said))
 
     def once(self, *announcements: Announcement) -> float:
         self.source.announcements = list(announcements)
@@ -92,7 +92,9 @@ def test_a_time_goes_on_where_one_that_looked_before_has_taken_it(polling: Polli
     polling.once(preempted)
     (first,) = polling.going
     later = Polling()
-    later.poller = Poller(later.source, wall=lambda: NOW + 9, say=lambda **said: later.said.append(said), before=first)
+    later.poller = Poller(
+        later.source, wall=lambda: NOW + 9, report=lambda **said: later.said.append(said), before=first
+    )
     later.once(preempted)
     later.once()
     later.once(preempted)
@@ -140,7 +142,7 @@ def test_what_was_said_holds_while_nobody_answers(polling: Polling) -> None:
 
 def test_a_failure_is_complained_of_when_it_lasts_once_and_so_is_its_end(polling: Polling) -> None:
     for _ in range(2):
-        for _ in range(COMPLAIN_AFTER - 1):
+        for _ in range(REPORT_AFTER - 1):
             polling.fail()
         assert polling.problems == []
         polling.once()
@@ -156,7 +158,7 @@ def test_who_never_answered_is_asked_rarely_and_who_did_is_asked_often(polling: 
     pauses = [polling.fail() for _ in range(10)]
     assert pauses[:3] == [10.0, 20.0, 40.0]
     assert pauses[-1] == ABSENT_S
-    assert sum(pauses[:COMPLAIN_AFTER]) < 120
+    assert sum(pauses[:REPORT_AFTER]) < 120
     polling.once()
     assert max(polling.fail() for _ in range(10)) == LOST_S
     assert polling.once() == 5.0

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from hvd_elastic_ext.agent.process.metrics_port import MOST, Answer, MetricsPort
+from hvd_elastic_ext.agent.process.metrics_port import MAX_CONNECTIONS, Answer, MetricsPort
 from hvd_elastic_ext.agent.system.event_loop import DescriptorLoop
 from hvd_elastic_ext.agent.system.http_port import TIMEOUT_S
 
@@ -101,7 +101,7 @@ def test_a_client_that_says_nothing_is_disconnected_in_time() -> None:
 
 def test_clients_that_hold_all_places_keep_nobody_out() -> None:
     with opened() as (loop, port), contextlib.ExitStack() as held:
-        for _ in range(3 * MOST):
+        for _ in range(3 * MAX_CONNECTIONS):
             held.enter_context(connected(port))
             loop.look(10)
         with connected(port) as client:

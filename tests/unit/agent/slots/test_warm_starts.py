@@ -40,8 +40,8 @@ def test_a_process_is_forked_if_its_imports_would_find_the_same(change: dict[str
     [
         (EXAMPLE, WORDS, ""),
         (EXAMPLE._replace(order=ORDER), WORDS, "it is not asked for"),
-        (EXAMPLE._replace(imports=Imports()), WORDS, "it has not said what it imports"),
-        (EXAMPLE._replace(imports=KNOWN._replace(complete=False)), WORDS, "it has not said what it imports"),
+        (EXAMPLE._replace(imports=Imports()), WORDS, "it has not reported its imports"),
+        (EXAMPLE._replace(imports=KNOWN._replace(complete=False)), WORDS, "it has not reported its imports"),
         (EXAMPLE._replace(pid=6), WORDS, "its command is not Python's own"),  # as behind a shell
         (EXAMPLE, ("sh", "train.sh"), "its command is not Python's own"),
         (EXAMPLE, (), "its command is not Python's own"),
@@ -55,11 +55,11 @@ def test_a_template_is_made_like_a_process_that_is_python_itself(
 
 def test_imports_come_in_several_messages_and_the_last_completes_them() -> None:
     worker = WorkerStatus(0.0)
-    worker.heard(1.0, {"say": "imported", "pid": 7, "modules": ["a", "b"]})
+    worker.received(1.0, {"say": "imported", "pid": 7, "modules": ["a", "b"]})
     assert not worker.imports.complete
     last = {"say": "imported", "pid": 7, "modules": ["c"], "own": ["mine"], "env": {"A": None}, "complete": True}
-    worker.heard(2.0, last)
-    worker.heard(3.0, {**last, "modules": ["d"]})
+    worker.received(2.0, last)
+    worker.received(3.0, {**last, "modules": ["d"]})
     assert worker.imports == (7, ("a", "b", "c"), ("mine",), {"A": None}, True)
 
 
@@ -78,5 +78,5 @@ def test_a_package_that_is_left_out_counts_as_the_scripts_own() -> None:
 def test_a_malformed_message_about_imports_is_ignored(wrong: dict[str, object]) -> None:
     worker = WorkerStatus(0.0)
     right = {"say": "imported", "pid": 7, "modules": ["c"], "own": [], "env": {}, "complete": True}
-    worker.heard(1.0, {**right, **wrong})
+    worker.received(1.0, {**right, **wrong})
     assert worker.imports == Imports()

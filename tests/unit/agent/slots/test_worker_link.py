@@ -18,7 +18,7 @@ def test_a_process_that_is_done_has_its_last_heartbeat_passed_on_before_that(mon
     agent.now.return_value = 7.0
     agent.tell.side_effect = lambda event, **fields: told.append((event, fields["message"]))
     WorkerLink(0, agent).begin(1)
-    hears = socket_link.call_args.kwargs["heard"]
+    hears = socket_link.call_args.kwargs["received"]
     hears({"say": "beat", "step": 1})
     hears({"say": "looping"})
     hears({"say": "beat", "step": 10})

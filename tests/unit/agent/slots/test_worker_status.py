@@ -17,28 +17,28 @@ def test_where_a_process_stands_follows_from_what_it_said_and_was_told() -> None
         "beat": None,
     }
     assert worker.status() == nothing
-    worker.heard(11.0, {"say": "beat", "step": 4})
-    worker.heard(12.0, {"say": "parked"})
+    worker.received(11.0, {"say": "beat", "step": 4})
+    worker.received(12.0, {"say": "parked"})
     assert (worker.age(12.5), worker.parked) == (1.5, True)
     worker.note_message({"tell": "go", "generation": 3})
     assert worker.status() == {**nothing, "beat": {"step": 4}}
     worker.note_message({"tell": "world", "generation": 3})
-    worker.heard(13.0, {"say": "entered", "generation": True})  # no number
-    worker.heard(14.0, {"say": "synced"})
-    worker.heard(15.0, {"say": "done"})
-    worker.heard(15.5, {"say": "warned", "leaving": True})
+    worker.received(13.0, {"say": "entered", "generation": True})  # no number
+    worker.received(14.0, {"say": "synced"})
+    worker.received(15.0, {"say": "done"})
+    worker.received(15.5, {"say": "warned", "leaving": True})
     assert worker.status() == {
         "parked": False, "generation": 3, "agreed": 3, "loops": True, "done": True, "warned": True, "beat": {"step": 4},
     }  # fmt: skip
-    worker.heard(15.6, {"say": "warned", "leaving": False})
+    worker.received(15.6, {"say": "warned", "leaving": False})
     assert not worker.warned
-    worker.heard(16.0, {"say": "looping"})  # once more
+    worker.received(16.0, {"say": "looping"})  # once more
     assert not worker.done
 
 
 def test_a_process_seen_at_work_is_as_good_as_one_that_speaks() -> None:
     worker = WorkerStatus(10.0)
-    worker.heard(11.0, {"say": "beat", "step": 4})
+    worker.received(11.0, {"say": "beat", "step": 4})
     worker.seen_working(13.0)
     assert (worker.age(13.5), worker.heartbeat) == (0.5, {"step": 4})
 

@@ -27,10 +27,10 @@ class Loop(DescriptorLoop):
 class Silent:
     """A listener that is told nothing."""
 
-    def cloud_says(self) -> None:
+    def cloud_notice(self) -> None:
         raise AssertionError("no cloud was asked")
 
-    def cloud_advises(self, reason: str | None) -> None:
+    def cloud_advice(self, reason: str | None) -> None:
         raise AssertionError(reason)
 
     def cloud_problem(self, source: str, problem: str | None) -> None:

@@ -53,7 +53,7 @@ class Library:
 def test_a_host_is_as_busy_as_its_devices_on_average(names: str, said: float) -> None:
     library = Library(gpu0=20, gpu1=80)
     gpus = Gpus(names, library)
-    assert [gpus.said(), gpus.said()] == [{"gpu": said, "gpu_memory": said}] * 2
+    assert [gpus.report(), gpus.report()] == [{"gpu": said, "gpu_memory": said}] * 2
     assert library.begun == 1
 
 
@@ -61,7 +61,7 @@ def test_without_devices_the_library_is_not_loaded() -> None:
     def library() -> Any:
         pytest.fail("loaded")
 
-    assert Gpus("", library).said() == {}
+    assert Gpus("", library).report() == {}
 
 
 def test_without_the_library_it_is_said_why_and_not_tried_again() -> None:
@@ -72,7 +72,7 @@ def test_without_the_library_it_is_said_why_and_not_tried_again() -> None:
         raise ImportError("no pynvml")
 
     gpus = Gpus("0", library)
-    assert [gpus.said(), gpus.said()] == [{"gpu_unknown": MISSING}] * 2
+    assert [gpus.report(), gpus.report()] == [{"gpu_unknown": MISSING}] * 2
     assert len(tried) == 1
 
 
@@ -81,7 +81,7 @@ def test_what_the_library_refuses_is_said_until_it_does_not(where: str) -> None:
     library = Library(gpu0=30)
     library.fails = where, "Not Supported"
     gpus = Gpus("0", library)
-    assert gpus.said() == {"gpu_unknown": "NVML: Not Supported"}
+    assert gpus.report() == {"gpu_unknown": "NVML: Not Supported"}
     library.fails = None
-    assert gpus.said() == {"gpu": 0.3, "gpu_memory": 0.3}
+    assert gpus.report() == {"gpu": 0.3, "gpu_memory": 0.3}
     assert gpus.problem == ""

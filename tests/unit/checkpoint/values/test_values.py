@@ -244,7 +244,7 @@ UNFIT: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("why", UNFIT)
 @pytest.mark.filterwarnings("ignore")
 def test_what_is_not_on_the_list_is_refused_with_its_path(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hvd_elastic_ext.checkpoint.values.write.MOST", 1000)
+    monkeypatch.setattr("hvd_elastic_ext.checkpoint.values.write.MAX_CONTAINERS", 1000)
     value = UNFIT[why]()
     with pytest.raises(Unfit, match=why) as failure:
         write({"fine": 1, "a": [0, (value,)]}, [])

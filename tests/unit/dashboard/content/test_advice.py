@@ -25,7 +25,7 @@ def test_every_fault_of_a_process_or_a_host_has_a_remedy_that_names_the_host(cau
 
 
 def test_every_event_that_asks_for_a_look_has_a_remedy() -> None:
-    names = {name for name, kind in sentences.KINDS.items() if kind == sentences.BAD} | sentences.TOLD
+    names = {name for name, kind in sentences.KINDS.items() if kind == sentences.BAD} | sentences.WARNINGS
     assert [name for name in names if not advice.advice(_row(name))] == []
 
 
@@ -57,8 +57,8 @@ def _row(name: str) -> Row:
         ("crashed: exit code 1: FileNotFoundError: [Errno 2] No such file or directory: '/data'", "Put the file"),
         ("crashed: exit code 1: PermissionError: [Errno 13] Permission denied: '/out'", "Let the job's user read"),
         (ending(2).text, "was not found on h3, or refuses its arguments"),
-        (ending(2).text + ": ValueError: no", "Mend what the end of its output says"),
-        (ending(3).text, "Mend what the end of its output says"),
+        (ending(2).text + ": ValueError: no", "Fix what the end of its output says"),
+        (ending(3).text, "Fix what the end of its output says"),
     ],
 )
 def test_the_words_of_an_end_choose_the_remedy(reason: str, words: str) -> None:
@@ -79,7 +79,7 @@ def test_a_job_that_ends_for_want_of_hosts_needs_more_or_asks_for_less(reason: s
 
 def test_a_job_that_fails_for_no_fault_of_a_host_is_mended_by_its_reason() -> None:
     end = Row(1.0, "finished", "hosts:1: 'localhost slots=2' is a line for mpirun or --hostfile; write localhost:2")
-    assert advice.of_end(end, None) == advice.MEND
+    assert advice.of_end(end, None) == advice.AFTER_FAILURE
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_the_host_of_a_seat_is_meant() -> None:
 
 def test_commands_and_options_that_a_remedy_names_are_there() -> None:
     remedies = [remedy for pairs in (advice.FAULTS, *advice.EVENTS.values()) for _, remedy in pairs]
-    whole = " ".join([*remedies, advice.MEND, advice.NO_LAUNCHER])
+    whole = " ".join([*remedies, advice.AFTER_FAILURE, advice.NO_LAUNCHER])
     pages = " ".join(page.read_text() for page in DOCS.glob("*.md"))
     for option in set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", whole)):
         assert option in pages, option

@@ -145,8 +145,8 @@ def test_rule_24_a_pod_without_a_name_that_horovod_can_use_is_told_what_to_do(of
 @pytest.mark.parametrize(
     ("template", "said"),
     [
-        ("{nam}.svc", "{nam} is none of name, namespace, hostname, subdomain, ip, node; did you mean 'name'?"),
-        ("{name.__class__}", "{name.__class__} is none of"),
+        ("{nam}.svc", "{nam} is not one of name, namespace, hostname, subdomain, ip, node; did you mean 'name'?"),
+        ("{name.__class__}", "{name.__class__} is not one of"),
         ("fixed.example", "gives every pod one name; put {name} into it"),
         ("{namespace}", "gives every pod one name"),
         ("{name}:22", "makes names like 'x:22'"),

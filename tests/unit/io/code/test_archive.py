@@ -165,7 +165,7 @@ def test_what_fails_its_check_changes_no_file(tmp_path: Path) -> None:
 def test_an_archive_without_measure_is_refused_before_it_fills_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archive, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(archive, "MAX_BYTES", 1 << 20)
     with pytest.raises(ValueError, match="more than 1 MiB"):
         unpack(io.BytesIO(hostile("x", data=bytes(2 << 20))), tmp_path / "b")
     assert not files(tmp_path / "b")

@@ -100,7 +100,7 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="it has no files"):
         code_of("--code", tmp_path / "empty")
-    monkeypatch.setattr(files, "MOST_NAMES", 10)
+    monkeypatch.setattr(files, "MAX_NAMES", 10)
     with pytest.raises(UsageError, match="it has 2 files, too many to compare"):
         code_of("--code", filled(tmp_path / "a"))
     with pytest.raises(ValueError, match="MiB"):

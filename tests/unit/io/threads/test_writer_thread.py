@@ -14,7 +14,7 @@ from typing import TextIO
 import pytest
 
 from hvd_elastic_ext.io.threads import writer_thread
-from hvd_elastic_ext.io.threads.writer_thread import Appended, Outlet, Stream, say
+from hvd_elastic_ext.io.threads.writer_thread import Appended, Outlet, Stream, write_message
 from tests.support.waiting import wait_until
 
 LINE = "x" * 999 + "\n"
@@ -59,7 +59,7 @@ def pipe() -> Iterator[Pipe]:
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine with much to do a thread may have to wait for its turn, which is no standing still."""
-    monkeypatch.setattr(writer_thread, "STANDS_S", 30.0)
+    monkeypatch.setattr(writer_thread, "STALL_S", 30.0)
     monkeypatch.setattr(writer_thread, "CLOSE_S", 60.0)
 
 
@@ -93,7 +93,7 @@ def test_who_stands_still_holds_nobody_up_and_what_finds_no_room_is_counted_and_
 def test_closing_gives_up_on_who_stands_still_and_counts_what_is_lost(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer_thread, "STANDS_S", 0.05)
+    monkeypatch.setattr(writer_thread, "STALL_S", 0.05)
     out, sink = Outlet("out"), Stream(pipe.stream())
     for _ in range(200):
         out.put(sink, LINE)
@@ -119,11 +119,11 @@ def test_a_process_ends_although_nobody_reads_its_last_words(pipe: Pipe) -> None
     script = (
         "import sys\n"
         "from hvd_elastic_ext.io.threads import writer_thread as outlet\n"
-        "outlet.STANDS_S = 0.1\n"
+        "outlet.STALL_S = 0.1\n"
         "out = outlet.Outlet('out')\n"
         "out.put(outlet.Stream(sys.stdout), 'x' * 1_000_000)\n"
         "assert out.close() == 1\n"
-        "outlet.say(sys.stderr, 'y' * 1_000_000)\n"
+        "outlet.write_message(sys.stderr, 'y' * 1_000_000)\n"
     )
     ended = subprocess.run(
         [sys.executable, "-c", script], stdout=pipe.writer, stderr=pipe.writer, timeout=60, check=False
@@ -196,6 +196,6 @@ def test_what_cannot_even_be_opened_for_now_holds_nobody_up(tmp_path: Path, pipe
 
 
 def test_last_words_are_written_when_somebody_reads_them(pipe: Pipe) -> None:
-    say(None, "to nobody\n")  # a process that was started without a stream
-    say(pipe.stream(), "the end\n")
+    write_message(None, "to nobody\n")  # a process that was started without a stream
+    write_message(pipe.stream(), "the end\n")
     assert pipe.read(8) == "the end\n"

@@ -10,10 +10,10 @@ import yaml
 
 from hvd_elastic_ext.jobs.cli.get import age, shown
 from hvd_elastic_ext.jobs.cli.options import name_of, printed
-from hvd_elastic_ext.jobs.reading.states import JobSeen, PodSeen
+from hvd_elastic_ext.jobs.reading.states import JobStatus, PodStatus
 
-POD = PodSeen("digits-worker-0", "worker", "Pending", False, "", "2026-01-01T00:00:00Z", "0/3 nodes are available")
-SEEN = JobSeen("digits", "MPIJob", "Pending", "", 2, 1, 8, "2026-01-01T00:00:00Z", "reg/train:1", (POD,))
+POD = PodStatus("digits-worker-0", "worker", "Pending", False, "", "2026-01-01T00:00:00Z", "0/3 nodes are available")
+SEEN = JobStatus("digits", "MPIJob", "Pending", "", 2, 1, 8, "2026-01-01T00:00:00Z", "reg/train:1", (POD,))
 NOW = 1767225600 + 90.0
 
 

@@ -57,7 +57,7 @@ def test_what_is_too_large_or_empty_or_not_there_is_told(tmp_path: Path, monkeyp
     with pytest.raises(UsageError, match="it has no files"):
         code.packed(tmp_path)
     (tmp_path / "big").write_bytes(b"0" * 100)
-    monkeypatch.setattr(code, "MOST_BYTES", 99)
+    monkeypatch.setattr(code, "MAX_BYTES", 99)
     with pytest.raises(UsageError, match=r"100 bytes; .* put it on a claim: --sync pvc:CLAIM/FOLDER"):
         code.packed(tmp_path)
     with pytest.raises(UsageError, match="there is no such folder"):

@@ -64,7 +64,7 @@ def test_the_main_container_is_the_first_and_the_distribution_has_its_new_name()
 
 def test_hosts_without_slots_are_told_with_the_option_that_mends_it() -> None:
     assert any(
-        "--slots-per-host 4" in line for line in convert(mpi_job("v1", mainContainer="mpi", slotsPerWorker=4)).lost
+        "--slots-per-host 4" in line for line in convert(mpi_job("v1", mainContainer="mpi", slotsPerWorker=4)).dropped
     )
 
 
@@ -137,7 +137,7 @@ def test_a_metric_of_an_autoscaler_is_written_as_v2_has_it(version: str, old: st
 def test_an_autoscaler_of_what_cannot_be_scaled_is_told() -> None:
     metric = "{type: Resource, resource: {name: cpu, targetAverageUtilization: 80}}"
     mpi = made(HPA % ("autoscaling/v2beta2", "{apiVersion: kubeflow.org/v1, kind: MPIJob, name: j}", metric))
-    assert any("no autoscaler can scale it" in line for line in mpi.lost)
+    assert any("no autoscaler can scale it" in line for line in mpi.dropped)
     torch = made(HPA % ("autoscaling/v2beta2", "{apiVersion: ctyun.cn/v1, kind: PyTorchJob, name: j}", metric))
     assert torch.body["spec"]["scaleTargetRef"]["apiVersion"] == "kubeflow.org/v1"
 
@@ -167,7 +167,7 @@ def test_a_pytorchjob_of_another_vendor_is_accepted_by_the_training_operator() -
     }
     assert (new["spec"]["nprocPerNode"], new["spec"]["runPolicy"]) == ("2", {"cleanPodPolicy": "Running"})
     assert new["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["name"] == "pytorch"
-    assert any('spec.vendorField: {"a": 1}' in line for line in conversion.lost)
+    assert any('spec.vendorField: {"a": 1}' in line for line in conversion.dropped)
     assert any("ctyun.cn/x stays" in line for line in conversion.changes)
     assert not any("other stays" in line for line in conversion.changes)
 
@@ -194,7 +194,7 @@ def leaves(value: Any, path: str = "") -> set[str]:
 )
 def test_a_field_that_leaves_its_place_is_named(old: Body) -> None:
     conversion = convert(old)
-    said = "\n".join([*conversion.changes, *conversion.lost])
+    said = "\n".join([*conversion.changes, *conversion.dropped])
     gone = leaves({**old, "spec": {**old["spec"]}}) - leaves(conversion.body)
     assert {path for path in gone if path not in said and path.rpartition(".")[0] not in said} == set()
 
@@ -204,7 +204,7 @@ def test_a_document_of_today_stays_as_it_is_and_a_list_becomes_its_items() -> No
     assert flattened([{"kind": "List", "apiVersion": "v1", "items": [plain, plain]}]) == [plain, plain]
     assert converted(yaml.safe_dump(plain), "f").startswith("# unchanged\n")
     for body in (mpi_job("v2beta1"), {**plain, "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}):
-        assert (convert(body).body, convert(body).changes, convert(body).lost) == (body, [], [])
+        assert (convert(body).body, convert(body).changes, convert(body).dropped) == (body, [], [])
 
 
 def test_the_output_is_yaml_again_with_a_word_about_comments() -> None:

@@ -30,7 +30,7 @@ def place(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
 def ended(folder: Path, value: Any) -> None:
     (folder / results.GIVEN).write_text(results.text_of({"args": [value], "kwargs": {}}, "given"))
-    results.called(lambda given: given, str(folder))
+    results.run_and_store(lambda given: given, str(folder))
 
 
 def test_results_are_arrays_scalars_tensors_and_tuples_by_rank(tmp_path: Path, place: dict[str, int]) -> None:
@@ -60,7 +60,7 @@ def test_what_cannot_be_sent_back_is_told_in_the_error(
     tmp_path: Path, place: dict[str, int], value: Any, why: str
 ) -> None:
     (tmp_path / results.GIVEN).write_text(results.text_of({"args": [], "kwargs": {}}, "given"))
-    results.called(lambda: value, str(tmp_path))
+    results.run_and_store(lambda: value, str(tmp_path))
     with pytest.raises(JobFailed) as failed:
         _results(tmp_path)
     assert str(failed.value) == f"run: what rank 0 returned cannot be sent back: {why}"
@@ -82,7 +82,7 @@ def test_the_error_of_a_function_is_left_for_whoever_waits(tmp_path: Path, place
     (tmp_path / results.GIVEN).write_text(results.text_of({"args": [7], "kwargs": {}}, "given"))
     assert _error(tmp_path) == ""
     with pytest.raises(ValueError, match="no luck"):
-        results.called(fails, str(tmp_path))
+        results.run_and_store(fails, str(tmp_path))
     assert _error(tmp_path) == "ValueError: no luck with 7"
 
 
@@ -122,6 +122,6 @@ def test_a_result_that_holds_itself_ends_no_training(tmp_path: Path, place: dict
     value: list[Any] = []
     value.append(value)
     (tmp_path / results.GIVEN).write_text(results.text_of({"args": [], "kwargs": {}}, "given"))
-    results.called(lambda: value, str(tmp_path))
+    results.run_and_store(lambda: value, str(tmp_path))
     with pytest.raises(JobFailed, match="what rank 0 returned cannot be sent back: result: it holds itself"):
         _results(tmp_path)

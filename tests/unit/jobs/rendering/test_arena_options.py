@@ -13,7 +13,7 @@ from hvd_elastic_ext.jobs.spec.job import KINDS
 from tests.support.jobs import example, one, rendered
 from tests.support.manifests import documents, of_operator, problems
 
-LIMITS = {"timeout_s": 7200, "kept_s": 60, "retries": 2}
+LIMITS = {"timeout_s": 7200, "ttl_s": 60, "retries": 2}
 FIELDS = {"activeDeadlineSeconds": 7200, "ttlSecondsAfterFinished": 60, "backoffLimit": 2}
 
 
@@ -40,7 +40,7 @@ def test_no_limit_of_zero_is_written() -> None:
     ("kind", "others", "why"),
     [
         ("trainingjob", {"timeout_s": 5}, "--running-timeout: a TrainingJob has no such limit"),
-        ("trainingjob", {"kept_s": 5}, "--ttl-after-finished: a TrainingJob has no such limit"),
+        ("trainingjob", {"ttl_s": 5}, "--ttl-after-finished: a TrainingJob has no such limit"),
         ("statefulset", {"clean_pods": "All"}, "workers of a StatefulSet stay until the job is deleted"),
         ("pytorchjob", {"retries": 1, "backoff_limit": 2}, "--retry and --job-backoff-limit are the same"),
     ],
@@ -88,7 +88,7 @@ def test_workers_have_devices_and_shared_memory_and_every_image_its_policy(kind:
         ({"devices": {"cpu": "3"}}, "--device cpu=3: write --cpu 3"),
         ({"devices": {"nvidia.com/gpu": "2"}, "gpus": 1}, "--device nvidia.com/gpu and --gpus are the same: give one"),
         ({"retries": -1}, "--retry is -1; it is 0 at least"),
-        ({"clean_pods": "Most"}, "--clean-task-policy 'Most' is none of None, Running, All"),
+        ({"clean_pods": "Most"}, "--clean-task-policy 'Most' is not one of None, Running, All"),
     ],
 )
 def test_a_value_that_is_none_is_told(others: dict[str, Any], why: str) -> None:

@@ -101,7 +101,7 @@ class Oracle(Observer):
         """A launcher has heard that a checkpoint of a commit is whole. Storage outlives all agents."""
         self._stored = commit if self._stored is None else max(self._stored, commit)
 
-    def told(self, agent: Agent, slot: int, commit: Commit) -> None:
+    def commit_reported(self, agent: Agent, slot: int, commit: Commit) -> None:
         """A launcher has heard of a commit."""
         key = (agent.identity, slot)
         if (before := self._told.get(key)) is None or before < commit:
@@ -110,12 +110,12 @@ class Oracle(Observer):
             self.newest_told = commit
             self._heard.append((self.cluster.sim.now, commit))
 
-    def kills(self, agent: Agent, slot: int) -> None:
+    def kill_sent(self, agent: Agent, slot: int) -> None:
         """The launcher has a process killed. What that holds is known when its end is heard, and not before."""
         if slot in agent.processes:
             self._killed.setdefault((agent.identity, slot), self.cluster.sim.now)
 
-    def heard_end(self, agent: Agent, slot: int) -> None:
+    def end_received(self, agent: Agent, slot: int) -> None:
         """The launcher has heard of the end of a process."""
         self._killed.pop((agent.identity, slot), None)
 
@@ -168,7 +168,7 @@ class Oracle(Observer):
 
     # --- custody
 
-    def deals(self, launcher: Launcher) -> None:
+    def ranks_sent(self, launcher: Launcher) -> None:
         """The launcher tells ranks, and nothing holds a world back any more: it may not fall behind what is there."""
         key = (launcher.incarnation, launcher.driver.job.generation)
         if key in self._claims:
@@ -195,7 +195,7 @@ class Oracle(Observer):
                 if self.cluster.sim.now - at < KILLED_S and agent.down_since is None and not self._excuse(agent):
                     yield Claim(held, f"{agent.host}[{slot}] held it, was killed, and was not heard to have ended")
 
-    def lets_go(self, agent: Agent, slot: int | None = None) -> None:
+    def released(self, agent: Agent, slot: int | None = None) -> None:
         """The launcher has an agent end, or a slot's memory thrown away."""
         if self.ending or self.cluster.launcher is None or self.cluster.launcher.driver.outcome is not None:
             return
@@ -294,13 +294,13 @@ class Oracle(Observer):
         agents = [process.agent for process in world.members]
         return all(agent.down_since is not None or now - agent.back_at <= HEARS_S for agent in agents)
 
-    def dealt(self, process: Process, *, incarnation: int, rank: int) -> None:
+    def rank_given(self, process: Process, *, incarnation: int, rank: int) -> None:
         """A process was told its rank."""
-        world = (incarnation, process.told_world)
+        world = (incarnation, process.assigned_world)
         if self._ranks.setdefault((*world, process.name, process.life), rank) != rank:
             raise Broken("one rank", f"{process.name} was told two ranks in world {world}")
         if self._whose.setdefault((*world, rank), process.name) != process.name:
-            both = f"{self._whose[incarnation, process.told_world, rank]} and {process.name}"
+            both = f"{self._whose[incarnation, process.assigned_world, rank]} and {process.name}"
             raise Broken("one rank", f"rank {rank} of world {world} was told to {both}")
 
 

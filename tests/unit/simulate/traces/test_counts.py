@@ -41,7 +41,7 @@ def test_the_seed_decides_which_host_goes() -> None:
         ("0,4\n5,3,2\n", "t:2"),
         ("5,4\n2,3\n", "t:2: time 2 is before that"),
         ("0.000,4\n0.500,3\n", "are its times hours"),
-        ("0,0\n", "tells of no host"),
+        ("0,0\n", "has no host"),
     ],
 )
 def test_a_bad_row_is_one_line_that_names_its_place(text: str, said: str) -> None:

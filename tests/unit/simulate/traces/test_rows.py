@@ -31,7 +31,7 @@ def test_rows_are_read_with_their_units_and_comments_are_passed_over() -> None:
         (HEAD, "t: has no row"),
         (HEAD + "soon,a,up\n", "t:2: time 'soon' is no time"),
         (HEAD + "0,a b,up\n", "t:2: host name 'a b'"),
-        (HEAD + "0,a,gone\n", "t:2: event 'gone' is none of up, down, lost, crash"),
+        (HEAD + "0,a,gone\n", "t:2: event 'gone' is not one of up, down, lost, crash"),
         (HEAD + "0,a,up,5\n", "t:2: notice of a host that is up"),
         (HEAD + "0,a,up,,0\n", "t:2: slots '0'"),
         (HEAD + "0,a,up,,1,2\n", "t:2: more values than columns"),

@@ -15,7 +15,17 @@ from hvd_elastic_ext.worker.commits import plans, staging
 from hvd_elastic_ext.worker.commits.buffer import Contents
 from hvd_elastic_ext.worker.commits.layout import Layout, plan
 from hvd_elastic_ext.worker.commits.plans import Plan
-from hvd_elastic_ext.worker.commits.staging import FEWEST, MOST, PIECE, PLAIN, SMALL, Piece, Staging, pieces, stagings
+from hvd_elastic_ext.worker.commits.staging import (
+    FEWEST,
+    MAX_STAGING_BYTES,
+    PIECE,
+    PLAIN,
+    SMALL,
+    Piece,
+    Staging,
+    pieces,
+    stagings,
+)
 from tests.unit.worker.made_commits import buffer_over, contents, identity, memory_files, raw, seen
 
 ONE, TWO, HOST = torch.device("cuda", 0), torch.device("cuda", 1), torch.device("cpu")
@@ -37,7 +47,7 @@ def test_a_piece_holds_small_plain_tensors_of_one_device_and_none_of_another_one
     for device, some in found.items():
         ends = [0, *(piece.here + piece.length for piece in some)]
         assert all(end <= piece.here and piece.here % ALIGNMENT == 0 for end, piece in zip(ends, some, strict=False))
-        assert ends[-1] <= MOST
+        assert ends[-1] <= MAX_STAGING_BYTES
         for piece in some:
             assert FEWEST <= len(piece.numbers) == len(set(piece.numbers))
             assert list(piece.numbers) == sorted(piece.numbers)
@@ -54,7 +64,7 @@ def test_a_piece_holds_small_plain_tensors_of_one_device_and_none_of_another_one
 
 
 def test_tensors_beyond_the_limit_are_not_staged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "MOST", 2048)
+    monkeypatch.setattr(staging, "MAX_STAGING_BYTES", 2048)
     monkeypatch.setattr(staging, "PIECE", 1024)
     layout = plan([torch.ones(16)] * 64, [True] * 64)
     assert [(piece.here, piece.length) for piece in pieces(layout, [ONE] * 64)[ONE]] == [(0, 1024), (1024, 1024)]

@@ -290,12 +290,12 @@ def test_messages_are_taken_off_the_link_one_by_one() -> None:
     with ours, theirs:
         ours.sendall(b'no object\n{"tell": "go"}\n{"tell": "world", "generation": 3}\n{"te')
         link = LauncherLink(os.dup(theirs.fileno()))
-        assert link.hear() == {"tell": "go"}
+        assert link.receive() == {"tell": "go"}
         assert theirs.recv(4096, socket.MSG_PEEK).startswith(b'{"tell": "world"')
-        assert link.hear() == {"tell": "world", "generation": 3}
+        assert link.receive() == {"tell": "world", "generation": 3}
         ours.close()
         with pytest.raises(LinkClosed):
-            link.hear()
+            link.receive()
         link.close()
 
 

@@ -118,7 +118,7 @@ class Steps:
         self.status = Status()
         self.said: list[tuple[str, float | None]] = []
         self.pace = StepTimer(
-            self.status, lambda: self.now, say=lambda what, pause_s: self.said.append((what, pause_s))
+            self.status, lambda: self.now, report=lambda what, pause_s: self.said.append((what, pause_s))
         )
 
     def step(self, optimizer: object, *, work: float, wait: float) -> None:

@@ -19,7 +19,7 @@ from hvd_elastic_ext.worker.process.imports import (
     installed,
     messages_of,
 )
-from hvd_elastic_ext.worker.process.link import LONGEST_SAID
+from hvd_elastic_ext.worker.process.link import LONGEST_SENT
 from hvd_elastic_ext.worker.process.template import set_by_script
 
 FOLDERS = ["/py/lib", "/py/site"]
@@ -65,7 +65,7 @@ def test_every_message_fits_into_a_link_and_together_they_tell_all() -> None:
     assert [name for each in told for name in each["modules"]] == names
     assert [each.get("complete", False) for each in told] == [False] * 4 + [True]
     assert (told[-1]["own"], told[-1]["env"]) == (["own"], {"A": "1"})
-    assert all(len(json.dumps({"say": "imported", **each})) < LONGEST_SAID for each in told)
+    assert all(len(json.dumps({"say": "imported", **each})) < LONGEST_SENT for each in told)
     assert list(messages_of(Imports([], []), {}, 7)) == [
         {"pid": 7, "modules": [], "own": [], "env": {}, "complete": True}
     ]
@@ -101,7 +101,7 @@ class Linked:
     def __init__(self) -> None:
         self.said: list[dict[str, object]] = []
 
-    def say(self, what: str, **fields: object) -> None:
+    def send(self, what: str, **fields: object) -> None:
         self.said.append({"say": what, **fields})
 
 

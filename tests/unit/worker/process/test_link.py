@@ -67,7 +67,7 @@ def test_heartbeats_carry_the_status_that_the_main_thread_sets(agent: Agent) -> 
 
 
 def test_a_number_that_json_has_no_word_for_does_not_cost_the_message(agent: Agent) -> None:
-    agent.link.say("record", event="stepped", fields={"loss": float("nan"), "rate": float("inf"), "step": 3})
+    agent.link.send("record", event="stepped", fields={"loss": float("nan"), "rate": float("inf"), "step": 3})
     line = agent._lines.readline().decode()
     assert decode(line)["fields"] == {"loss": None, "rate": None, "step": 3}
 
@@ -91,15 +91,15 @@ def test_a_failed_reaction_to_a_message_does_not_end_the_link(agent: Agent, capl
     agent.link.start()
     agent.end.sendall(b'{"tell":"world"}\n')
     wait_until(lambda: "acting on 'world' failed" in caplog.text, what="the complaint")
-    agent.link.say("parked")
+    agent.link.send("parked")
     assert agent.hear_other_than_beats() == {"say": "parked"}
 
 
 def test_for_an_agent_that_does_not_read_important_messages_are_kept_in_little_memory(agent: Agent) -> None:
     text = "x" * 1000
     for number in range(5000):
-        agent.link.say("record", event=text, number=number)
-    agent.link.say("done")
+        agent.link.send("record", event=text, number=number)
+    agent.link.send("done")
     heard = [agent.hear()]
     while heard[-1]["say"] != "done":
         agent.link.flush(0.0)
@@ -109,8 +109,8 @@ def test_for_an_agent_that_does_not_read_important_messages_are_kept_in_little_m
 
 
 def test_a_message_that_is_too_long_is_dropped_with_a_warning(agent: Agent, caplog: pytest.LogCaptureFixture) -> None:
-    agent.link.say("record", event="x" * 100_000)
-    agent.link.say("done")
+    agent.link.send("record", event="x" * 100_000)
+    agent.link.send("done")
     assert agent.hear() == {"say": "done"}
     assert "is too long" in caplog.text
 
@@ -131,25 +131,25 @@ def test_a_lost_agent_is_noticed_and_sending_to_it_is_harmless(agent: Agent) -> 
     agent.link.start()
     agent.end.shutdown(socket.SHUT_RDWR)
     assert lost.wait(10)
-    agent.link.say("done")
+    agent.link.send("done")
     assert not agent.link.flush()
 
 
 def test_a_forked_child_sends_nothing_and_closes_the_connection(agent: Agent) -> None:
     child = os.fork()
     if child == 0:
-        agent.link.say("done")
+        agent.link.send("done")
         agent.link.beat()
         os._exit(0 if not agent.link.connected else 1)
     assert os.waitpid(child, 0)[1] == 0
-    agent.link.say("parked")
+    agent.link.send("parked")
     assert agent.hear() == {"say": "parked"}
 
 
 def test_without_the_variable_nothing_is_sent_and_nothing_fails() -> None:
     link = links.open_link({})
     link.start()
-    link.say("done")
+    link.send("done")
     assert not link.connected
     assert not link.flush()
 

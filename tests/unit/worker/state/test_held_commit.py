@@ -47,7 +47,7 @@ class Said(Link):
         super().__init__(connection)
         self.heard: list[tuple[str, dict[str, Any]]] = []
 
-    def say(self, what: str, **fields: Any) -> None:
+    def send(self, what: str, **fields: Any) -> None:
         self.heard.append((what, fields))
 
 
@@ -169,8 +169,8 @@ def test_a_word_that_comes_just_before_it_stays_is_heard() -> None:
     class Answered(Said):
         """Another rank has passed the commit, and the next name is here at once."""
 
-        def say(self, what: str, **fields: Any) -> None:
-            super().say(what, **fields)
+        def send(self, what: str, **fields: Any) -> None:
+            super().send(what, **fields)
             if what == "kept":
                 held.request({"tell": "keep", "commit": [0, 1, 9], "stay": True})
 

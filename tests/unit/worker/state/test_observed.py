@@ -9,7 +9,7 @@ import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.process.link import Status
-from hvd_elastic_ext.worker.state.observed import MOST, observe
+from hvd_elastic_ext.worker.state.observed import MAX_NAMES, observe
 
 
 def test_values_stay_until_they_are_told_again() -> None:
@@ -30,6 +30,6 @@ def test_what_is_no_finite_number_is_refused_and_nothing_changes(value: Any) -> 
 
 def test_there_is_a_limit_to_what_each_heartbeat_carries() -> None:
     status = Status()
-    observe(status, {f"name{number}": 0.0 for number in range(MOST)})
+    observe(status, {f"name{number}": 0.0 for number in range(MAX_NAMES)})
     with pytest.raises(UsageError, match="too many"):
         observe(status, {"one_more": 0.0})

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.worker.process.link import Status
-from hvd_elastic_ext.worker.sync.commit_interval import MOST, CommitSchedule
+from hvd_elastic_ext.worker.sync.commit_interval import MAX_INTERVAL, CommitSchedule
 from hvd_elastic_ext.worker.sync.host_updates import HostsUpdate
 from hvd_elastic_ext.worker.sync.interrupts import Stopping
 from tests.support.clock import ManualClock
@@ -109,15 +109,15 @@ def test_a_new_world_begins_with_every_call_and_comes_to_what_was_asked_for_by_i
 def test_what_is_no_number_of_calls_is_every_call(every: object) -> None:
     schedule = CommitSchedule()
     schedule.asked({"every": every})
-    assert schedule.wanted(stop=False) == MOST
+    assert schedule.wanted(stop=False) == MAX_INTERVAL
 
 
 def test_the_largest_number_is_bounded() -> None:
     status = Status()
     schedule = CommitSchedule(status)
-    schedule.asked({"every": MOST * 9})
+    schedule.asked({"every": MAX_INTERVAL * 9})
     schedule.agreed(schedule.wanted(stop=False))
-    assert status.every == MOST
+    assert status.every == MAX_INTERVAL
 
 
 def test_what_a_commit_takes_is_no_part_of_the_time_between_two_calls() -> None:

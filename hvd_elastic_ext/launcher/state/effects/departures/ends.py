@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hvd_elastic_ext.core.errors import JobFailed
-from hvd_elastic_ext.core.secrets import foreign_words
+from hvd_elastic_ext.core.secrets import external_text
 from hvd_elastic_ext.launcher.rules.health.causes import Cause, Ending, ending
 from hvd_elastic_ext.launcher.rules.health.endings import Ended, WorldPhase
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
@@ -34,7 +34,7 @@ def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
     how = f"{found.text}: {reason}" if isinstance(reason := news.get("reason"), str) else found.text
     if worker.killed is not None:  # the exit code says only that it was killed
         how = _why_killed(worker, worker.killed)
-    why = foreign_words(blame.with_error(worker, how)) if cause.fault else how
+    why = external_text(blame.with_error(worker, how)) if cause.fault else how
     place = {"host": worker.seat.host, "slot": worker.seat.slot, **({} if rank is None else {"rank": rank})}
     job.record("exited", **place, code=code, cause=str(cause), reason=why)
     _note_end(job, worker, cause, how, code)

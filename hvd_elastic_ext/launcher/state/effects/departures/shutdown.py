@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from hvd_elastic_ext.core.errors import Interrupted, JobFailed
-from hvd_elastic_ext.core.secrets import foreign_words
+from hvd_elastic_ext.core.secrets import external_text
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.state import orders
 from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
@@ -40,7 +40,7 @@ def answered(job: JobState, host: str, *, well: bool, why: str) -> None:
     if well:
         state.unconnected.pop(host, None)
     elif host in state.unconnected:
-        state.refused[host] = foreign_words(why)
+        state.refused[host] = external_text(why)
         log.warning("%s could not be told to end: %s", host, why)
 
 

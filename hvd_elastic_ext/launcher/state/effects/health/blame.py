@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hvd_elastic_ext.core.errors import JobFailed
-from hvd_elastic_ext.core.secrets import foreign_words
+from hvd_elastic_ext.core.secrets import external_text
 from hvd_elastic_ext.launcher.rules.health.causes import BUDGET_WINDOW_S, Cause
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -19,7 +19,7 @@ def failed(
     Failures of newcomers before they are in a world cost nothing, and do not count.
     """
     state = job.faults
-    state.first = state.first or f"{worker.seat} {foreign_words(with_error(worker, how))}"
+    state.first = state.first or f"{worker.seat} {external_text(with_error(worker, how))}"
     well = _others_healthy(job, worker, members)
     newcomer = well and bool(members) and worker.life not in members
     if worker.failure is not None and not newcomer and _is_script_error(job, worker, members, well=well):

@@ -26,7 +26,7 @@ from tests.support.waiting import wait_until
 @pytest.fixture(autouse=True)
 def slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine with much to do a thread may have to wait for its turn, which is no standing still."""
-    monkeypatch.setattr(writer_thread, "STANDS_S", 30.0)
+    monkeypatch.setattr(writer_thread, "STALL_S", 30.0)
     monkeypatch.setattr(writer_thread, "CLOSE_S", 60.0)
 
 
@@ -75,7 +75,7 @@ def test_a_stream_that_nobody_reads_holds_up_neither_the_other_nor_files_nor_who
             file = tmp_path / "rank.0" / stream
             wait_until(lambda file=file: file.exists() and file.read_text(), what=f"a line in {file}", timeout=60)
             assert file.read_text() == f"to {stream}\n"
-        monkeypatch.setattr(writer_thread, "STANDS_S", 0.2)
+        monkeypatch.setattr(writer_thread, "STALL_S", 0.2)
     assert [message.split(": ")[1] for message in caplog.messages] == ["the last 1 lines of output were dropped"]
 
 

@@ -1,4 +1,4 @@
-"""What many processes do at the same moment: one event of the driver, where nothing is in the way of it."""
+"""Equal messages of many processes at the same moment, as one event of the driver if their connections work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
 from hvd_elastic_ext.launcher.state.actions import AssignRanks, Tell
 from hvd_elastic_ext.simulate.cluster.commits import Commit
 from hvd_elastic_ext.simulate.cluster.processes import Message, Process
-from hvd_elastic_ext.simulate.cluster.times import AGAIN_S, LATELY_S, LATENCY_S
+from hvd_elastic_ext.simulate.cluster.times import AGAIN_S, LATENCY_S, RESEND_S
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.simulate.cluster.agent import Agent, Line
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, slots=True)
 class _Group:
-    """``of``: who was to say something; ``processes``: those of them that a launcher hears by ``lines``, in one event.
+    """``of``: the senders; ``processes``: those whose messages reach the launcher over ``lines`` in one event.
 
-    ``others``: something is in the way. All that as long as the cluster has had so many ``disturbances``.
+    ``others``: senders with a disturbed connection. Valid while the cluster has had this many ``disturbances``.
     """
 
     of: Sequence[Process]
@@ -34,26 +34,26 @@ class _Group:
     others: list[Process] = field(default_factory=list)
 
 
-class Crowd:
-    """The processes of a cluster. Where every step is an event, each message is one, too."""
+class GroupMessages:
+    """Group messages of a cluster. If every step is an event, each message is an event, too."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster, self._sim = cluster, cluster.sim
         self._questions = 0
         self._groups: deque[_Group] = deque(maxlen=4)
-        self._lately: deque[tuple[float, int, _Group, Mapping[str, Any], Commit | None]] = deque()
-        """What was said together, for agents that lose their connection."""
+        self._recent: deque[tuple[float, int, _Group, Mapping[str, Any], Commit | None]] = deque()
+        """Recent group messages, to be repeated for agents that lose their connection."""
 
-    def say(self, processes: Sequence[Process], what: str, *, told: Commit | None = None, **more: Any) -> None:
-        """They say the same on their links. ``told``: the commit that this tells of."""
-        self._send(processes, {"event": "said", "message": {"say": what, **more}}, told)
+    def report(self, processes: Sequence[Process], what: str, *, reported: Commit | None = None, **more: Any) -> None:
+        """Send the same message from all processes. ``reported``: the commit that it reports."""
+        self._send(processes, {"event": "said", "message": {"say": what, **more}}, reported)
 
     def changed(self) -> None:
         """A world has lost a member."""
         self._cluster.disturbances += 1
 
     def ask(self, processes: Sequence[Process]) -> None:
-        """They ask for a rank, and say before what they hold."""
+        """Ask for a rank for all processes, after a report of their commits."""
         by_sample: dict[tuple[int, Commit], list[Process]] = {}
         for process in processes:
             if process.commit is not None:
@@ -61,7 +61,7 @@ class Crowd:
                 by_sample.setdefault((process.batch, process.commit), []).append(process)
         for (batch, commit), those in by_sample.items():
             alike = processes if len(those) == len(processes) else those
-            self.say(alike, "beat", told=commit, step=batch, commit=commit.name)
+            self.report(alike, "beat", reported=commit, step=batch, commit=commit.name)
         self._questions += 1
         for process in processes:
             process.asked = self._questions
@@ -72,23 +72,23 @@ class Crowd:
                 process.agent.lease()
 
     def _send(
-        self, processes: Sequence[Process], news: Mapping[str, Any], told: Commit | None, *, kept: bool = True
+        self, processes: Sequence[Process], news: Mapping[str, Any], reported: Commit | None, *, kept: bool = True
     ) -> None:
-        """``kept``: they are said again if the connection is lost."""
+        """Send news. ``kept``: repeat them if the connection is lost."""
         group = self._group(processes)
         for process in group.others:
-            process.agent.send(process, news, told, kept=kept)
+            process.agent.send(process, news, reported, kept=kept)
         if not group.processes:
             return
         now = self._sim.now
         if kept:
-            self._lately.append((now, next(self._cluster.said), group, news, told))
-            while self._lately[0][0] < now - LATELY_S - AGAIN_S:
-                self._lately.popleft()
-        self._sim.at(now + LATENCY_S, self._arrives, group, news, told)
+            self._recent.append((now, next(self._cluster.message_numbers), group, news, reported))
+            while self._recent[0][0] < now - RESEND_S - AGAIN_S:
+                self._recent.popleft()
+        self._sim.at(now + LATENCY_S, self._arrives, group, news, reported)
 
     def _group(self, processes: Sequence[Process]) -> _Group:
-        """Those with nothing in the way of what they say, and the others; the same as before if nothing has changed."""
+        """Return the group for these processes; the cached one if no connection has changed."""
         cluster = self._cluster
         for known in self._groups:
             if known.of is processes and known.disturbances == cluster.disturbances:
@@ -110,32 +110,34 @@ class Crowd:
         self._groups.append(group)
         return group
 
-    def said_lately(self, agent: Agent) -> Iterator[tuple[float, int, Message]]:
-        """What processes of an agent have said together with others a moment ago: when, and as the how manieth."""
-        for at, number, group, news, told in self._lately:
-            if at >= self._sim.now - LATELY_S - AGAIN_S:
-                yield from ((at, number, each.message(news, told)) for each in group.processes if each.agent is agent)
+    def recently_sent(self, agent: Agent) -> Iterator[tuple[float, int, Message]]:
+        """Yield the recent group messages of an agent's processes, with time and sequence number."""
+        for at, number, group, news, reported in self._recent:
+            if at >= self._sim.now - RESEND_S - AGAIN_S:
+                yield from (
+                    (at, number, each.message(news, reported)) for each in group.processes if each.agent is agent
+                )
 
     # --- what launchers tell
 
     def tell(self, launcher: Launcher, wanted: Tell) -> None:
-        """A launcher tells processes the same."""
+        """Send the same message from a launcher to processes."""
         lines = self._lines(launcher, wanted.processes, wanted)
         if lines:
-            self._sim.at(self._sim.now + LATENCY_S, self._told, lines, wanted, self._cluster.disturbances)
+            self._sim.at(self._sim.now + LATENCY_S, self._deliver, lines, wanted, self._cluster.disturbances)
 
     def assign_ranks(self, launcher: Launcher, wanted: AssignRanks) -> None:
-        """A launcher tells processes which world they are in, and their ranks."""
+        """Send processes their world and ranks."""
         lines = self._lines(launcher, list(wanted.dealt.places), wanted)
         if lines:
-            self._cluster.observer.deals(launcher)
+            self._cluster.observer.ranks_sent(launcher)
             at, undisturbed = self._sim.now + LATENCY_S, self._cluster.disturbances
             self._sim.at(at, self._dealt, lines, wanted, undisturbed, launcher.incarnation)
 
     def _lines(
         self, launcher: Launcher, lives: Sequence[ProcessId], wanted: Tell | AssignRanks
     ) -> list[tuple[int, Line, ProcessId]]:
-        """By number, connections that something goes over at once. Where something is in the way, it goes by itself."""
+        """Return, by number, the connections that deliver at once. Messages over disturbed ones are sent one by one."""
         cluster, at = self._cluster, self._sim.now + LATENCY_S
         find, cut, late = launcher.lines.get, cluster.cut, bool(cluster.late_s)
         found: list[tuple[int, Line, ProcessId]] = []
@@ -154,11 +156,11 @@ class Crowd:
                 launcher.send(host, order)
         return found
 
-    def _hear(
+    def _receivers(
         self, lines: Sequence[tuple[int, Line, ProcessId]], wanted: Tell | AssignRanks, disturbances: int
     ) -> list[tuple[int, Process]]:
-        """Processes that hear it; a network that was cut meanwhile does not let it through."""
-        cut, heard = self._cluster.cut, list[tuple[int, Process]]()
+        """Yield the processes that receive the message; a network that was cut meanwhile delivers nothing."""
+        cut, receivers = self._cluster.cut, list[tuple[int, Process]]()
         held: dict[str, Line] = {}
         self._sim.happened += len(lines) - 1
         if disturbances == self._cluster.disturbances:  # as a rule
@@ -171,50 +173,50 @@ class Crowd:
             if line.down or (cut and agent.host in cut):
                 held[agent.host] = line
             elif (process := agent.processes.get(life.seat.slot)) is not None and process.life == life.number:
-                heard.append((number, process))
+                receivers.append((number, process))
         for host, order in wanted.orders() if held else ():
             if host in held:
                 held[host].down.append(order)
-        return heard
+        return receivers
 
-    def _told(self, lines: Sequence[tuple[int, Line, ProcessId]], wanted: Tell, disturbances: int) -> None:
-        heard = [process for _, process in self._hear(lines, wanted, disturbances)]
+    def _deliver(self, lines: Sequence[tuple[int, Line, ProcessId]], wanted: Tell, disturbances: int) -> None:
+        receivers = [process for _, process in self._receivers(lines, wanted, disturbances)]
         if wanted.message["tell"] == "update":
-            self._cluster.training.interrupt_together(heard, leave=wanted.message["leave"])
+            self._cluster.training.interrupt_together(receivers, leave=wanted.message["leave"])
             return
-        for process in heard:
-            process.agent.told(process, wanted.message)
+        for process in receivers:
+            process.agent.receive_message(process, wanted.message)
 
     def _dealt(
         self, lines: Sequence[tuple[int, Line, ProcessId]], wanted: AssignRanks, disturbances: int, incarnation: int
     ) -> None:
         numbers, those = wanted.dealt.numbers, list[Process]()
-        for number, process in self._hear(lines, wanted, disturbances):
-            process.told_world = wanted.generation
+        for number, process in self._receivers(lines, wanted, disturbances):
+            process.assigned_world = wanted.generation
             if process.asked == numbers[number]:
                 process.asked, process.rank = None, number
                 those.append(process)
-        self._cluster.observer.all_dealt(those, incarnation=incarnation)
+        self._cluster.observer.ranks_given(those, incarnation=incarnation)
         self._cluster.training.answered(those, incarnation=incarnation, size=len(numbers))
 
     # --- what they say
 
-    def _arrives(self, group: _Group, news: Mapping[str, Any], told: Commit | None) -> None:
+    def _arrives(self, group: _Group, news: Mapping[str, Any], reported: Commit | None) -> None:
         cluster, launcher = self._cluster, self._cluster.launcher
         self._sim.happened += len(group.processes) - 1
         if cluster.disturbances == group.disturbances and launcher is not None:
-            launcher.hear_all(group.ids, group.processes, news, told)
+            launcher.receive_group(group.ids, group.processes, news, reported)
             return
-        heard: list[tuple[Line, Process]] = []
+        receivers: list[tuple[Line, Process]] = []
         for line, process in zip(group.lines, group.processes, strict=True):
             if line.open and (line.up or line.agent.host in cluster.cut):
-                line.up.append(process.message(news, told))
+                line.up.append(process.message(news, reported))
             elif line.open and line.launcher is launcher:
-                heard.append((line, process))
-        if launcher is not None and launcher.alive and heard:
-            launcher.hear_together(heard, news, told)
+                receivers.append((line, process))
+        if launcher is not None and launcher.alive and receivers:
+            launcher.receive_from_many(receivers, news, reported)
 
 
 def question(number: int) -> dict[str, Any]:
-    """A question for a rank, but for who asks it."""
+    """Return the news of a question for a rank, without the sender."""
     return {"event": "asked", "id": number, "method": "GET", "path": "/rank_and_size/x:0", "body": ""}

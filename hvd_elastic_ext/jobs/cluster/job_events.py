@@ -1,4 +1,4 @@
-"""Reads what happened to a job: the events of its cluster, and the journal in its launcher's pod."""
+"""Reads the events of a job: Kubernetes Events of its pods, and the journal in its launcher's pod."""
 
 from __future__ import annotations
 
@@ -10,49 +10,50 @@ from hvd_elastic_ext.core.journal import read
 from hvd_elastic_ext.jobs.cluster import terminal
 from hvd_elastic_ext.jobs.cluster.api import Body, Cluster
 from hvd_elastic_ext.jobs.cluster.changes import root_of
-from hvd_elastic_ext.jobs.reading import story
+from hvd_elastic_ext.jobs.reading import job_events
+from hvd_elastic_ext.jobs.reading.job_events import EventLine
 from hvd_elastic_ext.jobs.reading.states import pod
-from hvd_elastic_ext.jobs.reading.story import Told
 from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER, main_container
 from hvd_elastic_ext.jobs.rendering.render import selector
 from hvd_elastic_ext.launcher.agents.transports import pods
 from hvd_elastic_ext.launcher.cli.run_options import split
 
-MOST: Final = 8 << 20
-"""Bytes of a journal that are read: its end."""
+MAX_READ_BYTES: Final = 8 << 20
+"""Bytes that are read from the end of a journal."""
 
 
-class Story(NamedTuple):
-    """What happened, the oldest first; ``missing``: what of it could not be read, and why."""
+class JobEvents(NamedTuple):
+    """Events of a job, the oldest first. ``missing``: which sources could not be read, and why."""
 
-    lines: list[Told]
+    lines: list[EventLine]
     missing: list[str]
 
 
-def of_job(cluster: Cluster, name: str) -> Story:
-    """What happened to a job. Raises :class:`NoSuchJob` if it is not there."""
+def of_job(cluster: Cluster, name: str) -> JobEvents:
+    """Return the events of a job. Raises :class:`NoSuchJob` if it does not exist."""
     root_of(cluster, name)
     found = cluster.listed("v1", "pods", selector(name))
     launchers = cluster.listed("v1", "pods", selector(name, role=LAUNCHER))
     missing: list[str] = []
-    told: list[Told] = []
+    of_cluster: list[EventLine] = []
     try:
         events = cluster.listed("v1", "events")
-        told = story.of_cluster(events, name, [each["metadata"]["name"] for each in found])
+        of_cluster = job_events.of_cluster(events, name, [each["metadata"]["name"] for each in found])
     except Permanent as error:
         missing.append(f"events of the cluster: {error}")
-    said: list[Told] = []
+    of_launcher: list[EventLine] = []
     if launchers:
         newest = max(launchers, key=lambda each: str(each["metadata"].get("creationTimestamp")))
-        said = _of_launcher(cluster, newest, name, missing)
-    return Story(story.in_order(told, said), missing)
+        of_launcher = _of_launcher(cluster, newest, name, missing)
+    return JobEvents(job_events.in_order(of_cluster, of_launcher), missing)
 
 
-def _of_launcher(cluster: Cluster, body: Body, job: str, missing: list[str]) -> list[Told]:
-    """Its journal; of a pod in which nothing can run any more, or may not, what it said."""
+def _of_launcher(cluster: Cluster, body: Body, job: str, missing: list[str]) -> list[EventLine]:
+    """Return the events in the launcher's journal. If the pod does not run, or commands in it are forbidden, take the
+    launcher's lines from the pod's output instead."""
     if pod(body).phase == "Running":
         try:
-            return story.of_journal(list(read(_journal(cluster, body, job).splitlines())))
+            return job_events.of_journal(list(read(_journal(cluster, body, job).splitlines())))
         except Permanent as error:
             missing.append(f"the journal: {error}")
     else:
@@ -60,7 +61,7 @@ def _of_launcher(cluster: Cluster, body: Body, job: str, missing: list[str]) -> 
     query = urlencode({"container": main_container(body)["name"], "timestamps": "true"})
     path = cluster.path("v1", "pods", body["metadata"]["name"], "log")
     try:
-        return story.of_output(cluster.lines(f"{path}?{query}", follow=False))
+        return job_events.of_output(cluster.lines(f"{path}?{query}", follow=False))
     except Permanent as error:
         missing.append(f"the output: {error}")
         return []
@@ -69,14 +70,14 @@ def _of_launcher(cluster: Cluster, body: Body, job: str, missing: list[str]) -> 
 def _journal(cluster: Cluster, body: Body, job: str) -> str:
     container = main_container(body)
     options, _ = split([str(word) for word in container.get("args") or []])
-    path = story.journal_of(options, job)
-    taken, said = bytearray(), bytearray()
+    path = job_events.journal_of(options, job)
+    taken, problem = bytearray(), bytearray()
 
     def write(channel: int, data: bytes) -> None:
-        (said if channel == pods.STDERR else taken).extend(data)
+        (problem if channel == pods.STDERR else taken).extend(data)
 
-    code = terminal.run(cluster, body, ["tail", "-c", str(MOST), "--", path], source=None, write=write)
+    code = terminal.run(cluster, body, ["tail", "-c", str(MAX_READ_BYTES), "--", path], source=None, write=write)
     if code:
-        why = " ".join(said.decode("utf-8", "replace").split())[:300]
+        why = " ".join(problem.decode("utf-8", "replace").split())[:300]
         raise Permanent(f"tail of {path} ended with {code}: {why}")
     return taken.decode("utf-8", "replace")

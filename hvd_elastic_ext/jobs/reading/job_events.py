@@ -1,4 +1,4 @@
-"""Events of a cluster and lines of a journal in one order: why a pod is no host, why the world shrank. Pure."""
+"""Kubernetes Events and journal lines of a job in one list by time. Pure."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _TIMES: Final = ("lastTimestamp", "eventTime", "firstTimestamp")
 _STAMPED: Final = re.compile(r"(\d\S+?(?:Z|[+-]\d\d:\d\d)) hvd-elastic: (.*)", re.ASCII)
 
 
-class Told(NamedTuple):
-    """One line. ``at``: Unix seconds; ``source``: who tells it: the cluster or the job's launcher; ``who``: pods and
-    hosts concerned."""
+class EventLine(NamedTuple):
+    """One event. ``at``: Unix seconds; ``source``: the cluster or the job's launcher; ``who``: the pods or hosts
+    concerned; ``why``: the message."""
 
     at: float
     source: str
@@ -29,8 +29,8 @@ class Told(NamedTuple):
     why: str
 
 
-def of_cluster(events: Iterable[Body], job: str, pods: Iterable[str]) -> list[Told]:
-    """Events about a job, its StatefulSet and its pods, also of pods that are gone."""
+def of_cluster(events: Iterable[Body], job: str, pods: Iterable[str]) -> list[EventLine]:
+    """Return the Events about a job, its StatefulSet and its pods, also of deleted pods."""
     named = re.compile(rf"{re.escape(job)}-({LAUNCHER}|{WORKER})(-.+)?|{re.escape(job)}")
     known = set(pods)
     found = []
@@ -42,55 +42,57 @@ def of_cluster(events: Iterable[Body], job: str, pods: Iterable[str]) -> list[To
     return found
 
 
-def _of_event(body: Body, who: str) -> Told:
+def _of_event(body: Body, who: str) -> EventLine:
     series = body.get("series") or {}
     times = (series.get("lastObservedTime"), *(body.get(name) for name in _TIMES))
     stamp = next(filter(None, times), None) or body["metadata"].get("creationTimestamp")
     count = series.get("count") or body.get("count") or 1
     why = " ".join(str(body.get("message") or "").split())
-    return Told(unix(stamp), CLUSTER, str(body.get("reason") or ""), who, f"{why} (x{count})" if count > 1 else why)
+    return EventLine(
+        unix(stamp), CLUSTER, str(body.get("reason") or ""), who, f"{why} (x{count})" if count > 1 else why
+    )
 
 
-def of_journal(records: Sequence[Record]) -> list[Told]:
-    """Rows of the journal's report, at the time of the clock of the launcher that wrote them."""
+def of_journal(records: Sequence[Record]) -> list[EventLine]:
+    """Return the rows of the journal's report, with times from the clock of the launcher that wrote them."""
     found = []
     for number, part in enumerate(_launchers(records)):
         first = min(part, key=lambda record: record.mono)
         begins = next((record for record in part if record.event == "started"), None)
         if begins is not None:
             again = " again" * bool(number)
-            found.append(Told(begins.t, JOB, "started", "", f"the launcher was started{again}"))
+            found.append(EventLine(begins.t, JOB, "started", "", f"the launcher was started{again}"))
         found += [_of_row(row, first.t) for row in build_report(part).rows]
     return found
 
 
 def _launchers(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
-    """The records of each launcher: the clocks of two do not compare."""
+    """Yield the records of each launcher: monotonic clocks of two launchers cannot be compared."""
     starts = [number for number, record in enumerate(records) if record.event == "started"]
     for begin, end in pairwise(sorted({0, *starts, len(records)})):
         yield records[begin:end]
 
 
-def _of_row(row: Row, begin: float) -> Told:
+def _of_row(row: Row, begin: float) -> EventLine:
     parts = [row.cause, size_text(row), row.note]
     if row.steps_lost:
         parts.append(f"{row.steps_lost} steps done again")
-    return Told(begin + row.at, JOB, row.event, hosts_text(row), "; ".join(filter(None, parts)))
+    return EventLine(begin + row.at, JOB, row.event, hosts_text(row), "; ".join(filter(None, parts)))
 
 
-def of_output(lines: Iterable[str]) -> list[Told]:
-    """What the launcher said itself, of its output with times: where its journal cannot be read."""
+def of_output(lines: Iterable[str]) -> list[EventLine]:
+    """Return the launcher's own lines from its output with times, for a journal that cannot be read."""
     found = (_STAMPED.match(line) for line in lines)
-    return [Told(unix(each[1]), JOB, "said", "", each[2].strip()) for each in found if each]
+    return [EventLine(unix(each[1]), JOB, "said", "", each[2].strip()) for each in found if each]
 
 
-def in_order(*parts: Iterable[Told]) -> list[Told]:
-    """All lines, the oldest first."""
+def in_order(*parts: Iterable[EventLine]) -> list[EventLine]:
+    """Return all events, the oldest first."""
     return sorted((each for part in parts for each in part), key=lambda each: each.at)
 
 
 def unix(stamp: object) -> float:
-    """Seconds of a time of Kubernetes; 0 for what is none."""
+    """Return a Kubernetes time in Unix seconds; 0 for an invalid one."""
     text = re.sub(r"(\.\d{6})\d+", r"\1", str(stamp)).replace("Z", "+00:00")
     try:
         return datetime.fromisoformat(text).timestamp()
@@ -99,7 +101,7 @@ def unix(stamp: object) -> float:
 
 
 def journal_of(options: Sequence[str], job: str) -> str:
-    """Where a launcher with these options writes its journal."""
+    """Return the path of the journal of a launcher with these options."""
     given = _values(options)
     return given.get("--journal") or f"{given.get('--state-dir') or f'{FOLDERS}/{job}'}/{FILE}"
 

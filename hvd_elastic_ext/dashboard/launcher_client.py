@@ -1,4 +1,4 @@
-"""What a running launcher says of its job, and what it is asked to do, over the socket in the job's folder."""
+"""Requests to a running launcher, over the socket in the job's folder."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from hvd_elastic_ext.launcher.rules.health import host_requests
 
 LEAST_PAUSE_S: Final = 1.0
 SHARE: Final = 100.0
-"""Between two questions lie so many times what an answer takes: the launcher spends 1 % of its time on them."""
+"""The pause between two requests is this many times the duration of an answer, so that they take 1 % of the launcher's
+time."""
 ANSWERS: Final = 5
-"""The shortest of so many answers counts: others waited for a busy machine, and cost the launcher no more."""
+"""The shortest of this many answers counts: longer ones waited for a busy machine."""
 ACTIONS: Final = ("block", "clear")
 
 
-class Launcher:
-    """The launcher of one job. Its answer is kept until it may be asked again."""
+class LauncherClient:
+    """The launcher of one job. Its last answer is kept until the next request is allowed."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
@@ -56,7 +57,7 @@ class Launcher:
         return {**answer, "ledger": (ledger or {}).get("hosts", [])}
 
     def act(self, request: Mapping[str, Any]) -> str:
-        """Block or clear a host; what the launcher said. Raises :class:`ElasticError`, one line."""
+        """Block or clear a host; return the launcher's answer. Raises :class:`ElasticError` with one line."""
         if self._folder is None:
             raise UsageError("the job's folder is not known here: give the job by its name or its folder")
         asked = checked(request)
@@ -66,7 +67,7 @@ class Launcher:
 
 
 def checked(request: Mapping[str, Any]) -> dict[str, Any]:
-    """A request for the launcher. Raises :class:`UsageError` for one that makes no sense. Pure."""
+    """Return a request for the launcher. Raises :class:`UsageError` for an invalid one. Pure."""
     if request.get("do") not in ACTIONS:
         raise UsageError(f"there is no action {request.get('do')!r}; there are: {', '.join(ACTIONS)}")
     asked: dict[str, Any] = {"do": request["do"], "host": host_requests.checked_name(request.get("host"))}

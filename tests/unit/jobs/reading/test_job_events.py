@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hvd_elastic_ext.core.journal import Record
-from hvd_elastic_ext.jobs.reading import story
+from hvd_elastic_ext.jobs.reading import job_events
 
 
 def test_each_launchers_records_are_placed_by_its_own_clock() -> None:
@@ -13,29 +13,29 @@ def test_each_launchers_records_are_placed_by_its_own_clock() -> None:
         Record(2000.0, 7.0, 0, "started"),  # on another node
         Record(2003.0, 10.0, 0, "slept", {"reason": "too few hosts"}),
     ]
-    found = story.of_journal(records)
+    found = job_events.of_journal(records)
     assert [(each.at, each.event, each.why) for each in found] == [
         (1000.0, "started", "the launcher was started"),
         (1010.0, "blocked", "by hand"),
         (2000.0, "started", "the launcher was started again"),
         (2003.0, "slept", "too few hosts; 0 → 0"),
     ]
-    assert story.of_journal([]) == []
+    assert job_events.of_journal([]) == []
 
 
 def test_times_of_events_are_taken_where_they_are() -> None:
     def at(**fields: object) -> float:
         body = {"metadata": {"creationTimestamp": "2026-01-01T00:00:01Z"}, "involvedObject": {"name": "j"}, **fields}
-        return story.of_cluster([body], "j", [])[0].at - 1767225600
+        return job_events.of_cluster([body], "j", [])[0].at - 1767225600
 
     assert at() == 1
     assert at(lastTimestamp=None, eventTime="2026-01-01T00:00:02.500000Z") == 2.5
     assert at(eventTime="2026-01-01T00:00:02Z", series={"lastObservedTime": "2026-01-01T00:00:05Z", "count": 2}) == 5
-    assert story.unix("2026-01-01T00:00:02.500000789Z") == 1767225602.5
-    assert story.unix(None) == 0
+    assert job_events.unix("2026-01-01T00:00:02.500000789Z") == 1767225602.5
+    assert job_events.unix(None) == 0
 
 
 def test_a_journal_is_where_the_launchers_options_say() -> None:
-    assert story.journal_of(["-np", "2", "--state-dir=/s"], "j") == "/s/journal.jsonl"
-    assert story.journal_of(["--state-dir", "/s", "--journal", "/j/x"], "j") == "/j/x"
-    assert story.journal_of([], "j") == ".hvd-elastic/j/journal.jsonl"
+    assert job_events.journal_of(["-np", "2", "--state-dir=/s"], "j") == "/s/journal.jsonl"
+    assert job_events.journal_of(["--state-dir", "/s", "--journal", "/j/x"], "j") == "/j/x"
+    assert job_events.journal_of([], "j") == ".hvd-elastic/j/journal.jsonl"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.dashboard.asking import Launcher, checked
+from hvd_elastic_ext.dashboard.launcher_client import LauncherClient, checked
 from tests.support.clock import ManualClock
 
 
@@ -30,10 +30,10 @@ def test_anything_else_is_refused(request_: dict[str, object]) -> None:
 
 
 def test_a_job_without_a_launcher_says_nothing(tmp_path: Path) -> None:
-    assert Launcher(tmp_path).ask() is None
-    assert Launcher(None).ask() is None
+    assert LauncherClient(tmp_path).ask() is None
+    assert LauncherClient(None).ask() is None
     with pytest.raises(UsageError, match="folder is not known"):
-        Launcher(None).act({"do": "clear", "host": "a"})
+        LauncherClient(None).act({"do": "clear", "host": "a"})
 
 
 def test_one_answer_that_a_busy_machine_delays_makes_no_long_pause(
@@ -45,8 +45,8 @@ def test_one_answer_that_a_busy_machine_delays_makes_no_long_pause(
         clock.advance(next(answers))
         return {"said": f"at {clock.mono():.1f}"}
 
-    monkeypatch.setattr("hvd_elastic_ext.dashboard.asking.time.monotonic", clock.mono)
-    launcher = Launcher(tmp_path)
+    monkeypatch.setattr("hvd_elastic_ext.dashboard.launcher_client.time.monotonic", clock.mono)
+    launcher = LauncherClient(tmp_path)
     monkeypatch.setattr(launcher, "_asked", asked)
     first = launcher.ask()
     clock.advance(0.9)
