@@ -78,7 +78,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "training_restarted": "no commit or checkpoint is left, so training starts anew; number, steps_lost, reason",
     "not_resized": "the world stays as it is, for the script has no elastic loop; cause, reason",
     "scaled": "another number of hosts is asked for; hosts, before, leaving, reason, observed",
-    "scale_recommended": "another number of hosts would suit; hosts, reason, observed",
+    "scale_recommended": "another number of hosts is recommended; hosts, reason, observed",
     "not_scaled": "a request for hosts failed; hosts, reason",
     "job_restarted": "a job that failed is started again; number, pause_s, reason",
     "finished": "the job ended; code, reason",

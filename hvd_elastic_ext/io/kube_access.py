@@ -211,7 +211,7 @@ def _answered(timeout: tuple[float, float]) -> Iterator[None]:
     try:
         yield
     except urllib3.exceptions.ReadTimeoutError:
-        raise Unanswered(f"it says nothing for {timeout[1]:g} s") from None
+        raise Unanswered(f"it sends no data for {timeout[1]:g} s") from None
     except urllib3.exceptions.NewConnectionError as error:
         raise Unanswered(_cause(error)) from None
     except urllib3.exceptions.ConnectTimeoutError:

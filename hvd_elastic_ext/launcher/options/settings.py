@@ -80,7 +80,7 @@ class CloudNotices:
 
     def __post_init__(self) -> None:
         if self.source not in NOTICES_FROM:
-            raise UsageError(f"--notices-from {self.source!r} is none of {', '.join(NOTICES_FROM)}")
+            raise UsageError(f"--notices-from {self.source!r} is not one of {', '.join(NOTICES_FROM)}")
         if self.url is not None and not re.fullmatch(r"http://[^\s/?#@]+(/[^\s?#]*)?", self.url):
             raise UsageError(f"--metadata-url {self.url!r} is no address; write it as http://host:port")
 

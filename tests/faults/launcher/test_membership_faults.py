@@ -191,7 +191,7 @@ def test_a_host_whose_worker_crashes_each_time_it_joins_backs_off_and_the_rest_t
         training.wait_for_size(2)
         assert process.popen.poll() is None
         assert {name: training.pids()[name] for name in pids} == pids
-        why = Answer(THIRD, "no such device", "Mend what the end of its output says", output="no such device")
+        why = Answer(THIRD, "no such device", "Fix what the end of its output says", output="no such device")
         read_back(training.journal, why, folder=training.state_dir)
     struck = training.events("struck")
     assert {record.get("host") for record in struck} == {THIRD}

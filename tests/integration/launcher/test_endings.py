@@ -205,4 +205,4 @@ def test_a_line_of_another_programs_hosts_file_is_told_by_the_page_with_what_to_
     assert (
         "'localhost slots=2' is a line for mpirun or --hostfile; write localhost:2. No world was formed." in now["text"]
     )
-    assert now["do"].startswith("Mend what the reason names")
+    assert now["do"].startswith("Fix what the reason names")

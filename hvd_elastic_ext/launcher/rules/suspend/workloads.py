@@ -160,7 +160,7 @@ def workload(text: str, *, option: str = RELEASE) -> Workload:
     if kind not in KINDS:
         near = difflib.get_close_matches(kind, KINDS, n=1, cutoff=0.0)[0]
         raise UsageError(
-            f"{option} {text!r}: {kind!r} is none of {', '.join(KINDS)}; did you mean {near!r}? "
+            f"{option} {text!r}: {kind!r} is not one of {', '.join(KINDS)}; did you mean {near!r}? "
             "Others with a scale subresource are written PLURAL.VERSION.GROUP"
         )
     return Workload(KINDS[kind], name)

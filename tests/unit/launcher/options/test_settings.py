@@ -262,7 +262,7 @@ def test_agents_are_told_which_cloud_to_ask_and_where() -> None:
     env = {"HVD_ELASTIC_NOTICES_FROM": "auto", "HVD_ELASTIC_METADATA_URL": "http://127.0.0.1:8080/imds"}
     assert parse("-np", "1", env=env).notices.env() == env
     assert parse("-np", "1", "--notices-from", "gcp", env=env).notices.source == "gcp"
-    with pytest.raises(UsageError, match="'ec2' is none of none, auto, gcp, azure, aws"):
+    with pytest.raises(UsageError, match="'ec2' is not one of none, auto, gcp, azure, aws"):
         CloudNotices("ec2")
 
 
