@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -83,6 +84,7 @@ class Watch:
         self.viewers = 0
         self.launcher = LauncherClient(job.folder)
         self.reading = Reading(job.journal)
+        self._one_reader = threading.Lock()
         self._logs: Logs | None = None
         self._logs_of = Path()
         self._changed = asyncio.Event()
@@ -152,10 +154,15 @@ class Watch:
         if not self.parts and await asyncio.to_thread(_is_long, self.job.journal):
             self._publish(glance=to_text(initial_verdict(await asyncio.to_thread(summary, self.job))))
         pieces = self.reading.read_on()
-        while (offset := await asyncio.to_thread(next, pieces, None)) is not None:
+        while (offset := await asyncio.to_thread(self._next, pieces)) is not None:
             if offset < self.reading.size:
                 self._publish(reading=f"{offset / max(1, self.reading.size):.3f}")
         self._publish(reading="1", step=to_text(self._newest_step()))
+
+    def _next(self, pieces: Iterator[int]) -> int | None:
+        """Read one piece. A thread of viewers that have left may still read the one before: nothing can cancel it."""
+        with self._one_reader:
+            return next(pieces, None)
 
     def _newest_step(self) -> dict[str, Any] | None:
         """Publish the newest step at once; the whole page follows."""

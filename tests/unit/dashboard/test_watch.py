@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import re
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hvd_elastic_ext.dashboard.jobs import Job
+from hvd_elastic_ext.dashboard.reading import Reading
 from hvd_elastic_ext.dashboard.watch import LONG, Watch
 from tests.support.journals import JournalMaker
 
@@ -56,6 +60,42 @@ async def test_of_a_long_journal_the_end_is_told_before_it_is_read(tmp_path: Pat
         "The rest is being read.",
     )
     assert "now" in await told_until(watch, "now")
+
+
+class SlowReading(Reading):
+    """Its first piece takes until another reader comes, at most 0.3 s."""
+
+    def __init__(self, journal: Path) -> None:
+        super().__init__(journal)
+        self.began, self.second = threading.Event(), threading.Event()
+        self.now = self.most = 0
+
+    def read_on(self) -> Iterator[int]:
+        pieces = super().read_on()
+        while True:
+            self.now += 1
+            self.most = max(self.most, self.now)
+            if self.began.is_set():
+                self.second.set()
+            self.began.set()
+            self.second.wait(0.3)
+            piece = next(pieces, None)
+            self.now -= 1
+            if piece is None:
+                return
+            yield piece
+
+
+async def test_a_page_that_is_opened_again_while_its_journal_is_read_waits_for_that_piece(tmp_path: Path) -> None:
+    journal = JournalMaker().add("started", run="r", command="x" * LONG).resized("start", 4).steps(50)
+    watch = Watch(Job("digits", journal.write(tmp_path / "journal.jsonl"), None))
+    watch.reading = reading = SlowReading(watch.job.journal)
+    async with contextlib.aclosing(watch.stream()) as stream:
+        await anext(stream)
+        await asyncio.to_thread(reading.began.wait)
+    assert "now" in await told_until(watch, "now")
+    assert reading.most == 1
+    assert reading.kept.steps == 50
 
 
 async def test_a_short_journal_is_told_as_a_whole_at_once(tmp_path: Path) -> None:
