@@ -1,4 +1,4 @@
-"""The command ``hvd-discover``: options in, a daemon or one look out."""
+"""The command ``hvd-discover``: reads the options, then runs the daemon or looks once."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     ``argv`` has no program name; None takes the arguments of this process.
     """
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    # It logs an error when a watched directory vanishes, which is normal here.
+    # watchdog logs an error when a watched directory is removed, which is normal here.
     logging.getLogger("watchdog").setLevel(logging.CRITICAL)
     try:
         settings = settings_from(sys.argv[1:] if argv is None else argv, os.environ)
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ElasticError as error:
         sys.stderr.write(f"hvd-discover: {error}\n")
         return error.exit_code
-    except KeyboardInterrupt:  # only while looking once: the daemon takes signals as events
+    except KeyboardInterrupt:  # only with --once: the daemon turns signals into events
         return 130
 
 
@@ -67,7 +67,7 @@ def _print(text: str) -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         discard(sys.stdout)
-        return 141  # the reader went away; what the shell reports for SIGPIPE
+        return 141  # the reader has closed the pipe; a shell reports SIGPIPE as 141
     except OSError as error:
         discard(sys.stdout)
         raise ElasticError(users_mistake(error) or f"the output cannot be written: {error.strerror}") from None
@@ -102,10 +102,10 @@ def settings_from(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of all options; it raises :class:`UsageError` where ``argparse`` would exit with an error."""
+    """Return the parser of all options. It raises :class:`UsageError` where ``argparse`` exits with an error."""
     parser = Parser(
         prog="hvd-discover",
-        see="",  # one line: it stands in the log of a pod
+        see="",  # keeps an error in one line, for the log of a pod
         surplus="each word belongs to an option; see hvd-discover --help",
         description="Follow a source of hosts and publish them, atomically and only when they change.",
         epilog=EPILOG,
@@ -202,7 +202,7 @@ OWN_OPTIONS = {
         *("exit_with_container", "own_pod", "no_events", "reap_failed"),
     ),
 }
-"""Options of one source only; --slots goes with each."""
+"""Options that only one source has; --slots goes with every source."""
 
 
 def _source(options: argparse.Namespace) -> FileSettings | StaticSettings | KubernetesSettings:

@@ -1,9 +1,9 @@
-"""Asks the daemon how it does, over its socket file: ``python -I -m discover.probe SOCKET /livez``.
+"""Asks the daemon over its socket file whether it is well: ``python -I -m discover.probe SOCKET /livez``.
 
-For the probes of a container in which the daemon listens on a socket file only: a kubelet that asks by HTTP would need
-a port that is open to the whole cluster. It imports little, as it runs every few seconds.
+For the probes of a container in which the daemon listens on a socket file only. A kubelet that asks by HTTP would need
+a port that is open to the whole cluster. This module imports little, because it runs every few seconds.
 
-Exit code 0 if the daemon answers 200, else 1 with one line on standard error; 2 for usage.
+Exit code: 0 if the daemon answers 200, 2 for wrong arguments, else 1. All but 0 come with one line on standard error.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 
 WAIT = 4.0
-"""Seconds for the whole answer; a kubelet's ``timeoutSeconds`` should be longer."""
+"""Seconds to wait for the whole answer; a kubelet's ``timeoutSeconds`` should be longer."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,7 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _asked(path: str, target: str) -> tuple[int, str]:
-    """Return the status and the body's first line. Raises ``OSError``, or ``ValueError`` if that is no answer."""
+    """Return the status and the body's first line. Raises ``OSError``, or ``ValueError`` for an answer of another
+    program.
+    """
     with socket.socket(socket.AF_UNIX) as connection:
         until = time.monotonic() + WAIT
         connection.settimeout(WAIT)
@@ -54,7 +56,9 @@ def _asked(path: str, target: str) -> tuple[int, str]:
 
 
 def _piece(connection: socket.socket, until: float) -> bytes:
-    """The next bytes of an answer, empty at its end. Raises ``TimeoutError`` if none come ``until`` then (mono)."""
+    """Return the next bytes of an answer, empty at its end. Raises ``TimeoutError`` if none come before ``until``
+    (monotonic seconds).
+    """
     left = until - time.monotonic()
     if left <= 0.0:
         raise TimeoutError("timed out")

@@ -1,6 +1,6 @@
 """The daemon: its settings, assembly and loop.
 
-Belongs here: what joins a source and the places where hosts are published.
+Belongs here: what connects a source with the places where hosts are published.
 
-Never here: what only one source or one place needs.
+Never here: code that only one source or one place needs.
 """

@@ -31,8 +31,7 @@ LOG = logging.getLogger("hvd-discover")
 
 
 def source_of(settings: Settings, *, metrics: Metrics, clock: Clock) -> tuple[Source, KubeParts | None]:
-    """Make the source and, for a cluster, the parts that belong to it. Raises :class:`UsageError` if that is
-    impossible."""
+    """Return the source and, for a cluster, its other parts. Raises :class:`UsageError` if they cannot be made."""
     match settings.source:
         case FileSettings() as file:
             return FileSource(file.watch, slots=file.slots), None
@@ -44,7 +43,10 @@ def source_of(settings: Settings, *, metrics: Metrics, clock: Clock) -> tuple[So
 
 
 def serve(settings: Settings, *, life: str, inbox: EventQueue, clock: Clock | None = None) -> int:
-    """Run the daemon until it is told to stop; return the exit code. Raises :class:`Permanent` errors."""
+    """Run the daemon until ``inbox`` has a request to stop; return the exit code. Raises :class:`Permanent` errors.
+
+    ``life`` names this run of the daemon.
+    """
     clock = clock or SystemClock()
     vitals, metrics, board = Health(clock), Metrics(clock), LatestPublication()
     source, cluster = source_of(settings, metrics=metrics, clock=clock)
@@ -65,12 +67,12 @@ def serve(settings: Settings, *, life: str, inbox: EventQueue, clock: Clock | No
 
     def leaving() -> None:
         for each in (*beside, *beyond):
-            each.begin_stop()  # all at once: each may wait for the server
+            each.begin_stop()  # stop all of them at the same time, because each may wait for the server
 
     try:
         state = _own(files, life)
         if cluster is not None and beyond and settings.outputs.hosts_file is None:
-            beyond[0].recall(inbox.changed)  # may take long
+            beyond[0].recall(inbox.changed)  # in its own thread, because it may take long
             cluster.source.resume(beyond[0].recalled)
         elif cluster is not None:
             cluster.source.resume(lambda: state.seniority)
@@ -102,13 +104,16 @@ def serve(settings: Settings, *, life: str, inbox: EventQueue, clock: Clock | No
 
 
 def _configmaps(settings: Settings, cluster: KubeParts | None, life: str) -> list[ConfigMap]:
-    """The ConfigMap of the settings, if they name one."""
+    """Return the ConfigMap that the settings name, or an empty list."""
     name = settings.outputs.configmap
     return [cluster.configmap(name, life=life)] if cluster is not None and name else []
 
 
 def look_once(settings: Settings, *, life: str) -> str:
-    """Look, publish, and return the result as text. Raises :class:`ElasticError` if either fails."""
+    """Look once, publish, and return the result as text. Raises :class:`ElasticError` if one of them fails.
+
+    ``life`` names this run.
+    """
     clock = SystemClock()
     metrics = Metrics(clock)
     source, cluster = source_of(settings, metrics=metrics, clock=clock)
@@ -138,14 +143,14 @@ def _files(outputs: Outputs, metrics: Metrics, cluster: KubeParts | None, *, clo
     if outputs.hosts_file is not None:
         overlap = None if cluster is None else Overlap(alive=cluster.source.still_there, clock=clock)
         hosts_file = HostsFile(outputs.hosts_file, wrote=metrics.writes.inc, overlap=overlap)
-        if outputs.script is not None:  # the script first: once there is a hosts file, its script exists
+        if outputs.script is not None:  # first, so that the script exists when the hosts file appears
             files.append(Script(outputs.script, hosts_file=hosts_file.path, wrote=metrics.writes.inc))
         files.append(hosts_file)
     return files
 
 
 def _own(files: list[Publisher], life: str) -> DaemonState:
-    """Take the hosts file, and from it the order in which an earlier run saw the hosts come."""
+    """Become the owner of the hosts file. Its lines have the order in which hosts came in an earlier run."""
     for publisher in files:
         if isinstance(publisher, HostsFile):
             try:

@@ -20,7 +20,7 @@ from hvd_elastic_ext.core.errors import ElasticError, SourceUnavailable
 LOG = logging.getLogger("hvd-discover")
 
 TICK = 1.0
-"""Seconds between turns without events: failed publications are repeated, changed files are restored."""
+"""Seconds between turns without events. Such a turn repeats failed publications and restores changed files."""
 
 
 INTERRUPTED = 128 + signal.SIGINT
@@ -28,7 +28,7 @@ INTERRUPTED = 128 + signal.SIGINT
 
 
 class Note(Enum):
-    """CHANGED: the source may have something new. TICK: time passed."""
+    """CHANGED: the source may have something new. TICK: :data:`TICK` seconds have passed without an event."""
 
     CHANGED = 1
     TICK = 2
@@ -36,7 +36,7 @@ class Note(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """A signal, or a part of the daemon, asks it to end."""
+    """A signal or a part of the daemon asks the loop to end. ``why`` is for the log."""
 
     why: str
     exit_code: int
@@ -48,7 +48,7 @@ Event = Note | StopRequested
 class EventQueue:
     """Events for the loop, from any thread and from signal handlers (its queue is re-entrant).
 
-    Changes that come before the loop has looked are one: a look sees everything.
+    Several changes before the next look are one event, because a look reads the whole state of the source.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class EventQueue:
         self._attended = False
 
     def attend(self) -> None:
-        """From now on signals become events, as the loop is about to read."""
+        """Turn signals into events from now on. Call this just before the loop begins."""
         self._attended = True
 
     def changed(self) -> None:
@@ -67,7 +67,9 @@ class EventQueue:
             self._queue.put(Note.CHANGED)
 
     def signalled(self, signal_number: int, _frame: object) -> None:
-        """Raises ``SystemExit`` before the loop reads: setting up may wait, say for a program that brings
+        """Handle a signal: SIGHUP asks for a look at the source, any other ends the daemon.
+
+        Raises ``SystemExit`` before :meth:`attend`: the set-up may wait, for example for a program that gets
         credentials.
         """
         if signal_number == signal.SIGHUP:
@@ -83,31 +85,31 @@ class EventQueue:
         self._queue.put(StopRequested(why, exit_code))
 
     def next(self, timeout: float) -> Event:
-        """Return the next event, ``TICK`` after ``timeout`` seconds without one."""
+        """Return the next event, or :attr:`Note.TICK` after ``timeout`` seconds without one."""
         try:
             event = self._queue.get(timeout=timeout)
         except queue.Empty:
             return Note.TICK
         if event is Note.CHANGED:
-            self._waiting = False  # before the look, so that whatever comes during it is looked at, too
+            self._waiting = False  # before the look: a change during the look leads to another look
         return event
 
 
 class ReasonLog:
-    """Logs the reason of a problem when it changes, and not again while it stays the same."""
+    """Logs the reason of a problem only when the reason changes."""
 
     def __init__(self) -> None:
         self._last: dict[str, str] = {}
 
     def say(self, topic: str, reason: str, *, level: int) -> None:
-        """Log ``reason`` at ``level`` if it is not the last one of its ``topic``; "" means that the problem is over."""
+        """Log ``reason`` at ``level`` if it is not the last one of ``topic``; "" means that the problem is over."""
         if self._last.get(topic, "") != reason:
             self._last[topic] = reason
             LOG.log(level if reason else logging.INFO, "%s: %s", topic, reason or "recovered")
 
 
 class Daemon:
-    """Follows one source until it is told to stop, even if the source fails."""
+    """Follows one source until it gets a request to stop, even if the source fails."""
 
     def __init__(
         self,
@@ -122,7 +124,7 @@ class Daemon:
         changed: Callable[[], None],
         leaving: Callable[[], None],
     ) -> None:
-        """``leaving`` is called once at the end, before anything is waited for."""
+        """``leaving`` is called once at the end, before the source is stopped."""
         self._source = source
         self._outlets = outlets
         self._state = state
@@ -138,7 +140,7 @@ class Daemon:
         self._published_at = clock.mono()
 
     def run(self) -> int:
-        """Run until a signal says stop; return the exit code.
+        """Run until a :class:`StopRequested` event; return its exit code.
 
         Raises :class:`discover.publishing.file_lock.OwnedByOther` if another process owns a place to publish to.
         """
@@ -153,7 +155,7 @@ class Daemon:
         look = due = True
         while True:
             news = look and self._look()
-            # Fast changes that change no host do not lead to a check of the published files each time.
+            # Many fast changes of the source that change no host must not cause a check of the published files each.
             if news or due or self._clock.mono() >= self._published_at + TICK:
                 self._publish()
             self._report_change()
@@ -167,7 +169,7 @@ class Daemon:
             look = not due or bool(self._problem) or self._state.unsettled_since is not None
 
     def _look(self) -> bool:
-        """Look at the source; return whether there is anything to publish or to report."""
+        """Look at the source; return whether there is something new to publish or to report."""
         before = self._problem
         decision, reason = decide(self._clock.mono(), self._state, self._see())
         self._state, self._problem = decision.state, decision.problem
@@ -179,7 +181,7 @@ class Daemon:
         return decision.news or decision.problem != before
 
     def _report_change(self) -> None:
-        """After the publication, which must not wait for it: on busy cores even a millisecond may end a turn."""
+        """Log the last change. Called after the publication, so that the log does not delay it."""
         change, self._change = self._change, ""
         if change and self._state.last is not None:
             self._metrics.published(self._state.last)
@@ -191,7 +193,7 @@ class Daemon:
         except ElasticError as error:
             return error
         except Exception as error:
-            # A source must never end the daemon.
+            # A defect of a source must never end the daemon.
             failure = SourceUnavailable("unexpected failure, a defect of hvd-discover", repr(error))
             if not self._problem.startswith(str(failure)):
                 LOG.exception("source: unexpected failure")

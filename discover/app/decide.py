@@ -1,4 +1,4 @@
-"""What to publish after a look. Pure."""
+"""Decides what to publish after a look. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hvd_elastic_ext.core.hosts import HostChange, HostSet, diff, keep_seniority
 from hvd_elastic_ext.core.publication import Publication
 
 SETTLE_TIMEOUT = 5.0
-"""Seconds a source may stay unsettled before that is a problem."""
+"""Seconds for which a source may stay unsettled without a problem."""
 
 Seen = Observation | Unsettled | ElasticError
 """The result of one look at the source."""
@@ -21,9 +21,9 @@ Seen = Observation | Unsettled | ElasticError
 class DaemonState:
     """What the daemon knows before a look.
 
-    ``life`` names this run of the daemon. ``seniority``: the hosts in the order they came, from an earlier run until
-    the first publication of this one. ``unsettled_since`` is in monotonic seconds. ``seen``: the observation that
-    ``last`` was made from.
+    ``life`` names this run of the daemon. ``seniority``: the hosts in the order in which they came; until the first
+    publication, those of an earlier run. ``last``: the last publication. ``seen``: the last observation, which has the
+    same hosts as ``last``. ``unsettled_since`` is in monotonic seconds.
     """
 
     life: str
@@ -35,9 +35,10 @@ class DaemonState:
 
 @dataclass(frozen=True, slots=True)
 class PublicationDecision:
-    """``state.last`` is what should be published; ``news``: it is not yet.
+    """``state.last`` is what should be published. ``news``: this look has changed it.
 
-    ``problem``: why the source was not followed, or (if ``followed``) why what it shows is in doubt; else empty.
+    ``followed``: the look gave an observation. ``problem``: why it gave none, or why the observation is in doubt; else
+    empty.
     """
 
     state: DaemonState
@@ -47,7 +48,10 @@ class PublicationDecision:
 
 
 def decide(now: float, state: DaemonState, seen: Seen) -> tuple[PublicationDecision, str]:
-    """Take in one look: ``(decision, reason)``. Whatever goes wrong, the last good hosts stay."""
+    """Return ``(decision, reason)`` for one look. If the look failed, the last good hosts stay.
+
+    ``now`` is in monotonic seconds.
+    """
     kept = HOSTS_KEPT if state.last is not None or state.seniority else ""
     if isinstance(seen, Unsettled):
         since = now if state.unsettled_since is None else state.unsettled_since
@@ -64,9 +68,7 @@ def decide(now: float, state: DaemonState, seen: Seen) -> tuple[PublicationDecis
 
 
 def publication_of(state: DaemonState, seen: Observation) -> Publication:
-    """Return the publication of what is seen: known hosts first, then new ones by name, under the next sequence
-    number.
-    """
+    """Return a publication of ``seen`` under the next sequence number: known hosts first, then new ones by name."""
     sequence = 1 if state.last is None else state.last.sequence + 1
     hosts = keep_seniority(
         state.seniority, seen.hosts, newcomers=lambda host: host.name, among=_changed_names(state, seen)
@@ -88,12 +90,12 @@ def _follow(state: DaemonState, seen: Observation) -> tuple[PublicationDecision,
 
 
 def _same(seen: Observation, before: Observation | None) -> bool:
-    """A quick test: a source that sees no change may return the same objects."""
+    """A quick test: a source without changes may return the same objects again."""
     return before is not None and seen.hosts is before.hosts and seen.departing == before.departing
 
 
 def _changed_names(state: DaemonState, seen: Observation) -> Sequence[str] | None:
-    """The names under which ``seen`` may differ from what was published last, if that is known."""
+    """Return the names under which ``seen`` may differ from the last observation; None if that is not known."""
     last = None if state.seen is None else state.seen.hosts
     return seen.changed.names if seen.changed is not None and seen.changed.before is last else None
 
@@ -109,7 +111,7 @@ def _describe(change: HostChange) -> str:
 
 def _leaving(publication: Publication, before: Publication | None) -> str:
     known = () if before is None else before.departing
-    same = set(map(id, known))  # nearly all are: the others are compared
+    same = set(map(id, known))  # most departures are the same objects; only the others need a comparison
     news = [each for each in publication.departing if id(each) not in same and each not in known]
     return ", ".join(f"{each.host} departing ({each.reason})" for each in news)
 

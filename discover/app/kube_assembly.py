@@ -1,4 +1,4 @@
-"""Makes the parts of a Kubernetes source. The client is imported here, and only when needed."""
+"""Makes the parts of a Kubernetes source. It imports the client only when needed."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from discover.kube.client import Cluster
 
 GENERATION: Final = 50_000
-"""Objects made before Python's collector looks for cycles."""
+"""So many new objects start a run of Python's garbage collector."""
 
 
 class KubeParts:
-    """The cluster's parts of one daemon: its source, and the parts that read its own pod and write. They share one API
-    server.
+    """The parts of one daemon that use a cluster: its source, the parts that read its own pod, and those that write.
+    They use the same API server.
 
-    Raises :class:`UsageError` without a way to a cluster, or for a bad file of signals.
+    Raises :class:`UsageError` if no access to a cluster is configured, or if the file of signals is bad.
     """
 
     def __init__(self, settings: KubernetesSettings, *, metrics: Metrics, clock: Clock) -> None:
@@ -74,7 +74,7 @@ class KubeParts:
         )
 
     def own_pod_watch(self, end: End) -> list[ContainerWatch | InitContainerCheck]:
-        """Make what watches the daemon's own pod, if it runs in one, and ends the daemon."""
+        """Return the part that watches the daemon's own pod and calls ``end``; none if it does not run in a pod."""
         cluster, space, container = self._cluster, self._cluster.namespace, self._settings.exit_with
         if container:
             pod = cluster.pod(space, self._own or socket.gethostname())
@@ -86,7 +86,7 @@ class KubeParts:
         return []
 
     def configmap(self, name: str, *, life: str) -> ConfigMap:
-        """Make what keeps the hosts in the ConfigMap ``name``. ``life`` names this run."""
+        """Return the part that publishes to the ConfigMap ``name``. ``life`` names this run."""
         sender, metrics = self._cluster.sender(), self._metrics.for_writes()
         metrics.configmap()
         lease = Lease(
@@ -108,8 +108,8 @@ class KubeParts:
         )
 
     def writers(self, *, stands_by: Callable[[], bool]) -> list[EventWriter | Reaper]:
-        """Make what writes Events and deletes pods, as far as that is wanted. ``stands_by``: another daemon does both
-        now.
+        """Return the parts that write Events and delete pods, as the settings ask for. ``stands_by`` returns whether
+        another daemon does both now.
         """
         made: list[EventWriter | Reaper] = []
         metrics = self._metrics.for_writes()
@@ -130,7 +130,7 @@ class KubeParts:
         if self._settings.reap:
             reaper = Reaper(
                 self._cluster.sender(),
-                # Do not identify the job's pods by labels alone while the job may still become readable.
+                # Delete no pod while the job may still become readable: labels alone do not identify its pods.
                 ViewOf(self.source, advice, stands_by=lambda: stands_by() or not self.source.job_settled),
                 self._table,
                 job=self._read_job,
@@ -144,7 +144,10 @@ class KubeParts:
         return made
 
     def event_object(self) -> EventObject | None:
-        """The job, where it may be read, else the daemon's own pod. Raises :class:`RequestFailed`."""
+        """Return the object that Events are about: the job if it can be read, else the daemon's own pod, else None.
+
+        Raises :class:`RequestFailed`.
+        """
         job, resource = self.source.job, self._settings.rules.operator.resource
         if job is not None and job.uid and resource is not None:
             return EventObject(resource.version, resource.kind, self._namespace, self._settings.job, job.uid)
@@ -160,7 +163,7 @@ class KubeParts:
         return EventObject("v1", "Pod", space, self._own, str(uid)) if uid else None
 
     def _read_job(self, sender: Sender) -> JobView | None:
-        """The job as it is now. Raises :class:`RequestFailed`."""
+        """Read the job now. Raises :class:`RequestFailed`."""
         operator = self._settings.rules.operator
         if operator.resource is None or not self._settings.job:
             return None
@@ -172,8 +175,8 @@ class KubeParts:
 
 
 class ViewOf:
-    """The latest look of ``source``: the same object until the next look; None while nothing is to be done. For one
-    thread.
+    """Returns the latest look of ``source``: the same object until the next look. Returns None before the first
+    observation, and while ``stands_by`` returns True. For one thread.
     """
 
     def __init__(self, source: KubernetesSource, advice: str, *, stands_by: Callable[[], bool]) -> None:
@@ -201,7 +204,7 @@ class ViewOf:
 
 
 def _own_pod(settings: KubernetesSettings) -> str:
-    """The name of the pod that this runs in; "" without one."""
+    """Return the name of the pod that the daemon runs in; "" outside a cluster."""
     elsewhere = settings.kubeconfig is not None or os.environ.get("KUBECONFIG")
     in_a_pod = not elsewhere and os.environ.get("KUBERNETES_SERVICE_HOST")
     return settings.own_pod or (socket.gethostname() if in_a_pod else "")
@@ -223,7 +226,7 @@ def _cluster(settings: KubernetesSettings) -> Cluster:
             raise
         remedy = "pip install kubernetes"
         raise UsageError(f"--source kubernetes needs the package 'kubernetes'; install it: {remedy}") from None
-    # The client is a quarter of a million objects that live as long as the process; lists and watches make no cycles.
+    # The client has about 250,000 objects that live as long as the process. Lists and watches make no cycles.
     gc.freeze()
     gc.set_threshold(GENERATION)
     return Cluster(Access.found(settings.kubeconfig, os.environ))

@@ -1,4 +1,4 @@
-"""``--once``: wait until there is something to see, and print it."""
+"""``--once``: waits until the source shows hosts or pods, and prints them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ TURN = 0.02
 
 @dataclass(frozen=True, slots=True)
 class OnceLimits:
-    """In seconds. ``settle``: for a file to be written completely. ``listed``: for a cluster's first answer.
-    ``probes``: for pods that wait to be added.
+    """How long to wait, in seconds. ``settle``: until a file is written completely. ``listed``: for the first answer of
+    a cluster. ``probes``: for pods that wait to be added.
     """
 
     settle: float = 2.0
@@ -40,9 +40,10 @@ class OnceResult:
 def observe_once(
     source: Source, *, explain: Callable[[], Sequence[Row]] | None, clock: Clock, limits: OnceLimits = OnceLimits()
 ) -> OnceResult:
-    """Look until there is a result. ``explain``: of a source of pods, which has to be started before it sees anything.
+    """Look at the source until there is a result. ``explain`` returns the rows of a source of pods, and is None for
+    another source. A source of pods is started here, because it sees nothing before.
 
-    Raises :class:`ElasticError` if there is none, or not in time.
+    Raises :class:`ElasticError` if there is no result, or none in time.
     """
     if explain is None:
         return OnceResult(_settled(source, clock, threading.Event(), timeout=limits.settle))
@@ -62,7 +63,9 @@ def observe_once(
 
 
 def render(publication: Publication, rows: Sequence[Row] | None, *, output: str, wall: float) -> str:
-    """Return ``json`` or a ``table``: of all pods where there are pods, else of the hosts."""
+    """Return text in the form ``output``, ``json`` or ``table``. A table has all pods, or the hosts if ``rows`` is
+    None. ``wall``: now, in Unix seconds.
+    """
     if output == "json":
         text = to_json(publication)
         if rows is not None:
@@ -83,7 +86,9 @@ def hosts_table(publication: Publication) -> str:
 
 
 def pods_table(rows: Sequence[Row], *, wall: float) -> str:
-    """Return a table with a line for each pod. ``wall``: now, in Unix seconds. A single namespace is left out."""
+    """Return a table with a line for each pod. ``wall``: now, in Unix seconds. Namespaces are shown only if there are
+    several.
+    """
     from hvd_elastic_ext.io import tables  # a daemon needs no rich
 
     spaces = {row.pod.partition("/")[0] for row in rows}

@@ -1,4 +1,4 @@
-"""The daemon's settings: frozen, grouped, checked when made. No I/O."""
+"""The daemon's settings: frozen groups, checked when they are made. No I/O."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hvd_elastic_ext.core.publication import parse_hosts_option
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSettings:
-    """Follow the file ``watch``; names without slots have ``slots``, or are errors if that is None."""
+    """Follow the file ``watch``. A name without slots gets ``slots``, or is an error if that is None."""
 
     watch: Path
     slots: int | None = None
@@ -37,20 +37,22 @@ class FileSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticSettings:
-    """Publish ``hosts``, for ever."""
+    """Always publish ``hosts``."""
 
     hosts: HostSet
     kind: ClassVar[str] = "static"
 
     @classmethod
     def parse(cls, hosts: str, *, slots: int | None = None) -> StaticSettings:
-        """Parse ``a:4,b:4``. Raises :class:`BadHosts` or :class:`UsageError`."""
+        """Parse ``hosts``, as in ``a:4,b:4``; a name without slots gets ``slots``. Raises :class:`BadHosts` or
+        :class:`UsageError`.
+        """
         check_slots(slots)
         return cls(hosts=parse_hosts_option(hosts, where="--hosts", default_slots=slots))
 
 
 SETTLE: Final = 0.5
-"""Seconds for which additions are collected, so that hosts that come together are published together."""
+"""Seconds for which new hosts are collected, so that hosts that come together are published together."""
 
 LONGEST_SETTLE: Final = 600.0
 
@@ -63,11 +65,12 @@ class KubernetesSettings:
     """Follow the pods of ``job``, made by ``operator``, or those of ``selector``.
 
     ``namespace``: None is that of the credentials. ``kubeconfig``: None is the pod's own account, or the user's file.
-    ``gpu_resources``: further limits that are slots. ``probe``: the TCP port that a new host must answer on, None for
-    none. ``settle``: seconds for which additions are collected. ``signals``: a file of further signals.
-    ``node_selector``: labels of the nodes to watch; "" is all. ``exit_with``: a container of ``own_pod`` with which the
-    daemon ends. ``own_pod``: the pod it runs in; "" is the one named like this host. ``events``: write Events about the
-    job. ``reap``: delete pods of the job that have failed, or are about to be killed with their node.
+    ``gpu_resources``: further resources whose limits count as slots. ``probe``: the TCP port that a new host must
+    answer on; None probes no host. ``settle``: seconds for which new hosts are collected. ``signals``: a file of
+    further signals. ``node_selector``: labels of the nodes to watch; "" is all nodes. ``own_pod``: the pod that the
+    daemon runs in; "" is the pod with the name of this host. ``exit_with``: a container of that pod; the daemon ends
+    when this container ends. ``events``: write Events about the job. ``reap``: delete pods of the job that have failed,
+    or whose node shuts down.
 
     Raises :class:`UsageError`.
     """
@@ -106,7 +109,7 @@ class KubernetesSettings:
                 raise UsageError(f"{option} {name!r}: small letters, digits and inner '-' or '.', at most 253")
         if self.job:
             check_job(self.job)
-        if self.operator == "statefulset" and not self.selector:  # which pods these are, it says itself
+        if self.operator == "statefulset" and not self.selector:  # the StatefulSet itself selects the pods
             if not self.job:
                 raise UsageError("--operator statefulset needs the StatefulSet's name; give --job NAME")
             return
@@ -127,8 +130,8 @@ class KubernetesSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outputs:
-    """Where to publish: ``script`` prints ``hosts_file``; ``listen`` serves HTTP, on each address; ``configmap`` is the
-    name of one in the job's namespace, "" for none.
+    """Where to publish. ``script``: a script that prints ``hosts_file``. ``listen``: addresses to serve HTTP on.
+    ``configmap``: the name of a ConfigMap in the job's namespace, "" for none.
     """
 
     hosts_file: Path | None = None
@@ -150,7 +153,9 @@ class Outputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """``once``: look and publish once, and print the result as a ``table`` or as ``json``."""
+    """All settings. ``once``: look and publish once, and print the result in the form ``output``, ``table`` or
+    ``json``.
+    """
 
     source: FileSettings | StaticSettings | KubernetesSettings
     outputs: Outputs

@@ -1,6 +1,6 @@
-"""What several folders of the daemon need: the interface of sources, threads, back-off, metrics, health.
+"""What several folders of the daemon use: the interface of sources, threads, back-off, metrics, health.
 
-Belongs here: small parts that know nothing of sources, clusters and publications.
+Belongs here: small parts that do not depend on one source, on a cluster or on a place to publish to.
 
-Never here: anything that only one folder needs.
+Never here: code that only one folder needs.
 """

@@ -1,15 +1,15 @@
-"""How the daemon does: written by its loop, read by the probes of ``/livez``, ``/startupz`` and ``/readyz``."""
+"""Whether the daemon is well. Its loop writes this; the paths ``/livez``, ``/startupz`` and ``/readyz`` read it."""
 
 from __future__ import annotations
 
 from hvd_elastic_ext.core.clock import Clock
 
 LOOP_TIMEOUT = 10.0
-"""Seconds without a turn of the loop after which the daemon counts as stuck."""
+"""After so many seconds without a turn of the loop, the daemon counts as stuck."""
 
 
 class Health:
-    """Written by the loop only, read from any thread. Each answer is ``(well, reason in one line)``."""
+    """Only the loop writes; any thread may read. Each answer is ``(well, reason in one line)``."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -18,11 +18,11 @@ class Health:
         self._problem = "nothing published yet"
 
     def loop_turned(self) -> None:
-        """Take in that the loop has finished a turn."""
+        """Record that the loop has finished a turn."""
         self._turned_at = self._clock.mono()
 
     def report(self, *, published: bool, problem: str) -> None:
-        """``published``: the first publication succeeded. ``problem``: why what is published may be outdated, or ""."""
+        """``published``: the last publication is in every place. ``problem``: why it may be outdated, or ""."""
         self._started, self._problem = self._started or published, problem
 
     def live(self) -> tuple[bool, str]:
@@ -33,10 +33,10 @@ class Health:
         return True, "alive"
 
     def started(self) -> tuple[bool, str]:
-        """Well from the first publication on."""
+        """Well once a publication has reached every place."""
         return (True, "published") if self._started else (False, self._problem)
 
     def ready(self) -> tuple[bool, str]:
-        """Well while what is published is not outdated."""
+        """Well while the published hosts are not outdated."""
         problem = self._problem
         return (False, problem) if problem else (True, "fresh")

@@ -1,4 +1,4 @@
-"""Metrics of the daemon for Prometheus; the only importer of ``prometheus_client``."""
+"""Metrics of the daemon for Prometheus. No other module imports ``prometheus_client``."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 NAMESPACE = "hvd_discover"
 
 LATENCIES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""Buckets in seconds: a removal takes less than 0.02, an addition the probe's and the settle time besides."""
+"""Buckets in seconds. A removal takes less than 0.02. An addition also takes the probe and the settle time."""
 
 
 class Metrics:
-    """Updated by the loop, rendered by the HTTP server; safe from any thread."""
+    """The loop updates them, and the HTTP server renders them. Safe from any thread."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -41,13 +41,13 @@ class Metrics:
         self._writing: WriteMetrics | None = None
 
     def for_cluster(self) -> ClusterMetrics:
-        """Return the metrics of a cluster, which exist only if one is followed."""
+        """Return the metrics of a cluster; make them at the first call."""
         if self._cluster is None:
             self._cluster = ClusterMetrics(self._clock, self._registry)
         return self._cluster
 
     def for_writes(self) -> WriteMetrics:
-        """Return the metrics of what is written to a cluster, which exist only if anything is."""
+        """Return the metrics of writes to a cluster; make them at the first call."""
         if self._writing is None:
             self._writing = WriteMetrics(self._registry)
         return self._writing
@@ -61,7 +61,7 @@ class Metrics:
         self._departing.set(len(publication.departing))
 
     def delivered(self) -> None:
-        """Take in that the last publication is everywhere; see :meth:`ClusterMetrics.delivered`."""
+        """Record that the last publication is in every place; see :meth:`ClusterMetrics.delivered`."""
         if self._cluster is not None:
             self._cluster.delivered()
 
@@ -71,7 +71,7 @@ class Metrics:
 
 
 class ClusterMetrics:
-    """How well a cluster is followed, and what that leads to; safe from any thread."""
+    """Metrics of how a cluster is followed. Safe from any thread."""
 
     def __init__(self, clock: Clock, registry: CollectorRegistry) -> None:
         self._clock = clock
@@ -98,7 +98,7 @@ class ClusterMetrics:
         )
 
     def listed(self, resource: str) -> None:
-        """Count a request for a list of ``resource``; the first one is no relist."""
+        """Count a request for a list of ``resource``. The first one does not count as a relist."""
         if resource in self._asked:
             self._relists.labels(resource).inc()
         else:
@@ -106,21 +106,23 @@ class ClusterMetrics:
             self._relists.labels(resource)
 
     def restarted(self, resource: str, reason: str) -> None:
-        """Count a watch of ``resource`` that ended for ``reason`` and is opened again."""
+        """Count a watch of ``resource`` that has ended for ``reason`` and is opened again."""
         self._restarts.labels(resource, reason).inc()
 
     def follow(self, resource: str, heard: Callable[[], float | None]) -> None:
-        """``heard`` returns when all ``resource`` were certainly known (monotonic seconds), None for never."""
+        """Set how old the knowledge of ``resource`` is. ``heard`` returns when all objects of it were last known with
+        certainty (monotonic seconds), or None if they never were.
+        """
         self._age.labels(resource).set_function(lambda: _age(self._clock, heard()))
 
     def warnings(self, counts: Mapping[tuple[str, str], int]) -> None:
-        """Set how many pods are under a warning now, by ``(source, class)``; pairs left out are 0."""
+        """Set how many pods are under a warning now, by ``(source, class)``. Pairs that ``counts`` lacks become 0."""
         self._warned.update(counts)
         for pair in self._warned:
             self._warnings.labels(*pair).set(counts.get(pair, 0))
 
     def caused(self, causes: Iterable[tuple[str, float]]) -> None:
-        """Note the kind of each change that was decided, and when its event arrived; see :class:`DampingResult`."""
+        """Remember the kind of each decided change, and when its event arrived; see :class:`DampingResult`."""
         for change, at in causes:
             self._pending[change] = min(at, self._pending.get(change, at))
 
@@ -133,7 +135,7 @@ class ClusterMetrics:
 
 
 class WriteMetrics:
-    """What is written to a cluster; safe from any thread. Those of a ConfigMap exist only if one is written."""
+    """Metrics of writes to a cluster. Safe from any thread. Those of a ConfigMap exist after :meth:`configmap`."""
 
     configmap_writes: Counter
     configmap_owner: Gauge

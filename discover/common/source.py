@@ -12,7 +12,7 @@ from hvd_elastic_ext.core.publication import Departure
 
 @dataclass(frozen=True, slots=True)
 class HostsDelta:
-    """What was changed in a set of hosts: under all names but these it has the same hosts as ``before``."""
+    """What has changed in a set of hosts: except under ``names``, it has the same hosts as ``before``."""
 
     before: HostSet
     names: Sequence[str]
@@ -20,11 +20,12 @@ class HostsDelta:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The hosts that a source shows at one look: usable ones, and those about to go. Their order means nothing.
+    """The hosts that a source shows at one look: ``hosts`` are usable, ``departing`` are about to go. Their order has
+    no meaning.
 
-    ``doubt``: why this may be outdated; empty otherwise. ``earlier``: what an earlier run of the daemon published, in
-    its order, if that became known only now; it counts in the first observation only. ``changed``: what was changed in
-    ``hosts`` last, if that is known.
+    ``doubt``: why this may be outdated; else empty. ``earlier``: the hosts that an earlier run of the daemon published,
+    in its order, if the source has read them; only the first observation's count. ``changed``: the last change of
+    ``hosts``, if it is known.
     """
 
     hosts: HostSet
@@ -36,7 +37,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Unsettled:
-    """The source is changing at this moment: no error, unless it lasts. ``where`` and ``why`` as in
+    """The source is changing at this moment. This is an error only if it lasts. ``where`` and ``why`` are as in
     :class:`SourceUnavailable`.
     """
 
@@ -45,21 +46,21 @@ class Unsettled:
 
 
 class Source(Protocol):
-    """Returns the present hosts and reports when to read them again.
+    """Returns the present hosts, and reports when to read them again.
 
-    :meth:`read` returns the whole current state, however many changes were missed. A source never decides what follows
-    from a failed look.
+    :meth:`read` returns the whole present state, even if changes were missed. A source never decides what follows from
+    a failed look.
     """
 
     def start(self, changed: Callable[[], None]) -> None:
-        """Begin to watch. ``changed`` is called, from any thread, when :meth:`read` may return something new."""
+        """Begin to watch. The source calls ``changed``, from any thread, when :meth:`read` may return something new."""
 
     def read(self) -> Observation | Unsettled:
         """Look now.
 
-        Raises :class:`SourceUnavailable` if nothing can be seen now, :class:`BadHosts` if what is there is no host
-        list.
+        Raises :class:`SourceUnavailable` if the source cannot be read now, :class:`BadHosts` if its content is no list
+        of hosts.
         """
 
     def stop(self) -> None:
-        """End the watch and its threads. May be repeated, and come before :meth:`start`."""
+        """End the watch and its threads. May be called again, and before :meth:`start`."""

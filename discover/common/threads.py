@@ -1,4 +1,4 @@
-"""Threads beside the daemon's loop: a request to an API server may take seconds and must hold up nothing else."""
+"""Threads beside the daemon's loop. A request to an API server may take seconds and must not delay other work."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from hvd_elastic_ext.core.clock import Clock
 LOG = logging.getLogger("hvd-discover")
 
 PAUSE_AFTER_ERROR: Final = 30.0
-"""Seconds to the next turn after an unexpected exception."""
+"""Seconds from an unexpected exception to the next turn."""
 
 FINISH_TIMEOUT: Final = 0.1
-"""Seconds that a request may still take once its thread is to end."""
+"""Seconds that a request may still take after its thread was asked to end."""
 
 INTERRUPT_GRACE: Final = 0.1
 """Seconds for a thread to notice that its request was interrupted."""
 
 
 class PeriodicThread:
-    """Calls ``turn`` again and again, each time after as many seconds as it returned (None: not before :meth:`wake`).
+    """Calls ``turn`` again and again. ``turn`` returns the seconds to the next call; None waits for :meth:`wake`.
 
-    ``interrupt`` breaks off what the thread waits for. :meth:`stop` calls it once the thread had ``finish_timeout``
-    seconds to end by itself, and waits for it ``grace`` seconds more. ``at_end`` is called last, in the thread. The
-    thread is a daemon thread: if it does not end, it ends with the process.
+    ``interrupt`` aborts what the thread waits for. :meth:`stop` gives the thread ``finish_timeout`` seconds to end by
+    itself. Then it calls ``interrupt`` and waits ``grace`` seconds more. The thread calls ``at_end`` last. It is a
+    daemon thread: if it does not end, it ends with the process.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class PeriodicThread:
 
     @property
     def stopping(self) -> bool:
-        """Whether the thread was told to end; it may still run."""
+        """Whether the thread was asked to end. It may still run."""
         return self._stop_at is not None
 
     @property
@@ -63,19 +63,19 @@ class PeriodicThread:
         return self._thread.is_alive()
 
     def start(self) -> None:
-        """Begin with a turn at once. Call it once."""
+        """Start the thread; its first turn begins at once. Call it once."""
         self._thread.start()
 
     def wake(self) -> None:
-        """Make the next turn begin without a pause; if a turn runs now, another follows it."""
+        """Begin the next turn without a pause. If a turn runs now, another follows it."""
         self._wake.set()
 
     def sleep(self, seconds: float) -> bool:
-        """Wait within a turn; return whether the thread is to end."""
+        """Wait within a turn, at most ``seconds``; return whether the thread has to end."""
         return self.stopping or (self._clock.wait(self._wake, seconds) and self.stopping)
 
     def begin_stop(self) -> None:
-        """Tell the thread to end, without waiting for it: so many threads end together. May be repeated."""
+        """Ask the thread to end, and do not wait for it, so that many threads can end together. May be called again."""
         if self._stop_at is None:
             self._stop_at = time.monotonic()
         self._wake.set()
@@ -83,7 +83,7 @@ class PeriodicThread:
             self._interrupt()
 
     def stop(self) -> None:
-        """End the thread. May be repeated, and come before :meth:`start`."""
+        """End the thread, and wait for it. May be called again, and before :meth:`start`."""
         self.begin_stop()
         if self._thread is threading.current_thread() or self._stop_at is None or not self.running:
             return
@@ -91,7 +91,7 @@ class PeriodicThread:
         self._thread.join(max(0.0, finish_until - time.monotonic()))
         until = max(finish_until, time.monotonic() if self._finish_timeout else 0.0) + self._grace
         while self.running and time.monotonic() < until:
-            self._interrupt()  # more than once: a request may be on its way to be sent
+            self._interrupt()  # more than once: the thread may begin another request meanwhile
             self._thread.join(0.05)
 
     def _run(self) -> None:
@@ -108,7 +108,7 @@ class PeriodicThread:
 
 
 class Timer:
-    """Calls ``call`` once, at the earliest of the times given to :meth:`at`; then :meth:`at` has to be called again."""
+    """Calls ``call`` at the earliest of the times given to :meth:`at`, and forgets all of them then."""
 
     def __init__(self, call: Callable[[], None], *, clock: Clock) -> None:
         self._call = call
@@ -122,7 +122,7 @@ class Timer:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; a call that was asked for may be dropped. Waits about a second at most. May be repeated."""
+        """End the thread; a call that is due may not be made. Waits about a second at most. May be called again."""
         self._thread.stop()
 
     def at(self, due: float) -> None:
