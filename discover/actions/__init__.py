@@ -1,4 +1,4 @@
-"""What the daemon does in a cluster besides publishing: Events, deletion of failed pods, its own end.
+"""What the daemon does in a cluster besides publishing: it writes Events, deletes failed pods and ends itself.
 
 Belongs here: actions, and the pure decisions about them (``event_policy``, ``reap_policy``).
 

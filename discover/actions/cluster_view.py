@@ -1,4 +1,4 @@
-"""What actions know: the result of the latest look at the cluster. Pure."""
+"""The result of the latest look at the cluster, for actions. Pure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from hvd_elastic_ext.core.hosts import Host
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """``published``: hosts by the UID of their pods. ``notes``: what a verdict does not say of a pod. ``nodes`` is None
-    where they may not be read, ``job`` where it is not known. ``advice``: what verdicts of failed pods tell people to
-    do."""
+    """``published``: hosts by the UID of their pods. ``notes``: further reasons why a pod is no host. ``nodes``: None
+    if the daemon may not read them. ``job``: None if it is not known. ``advice``: the part of a failed pod's reason
+    that tells people what to do.
+    """
 
     verdicts: tuple[Verdict, ...] = ()
     published: Mapping[str, Host] = field(default_factory=dict)
@@ -25,10 +26,10 @@ class ClusterView:
     advice: str = ""
 
     def owns(self, verdict: Verdict) -> bool:
-        """Whether a pod is the job's: by its controller where the job is known, else by its labels alone."""
+        """Whether a pod belongs to the job: by its controller if the job is known, else by its labels alone."""
         return self.job is None or not self.job.uid or verdict.pod.owner == self.job.uid
 
     def reason(self, verdict: Verdict) -> str:
-        """Every reason why a pod is no host, in one line, without the advice."""
+        """Return every reason why a pod is no host, in one line, without the advice."""
         reason = verdict.reason.removesuffix(f"; {self.advice}") if self.advice else verdict.reason
         return "; ".join(filter(None, [reason, self.notes.get(verdict.pod.key, "")]))

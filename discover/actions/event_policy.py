@@ -1,4 +1,5 @@
-"""Which Events are written: hosts that leave or are lost, pods that run and are no hosts. Pure.
+"""Decides which Events are written: about hosts that leave or are lost, pods that run and are no hosts, and deleted
+pods. Pure.
 
 Changes that come together make one Event, and each kind of Event has a rate limit.
 """
@@ -16,8 +17,8 @@ from hvd_elastic_ext.core.hosts import Host
 
 
 class Reason(Enum):
-    """The reasons of Events. LEAVING: hosts removed after a notice. LOST: without one. EXCLUDED: pods that have run for
-    long and are no hosts. REAPED: pods that ``--reap-failed`` deleted.
+    """The reasons of Events. LEAVING: hosts were removed after a notice. LOST: hosts were removed without a notice.
+    EXCLUDED: pods have run for long and are no hosts. REAPED: ``--reap-failed`` has deleted pods.
     """
 
     LEAVING = "HostsLeaving"
@@ -33,10 +34,9 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class EventLimits:
-    """In seconds, except for ``names``: how many pods a message names.
-
-    ``gather``: how long changes are collected before an Event. ``pause``: between two Events of one kind. ``long``:
-    after which a pod that runs and is no host is reported.
+    """Times in seconds. ``gather``: how long changes are collected before an Event. ``pause``: the least time between
+    two Events of one kind. ``long``: after so long, a pod that runs and is no host is reported. ``names``: how many
+    pods a message names.
     """
 
     gather: float = 2.0
@@ -47,7 +47,7 @@ class EventLimits:
 
 @dataclass(frozen=True, slots=True)
 class PodNote:
-    """A pod that an Event reports. ``name``: its host's if the pod is gone. ``why`` is for people."""
+    """A pod that an Event reports. ``name``: of the pod, or of its host if the pod is gone. ``why`` is for people."""
 
     uid: str
     name: str
@@ -66,9 +66,9 @@ class Message:
 class EventState:
     """State between looks; times in monotonic seconds.
 
-    ``published``: of the last look, by UID; None before the first. ``waiting``: what is to be reported, ``since`` when;
-    ``at``: when each kind was last. ``idle``: since when pods have run without being hosts, by UID; ``known``: those of
-    them that were reported.
+    ``published``: the hosts of the last look, by UID; None before the first. ``waiting``: what will be reported.
+    ``since``: from when each kind has waited. ``at``: when each kind was last reported. ``idle``: from when pods have
+    run without being hosts, by UID. ``known``: the pods of ``idle`` that were reported.
     """
 
     published: Mapping[str, Host] | None = None
@@ -87,9 +87,10 @@ def decide_events(
     reaped: Iterable[PodNote] = (),
     limits: EventLimits = EventLimits(),
 ) -> tuple[EventState, tuple[Message, ...], float | None]:
-    """Decide which Events a look leads to: ``(state, messages, when time alone changes that)``.
+    """Decide which Events to write after a look: ``(state, messages, when to decide again without a new look)``.
 
-    The first look leads to no Event, because nothing is known to have changed. ``reaped`` are reported, too.
+    The last value is in monotonic seconds, or None. The first look reports no host as leaving or lost, because the
+    hosts before it are not known. ``reaped``: pods that were deleted, to be reported too.
     """
     gone = _gone(state.published or {}, view)
     idle, excluded = _excluded(now, state, view, limits)
@@ -153,14 +154,14 @@ def _runs(verdict: Verdict, view: ClusterView) -> bool:
 
 
 def _again(items: tuple[PodNote, ...], view: ClusterView, kind: Reason) -> tuple[PodNote, ...]:
-    """Drop hosts that are back before they were reported."""
+    """Return what is still to be reported: hosts that have come back need no report."""
     if kind is Reason.REAPED or not items:
         return items
     return tuple(item for item in items if item.uid not in view.published)
 
 
 LONGEST: Final = 1000
-"""Characters; the API takes 1024."""
+"""Most characters of a message. The API takes 1024."""
 
 
 def _text(kind: Reason, items: tuple[PodNote, ...], left: int, limits: EventLimits) -> str:

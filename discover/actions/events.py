@@ -1,4 +1,4 @@
-"""Kubernetes Events about the job, for those who describe the job with kubectl."""
+"""Writes Kubernetes Events about the job, which ``kubectl describe`` shows."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from hvd_elastic_ext.core.clock import Clock
 LOG = logging.getLogger("hvd-discover")
 
 TURN: Final = 1.0
-"""Seconds from one look to the next."""
+"""Seconds between two looks."""
 
 MAX_QUEUED: Final = 16
-"""Most Events that wait for the server. If more come, the oldest are dropped."""
+"""How many Events may wait for the server. If more come, the oldest are dropped."""
 
 COMPONENT: Final = "hvd-discover"
 
@@ -42,10 +42,11 @@ class EventObject:
 
 
 class EventWriter:
-    """Writes Events in a thread of its own. Those that cannot be sent wait, up to :data:`MAX_QUEUED`.
+    """Writes Events in a thread of its own. Up to :data:`MAX_QUEUED` Events that cannot be sent wait.
 
-    ``view``: the latest look, None before the first; another object after each. ``about``: the object of Events, None
-    if there is none; may raise :class:`RequestFailed`. ``instance``: this machine's name.
+    ``view`` returns the latest look, None before the first; a new object for each look. ``about`` returns the object
+    that Events are about, None if there is none; it may raise :class:`RequestFailed`. ``instance``: this machine's
+    name. ``draw`` returns a random number from [0, 1).
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class EventWriter:
         self.start, self.begin_stop, self.stop = self._thread.start, self._thread.begin_stop, self._thread.stop
 
     def reaped(self, note: PodNote) -> None:
-        """Take in that a pod was deleted; from any thread."""
+        """Report that a pod was deleted. May be called from any thread."""
         self._reaped.append(note)
 
     def turn(self) -> float:
@@ -119,12 +120,12 @@ class EventWriter:
             self._retry.failed(error, forbidden=error.code == FORBIDDEN)
 
     def _send_one(self, about: EventObject, name: str, message: Message, at: float) -> None:
-        """Raises :class:`RequestFailed` if it may be sent later."""
+        """Send one Event. Raises :class:`RequestFailed` if it may succeed later."""
         body = event_body(about, message, name=name, at=at, instance=self._instance)
         try:
             self._sender.send("POST", object_path("v1", about.namespace, "events"), body)
         except RequestFailed as error:
-            arrived = error.code == CONFLICT  # the first time, whose answer was lost
+            arrived = error.code == CONFLICT  # an earlier request has arrived, and its answer was lost
             if not arrived and _may_succeed_later(error):
                 raise
             if not arrived:
@@ -140,7 +141,7 @@ def _may_succeed_later(error: RequestFailed) -> bool:
 
 
 def event_body(about: EventObject, message: Message, *, name: str, at: float, instance: str) -> dict[str, Any]:
-    """Write an Event; ``at`` is in Unix seconds, ``name`` makes its own name unique. Pure."""
+    """Return an Event as an API object. ``at`` is in Unix seconds; ``name`` makes the Event's name unique. Pure."""
     moment = datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         "apiVersion": "v1",

@@ -1,7 +1,7 @@
-"""Whether the daemon runs as an init container that is no sidecar, so that its pod waits for it to end.
+"""Finds out whether the daemon runs as an init container that is no sidecar, so that its pod waits for its end.
 
-This happens to a native sidecar if the cluster, or the operator that makes the pod, drops the unknown field
-``restartPolicy`` of init containers. Then the launcher never starts, and no message says why.
+This happens to a native sidecar if the cluster, or the operator that makes the pod, does not know the field
+``restartPolicy`` of init containers and drops it. Then the launcher never starts, and no message gives the reason.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from hvd_elastic_ext.core.clock import Clock
 LOG = logging.getLogger("hvd-discover")
 
 PAUSE: Final = 2.0
-"""Seconds between two checks: a pod's status is a second or two late."""
+"""Seconds between two checks. A pod's status is up to two seconds late."""
 
 CHECKS: Final = 30
 
 CONFIRMATIONS: Final = 6
-"""Checks in a row that must agree: an init container that has ended may be reported as running for a moment."""
+"""How many checks in a row must find it, because a pod's status may still show an ended container as running."""
 
 
 class Placement(Enum):
-    """UNKNOWN: not reported yet. RIGHT: the pod does not wait for the daemon, or has sidecars. BLOCKING: it waits."""
+    """UNKNOWN: the pod's status does not show it yet. RIGHT: the pod does not wait for the daemon, or has sidecars.
+    BLOCKING: the pod waits for the daemon to end.
+    """
 
     UNKNOWN = 1
     RIGHT = 2
@@ -35,10 +37,11 @@ class Placement(Enum):
 
 
 def placement_of(pod: Mapping[str, Any]) -> tuple[Placement, str]:
-    """Return the daemon's placement in its own ``pod`` (an API object), and the container that the pod waits for.
+    """Return the daemon's placement in its own ``pod`` (an API object), and the name of the container that the pod
+    waits for.
 
-    The daemon does not know which container it is. But while an init container runs that is no sidecar, and there are
-    no sidecars, no other container of the pod runs.
+    The daemon does not know in which container it runs. But in a pod without sidecars, no other container runs while
+    an init container runs.
     """
     inits = [each for each in _list(pod, "spec", "initContainers") if isinstance(each, Mapping)]
     if not inits or any(each.get("restartPolicy") == "Always" for each in inits):
@@ -54,7 +57,8 @@ def placement_of(pod: Mapping[str, Any]) -> tuple[Placement, str]:
 class InitContainerCheck:
     """Reads the daemon's own pod until its placement is clear, and calls ``end`` if it blocks the pod.
 
-    ``read`` returns the pod, and may raise :class:`RequestFailed`; without the right there is no check.
+    ``read`` returns the pod, and may raise :class:`RequestFailed`. If the daemon may not read it, there is no check.
+    ``where``: how messages name the pod.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
-"""Which pods of the job are deleted so that its controller makes new ones (``--reap-failed``). Pure.
+"""Decides which pods of the job are deleted so that its controller makes new ones (``--reap-failed``). Pure.
 
 A controller that keeps failed pods never replaces them, so the daemon deletes them after a short delay. A pod on a node
-that shuts down is deleted before it is killed: deleted pods are replaced, killed ones become failed ones.
+that shuts down is deleted before the kubelet kills it: a controller replaces deleted pods, but a killed pod stays as a
+failed one.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from discover.selection.verdicts import Grade, Verdict
 from hvd_elastic_ext.core.backoff import pause_after
 
 SHUTDOWN: Final = ("node-shutdown", "gke-spot-shutdown")
-"""Signals of a kubelet that is about to kill all pods of its node. A lack of memory or disk has no such signal, because
-nobody knows in advance which pods the kubelet kills then.
+"""Signals of a kubelet that is about to kill all pods of its node. The signals of too little memory or disk are not
+among them, because it is not known in advance which pods the kubelet kills then.
 """
 
 FAILED, EVICTED, SHUTTING_DOWN = "failed", "evicted", "shutdown"
@@ -27,11 +28,10 @@ FAILED, EVICTED, SHUTTING_DOWN = "failed", "evicted", "shutdown"
 
 @dataclass(frozen=True, slots=True)
 class ReapLimits:
-    """In seconds, except for ``per_minute``: how many pods at most are deleted within one.
-
-    ``linger``: how long a failed pod is left to be seen. ``handed``: how long a departure has been published before its
-    pod is deleted. ``again``: between two deletions of pods of one name, doubled with each up to ``longest``, and
-    forgotten after twice that.
+    """Times in seconds. ``linger``: how long a failed pod stays before it is deleted, so that people can see it.
+    ``handed``: how long a pod that runs stays, so that its departure is published before. ``per_minute``: how many pods
+    at most are deleted in a minute. ``again``: the pause between two deletions of pods of one name; each deletion
+    doubles it, up to ``longest``. The count of a name's deletions ends after ``2 * longest`` seconds without one.
     """
 
     linger: float = 5.0
@@ -53,9 +53,10 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True)
 class ReapState:
-    """State between looks; times in monotonic seconds. ``since``: since when pods have been due, by UID. ``done``: UIDs
-    whose deletion was requested. ``recent``: when, within the last minute. ``names``: how often and when last.
-    ``refused``: pods whose deletion failed, and when it is requested again, by UID.
+    """State between looks; times in monotonic seconds. ``since``: from when each pod should be deleted, by UID.
+    ``done``: UIDs of pods whose deletion was requested. ``recent``: the times of the requests within the last minute.
+    ``names``: for each name of a pod, how often it was deleted and when last. ``refused``: for each pod whose deletion
+    failed, the back-off and when it is requested again, by UID.
     """
 
     since: Mapping[str, float] = field(default_factory=dict)
@@ -68,11 +69,11 @@ class ReapState:
 def decide_deletions(
     now: float, reaped: ReapState, view: ClusterView, table: Table, *, limits: ReapLimits = ReapLimits()
 ) -> tuple[ReapState, tuple[Deletion, ...], float | None]:
-    """Decide what to delete now: ``(state, deletions, when time alone changes that)``; the most urgent first, and of
-    those the ones that were never refused.
+    """Decide what to delete now: ``(state, deletions, when to decide again without a new look)``.
 
-    Pass each successful deletion to :func:`deleted` and each failed one to :func:`refused`. The next call returns all
-    others again.
+    The last value is in monotonic seconds, or None. Pods of nodes that shut down come first; within each kind, those
+    that were never refused. Pass each successful deletion to :func:`deleted` and each failed one to :func:`refused`.
+    The next call returns all others again.
     """
     worth = list(_worth(view, table))
     since = {each.uid: reaped.since.get(each.uid, now) for each in worth}
@@ -99,8 +100,8 @@ def decide_deletions(
 
 
 def deleted(now: float, reaped: ReapState, deletion: Deletion) -> ReapState:
-    """Take in that a pod's deletion was requested at ``now`` (monotonic seconds): it counts for the limits of a
-    minute and of the pod's name.
+    """Return the state after a pod's deletion was requested at ``now`` (monotonic seconds). The deletion counts for the
+    limit of a minute, and for the pause of the pod's name.
     """
     count, _ = reaped.names.get(deletion.key, (0, now))
     return replace(
@@ -112,9 +113,8 @@ def deleted(now: float, reaped: ReapState, deletion: Deletion) -> ReapState:
 
 
 def refused(now: float, reaped: ReapState, deletion: Deletion, *, jitter: float, least: float = 0.0) -> ReapState:
-    """Take in that a pod's deletion failed: it is not requested again before ``least`` seconds.
-
-    ``jitter`` is drawn from [0, 1).
+    """Return the state after a pod's deletion has failed. It is requested again after the back-off's pause, at the
+    earliest after ``least`` seconds. ``jitter`` is drawn from [0, 1).
     """
     backoff, _ = reaped.refused.get(deletion.uid, (Backoff(), now))
     backoff, pause = backoff.failed(now, jitter)
@@ -123,7 +123,7 @@ def refused(now: float, reaped: ReapState, deletion: Deletion, *, jitter: float,
 
 def _worth(view: ClusterView, table: Table) -> Iterator[Deletion]:
     if view.job is not None and view.job.finished:
-        return  # no controller makes new ones, and people want to see the logs of these
+        return  # no controller makes new pods, and people want to read the logs of the failed ones
     going: dict[str, bool] = {}
     for verdict in view.verdicts:
         pod = verdict.pod
@@ -139,7 +139,7 @@ def _worth(view: ClusterView, table: Table) -> Iterator[Deletion]:
 
 
 def _ours(verdict: Verdict, view: ClusterView) -> bool:
-    """Whether it is the job's, a controller makes a new one, and it is not published."""
+    """Whether the pod belongs to the job, a controller replaces it, and it is not published."""
     pod = verdict.pod
     deletable = bool(pod.uid and pod.owner) and pod.deleting is None and pod.uid not in view.published
     return deletable and view.owns(verdict)
@@ -155,8 +155,8 @@ def _ready_at(deletion: Deletion, since: float, limits: ReapLimits) -> float:
 
 
 def _retry_at(memory: ReapState, deletion: Deletion, limits: ReapLimits) -> float:
-    """When its deletion may be requested after a refusal, or after the deletion of another pod of its name. The pause
-    limits how often a pod that always fails at once is made again.
+    """Return when the deletion may be requested after a refusal, or after a deletion of another pod of this name. The
+    pause limits how often the controller replaces a pod that always fails at once.
     """
     _, retry_at = memory.refused.get(deletion.uid, (None, float("-inf")))
     if deletion.key in memory.names:

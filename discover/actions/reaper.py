@@ -30,15 +30,16 @@ from hvd_elastic_ext.core.clock import Clock
 LOG = logging.getLogger("hvd-discover")
 
 TURN: Final = 0.5
-"""Seconds from one look to the next: a node that shuts down leaves its pods fifteen."""
+"""Seconds between two looks. It is short because a node that shuts down may kill its pods after 15 seconds."""
 
 ReadJob = Callable[[Sender], JobView | None]
-"""Reads the job as it is now; None if there is none. Raises :class:`RequestFailed`."""
+"""Reads the job now; returns None if there is none. Raises :class:`RequestFailed`."""
 
 
 class Reaper:
-    """``view``: the latest look, None before the first; another object after each. ``job`` is read before failed pods
-    are deleted. ``reaped`` is told of each deletion. ``own``: the daemon's own pod, which is never deleted.
+    """Deletes pods. ``view`` returns the latest look, None before the first; a new object for each look. ``job`` is
+    called before failed pods are deleted, ``reaped`` after each deletion. ``own``: the daemon's own pod, which is never
+    deleted. ``draw`` returns a random number from [0, 1).
     """
 
     def __init__(
@@ -88,21 +89,21 @@ class Reaper:
         finished: bool | None = None
         for deletion in chosen:
             if deletion.cause == SHUTTING_DOWN and self._latest_view() is not view:
-                self._view = None  # deletions take time, and the node may be well by now
+                self._view = None  # look again: the deletions took time, and the node may be well by now
                 return 0.0
             if deletion.cause != SHUTTING_DOWN:
                 finished = self._job_finished(view) if finished is None else finished
                 if finished:
-                    break  # the remaining ones are not more urgent
+                    break  # all remaining pods have failed, too
             try:
                 if deletion.key != self._own:
                     self._delete(deletion)
                 self._state = deleted(self._clock.mono(), self._state, deletion)
             except RequestFailed as error:
                 self._metrics.reap_failed()
-                self._view = None  # so that the next look tries the rest
+                self._view = None  # so that the next turn requests the remaining deletions
                 if _concerns_all(error):
-                    if not error.lacks_right:  # this pod's webhook may hang: try others first
+                    if not error.lacks_right:  # a webhook may hang for this pod only: try others first
                         self._state = refused(self._clock.mono(), self._state, deletion, jitter=0.0)
                     self._retry.failed(error, forbidden=error.lacks_right)
                     return TURN
@@ -110,8 +111,9 @@ class Reaper:
         return TURN
 
     def _job_finished(self, view: ClusterView) -> bool:
-        """Whether the job has finished since it was read for ``view``: then its failed pods stay, for their logs. If
-        the job cannot be read, the last answer counts."""
+        """Whether the job has finished since ``view``: then its failed pods stay, so that people can read their logs.
+        A job that cannot be read counts as running, and one that is not found as finished.
+        """
         if view.job is None:
             return False
         if view.job.uid != self._finished_job or not self._finished_job:
@@ -126,14 +128,14 @@ class Reaper:
         return view.job.uid == self._finished_job
 
     def _delete(self, deletion: Deletion) -> None:
-        """Raises :class:`RequestFailed` if the pod may still be there."""
-        if deletion.uid not in self._logged:  # logged before the deletion, as the record of its reason
+        """Delete a pod. Raises :class:`RequestFailed` if the pod may still exist."""
+        if deletion.uid not in self._logged:  # before the deletion, so that the log always has its reason
             self._logged.add(deletion.uid)
             LOG.warning("reaping pod %s (%s): %s", deletion.key, deletion.cause, deletion.why)
         options: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
-            # Another pod may have taken its name meanwhile. The grace is the pod's own: its preStop has to run.
+            # The UID protects a new pod of the same name. The pod's own grace period applies: its preStop has to run.
             "preconditions": {"uid": deletion.uid},
         }
         try:
@@ -159,5 +161,5 @@ class Reaper:
 
 
 def _concerns_all(error: RequestFailed) -> bool:
-    """Whether the same error would refuse every other pod. The RBAC rule covers all pods, not single ones."""
+    """Whether the same error is likely for every other pod. An RBAC rule covers all pods, not single ones."""
     return not error.code or error.code in (401, 429, 503) or error.lacks_right

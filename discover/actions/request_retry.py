@@ -1,4 +1,4 @@
-"""When to send failed requests again, and which log lines that writes."""
+"""Decides when to send failed requests again, and logs why they failed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from hvd_elastic_ext.core.clock import Clock
 LOG = logging.getLogger("hvd-discover")
 
 FORBIDDEN_PAUSE: Final = 60.0
-"""Seconds after which a right may have been given, a quota may have room, or a webhook may agree."""
+"""Seconds after a forbidden request. By then a right, the room in a quota or a webhook's answer may have changed."""
 
 
 class RequestRetry:
-    """``what`` begins each log line; ``manifest`` is the file that gives the right."""
+    """``what`` begins each log line. ``manifest``: the file that gives the right. ``draw`` returns a random number from
+    [0, 1).
+    """
 
     def __init__(self, what: str, *, manifest: str, clock: Clock, draw: Callable[[], float]) -> None:
         self._what = what
@@ -30,11 +32,13 @@ class RequestRetry:
         self._allowed = False
 
     def due(self, now: float) -> bool:
-        """Whether a request may be sent at ``now`` (monotonic seconds): the last pause is over."""
+        """Whether a request may be sent at ``now`` (monotonic seconds), because the last pause is over."""
         return now >= self._not_before
 
     def succeeded(self) -> None:
-        """Take in that a request succeeded: the right is there, and the next problem is logged, even the same."""
+        """Record that a request has succeeded: the right exists, and the next problem is logged even if it is the
+        same.
+        """
         self._problem, self._allowed = "", True
 
     def clear_problem(self) -> None:
@@ -42,14 +46,16 @@ class RequestRetry:
         self._problem = ""
 
     def wait(self, pause: float, problem: str, *, line: str = "", level: int = logging.WARNING) -> None:
-        """Wait ``pause`` seconds. The same ``problem`` is logged once (as ``line``) until a request succeeds."""
+        """Send no request for ``pause`` seconds. Log ``line``, or else ``problem``, once until a request succeeds."""
         self._not_before = self._clock.mono() + pause
         if self._problem != problem:
             self._problem = problem
             LOG.log(level, "%s: %s", self._what, line or problem)
 
     def failed(self, error: RequestFailed, *, forbidden: bool) -> None:
-        """``forbidden``: the same is refused again until something changes in the cluster."""
+        """Record a failure, and choose the pause. ``forbidden``: the server refuses the same request until something
+        changes in the cluster.
+        """
         lacks_right = error.lacks_right
         if self._allowed and lacks_right:
             self._allowed, self._not_before = False, self._clock.mono() + RECHECK_RIGHT

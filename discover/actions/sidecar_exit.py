@@ -1,6 +1,6 @@
-"""``--exit-with-container``: the daemon as an ordinary container ends with another container of its pod.
+"""``--exit-with-container``: as an ordinary container, the daemon ends when another container of its pod ends.
 
-Otherwise the pod, and with it the job, would never complete.
+Otherwise the pod would never complete, and so neither would the job.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ End = Callable[[str, int], None]
 
 
 def ending(pod: PodView, container: str) -> tuple[str, int] | None:
-    """Why the daemon ends, and its own exit code, which does not depend on the container's; None while it continues."""
+    """Return why the daemon ends, and its exit code; None while it continues.
+
+    The exit code does not depend on that of the container.
+    """
     found = next((each for each in pod.containers if each.name == container), None)
     if found is None:
         names = ", ".join(each.name for each in pod.containers)
@@ -36,7 +39,9 @@ def ending(pod: PodView, container: str) -> tuple[str, int] | None:
 
 
 class ContainerWatch:
-    """Watches the daemon's own pod, the only object of ``collection``, and calls ``end`` once."""
+    """Watches the daemon's own pod, the only object of ``collection``. When ``container`` ends, or is not in the pod,
+    it calls ``end`` once.
+    """
 
     def __init__(
         self,

@@ -8,12 +8,12 @@ from pathlib import Path
 from hvd_elastic_ext.core.errors import UsageError
 
 LONGEST_SOCKET_PATH = 107
-"""Bytes of a Unix socket address on Linux."""
+"""Most bytes of a Unix socket's path on Linux."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnixAddress:
-    """A socket file, named by an absolute path."""
+    """The absolute path of a socket file."""
 
     path: Path
 
@@ -23,7 +23,7 @@ class UnixAddress:
 
 @dataclass(frozen=True, slots=True)
 class TcpAddress:
-    """One address of this machine; port 0 lets the system choose."""
+    """One address of this machine. Port 0 lets the system choose a port."""
 
     host: str
     port: int
@@ -37,7 +37,7 @@ Address = UnixAddress | TcpAddress
 
 
 def parse_listen(value: str) -> Address:
-    """Parse ``unix:///path``, ``HOST:PORT`` or ``:PORT`` (loopback). Raises :class:`UsageError`."""
+    """Parse ``unix:///path``, ``HOST:PORT`` or ``:PORT`` (on 127.0.0.1). Raises :class:`UsageError`."""
     if value.startswith("unix:"):
         path = value.removeprefix("unix:").removeprefix("//")
         if not path.startswith("/") or "\0" in path:

@@ -1,6 +1,6 @@
-"""Hosts in a ConfigMap, for launchers that no daemon can run beside: they mount it.
+"""Publishes hosts in a ConfigMap, for launchers beside which no daemon can run. They mount the ConfigMap as a volume.
 
-Kubelets renew such a volume after a minute or more, so this is the slow way.
+Kubelets renew such a volume after a minute or more, so this way is slow.
 """
 
 from __future__ import annotations
@@ -46,40 +46,40 @@ exit 0
 """
 
 MAX_DATA: Final = 1_000_000
-"""Bytes of data; the API server takes 1 MiB."""
+"""Most bytes of data. The API server takes 1 MiB."""
 
 CHECK_INTERVAL: Final = 60.0
-"""Seconds after which the ConfigMap is read again, as another client may have changed it."""
+"""Seconds after which the ConfigMap is read again, because another client may have changed it."""
 
 OVERLAP: Final = OverlapLimits(least=150.0, most=150.0)
-"""Seconds. A reader may see a state of the volume that is this old, and may miss a state that did not last as long."""
+"""Seconds. A reader may see a state of the volume that is this old, and may miss a state that lasted for less."""
 
 TURN: Final = 1.0
-"""Seconds from one turn to the next, as for files."""
+"""Seconds between two turns, as for files."""
 
 STAND_BY: Final = 2.0
 """Seconds between two looks at another daemon's Lease."""
 
 WRITE_INTERVAL: Final = 3.0
-"""Seconds from one write to the next. Readers see one a minute, and each is up to 1 MB for the API server."""
+"""Seconds between two writes. Readers see about one a minute, and each may send 1 MB to the API server."""
 
 LAST_REQUEST: Final = 0.6
-"""Seconds at the end for the current request and the release of the Lease."""
+"""Seconds that the current request and the release of the Lease may take at the end."""
 
 REFUSALS: Final = 3
-"""Refusals in a row after which a permission counts as missing: a server that has just started knows no roles yet."""
+"""After so many refusals in a row a right counts as missing. A server that has just started knows no roles yet."""
 
 
 class Refused(PublishFailed):
-    """The server does not allow it."""
+    """The server refuses the request because a right is missing."""
 
 
 class ConfigMap:
     """Publishes as the keys ``hosts``, ``publication.json`` and ``discover_hosts.sh`` of a ConfigMap; other keys stay.
 
-    ``hosts`` overlaps like a hosts file; ``alive`` as in :class:`Overlap`. Only the holder of ``lease`` writes. Each
-    method may wait for the server; :meth:`publish` and :meth:`published_before` may raise :class:`PublishFailed`, the
-    first :class:`OwnedByOther`, too.
+    ``hosts`` has an overlap like a hosts file, with ``alive`` as in :class:`Overlap`. Only the holder of ``lease``
+    writes. ``wrote`` is called after each write. Each method may wait for the server. :meth:`publish` and
+    :meth:`published_before` may raise :class:`PublishFailed`, and :meth:`publish` also :class:`OwnedByOther`.
     """
 
     def __init__(
@@ -111,18 +111,21 @@ class ConfigMap:
         try:
             self._lease.hold()
         except OwnedByOther:
-            # Another daemon writes now. If this one writes again later, it begins with what is there then.
+            # Another daemon writes now. If this one writes again later, it begins with what it reads then.
             self._known, self._published, self._overlap = None, None, self._new_overlap()
             raise
 
     @property
     def others_until(self) -> float | None:
-        """When the Lease of another daemon expires unless that daemon renews it (monotonic seconds); None without
-        one."""
+        """When another daemon's Lease expires unless that daemon renews it (monotonic seconds); None if there is
+        none.
+        """
         return self._lease.others_until
 
     def published_before(self) -> HostSet:
-        """Return the hosts of an earlier run, in their order; none if there are none, or they cannot be parsed."""
+        """Return the hosts of an earlier run, in their order. They are empty if there are none, or if they cannot be
+        parsed.
+        """
         data = (self._read() or {}).get("data") or {}
         try:
             return parse_hosts_text(str(data.get(HOSTS, "")), where=self.where)
@@ -132,8 +135,8 @@ class ConfigMap:
     def publish(self, publication: Publication) -> None:
         """Write the publication, and renew the Lease.
 
-        Only renew the Lease if the same is published again, the overlap keeps no host, and the last read was less than
-        :data:`CHECK_INTERVAL` seconds ago.
+        It does not write if this publication is already written, the overlap keeps no host, and the last read is less
+        than :data:`CHECK_INTERVAL` seconds old.
         """
         self.own()
         same = publication is self._published
@@ -151,7 +154,7 @@ class ConfigMap:
         self._sender.close()
 
     def interrupt(self) -> None:
-        """Abort the current request, and all later ones. May be called from any thread."""
+        """Abort the current request and all later ones. May be called from any thread."""
         self._sender.interrupt()
 
     def _new_overlap(self) -> Overlap:
@@ -174,7 +177,7 @@ class ConfigMap:
                 "POST", self._path(), {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
             )
         elif any((known.get("data") or {}).get(key) != value for key, value in wanted.items()):
-            # Under the version that was read: a daemon that lost the Lease meanwhile overwrites nothing.
+            # Name the version that was read, so that a daemon that has lost the Lease meanwhile overwrites nothing.
             version = str((known.get("metadata") or {}).get("resourceVersion", ""))
             body = {"metadata": {"resourceVersion": version}, "data": wanted}
             self._send("PATCH", self._path(self._name), body, media=MERGE_PATCH)
@@ -190,7 +193,7 @@ class ConfigMap:
         return self._known
 
     def _send(self, method: str, path: str, body: Mapping[str, Any], *, media: str = JSON) -> None:
-        self._known = None  # until the write is known to have succeeded
+        self._known = None  # until it is known that the write has succeeded
         try:
             self._known = self._sender.send(method, path, body, media=media)
         except RequestFailed as error:
@@ -213,9 +216,10 @@ class ConfigMap:
 class BackgroundConfigMap:
     """Publishes to a ConfigMap from a thread of its own: :meth:`publish` never waits or fails.
 
-    ``stands_by``: another daemon writes. ``problem``: why the newest publication is not written, for people; "" if it
-    is, is on its way, or another daemon writes. ``owns`` is called with whether this daemon writes. ``earlier``: what
-    an earlier run published, None while that is not known; :meth:`recall` asks for it.
+    ``stands_by``: whether another daemon writes. ``problem``: why the newest publication is not written, for people; ""
+    if it is written, will be written now, or another daemon writes. ``earlier``: the hosts that an earlier run
+    published, None while they are not known; :meth:`recall` asks for them. ``failed`` is called after each failure,
+    ``owns`` with True if this daemon writes, else with False.
     """
 
     def __init__(
@@ -247,25 +251,25 @@ class BackgroundConfigMap:
         self.start, self.begin_stop, self.close = self._thread.start, self._thread.begin_stop, self._thread.stop
 
     def recall(self, done: Callable[[], None]) -> None:
-        """Find out what was published before. Its own thread calls ``done`` then."""
+        """Read what was published before. This object's thread calls ``done`` when it is known."""
         self._recalled = done
         self._thread.wake()
 
     def recalled(self) -> HostSet | Unsettled:
-        """Return what was published before, once that is known."""
+        """Return the hosts that were published before, or :class:`Unsettled` while they are not known."""
         if self.earlier is not None:
             return self.earlier
         why = "what was published before is not known yet"
         return Unsettled(self.where, ": ".join(filter(None, (why, self.problem))))
 
     def publish(self, publication: Publication) -> None:
-        """Replaces what the thread is to publish, and wakes the thread if that is new."""
+        """Set what the thread publishes next, and wake the thread if this is new."""
         if publication != self._wanted:
             self._wanted = publication
             self._thread.wake()
 
     def turn(self) -> float:
-        """Publish what is wanted; return the seconds to the next turn."""
+        """Publish the newest publication; return the seconds to the next turn."""
         wanted, now = self._wanted, self._clock.mono()
         if now < self._not_before:
             return self._not_before - now
@@ -274,7 +278,7 @@ class BackgroundConfigMap:
         if wanted is None:
             return TURN
         if wanted is not self._published and now < self._next_write:
-            return self._next_write - now  # and then the newest is written
+            return self._next_write - now  # the next turn writes the newest publication
         try:
             self._configmap.publish(wanted)
         except OwnedByOther as other:
@@ -309,7 +313,7 @@ class BackgroundConfigMap:
         return pause
 
     def _set_writer(self, other: str) -> float:
-        """``other``: which other daemon writes; "" if this one does."""
+        """Record who writes: ``other`` is a message about another daemon that does, "" if this one does."""
         self._failures, self._not_before, self.problem = 0, 0.0, ""
         self.stands_by = bool(other)
         self._owns(not other)
@@ -322,9 +326,9 @@ class BackgroundConfigMap:
 
 
 def own_in_time(configmap: ConfigMap, *, clock: Clock) -> None:
-    """Take the Lease, and wait until it has expired if its holder was killed.
+    """Take the Lease. If another daemon holds it, wait at most until it expires, as its holder may have been killed.
 
-    Raises :class:`OwnedByOther` if the holder lives, :class:`PublishFailed` if that cannot be found out.
+    Raises :class:`OwnedByOther` if the holder renews it, :class:`PublishFailed` if the Lease cannot be read or written.
     """
     due: float | None = None
     while True:
@@ -345,7 +349,7 @@ def own_in_time(configmap: ConfigMap, *, clock: Clock) -> None:
 
 
 def where_of(namespace: str, name: str) -> str:
-    """Return how messages name a ConfigMap."""
+    """Return the words by which messages name a ConfigMap."""
     return f"configmap {namespace}/{name}"
 
 

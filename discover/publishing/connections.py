@@ -1,4 +1,4 @@
-"""Which connection is closed when there are too many. Pure."""
+"""Chooses which connection to close when there are too many. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 
 class Held(Protocol):
-    """An open connection: its source, and since when it is in its present state."""
+    """An open connection: its source, and when its present state began."""
 
     @property
     def source(self) -> str: ...
@@ -24,17 +24,17 @@ H = TypeVar("H", bound=Held)
 def choose_to_close(held: Collection[H]) -> H | None:
     """Return the oldest connection of the source that has the most; None if there is none.
 
-    So a source with many connections loses its own, and a source with few requests is still served.
+    So a source with many connections loses one of its own, and the server still answers a source with few.
     """
     share = Counter(each.source for each in held)
     return max(held, key=lambda each: (share[each.source], -each.since), default=None)
 
 
 def source_of(address: object) -> str:
-    """Return a client's source: its host, or the network that one host has to itself.
+    """Return a client's source: its IPv4 address, or the /64 network of its IPv6 address, which one host may own.
 
-    All of this machine is one source, as a process may choose among 127.0.0.0/8. So are the clients of a socket file,
-    which all run as the same user.
+    All loopback addresses are one source, because a process may use any address of 127.0.0.0/8. All clients of a
+    socket file are one source, because they run as the same user.
     """
     if not isinstance(address, tuple):
         return ""

@@ -1,4 +1,4 @@
-"""One owner for one file: a lock file beside it, which the kernel releases when the owner ends."""
+"""Gives a file one owner, by a lock file beside it. The kernel releases the lock when the owner ends."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from hvd_elastic_ext.core.errors import Permanent
 
 
 class OwnedByOther(Permanent):
-    """Another live process owns the place."""
+    """Another process that still runs owns the place."""
 
 
 class FileLock:
     """Owns ``place`` from construction to :meth:`release`, or to the end of this process, however it ends.
 
-    The lock file ``.NAME.lock`` stays: if it were removed, two owners could lock two files of that name.
+    The lock file ``.NAME.lock`` stays. If it were removed, two owners could each lock a file of that name.
 
     Raises :class:`OwnedByOther`, or ``OSError`` if the lock file cannot be made.
     """
@@ -37,14 +37,14 @@ class FileLock:
         os.pwrite(self._fd, f"{os.getpid()}\n".encode("ascii"), 0)
 
     def holds(self) -> bool:
-        """False once the lock file, or its directory, was removed."""
+        """Whether the lock is still effective: not after the lock file or its directory was removed."""
         try:
             return os.path.samestat(os.fstat(self._fd), self._path.stat())
         except OSError:
             return False
 
     def release(self) -> None:
-        """May be repeated."""
+        """Give up the lock. May be called again."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

@@ -1,4 +1,4 @@
-"""The interface of all places to publish to, and the two that are files."""
+"""The interface of all places to publish to, and the two places that are files."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from hvd_elastic_ext.core.publication import Publication, hosts_line, parse_host
 
 
 class PublishFailed(Transient):
-    """A publication failed just now; what was there before still is."""
+    """A publication has failed. The place still has its previous content."""
 
     def __init__(self, where: str, why: str) -> None:
         super().__init__(f"{where}: cannot write it: {why}; what stood there before still stands, trying again")
 
 
 class Publisher(Protocol):
-    """A place to publish to. :meth:`publish` is called again and again with what should be there."""
+    """A place to publish to. :meth:`publish` is called again and again, also with the same publication."""
 
     def publish(self, publication: Publication) -> None:
-        """Replace what is there by ``publication``; readers see the old one or the new one, complete.
+        """Replace the content of the place by ``publication``. Readers see the old or the new one, always complete.
 
-        Raises :class:`PublishFailed` to be called again, :class:`discover.publishing.file_lock.OwnedByOther` if another
-        process owns the place.
+        Raises :class:`PublishFailed` if a later call may succeed,
+        :class:`discover.publishing.file_lock.OwnedByOther` if another process owns the place.
         """
 
     def close(self) -> None:
-        """Release the place; files stay. May be repeated."""
+        """Release the place; files stay. May be called again."""
 
 
 class AtomicFile:
     """A file that is replaced as a whole, by one owner, and only when its contents change.
 
-    A link is followed once, here. Missing directories are made. The next owner removes the temporary file of one that
-    was killed. ``wrote`` is called after each replacement.
+    The constructor resolves links, once. Missing directories are made. If an owner was killed, the next one removes its
+    temporary file. ``wrote`` is called after each replacement.
     """
 
     def __init__(self, path: Path, *, mode: int, wrote: Callable[[], None]) -> None:
-        self.path = Path(os.path.realpath(path))  # unlike Path.resolve, it accepts a circle of links
+        self.path = Path(os.path.realpath(path))  # unlike Path.resolve, realpath accepts a loop of links
         self.where = str(self.path)
         self._mode = mode
         self._wrote = wrote
@@ -55,12 +55,12 @@ class AtomicFile:
         self._written: bytes | None = None
 
     def own(self) -> None:
-        """Become the only writer. May be repeated. Raises :class:`OwnedByOther` or :class:`PublishFailed`."""
+        """Become the only writer. May be called again. Raises :class:`OwnedByOther` or :class:`PublishFailed`."""
         with self._failing():
             self._own()
 
     def read(self) -> bytes | None:
-        """Return the contents, None if that is no readable file."""
+        """Return the contents, or None if there is no readable file."""
         try:
             return self.path.read_bytes()
         except OSError:
@@ -84,7 +84,7 @@ class AtomicFile:
             self._sync_directory()
 
     def close(self) -> None:
-        """Give up the lock; the file stays. May be repeated."""
+        """Give up the lock; the file stays. May be called again."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -116,10 +116,10 @@ class AtomicFile:
             os.fchmod(fd, self._mode)
             os.fsync(fd)
         finally:
-            os.close(fd)  # before the rename: readers may ask the kernel whether a process writes
+            os.close(fd)  # before the rename, so that the file has no writer when readers see it
 
     def _open_temporary(self) -> int:
-        """Another file of that name is none of ours, and is removed."""
+        """Make and open the temporary file. A file that already has its name is not ours, and is removed."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
             return os.open(self._temporary, flags, 0o600)
@@ -136,9 +136,9 @@ class AtomicFile:
 
 
 class HostsFile:
-    """Publishes as ``host:slots`` lines in a file that is never torn, and empty only if there are no hosts.
+    """Publishes ``host:slots`` lines in a file. The file is always complete, and empty only if there are no hosts.
 
-    ``overlap`` keeps the last survivor there, for stock Horovod.
+    ``overlap`` keeps the last survivor in the file, for stock Horovod.
     """
 
     def __init__(self, path: Path, *, wrote: Callable[[], None] = lambda: None, overlap: Overlap | None = None) -> None:
@@ -150,28 +150,28 @@ class HostsFile:
         self._lines: list[str] = []
 
     def published_before(self) -> HostSet:
-        """Return the hosts of an earlier run, in their order; none if they cannot be read."""
+        """Return the hosts of an earlier run, in their order. They are empty if they cannot be read."""
         try:
             return parse_hosts_text((self._file.read() or b"").decode("ascii"), where=self.where)
         except (BadHosts, UnicodeDecodeError):
             return HostSet()
 
     def publish(self, publication: Publication) -> None:
-        """Writes the usable hosts, with an overlap also the last survivor."""
+        """Write the usable hosts, and with an overlap also the last survivor."""
         if self._overlap is None:
             self._write(publication.hosts)
         else:
             self._overlap.publish(publication, before=self.published_before, write=self._write)
 
     def _write(self, hosts: HostSet) -> None:
-        start, end = same_ends(self._shown.hosts, hosts.hosts)  # most lines are as they were
+        start, end = same_ends(self._shown.hosts, hosts.hosts)  # most lines do not change
         self._lines[start : len(self._lines) - end] = map(hosts_line, hosts.hosts[start : len(hosts) - end])
         self._shown = hosts
         self._file.write("".join(self._lines).encode("ascii"))
 
 
 class Script:
-    """Keeps an executable that prints a hosts file, for ``horovodrun --host-discovery-script``."""
+    """Writes an executable that prints a hosts file, for ``horovodrun --host-discovery-script``."""
 
     def __init__(self, path: Path, *, hosts_file: Path, wrote: Callable[[], None] = lambda: None) -> None:
         self._file = AtomicFile(path, mode=0o755, wrote=wrote)
@@ -179,13 +179,13 @@ class Script:
         self._text = script_text(hosts_file)
 
     def publish(self, publication: Publication) -> None:
-        """Writes the same script for every publication, so a file that was changed or removed is written again."""
+        """Write the script, which is the same for every publication. So a changed or removed file is written again."""
         self._file.write(os.fsencode(self._text))
 
 
 def script_text(hosts_file: Path) -> str:
-    """Return a shell script that prints ``hosts_file``, or nothing, and succeeds."""
+    """Return a shell script that prints ``hosts_file``, or nothing if it cannot be read. The script always succeeds."""
     quoted = shlex.quote(str(hosts_file))
-    # Without "command", the shell ends with an error if the file is removed at this moment.
+    # Without "command", the shell ends with an error if the file is removed after the tests.
     print_it = f"[ -f {quoted} ] && [ -r {quoted} ] && command exec cat 2>/dev/null <{quoted}"
     return f"#!/bin/sh\n# Written by hvd-discover.\n{print_it}\nexit 0\n"

@@ -1,4 +1,4 @@
-"""Publications, probes and metrics over HTTP, on socket files and TCP addresses."""
+"""Serves publications, probes and metrics over HTTP, on socket files and TCP addresses."""
 
 from __future__ import annotations
 
@@ -28,37 +28,37 @@ from hvd_elastic_ext.core.errors import Permanent
 LOG = logging.getLogger("hvd-discover")
 
 MAX_CLIENTS = 512
-"""Connections at a time. For one more, one that is idle or waits for news is closed: see :func:`choose_to_close`."""
+"""Connections at a time. For a further one, an idle or waiting one is closed; see :func:`choose_to_close`."""
 
 SHORTEST_HOLD = 1.0
-"""Seconds after which a long poll is answered "nothing new" if another client needs the connection, or earlier if
-all are newer.
+"""Seconds. If another client needs a connection, a long poll that has lasted this long is answered "nothing new". A
+younger one is answered only if no connection is idle or older.
 """
 
 REQUEST_TIMEOUT = 5.0
-"""Seconds for a whole request, from the start of the connection or the last answer, however many bytes came."""
+"""Seconds for a whole request, from the start of the connection or the last answer, even if bytes still arrive."""
 
 MAX_HEAD = 8192
 """Bytes of a request line and its headers."""
 
 ANSWER_TIMEOUT = 15.0
-"""Seconds for a client to take a whole answer."""
+"""Seconds for a client to receive a whole answer."""
 
 ROOM_TIMEOUT = 0.2
-"""Seconds to wait for the thread of a connection that is closed for another."""
+"""Seconds to wait for the thread of a connection that is closed to make room."""
 
 CLOSE_TIMEOUT = 0.5
-"""Seconds to wait for a connection's thread at the end; after that it ends with the process."""
+"""Seconds to wait for a connection's thread at the end. A thread that is still alive then ends with the process."""
 
 
 class CannotListen(Permanent):
-    """The address cannot be served."""
+    """The server cannot listen on the address."""
 
 
 class Server:
     """Owns its socket from construction, and serves it once started, with a thread for each connection.
 
-    Close the routes first: long polls hold connections.
+    Close the routes before the server, because long polls hold connections.
 
     Raises :class:`CannotListen`, or :class:`OwnedByOther` if another daemon serves the socket file.
     """
@@ -76,7 +76,7 @@ class Server:
 
     @property
     def address(self) -> Address:
-        """The address in use; for TCP port 0, with the port that the system has chosen."""
+        """The address in use. For TCP port 0, it has the port that the system has chosen."""
         if isinstance(self._server, _UnixServer):
             return UnixAddress(Path(str(self._server.server_address)))
         host, port = self._server.server_address[:2]
@@ -87,7 +87,7 @@ class Server:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop, and remove the socket file if it is still ours. May be repeated."""
+        """Stop, and remove the socket file if it is still ours. May be called again."""
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()
@@ -119,7 +119,9 @@ class Server:
 
 
 def servers_at(addresses: Iterable[Address], routes: Routes) -> list[Server]:
-    """Return one for each address, or none at all. Raises :class:`CannotListen` or :class:`OwnedByOther`."""
+    """Return a server for each address. Raises :class:`CannotListen` or :class:`OwnedByOther` if one cannot be made,
+    after closing the others.
+    """
     made: list[Server] = []
     try:
         for address in addresses:
@@ -154,9 +156,8 @@ _END = re.compile(rb"\r?\n\r?\n")
 
 @dataclass(eq=False, slots=True)
 class _Connection:
-    """An open connection: its source, and since when it has been sending a request, or taking an answer.
-
-    ``asking`` is False while the answer is being made, and of one that is being closed.
+    """An open connection. ``since``: when its present phase began (monotonic seconds). ``asking``: the client sends a
+    request or is idle; False while the server makes the answer, and after :meth:`hang_up`.
     """
 
     request: socket.socket
@@ -170,7 +171,7 @@ class _Connection:
         self.since, self.asking = time.monotonic(), asking
 
     def make_room(self) -> None:
-        """End it soon; a long poll is answered first."""
+        """End this connection soon. A long poll is answered first."""
         if self.asking:
             self.hang_up()
         self.since = time.monotonic()
@@ -191,21 +192,23 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def setup(self) -> None:
         super().setup()
-        self.rfile.close()  # heads are read whole, see _head
+        self.rfile.close()  # _head reads whole heads from the socket instead
         self.wfile.close()
         self._own = self.server.own(self.connection)
-        self._more = False  # whether the client went on without waiting for an answer
+        self._more = False  # whether the client has sent more without waiting for the answer
 
     def handle_one_request(self) -> None:
         head = self._head()
         self.rfile, self.wfile = io.BytesIO(head), io.BytesIO()
         super().handle_one_request()  # without a head: the connection ends
-        self.connection.settimeout(ANSWER_TIMEOUT)  # for all of it
+        self.connection.settimeout(ANSWER_TIMEOUT)  # for the whole answer
         self.connection.sendall(self.wfile.getvalue())
         self._own.turns(asking=True)
 
     def _head(self) -> bytes:
-        """Return the next request's head, complete; nothing if the client ends, or needs too long or too many bytes."""
+        """Return the complete head of the next request. It is empty if the client closes the connection, takes too
+        long or sends too many bytes.
+        """
         until = self._own.since + REQUEST_TIMEOUT
         came = b""
         while (end := _END.search(came)) is None:
@@ -227,7 +230,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self._own.turns(asking=False)
         answer = self.server.routes.answer(self.path, self._own.woken)
         self._own.turns(asking=True)
-        if answer is None:  # the daemon is ending: a closed connection tells the client
+        if answer is None:  # the daemon ends: close the connection without an answer
             self.close_connection = True
             return
         self._send(answer)
@@ -266,18 +269,18 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
     @property
     def crowded(self) -> bool:
-        """Whether more than half of all connections are taken: then each is for one request."""
+        """Whether more than half of all connections are in use. Then each connection gets one answer only."""
         return len(self._open) > MAX_CLIENTS // 2
 
     def own(self, request: socket.socket) -> _Connection:
-        """Return what is known of a connection."""
+        """Return the record of a connection."""
         return self._open[request]
 
     def get_request(self) -> tuple[Any, Any]:
         try:
             return super().get_request()
         except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE):  # it would be tried again at once, for ever
+            if error.errno in (errno.EMFILE, errno.ENFILE):  # without a pause, the server would try again at once
                 self._make_room()
                 time.sleep(ROOM_TIMEOUT)
             raise
@@ -308,14 +311,14 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
             self._forget(request)
 
     def hang_up(self) -> None:
-        """Close every connection, once no more are accepted, and join their threads."""
+        """Close every connection, and wait for their threads. Call this when no more connections are accepted."""
         for connection in list(self._open.values()):
             connection.hang_up()
             if connection.thread is not None:
                 connection.thread.join(CLOSE_TIMEOUT)
 
     def _make_room(self) -> None:
-        """Close a connection that is idle, or has waited for news for a while."""
+        """Close a connection that is idle or has waited for :data:`SHORTEST_HOLD`; if there is none, any."""
         now, held = time.monotonic(), list(self._open.values())
         idle = [each for each in held if each.asking or now - each.since >= SHORTEST_HOLD]
         if leaving := choose_to_close(idle or held):
@@ -334,8 +337,8 @@ class _UnixServer(_Server):
     allow_reuse_address = False
 
     def server_bind(self) -> None:
-        # No client may connect before the mode is right. On Linux the file is made with the mode of the socket.
-        # (The umask belongs to the whole process, and other threads make files meanwhile.)
+        # No client may connect before the mode is right. On Linux, bind gives the file the mode of the socket.
+        # The umask is no way: it belongs to the whole process, and other threads make files meanwhile.
         os.fchmod(self.socket.fileno(), 0o600)
         super().server_bind()
 

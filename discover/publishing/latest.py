@@ -1,4 +1,4 @@
-"""The newest publication, for the HTTP server's threads."""
+"""Holds the newest publication for the threads of the HTTP server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from hvd_elastic_ext.core.publication import Publication
 
 @dataclass(frozen=True, slots=True)
 class ReaderPosition:
-    """The newest publication that a waiting reader knows: its sequence number and, if given, its run of the daemon."""
+    """The newest publication that a waiting reader knows: its sequence number and, if known, its run of the daemon
+    (``source``).
+    """
 
     sequence: int
     source: str | None = None
@@ -18,7 +20,7 @@ class ReaderPosition:
     def outdated_by(self, current: Publication) -> bool:
         """Whether ``current`` is newer than what this reader knows.
 
-        A number that this run has not reached comes from another run, so everything is newer.
+        A number that is higher than that of ``current`` comes from another run, so ``current`` is newer.
         """
         if self.source is not None and self.source != current.source:
             return True
@@ -26,7 +28,7 @@ class ReaderPosition:
 
 
 class LatestPublication:
-    """A publisher to readers that are threads of this process."""
+    """A publisher whose readers are threads of this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -40,15 +42,15 @@ class LatestPublication:
         return self._current
 
     def publish(self, publication: Publication) -> None:
-        """Wakes the readers that do not know it. Never fails."""
+        """Replace the publication, and wake the readers that do not know it. Never fails."""
         with self._lock:
             if self._current != publication:
                 self._current = publication
                 self._wake(publication)
 
     def wait_newer(self, known: ReaderPosition, timeout: float, *, woken: threading.Event) -> Publication | None:
-        """Wait for what a reader does not know; return None after ``timeout`` seconds or at :meth:`close`. Setting
-        ``woken`` ends the wait.
+        """Wait for a publication that the reader does not know, and return it. Return None after ``timeout`` seconds
+        or :meth:`close`. Setting ``woken`` ends the wait.
         """
         with self._lock:
             if self._closed:
@@ -63,7 +65,7 @@ class LatestPublication:
             return None if self._closed else self._newer(known)
 
     def close(self) -> None:
-        """Ends all waits, and later ones at once; they return None."""
+        """End all waits. They and all later ones return None at once."""
         with self._lock:
             self._closed = True
             for woken in self._waiting:

@@ -1,4 +1,4 @@
-"""One writer among several daemons: the holder of a Lease writes, the others stand by."""
+"""Chooses one writer among several daemons: the holder of a Lease writes, and the others wait."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ API: Final = "coordination.k8s.io/v1"
 
 
 LASTS: Final = 30.0
-"""Seconds for which a holder that does not renew a Lease keeps it."""
+"""Seconds after which a Lease expires if its holder does not renew it."""
 
 RENEW: Final = 10.0
-"""Seconds from one renewal to the next."""
+"""Seconds between two renewals."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """A Lease as it was read: ``version`` is its resourceVersion, ``since`` when this daemon first saw that version
-    (monotonic seconds). Clocks of two machines are not compared: a Lease that has not changed for its duration has
-    expired.
+    """A Lease as it was read. ``version``: its resourceVersion. ``since``: when this daemon first saw that version
+    (monotonic seconds). ``lasts``: its duration in seconds. ``changes``: how often it has changed its holder.
+    ``acquired``: when the holder got it, as the API writes times.
+
+    A Lease that has not changed for its duration has expired. So the clocks of two machines are never compared.
     """
 
     holder: str
@@ -39,10 +41,10 @@ class LeaseRecord:
 
 
 class Lease:
-    """The Lease ``name``. ``me``: this daemon's unique identity. ``of``: what it guards.
+    """The Lease ``name``. ``me``: this daemon's unique identity. ``of``: how messages name what the Lease protects.
 
-    A daemon that was stopped for longer than the Lease lasts may send one more request as its holder. Therefore each
-    write names a resourceVersion, too.
+    A daemon that was stopped for longer than the Lease lasts may still send one request as its holder. Therefore each
+    write also names a resourceVersion.
     """
 
     def __init__(self, sender: Sender, *, namespace: str, name: str, me: str, of: str, clock: Clock) -> None:
@@ -55,8 +57,8 @@ class Lease:
         self._ours = False
 
     def hold(self) -> None:
-        """Become or stay the holder. Raises :class:`OwnedByOther` if another is, :class:`PublishFailed` if that is
-        unknown.
+        """Become or stay the holder. Raises :class:`OwnedByOther` if another daemon is, :class:`PublishFailed` if a
+        request fails.
         """
         now = self._clock.mono()
         held = self._known if self._ours else self._read(now)
@@ -70,13 +72,14 @@ class Lease:
 
     @property
     def others_until(self) -> float | None:
-        """When the Lease of another holder expires unless it is renewed (monotonic seconds); None without another
-        holder."""
+        """When another holder's Lease expires unless it is renewed (monotonic seconds); None if there is no other
+        holder.
+        """
         held = self._known
         return None if held is None or self._ours or held.holder in ("", self._me) else held.since + held.lasts
 
     def release(self) -> None:
-        """Release the Lease if this daemon holds it. If that fails, it expires."""
+        """Release the Lease if this daemon holds it. If that fails, the Lease expires later."""
         if not self._ours or self._known is None:
             return
         self._ours = False
@@ -107,7 +110,7 @@ class Lease:
                 found = self._sender.send("PUT", self._path(), self._body(held, self._me))
         except RequestFailed as error:
             raise self._failed(error) from None
-        self._known = lease_record(found, before=None, now=now)  # from when it was asked for: others may see it earlier
+        self._known = lease_record(found, before=None, now=now)  # others may see it before the answer
         self._ours = True
 
     def _failed(self, error: RequestFailed) -> PublishFailed:
@@ -138,7 +141,9 @@ class Lease:
 
 
 def lease_record(found: Mapping[str, Any], *, before: LeaseRecord | None, now: float) -> LeaseRecord:
-    """Read a Lease; one that is unchanged since ``before`` keeps that time. Missing fields are empty."""
+    """Return the record of the API object ``found``, read at ``now`` (monotonic seconds). A Lease with the version of
+    ``before`` keeps the ``since`` of ``before``. Missing fields are empty, or :data:`LASTS`.
+    """
     spec, metadata = found.get("spec") or {}, found.get("metadata") or {}
     version, lasts = str(metadata.get("resourceVersion") or ""), spec.get("leaseDurationSeconds")
     same = before is not None and before.version == version

@@ -1,7 +1,7 @@
-"""Keeps the last survivor in the file that stock Horovod reads, until another host has stood beside it.
+"""Keeps one old host in the list that stock Horovod reads, until a new host has been beside it for long enough.
 
-Horovod 0.28.1 ends the job if two worlds in a row have no host in common: no process could pass the state on. Our own
-launcher transfers commits itself, so the pushed list has no overlap.
+Horovod 0.28.1 ends the job if two worlds in a row have no host in common, because no process can pass the state on.
+Our own launcher transfers commits itself, so the publications that it reads have no overlap.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from hvd_elastic_ext.core.publication import Departure, Publication
 LOG = logging.getLogger("hvd-discover")
 
 ENDED = ("Failed", "Succeeded")
-"""Phases of pods in which nothing runs any more."""
+"""Phases of pods in which no container runs any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class OverlapLimits:
-    """Seconds that old and new hosts are shown together: ``most``, or half of what the old ones have left, at least
-    ``least``. Horovod looks once a second; its workers follow with their next commit.
+    """For how many seconds old and new hosts are shown together: half of the time until the old ones go, but from
+    ``least`` to ``most``. Horovod looks once a second, and its workers follow at their next commit.
     """
 
     least: float = 2.0
@@ -37,13 +37,13 @@ class OverlapLimits:
             raise ValueError("hosts stand together for more than 1 second, as Horovod looks once in a second")
 
     def stand(self, left: float) -> float:
-        """Return the seconds, if the last of the old hosts goes in ``left`` seconds (infinite if unknown)."""
+        """Return these seconds, if the last of the old hosts goes in ``left`` seconds (infinite if unknown)."""
         return max(self.least, min(self.most, left / 2))
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedHosts:
-    """Hosts that were published from ``since`` on (monotonic seconds). A reader may still use them."""
+    """Hosts that a place has shown from ``since`` on (monotonic seconds). A reader may still use them."""
 
     hosts: HostSet
     since: float
@@ -58,10 +58,11 @@ def overlap(
     alive: Callable[[Host], bool],
     left: Mapping[str, float],
 ) -> tuple[HostSet, str]:
-    """Choose which hosts are shown: ``(hosts, reason)``; the reason is empty unless a host is kept.
+    """Choose which hosts to show: ``(hosts, reason)``. The reason is empty unless an old host is kept.
 
-    ``shown`` is the past, newest last. The result shares a host with every list that a reader may still use, unless no
-    host of that list is ``alive``. ``left``: seconds until hosts go, for those with a notice.
+    ``shown``: what was shown before, newest last. ``stand``: seconds for which a reader may use a list after it was
+    replaced. ``left``: seconds until hosts go, for those with a notice. The result shares a host with every list that a
+    reader may still use, unless no host of that list is ``alive``.
     """
     kept: list[Host] = []
     for old in still_valid(now, shown, stand=stand):
@@ -75,7 +76,7 @@ def overlap(
 
 
 def _share_one(old: HostSet, wanted: HostSet, kept: list[Host]) -> bool:
-    """Whether they have a host in common. Usually the first comparison finds one."""
+    """Whether ``old`` has a host in common with ``wanted`` or ``kept``. Usually the first comparison finds one."""
     also = {host.name for host in kept}
     return any(host.name in wanted or host.name in also for host in old)
 
@@ -87,12 +88,14 @@ def still_valid(now: float, shown: tuple[PublishedHosts, ...], *, stand: float) 
 
 
 def _survivor(living: list[Host], left: Mapping[str, float]) -> list[Host]:
-    """The host with the most time left. Hosts without a notice are silent, so they are the last choice."""
+    """Return the host that goes last. A host that is dropped without a notice is probably lost: the last choice."""
     return [max(living, key=lambda host: left.get(host.name, -math.inf))] if living else []
 
 
 class RunningHosts:
-    """Hosts on which something may still run: their pod exists, by UID if that is known, and has not ended."""
+    """The hosts on which a process may still run: their pod exists and has not ended. The UID decides if it is
+    known, else the name.
+    """
 
     def __init__(self, selection: Selection) -> None:
         self.selection = selection
@@ -110,8 +113,8 @@ class RunningHosts:
 class Overlap:
     """Remembers which hosts a place has shown, and keeps the last survivor there for as long as necessary.
 
-    ``alive`` says whether something may still run on a host. Called with the same publication again and again, as all
-    publishers are, it drops the survivor when its time is over.
+    ``alive`` returns whether a process may still run on a host. :meth:`publish` is called again and again, also with
+    the same publication, and drops the survivor when its time is over.
     """
 
     def __init__(self, *, alive: Callable[[Host], bool], clock: Clock, limits: OverlapLimits | None = None) -> None:
@@ -123,14 +126,14 @@ class Overlap:
 
     @property
     def keeps(self) -> bool:
-        """Whether a survivor is kept now, so that time alone changes the hosts."""
+        """Whether a survivor is kept now, so that the hosts may change without a new publication."""
         return bool(self._reason)
 
     def publish(
         self, publication: Publication, *, before: Callable[[], HostSet], write: Callable[[HostSet], None]
     ) -> None:
-        """Write the hosts of ``publication``, and those that are kept. ``before`` reads what the place shows."""
-        if self._shown is None:  # readers go by what an earlier run wrote
+        """Write the hosts of ``publication`` and those that are kept. ``before`` reads what the place shows."""
+        if self._shown is None:  # readers may use what an earlier run wrote
             self._shown = (PublishedHosts(before(), -math.inf),)
         left = {each.host: _left(each, self._clock.wall()) for each in publication.departing}
         now = self._clock.mono()
@@ -140,9 +143,9 @@ class Overlap:
         write(hosts)
         past = still_valid(now, self._shown, stand=stand)
         if past[-1].hosts != hosts:
-            for each in past:  # fast changes leave hundreds
+            for each in past:  # saves memory: after fast changes there are hundreds
                 each.hosts.without_index()
-            past = (*past, PublishedHosts(hosts, self._clock.mono()))  # from now: the write may have taken a while
+            past = (*past, PublishedHosts(hosts, self._clock.mono()))  # not ``now``: the write may have taken long
         self._shown = past
         if reason != self._reason:
             self._reason = reason

@@ -1,4 +1,4 @@
-"""Publishes to several places. A slow one delays no other."""
+"""Publishes to several places. A place that fails delays no other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.core.publication import Publication
 
 FIRST_PAUSE = 1.0
-"""Seconds before a failed publication is repeated; doubled with each further failure."""
+"""Seconds before a failed publication is repeated. Each further failure doubles them."""
 
 LONGEST_PAUSE = 30.0
 
@@ -28,7 +28,7 @@ class Delegating(Publisher, Protocol):
 
     @property
     def problem(self) -> str:
-        """Why the last publication is not written, for people; "" if it is, or may be in a moment."""
+        """Why the last publication is not written, for people; "" if it is written or will be written now."""
 
 
 @dataclass(slots=True)
@@ -40,14 +40,16 @@ class _PublisherState:
 
 
 class Publishers:
-    """All places. One that fails delays no other, and is tried again with growing pauses."""
+    """All places. A place that fails delays no other, and is tried again after growing pauses."""
 
     def __init__(self, publishers: Iterable[Publisher], metrics: Metrics) -> None:
         self._outlets = [_PublisherState(publisher) for publisher in publishers]
         self._metrics = metrics
 
     def bring_to(self, publication: Publication, *, now: float) -> str:
-        """Publish what is not published yet; return what still prevents it, or "".
+        """Publish to every place whose pause is over; return why some do not have the publication, or "".
+
+        ``now`` is in monotonic seconds.
 
         Raises :class:`discover.publishing.file_lock.OwnedByOther` if another process owns a place.
         """
@@ -57,7 +59,7 @@ class Publishers:
         return "; ".join(outlet.problem for outlet in self._outlets if outlet.problem)
 
     def close(self) -> None:
-        """Release all places, one after another. May be repeated."""
+        """Release all places, one after another. May be called again."""
         for outlet in self._outlets:
             outlet.publisher.close()
 

@@ -1,4 +1,4 @@
-"""What each path of the HTTP interface answers."""
+"""The answers of each path of the HTTP interface."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from discover.publishing.latest import LatestPublication, ReaderPosition
 from hvd_elastic_ext.core.publication import Publication, to_json
 
 HOLD = 30.0
-"""Seconds after which a long poll is answered "nothing new" (204)."""
+"""Seconds after which a long poll gets the answer "nothing new" (204)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,9 @@ class Routes:
         self._probes = {"/livez": vitals.live, "/startupz": vitals.started, "/readyz": vitals.ready}
 
     def answer(self, target: str, woken: threading.Event) -> Response | None:
-        """Answer one request, and wait if it asks for that, until ``woken`` is set; None once closed."""
+        """Answer one request. A long poll waits for news, for ``hold`` seconds or until ``woken`` is set; after
+        :meth:`close` it returns None.
+        """
         path, query = _split(target)
         if path in self._probes:
             well, why = self._probes[path]()
@@ -47,7 +49,7 @@ class Routes:
         return Response(404, b"there is /hosts /livez /startupz /readyz /metrics\n")
 
     def close(self) -> None:
-        """End all long polls, and later ones at once, without an answer. May be repeated."""
+        """End all long polls, and later ones at once, without an answer. May be called again."""
         self._closed.set()
         self._board.close()
 
