@@ -1,7 +1,7 @@
-"""The connection to an API server, over the official client; the daemon's only importer of ``kubernetes``.
+"""The connection to an API server, over the official client. No other module of the daemon imports ``kubernetes``.
 
-The client reads credentials and sends single requests. Its models, ``Watch`` and informers are not used: they lose
-versions, hang, or loop (docs/kubernetes.md).
+The client reads credentials and sends single requests. The daemon does not use the client's models, ``Watch`` and
+informers, because they lose versions, hang, or loop (docs/kubernetes.md).
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io.kube_access import SOCKET_OPTIONS, Access, Unreadable, refused_by
 
 PAGE: Final = 500
-"""Objects a page of the first list."""
+"""Objects in each page of the first list."""
 
 CHUNK: Final = 1 << 16
 
 WRITE_TIMEOUT: Final = 10.0
-"""Seconds without a byte of the answer to a write."""
+"""Most seconds without a byte of the answer to a write."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """In seconds: to connect, and without a byte of a list or of a watch. A live server ends each watch within 60, as
-    it is asked to (:data:`discover.kube.reflector.MIN_WATCH`).
+    """Most seconds to connect, and without a byte of a list or of a watch. A server that works ends each watch within
+    60 seconds, because the request asks for that (:data:`discover.kube.reflector.MIN_WATCH`).
     """
 
     connect: float = 5.0
@@ -68,7 +68,7 @@ class Cluster:
         except Unreadable as error:
             if access.kubeconfig:
                 raise UsageError(f"kubeconfig {access.kubeconfig}: {error}") from None
-            self.host = "the cluster of this pod"  # its credentials may be written in a moment
+            self.host = "the cluster of this pod"  # the pod's credentials may be written a little later
 
     @property
     def namespace(self) -> str:
@@ -76,12 +76,14 @@ class Cluster:
         return self._access.namespace
 
     def pods(self, namespace: str, selector: Callable[[], str]) -> ClientCollection:
-        """``selector`` is called for each request, and may raise :class:`RequestFailed`."""
+        """Return the collection of a namespace's pods. ``selector`` returns their label selector. It is called for each
+        request, and may raise :class:`RequestFailed`.
+        """
         where = f"pods of namespace {namespace} at {self.host}"
         return self._at(object_path("v1", namespace, "pods"), where, lambda: {"labelSelector": selector()})
 
     def pod(self, namespace: str, name: str) -> ClientCollection:
-        """Return the collection that holds only the pod ``name``, or nothing while there is no such pod."""
+        """Return the collection that has only the pod ``name``, and is empty while there is no such pod."""
         where = f"pod {namespace}/{name} at {self.host}"
         return self._at(object_path("v1", namespace, "pods"), where, lambda: {"fieldSelector": f"metadata.name={name}"})
 
@@ -99,7 +101,7 @@ class Cluster:
         return self._read(path, f"{resource.plural} {namespace}/{name} at {self.host}")
 
     def node_exists(self, name: str) -> bool:
-        """Raises :class:`RequestFailed` without an answer."""
+        """Whether the node ``name`` exists. Raises :class:`RequestFailed` if the server does not answer that."""
         try:
             self._read(object_path("v1", "", "nodes", name), f"node {name} at {self.host}")
         except RequestFailed as error:
@@ -109,8 +111,8 @@ class Cluster:
         return True
 
     def sender(self) -> ClientSender:
-        """Return a new sender with a connection of its own; it waits at most :data:`WRITE_TIMEOUT` seconds for the next
-        byte of an answer.
+        """Return a new sender with its own connection. It waits at most :data:`WRITE_TIMEOUT` seconds for the next byte
+        of an answer.
         """
         timeouts = Timeouts(connect=self._timeouts.connect, of_list=min(self._timeouts.of_list, WRITE_TIMEOUT))
         return ClientSender(self._access, timeouts=timeouts, where=self.host)
@@ -127,9 +129,9 @@ class Cluster:
 
 
 class ClientCollection:
-    """The objects at ``path``, chosen by ``query``. Connections are made when needed, and kept for the next request.
+    """The objects at ``path`` that ``query`` selects. Connections are made when needed, and kept for the next request.
 
-    Requests use the client's pool and credentials, but not its methods, which differ between its versions.
+    Requests use the client's pool and credentials. They do not use its methods, which differ between its versions.
     """
 
     def __init__(
@@ -144,7 +146,9 @@ class ClientCollection:
         self._sockets = _Sockets()
 
     def open(self, request: Request) -> Generator[bytes, None, None]:
-        """Fails after :attr:`Timeouts.of_list` or :attr:`Timeouts.of_watch` seconds without a byte."""
+        """Send ``request``; see :meth:`Collection.open`. It fails after :attr:`Timeouts.of_list` or
+        :attr:`Timeouts.of_watch` seconds without a byte.
+        """
         watch = request.ask is RequestKind.WATCH
         query = {name: value for name, value in {**self._query(), **_query(request)}.items() if value}
         read = self._timeouts.of_watch if watch else self._timeouts.of_list
@@ -160,16 +164,16 @@ class ClientCollection:
         return found if isinstance(found, dict) else {}
 
     def reload_credentials(self) -> None:
-        """Closes the connections, too."""
+        """Read the credentials again before the next request, and close the connections now."""
         self.close()
         self._client = None
 
     def interrupt(self) -> None:
-        """Shuts down the sockets of all open connections."""
+        """Shut down the sockets of all open connections."""
         self._sockets.shut_down()
 
     def close(self) -> None:
-        """A later request opens a new connection. May be repeated."""
+        """Close all connections; a later request opens a new one. May be called again."""
         if self._client is not None:
             self._client.rest_client.pool_manager.clear()
             self._client.close()
@@ -184,7 +188,7 @@ class ClientCollection:
         return self._client
 
     def _send(self, method: str, path: str, body: bytes | None = None, *, media: str = JSON, read: float) -> Any:
-        """Return urllib3's response, whose body is still to come. Raises :class:`RequestFailed`."""
+        """Send a request; return urllib3's response before its body is read. Raises :class:`RequestFailed`."""
         with self._translated():
             api = self._connected()
             settings = api.configuration
@@ -210,11 +214,11 @@ class ClientCollection:
 
     def _pieces(self, response: urllib3.HTTPResponse, *, whole: bool) -> Generator[bytes, None, None]:
         pieces = self._begun(response, whole=whole)
-        next(pieces)  # a generator that has not begun does not close its response
+        next(pieces)  # start the generator: otherwise its close() would not close the response
         return pieces
 
     def _begun(self, response: urllib3.HTTPResponse, *, whole: bool) -> Generator[bytes, None, None]:
-        # Read a watch in the server's own chunks: a larger read would wait for the next event.
+        # Read a watch in the server's own chunks, because a larger read would wait for the next event.
         size = CHUNK if whole else None if response.chunked else 1
         done = False
         try:
@@ -223,14 +227,14 @@ class ClientCollection:
                 yield from response.stream(size, decode_content=True)
             done = True
         finally:
-            # The unread rest would precede the next answer on this connection.
+            # Otherwise the unread rest would come before the next answer on this connection.
             if not done:
                 response.close()
             response.release_conn()
 
     @contextmanager
     def _translated(self, *, started: bool = False) -> Iterator[None]:
-        """``started``: the answer has started to arrive."""
+        """Turn errors into :class:`RequestFailed`. ``started``: the answer has begun to arrive."""
         try:
             yield
         except (client.ApiException, AttributeError) as error:
@@ -239,7 +243,7 @@ class ClientCollection:
                 raise
             if refused.status:
                 raise _refusal(refused) from None
-            self.reload_credentials()  # TLS: the certificates may be new ones
+            self.reload_credentials()  # the certificates may have been replaced
             raise RequestFailed(Ending.UNREACHABLE, f"TLS: {refused.reason}") from None
         except Unreadable as error:
             raise RequestFailed(Ending.NO_CREDENTIALS, str(error)) from None
@@ -257,13 +261,13 @@ class ClientCollection:
             raise RequestFailed(Ending.UNREACHABLE, f"TLS: {error}") from None
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise RequestFailed(Ending.CUT, f"the connection broke: {error}") from None
-        except ValueError:  # such as a token that is no valid header; the error's text would contain it
+        except ValueError:  # for example a token that is no valid header; the error's text would reveal it
             why = "the connection broke" if started else "the credentials make no request"
             raise RequestFailed(Ending.CUT if started else Ending.NO_CREDENTIALS, why) from None
 
 
 class ClientSender:
-    """A :class:`discover.kube.transport.Sender` over one connection that is kept."""
+    """A :class:`discover.kube.transport.Sender` over one connection, which stays open between requests."""
 
     def __init__(self, access: Access, *, timeouts: Timeouts, where: str) -> None:
         self._connection = ClientCollection(access, "", dict, timeouts=timeouts, where=where)
@@ -272,7 +276,7 @@ class ClientSender:
     def send(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, *, media: str = JSON
     ) -> Mapping[str, Any]:
-        """After a 401 it reads the credentials again and sends the request once more."""
+        """Send one request; see :meth:`Sender.send`. After a 401, read the credentials again and send it once more."""
         data = None if body is None else to_text(body).encode()
         try:
             return self._sent(method, path, data, media)
@@ -283,12 +287,12 @@ class ClientSender:
         return self._sent(method, path, data, media)
 
     def interrupt(self) -> None:
-        """Later requests fail without being sent."""
+        """Abort the current request. Later ones fail and are not sent."""
         self._interrupted = True
         self._connection.interrupt()
 
     def close(self) -> None:
-        """A later request opens a new connection. May be repeated."""
+        """Close the connection; a later request opens a new one. May be called again."""
         self._connection.close()
 
     def _sent(self, method: str, path: str, data: bytes | None, media: str) -> Mapping[str, Any]:
@@ -332,7 +336,7 @@ def _no_connection(error: Exception) -> RequestFailed:
 
 
 class _Sockets:
-    """Those of open connections, so that another thread can shut them down."""
+    """The sockets of open connections, so that another thread can shut them down."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -359,7 +363,7 @@ class _Sockets:
             made = list(self._made)
         for each in made:
             with suppress(OSError):
-                # Not the TLS socket's own method, which is not thread-safe.
+                # The TLS socket's own method is not thread-safe.
                 socket.socket.shutdown(each, socket.SHUT_RDWR)
 
     def _record(self, made: object) -> None:

@@ -1,4 +1,4 @@
-"""Single reads beside lists and watches: the object above the pods, and nodes that the watch does not tell of."""
+"""Single reads beside lists and watches: of the object above the pods, and of nodes that the watch does not show."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from hvd_elastic_ext.core.clock import Clock
 LOG = logging.getLogger("hvd-discover")
 
 REFRESH: Final = 60.0
-"""Seconds after which the job and existing nodes are read again: labels change, and rights are granted."""
+"""Seconds after which the job and existing nodes are read again, because labels and rights may have changed."""
 
 ReadJob = Callable[[], JobView | None]
-"""Reads the job; None if there is none. Raises :class:`RequestFailed`."""
+"""Reads the job; returns None if there is none. Raises :class:`RequestFailed`."""
 
 NodeExists = Callable[[str], bool]
-"""Whether a node exists. Raises :class:`RequestFailed`."""
+"""Returns whether the node of a name exists. Raises :class:`RequestFailed`."""
 
 
 class Lookups:
-    """Reads in a thread of its own, and calls ``changed`` from there when an answer differs from the one before.
+    """Reads in a thread of its own, and calls ``changed`` there when an answer differs from the previous one.
 
-    ``job`` is None where there is no job to read.
+    ``job`` is None if there is no job to read. ``draw`` returns a random number from [0, 1).
     """
 
     def __init__(self, job: ReadJob | None, node: NodeExists, *, clock: Clock, draw: Callable[[], float]) -> None:
@@ -52,12 +52,12 @@ class Lookups:
 
     @property
     def job(self) -> JobView | None:
-        """The job as it was last read; None before the first time, or without a job to read."""
+        """The job as it was last read; None before the first time, or if there is no job to read."""
         return self._job
 
     @property
     def settled(self) -> bool:
-        """Whether the job was read, or will not be readable soon."""
+        """Whether the job was read, there is none, or the server refuses to show it."""
         return self._settled
 
     @property
@@ -66,19 +66,19 @@ class Lookups:
         return self._exists
 
     def start(self, changed: Callable[[], None]) -> None:
-        """Start the thread. ``changed`` is called from there."""
+        """Start the thread, which calls ``changed``."""
         self._changed = changed
         self._thread.start()
 
     def set_missing(self, missing: Iterable[str]) -> None:
-        """Set the names of the nodes to look up. If they differ from before, the thread begins at once."""
+        """Set the names of the nodes to look up. If they differ from the previous ones, the thread begins at once."""
         wanted = frozenset(missing)
         if wanted != self._missing:
             self._missing = wanted
             self._thread.wake()
 
     def turn(self) -> float | None:
-        """Read what is due; return the seconds to the next turn, None if nothing is due by time."""
+        """Read what is due; return the seconds to the next turn, None if no read is planned."""
         pauses = (self._look_up_job(), self._look_up_nodes())
         return min((each for each in pauses if each is not None), default=None)
 
@@ -94,7 +94,9 @@ class Lookups:
         return self._job_due - now
 
     def _refresh_job(self, read: ReadJob, now: float) -> float:
-        """Read the job; if that fails, keep the last one. If it is forbidden or missing, no longer wait for it."""
+        """Read the job; return the seconds to the next read. If reading fails, keep the last job. If the server refuses
+        it or has none, the job counts as settled.
+        """
         try:
             self._job = read() or self._job
         except RequestFailed as error:
@@ -109,7 +111,9 @@ class Lookups:
         return REFRESH
 
     def _look_up_nodes(self) -> float | None:
-        """A node that does not exist is not asked for again: if it comes, its list shows it."""
+        """Look up the missing nodes; return the seconds to the next look. A node that does not exist is not looked up
+        again, because the watch shows it when it comes.
+        """
         now, missing = self._clock.mono(), self._missing
         known = {name: self._exists[name] for name in missing if name in self._exists}
         self._asked_at = {name: at for name, at in self._asked_at.items() if name in known}

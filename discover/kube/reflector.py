@@ -1,6 +1,6 @@
-"""Follows one collection of an API server: list, watch, and list again where the watch cannot go on.
+"""Follows one collection of an API server: lists it, watches it, and lists it again when the watch cannot continue.
 
-:mod:`discover.kube.watch_policy` decides what comes next; this does it, in a thread of its own.
+:mod:`discover.kube.watch_policy` decides the next request; this module sends it, in a thread of its own.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from hvd_elastic_ext.core.clock import Clock
 LOG = logging.getLogger("hvd-discover")
 
 MIN_WATCH: Final = 50
-"""Seconds that the server is asked to keep a watch open, at least.
+"""Least seconds for which a request asks the server to keep a watch open.
 
-A watch may be silent for minutes, without a bookmark, where etcd reports no progress. That the server ends its watches
-in time is what tells a live server from a dead one.
+If etcd reports no progress, a watch may send nothing for minutes, not even a bookmark. A server that works still ends
+its watches in time, and a dead one does not.
 """
 
 WATCH_JITTER: Final = 10
-"""Seconds more, at most, so that many watches do not end together."""
+"""Up to so many seconds are added, so that many watches do not end together."""
 
 STATUS_INTERVAL: Final = 0.5
-"""Seconds after which further news from a watch updates its status."""
+"""Least seconds between two updates of the status by events of a watch."""
 
 STOP_TIMEOUT: Final = 0.4
-"""Seconds to wait for a thread that was told to end."""
+"""Seconds to wait for a thread that was asked to end."""
 
 T = TypeVar("T")
 V = TypeVar("V", PodView, NodeView)
@@ -47,7 +47,9 @@ V = TypeVar("V", PodView, NodeView)
 
 @dataclass(frozen=True, slots=True)
 class Resource(Generic[V]):
-    """A kind of objects. ``optional``: the daemon can do without them, so a 403 hides them instead of being retried."""
+    """A kind of objects. ``view`` makes a view of an API object. ``optional``: the daemon can work without them, so
+    after a 403 they count as hidden.
+    """
 
     name: str
     view: Callable[[object], V]
@@ -62,10 +64,10 @@ NODES: Final[Resource[NodeView]] = Resource("nodes", node_view, optional=True)
 class WatchStatus:
     """How well a collection is followed; times in monotonic seconds.
 
-    ``listed``: a complete list arrived once, or the server refuses to give one (``hidden``). ``in_sync_at``: when all
-    objects were certainly known, None if never. ``last_event_at``: when a watch last sent something or was opened.
-    ``watching``: a watch is open. ``problem``: why the last request failed, else empty; ``problem_since``: since when,
-    without a watch that lasted in between.
+    ``listed``: a complete list has arrived once, or the server refuses to give one (``hidden``). ``in_sync_at``: when
+    all objects were last known with certainty, None if never. ``last_event_at``: when a watch last sent something or
+    was opened. ``watching``: a watch is open. ``problem``: why the last request failed, else empty. ``problem_since``:
+    when the first of these failures was, without a watch between them that lasted.
     """
 
     listed: bool = False
@@ -77,14 +79,16 @@ class WatchStatus:
     problem_since: float | None = None
 
     def failed(self, now: float, why: str, *, lived: float) -> WatchStatus:
-        """Take in that a request failed; ``lived``: seconds that a watch was open."""
+        """Return the status after a request has failed. ``why``: the reason. ``lived``: seconds that a watch was
+        open.
+        """
         since = self.problem_since
         over = since is None or lived >= SHORT_WATCH or (self.in_sync_at is not None and self.in_sync_at > since)
         return replace(self, problem=why, problem_since=now if over else since)
 
 
 def turns_of(collection: Collection, name: str, turn: Callable[[], float], *, clock: Clock) -> PeriodicThread:
-    """A thread that asks ``collection``. To stop it, the request that it waits for is broken off at once."""
+    """Return a thread that sends requests to ``collection``. Stopping the thread aborts its current request at once."""
     return PeriodicThread(
         name,
         turn,
@@ -97,10 +101,10 @@ def turns_of(collection: Collection, name: str, turn: Callable[[], float], *, cl
 
 
 class Reflector(Generic[V]):
-    """Keeps all objects of ``collection`` as they are on the server, in a thread of its own.
+    """Keeps a copy of all objects of ``collection`` as the server has them, in a thread of its own.
 
-    ``changed`` is called there: with True if objects have changed, with False if only the status has. ``draw`` gives
-    random numbers from [0, 1).
+    The thread calls ``changed`` with True if objects have changed, with False if only the status has. ``draw`` returns
+    a random number from [0, 1).
     """
 
     def __init__(
@@ -126,7 +130,7 @@ class Reflector(Generic[V]):
         self._shown: Mapping[Any, V] = MappingProxyType({})
         self._changed_last: Delta[Any] | None = None
         self._outdated: set[Any] | None = None
-        """Where :attr:`_shown` is not as :attr:`_known`; None where that is not known."""
+        """The keys at which :attr:`_shown` differs from :attr:`_known`; None if all may differ."""
         self._lock = threading.Lock()
         self._relist_reason = ""
         self._was_silent = False
@@ -136,21 +140,21 @@ class Reflector(Generic[V]):
 
     @property
     def where(self) -> str:
-        """What is followed and where, for people."""
+        """What is followed and on which server, for people."""
         return self._collection.where
 
     @property
     def status(self) -> WatchStatus:
-        """How the collection is followed now; from any thread."""
+        """How well the collection is followed now. For any thread."""
         return self._status
 
     def known(self) -> tuple[Mapping[Any, V], str]:
-        """Return all objects by their ``id``, the same mapping until one changes, and the version they have."""
+        """Return all objects by their ``id``, and their version. The mapping is the same object until one changes."""
         with self._lock:
             return self._show(), self._version
 
     def known_and_changed(self) -> tuple[Mapping[Any, V], Delta[Any] | None]:
-        """Return all objects as :meth:`known` does, and what was changed in that mapping last, unless by a list."""
+        """Return all objects as :meth:`known` does, and the last change of that mapping, None after a list."""
         with self._lock:
             return self._show(), self._changed_last
 
@@ -162,18 +166,18 @@ class Reflector(Generic[V]):
         return self._shown
 
     def confirm_in_sync(self) -> None:
-        """Take in that a comparison found nothing missing."""
+        """Record that a comparison with the server has found no difference."""
         self._update(in_sync_at=self._clock.mono())
 
     def force_relist(self, why: str) -> None:
-        """End the watch and list again, as the watch missed something. From any thread."""
+        """End the watch and list again, because the watch has missed something. For any thread."""
         if self._status.watching:
             self._relist_reason = why
             self._collection.interrupt()
 
     def turn(self) -> float:
-        """Make one request, to its end; return the seconds to wait before the next."""
-        state, self._state = self._state, State()  # after an unexpected exception it begins again
+        """Send one request, and read its whole answer; return the seconds to the next request."""
+        state, self._state = self._state, State()  # so that it begins again after an unexpected exception
         self._lived = 0.0
         outcome = self._request(state)
         if self._thread.stopping:
@@ -221,7 +225,7 @@ class Reflector(Generic[V]):
         self._changed(True)
 
     def _view_of(self, item: object) -> V:
-        """Return the known object where the item is unchanged: that saves memory, and looking at it again."""
+        """Return the view of ``item``, or the known view if it is the same. That saves memory and later comparisons."""
         view = self._resource.view(item)
         known = self._known.get(view.id)
         return known if known is not None and view.version and _identity(known) == _identity(view) else view
@@ -237,7 +241,7 @@ class Reflector(Generic[V]):
                 for piece in pieces:
                     with reading():
                         changes = self._take(lines.feed(piece))
-                    # Only changes right after the start were missed before; later ones are new.
+                    # Only changes right after the start were missed before; later changes are new.
                     self._check_silent_watch(changes if self._clock.mono() < answered + SHORT_WATCH else 0)
                     if (now := self._clock.mono()) >= updated + STATUS_INTERVAL:
                         updated = now
@@ -245,17 +249,17 @@ class Reflector(Generic[V]):
             finally:
                 self._lived = self._clock.mono() - opened
         self._was_silent = False
-        if self._lived >= SHORT_WATCH:  # only a live server ends a watch by itself
+        if self._lived >= SHORT_WATCH:  # the server itself ended the watch, so it works
             self._update(in_sync_at=opened + self._lived, last_event_at=opened + self._lived)
 
     def _check_silent_watch(self, changes: int) -> None:
-        """Warn if the watch that fell silent missed changes: ``changes`` arrive at once after it."""
+        """Warn if the last watch was silent and missed changes. ``changes``: how many arrive right after it."""
         if self._was_silent and changes:
             LOG.warning("%s: the watch that fell silent missed %d changes", self.where, changes)
         self._was_silent = False
 
     def _take(self, lines: Iterable[bytes]) -> int:
-        """Take in what the lines say; return the number of changes."""
+        """Apply the events in ``lines``; return the number of changes."""
         changes = 0
         try:
             for line in lines:
@@ -266,7 +270,7 @@ class Reflector(Generic[V]):
         return changes
 
     def _take_event(self, line: object) -> bool:
-        """Take in one line of a watch. False for a bookmark, which only carries a version (rule R5)."""
+        """Apply one event of a watch. Return False for a bookmark, which only has a version (rule R5)."""
         if not isinstance(line, Mapping) or not isinstance(thing := line.get("object"), Mapping):
             raise ValueError("a line of the watch is no event")
         match line.get("type"):
@@ -283,7 +287,9 @@ class Reflector(Generic[V]):
                 raise ValueError(f"a line of the watch is of the unknown type {str(other)[:40]!r}")
 
     def _note(self, view: V, *, gone: bool) -> None:
-        """Rule R11: events may be late and repeated, and a deletion may be that of an earlier object of the name."""
+        """Apply one change. Events may be late or repeated, and a deletion may be that of an earlier object of the same
+        name (rule R11).
+        """
         with self._lock:
             known = self._known.get(view.id)
             same = known is not None and known.uid == view.uid
@@ -314,7 +320,7 @@ class Reflector(Generic[V]):
         with self._lock:
             self._status = self._status.failed(self._clock.mono(), reason, lived=outcome.lived)
         if before != reason:
-            # A request that is repeated at once is not worth a warning, unless something was missed.
+            # A request that is repeated at once needs no warning, unless something was missed.
             level = logging.WARNING if step.pause or outcome.ending is Ending.MISSED else logging.INFO
             then = f"{step.state.next.value} again" + (f" in {step.pause:.1f} s" if step.pause else "")
             self._changed(False)
@@ -324,7 +330,7 @@ class Reflector(Generic[V]):
 def read_list(
     open_: Callable[[Request], Generator[bytes, None, None]], view: Callable[[object], T], request: Request
 ) -> tuple[list[T], str]:
-    """Read all pages of a list: ``(views, version)``. All or nothing. Raises :class:`RequestFailed`."""
+    """Read all pages of a list; return ``(views, version)``. Raises :class:`RequestFailed` if one page fails."""
     views: list[T] = []
     version = ""
     while True:
@@ -342,7 +348,7 @@ def read_list(
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """Turn what cannot be parsed into :class:`RequestFailed`."""
+    """Turn errors of parsing into :class:`RequestFailed`."""
     try:
         yield
     except (ValueError, RecursionError) as error:

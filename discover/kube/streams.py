@@ -1,6 +1,6 @@
 """Parses bodies while they arrive: lines of a watch, objects of a list. Pure.
 
-A list of ten thousand pods has fifty megabytes; only one object at a time is held as a whole.
+A list of ten thousand pods has fifty megabytes. The parser never holds the text of the whole list.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from typing import Any, Final
 
 MAX_LINE: Final = 16 << 20
-"""Bytes. etcd keeps no object of more than 1.5 MiB."""
+"""Most bytes of a line. etcd keeps no object of more than 1.5 MiB."""
 
 _DECODER = json.JSONDecoder()
 _ITEMS = re.compile(r'"items"\s*:\s*\[')
@@ -19,15 +19,15 @@ _BEFORE_OBJECT = re.compile(r"\s*(,?)\s*(?=\{)")
 
 
 class LineSplitter:
-    """Cuts pieces into lines: bytes without their line end."""
+    """Makes lines from the pieces of a body. A line is bytes without the line end."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
         self._size = 0
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """Take in ``piece``; return the complete lines without blank ones. Raises ``ValueError`` for a line that is too
-        long.
+        """Add ``piece``; return the lines that are complete now, without blank ones. Raises ``ValueError`` for a line
+        that is too long.
         """
         *ended, rest = piece.split(b"\n")
         if ended:
@@ -42,7 +42,7 @@ class LineSplitter:
 
 
 class ListParser:
-    """Parses a list: ``{"kind": …, "metadata": {…}, "items": [{…}, …]}``, the keys in any order."""
+    """Parses a list: ``{"kind": …, "metadata": {…}, "items": [{…}, …]}``, with the keys in any order."""
 
     def __init__(self) -> None:
         self.metadata: dict[str, Any] = {}
@@ -53,7 +53,7 @@ class ListParser:
         self._wanted = 0
 
     def feed(self, piece: bytes) -> list[Any]:
-        """Take in ``piece``; return the complete objects. Raises ``ValueError`` for what is no list."""
+        """Add ``piece``; return the objects that are complete now. Raises ``ValueError`` if the body is no list."""
         self._text += self._utf8.decode(piece)
         return self._complete() if len(self._text) >= self._wanted else []
 
@@ -69,7 +69,7 @@ class ListParser:
         return found
 
     def _complete(self) -> list[Any]:
-        """Take the complete objects out of the text."""
+        """Remove the complete objects from the text, and return them."""
         if not self._head and (start := _ITEMS.search(self._text)) is not None:
             self._head, self._text = self._text[: start.end()], self._text[start.end() :]
         found, at = [], 0
@@ -83,6 +83,6 @@ class ListParser:
             self._began = True
             found.append(item)
         self._text = self._text[at:]
-        # An incomplete object is tried again once there is twice as much of it: so trying costs little.
+        # Parse an incomplete object again only when twice as much text is there, so that repeated parsing costs little.
         self._wanted = 2 * len(self._text)
         return found

@@ -1,4 +1,4 @@
-"""The interfaces to an API server, one for reading a collection and one for writing, and how requests fail."""
+"""The two interfaces to an API server, one to read a collection and one to write, and how requests fail."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ NOT_FOUND: Final = 404
 CONFLICT: Final = 409
 
 RECHECK_RIGHT: Final = 2.0
-"""Seconds after which a right that was there before and is missing now is tried once more before it counts as missing:
-an API server that has just started knows no roles for about a second."""
+"""Seconds. If a right is missing that existed before, the request is sent again after so long, before the right counts
+as missing. An API server that has just started knows no roles for about a second.
+"""
 
 
 class RequestKind(Enum):
-    """PAGED: a consistent list, in pages. UNPAGED: the same in one piece. RELIST: a list no older than a known version,
-    in one piece, which the server answers from memory. WATCH: the changes since a version."""
+    """PAGED: a consistent list, in pages. UNPAGED: the same in one piece. RELIST: a list that is no older than a known
+    version, in one piece; the server answers it from memory. WATCH: the changes since a version.
+    """
 
     PAGED = "list"
     UNPAGED = "whole list"
@@ -34,8 +36,9 @@ class RequestKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """``version``: where RELIST and WATCH begin. ``more``: the server's token for the next page of a list. ``ends``:
-    seconds after which the server is to end a WATCH."""
+    """One request. ``version``: where RELIST and WATCH begin. ``more``: the server's token for the next page of a list.
+    ``ends``: seconds after which the server should end a WATCH.
+    """
 
     ask: RequestKind
     version: str = ""
@@ -44,13 +47,14 @@ class Request:
 
 
 class Ending(Enum):
-    """How a request ended. What is done about each: :mod:`discover.kube.watch_policy`.
+    """How a request ended. :mod:`discover.kube.watch_policy` has the next request for each.
 
-    DONE: as it should: a complete list, or a watch that the server closed in time. EXPIRED: the server no longer knows
-    the version (or the page). AHEAD: the server does not know the version yet. DENIED: 401. FORBIDDEN: 403. BUSY: 429
-    or 503. SERVER_ERROR: 5xx, or an unreadable answer: a retry may do. OTHER: any other refusal. MISSED: a comparison
-    showed that the watch missed changes. SILENT: connected, and no byte for longer than a live server is quiet. CUT:
-    the connection broke. UNREACHABLE: no connection. NO_CREDENTIALS: our credentials cannot be read.
+    DONE: normally, with a complete list or a watch that the server closed in time. EXPIRED: the server no longer knows
+    the version or the page. AHEAD: the server does not know the version yet. DENIED: 401. FORBIDDEN: 403. BUSY: 429 or
+    503. SERVER_ERROR: another 5xx, or an answer that cannot be parsed; a retry may succeed. OTHER: any other refusal.
+    MISSED: a comparison has shown that the watch missed changes. SILENT: connected, but no byte has arrived for longer
+    than a server that works would need. CUT: the connection broke. UNREACHABLE: no connection. NO_CREDENTIALS: our
+    credentials cannot be read.
     """
 
     DONE = "done"
@@ -69,9 +73,9 @@ class Ending(Enum):
 
 
 class RequestFailed(Transient):
-    """A request failed; ``str()`` says why in one line, without secrets.
+    """A request has failed. ``str()`` gives the reason in one line, without secrets.
 
-    ``code`` is the server's, 0 if it did not answer; ``retry_after``: the seconds that it asks to wait.
+    ``code``: the server's status, 0 if it did not answer. ``retry_after``: the seconds that it asks to wait.
     """
 
     def __init__(self, ending: Ending, why: str, *, code: int = 0, retry_after: float | None = None) -> None:
@@ -82,8 +86,9 @@ class RequestFailed(Transient):
 
     @property
     def lacks_right(self) -> bool:
-        """Whether RBAC refused. Quotas, webhooks and namespaces that end answer 403, too, and no manifest helps with
-        those; only authorization says what a user "cannot" do."""
+        """Whether RBAC has refused the request. Quotas, webhooks and namespaces that end also answer 403, but then no
+        manifest helps. Only RBAC's message says what a user "cannot" do.
+        """
         return self.code == FORBIDDEN and " cannot " in str(self) and " resource " in str(self)
 
 
@@ -103,7 +108,10 @@ _REASONS: Final = {
 def refusal(
     why: str, *, code: int = 0, reason: str = "", causes: Container[str] = (), retry_after: float | None = None
 ) -> RequestFailed:
-    """The fields of the server's Status. Code and reason may be missing (rule R6)."""
+    """Return the failure for the fields of a server's Status. Code and reason may be missing (rule R6).
+
+    ``causes``: the reasons in its details. ``retry_after``: the seconds that the server asks to wait.
+    """
     if "ResourceVersionTooLarge" in causes or (code == 504 and "Too large resource version" in why):
         ending = Ending.AHEAD
     else:
@@ -113,51 +121,52 @@ def refusal(
 
 
 class Collection(Protocol):
-    """All objects of one kind that are followed, say the pods of one job. Used by one thread at a time."""
+    """All objects of one kind that are followed, for example the pods of one job. For one thread at a time."""
 
     @property
     def where(self) -> str:
-        """What and where, for people: "pods of namespace a at https://10.0.0.1"."""
+        """What is followed and on which server, for people: "pods of namespace a at https://10.0.0.1"."""
 
     def open(self, request: Request) -> Generator[bytes, None, None]:
-        """Send ``request`` and, once it is answered, return the body, which comes in pieces as they arrive.
+        """Send ``request``, wait for the answer to begin, and return its body in pieces, as they arrive.
 
-        Close the generator if you leave it early. Raises :class:`RequestFailed`, here and between pieces.
+        Close the generator if you do not read it to the end. Raises :class:`RequestFailed`, here and between pieces.
         """
 
     def reload_credentials(self) -> None:
         """Read credentials and configuration again before the next request."""
 
     def interrupt(self) -> None:
-        """Break off the current request, from any thread: its reader gets :class:`RequestFailed`."""
+        """Abort the current request, from any thread. Its reader gets :class:`RequestFailed`."""
 
     def close(self) -> None:
         """Close all connections."""
 
 
 class Sender(Protocol):
-    """Writes objects, one small request at a time. Used by one thread at a time, except for :meth:`interrupt`."""
+    """Writes objects, one small request at a time. For one thread at a time, except for :meth:`interrupt`."""
 
     def send(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, *, media: str = JSON
     ) -> Mapping[str, Any]:
-        """Send one request and return the answer's object; ``path`` is one of :func:`object_path`.
+        """Send one request and return the answer's object. ``path``: from :func:`object_path`. ``media``: the type of
+        ``body``.
 
-        Waits some seconds at most. Raises :class:`RequestFailed`; unless the server answered, the request may have
+        Waits a few seconds at most. Raises :class:`RequestFailed`. If the server did not answer, the request may have
         taken effect.
         """
 
     def interrupt(self) -> None:
-        """Break off the current request, from any thread; later ones fail."""
+        """Abort the current request, from any thread. Later ones fail."""
 
     def close(self) -> None:
-        """Close all connections. May be repeated."""
+        """Close all connections. May be called again."""
 
 
 def object_path(version: str, namespace: str, plural: str, name: str = "") -> str:
-    """Return the path of an object, or of all in a namespace, or (``namespace`` "") of the cluster.
+    """Return the path of an object, or of all objects if ``name`` is "".
 
-    ``version``: ``v1``, or a group and its version.
+    ``version``: ``v1``, or a group and its version. ``namespace``: "" for the whole cluster.
     """
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
     scope = f"namespaces/{quote(namespace, safe='')}" if namespace else ""
@@ -165,7 +174,10 @@ def object_path(version: str, namespace: str, plural: str, name: str = "") -> st
 
 
 def failure_from_status(status: Mapping[str, Any], *, code: int = 0, retry_after: float | None = None) -> RequestFailed:
-    """Read a Status object, whose fields may all be missing (rule R6). ``code``: that of HTTP, if there is one."""
+    """Return the failure that a Status object describes. Each of its fields may be missing (rule R6).
+
+    ``code``: the HTTP status, 0 if there is none. ``retry_after``: seconds from the HTTP header, None without one.
+    """
     details = status.get("details")
     details = details if isinstance(details, Mapping) else {}
     causes = details.get("causes")

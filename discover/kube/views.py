@@ -1,7 +1,7 @@
 """Turns API objects (JSON) into :class:`PodView` and :class:`NodeView`. Pure.
 
-Missing fields are empty, because objects appear before they are complete. Fields of a wrong type are ignored, unless
-that would turn a non-host into a host.
+A missing field gives an empty value, because objects appear before they are complete. A field of a wrong type is
+ignored, unless that could make a host of a pod that is none.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from typing import Any, Final, TypeGuard
 from discover.selection.objects import NOTHING, Condition, Container, Key, NodeView, PodView, Taint
 
 MAX_TEXT: Final = 512
-"""Characters. Longer annotations are dropped (kubectl keeps whole objects in one), longer messages are cut."""
+"""Characters. Longer labels and annotations are dropped (kubectl keeps whole objects in one). Longer messages are cut.
+"""
 
 LIFE_LENGTH: Final = 20
-"""Characters of a container's ID that are kept: enough to tell two of one pod apart, and every host carries them."""
+"""Characters of a container's ID that are kept. They distinguish the containers of a pod, and every host has them."""
 
 DEFAULT_GRACE: Final = 30.0
-"""Seconds; the API's own default."""
+"""Seconds: the default of the API."""
 
 _TIME: Final = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:)(\d\d)(\.\d+)?([Zz]|[+-]\d\d:\d\d)",
@@ -84,17 +85,17 @@ def node_view(raw: object) -> NodeView:
 
 
 def unix_seconds(text: object) -> float | None:
-    """Return a time of the API (RFC 3339, any fraction, any offset) in Unix seconds; None for anything else."""
+    """Return a time of the API (RFC 3339, any fraction, any offset) in Unix seconds; None if ``text`` is no time."""
     return _unix_seconds(text) if isinstance(text, str) else None
 
 
-@lru_cache(maxsize=4096)  # Times repeat: one pod has the same one several times, and so have pods of one job.
+@lru_cache(maxsize=4096)  # A pod has the same time in several fields, and many pods of a job share times.
 def _unix_seconds(text: str) -> float | None:
     found = _TIME.fullmatch(text)
     if found is None:
         return None
     day, minute, second, fraction, offset = found.groups()
-    leap = second == "60"  # Belongs to the minute that it ends.
+    leap = second == "60"  # a leap second: datetime takes none, so it is added below
     try:
         moment = datetime.fromisoformat(
             f"{day}T{minute}{'59' if leap else second}{'+00:00' if offset in 'Zz' else offset}"
@@ -107,7 +108,7 @@ def _unix_seconds(text: str) -> float | None:
 def _identity(raw: object, kind: str) -> tuple[Mapping[str, Any], Mapping[str, Any], Key]:
     if not isinstance(raw, dict):
         raise ValueError(f"a {kind.lower()} is a JSON object, not {type(raw).__name__}")
-    said = raw.get("kind", kind)  # Items of a list do not say it.
+    said = raw.get("kind", kind)  # items of a list have no kind
     if said != kind:
         raise ValueError(f"this is a {said!r:.40} and no {kind}")
     metadata = _table(raw, "metadata")
@@ -121,7 +122,7 @@ def _deleting(metadata: Mapping[str, Any], what: str) -> float | None:
     said = metadata.get("deletionTimestamp")
     moment = unix_seconds(said)
     if said is not None and moment is None:
-        # Without it, a pod that is on its way out would become a host.
+        # If it were ignored, a pod that is being deleted would become a host.
         raise ValueError(f"{what}: metadata.deletionTimestamp {said!r:.60} is no RFC 3339 time")
     return moment
 
@@ -140,13 +141,13 @@ def _conditions(status: Mapping[str, Any]) -> tuple[Condition, ...]:
     )
 
 
-@lru_cache(maxsize=4096)  # Pods of one job have most of them in common, and then share them.
+@lru_cache(maxsize=4096)  # Pods of a job have most conditions in common, and share these objects.
 def _condition(kind: str, status: str, reason: str, message: str, since: str) -> Condition:
     return Condition(intern(kind), intern(status), intern(reason), message[:MAX_TEXT], unix_seconds(since))
 
 
 def _address(status: Mapping[str, Any]) -> str:
-    """The pod's address; of several the IPv4 one, as Horovod can use no other."""
+    """Return the pod's address: an IPv4 one if there are several, because Horovod can use no other."""
     addresses = [_text(status, "podIP"), *(_text(each, "ip") for each in _tables(status, "podIPs"))]
     given = [address for address in addresses if address]
     return next((address for address in given if ":" not in address), given[0] if given else "")
@@ -174,16 +175,16 @@ def _finished(status: Mapping[str, Any], policy: str) -> int | None:
 
 
 def _life(status: Mapping[str, Any]) -> str:
-    """Identify the container that runs, or ran last: by its ID, or by its start where a runtime gives none.
+    """Return what identifies the container that runs, or ran last: its ID, or its start time if the runtime gives none.
 
-    The restart count would not do: a kubelet that lost its state starts it again.
+    The restart count does not identify it: a kubelet that has lost its state counts from 0 again.
     """
     _, _, number = _text(status, "containerID").rpartition("/")
     return number[:LIFE_LENGTH] or _text(_table(_table(status, "state"), "running"), "startedAt")[:LIFE_LENGTH]
 
 
 def _quantities(limits: Mapping[str, Any]) -> Mapping[str, str]:
-    """Quantities are text, but the API accepts numbers, too."""
+    """Return quantities as text. The API also accepts numbers."""
     return MappingProxyType(
         {
             intern(str(name)): str(amount)

@@ -1,11 +1,11 @@
-"""Checks whether a watch still tells all changes: a server may keep a connection open for ever and send nothing.
+"""Checks whether a watch still reports all changes. A server may keep a connection open and send nothing.
 
-A read timeout detects that after 70 seconds, but a machine may be gone 30 seconds after its notice. So when a watch has
-been silent for a while, the pods are listed beside it and compared. For many pods a list is tens of megabytes: then
+A read timeout detects that after 70 seconds, but a machine may be gone 30 seconds after its notice. So if a watch has
+been silent for a while, the audit lists the pods and compares them. For many pods, a list has tens of megabytes; then
 lists are rare.
 
-Watches are served from the server's cache, and that may stand still: then all of them are silent, and lists from the
-cache agree. So the pods are listed from the store now and then.
+The server serves watches from a cache. If the cache gets no updates, all watches are silent, and lists from the cache
+agree with them. So the audit sometimes lists the pods from the store.
 """
 
 from __future__ import annotations
@@ -23,30 +23,31 @@ from hvd_elastic_ext.core.clock import Clock
 LOG = logging.getLogger("hvd-discover")
 
 SMALL_JOB: Final = 200
-"""Pods up to which each check lists them all."""
+"""Up to so many pods, each check lists all of them."""
 
 CHECK_INTERVAL: Final = 15.0
-"""Seconds from the last event of a watch, or from a check, to the next check."""
+"""Seconds from the last event of a watch, or from the last check, to the next check."""
 
 STORE_INTERVAL: Final = 60.0
-"""Seconds between two lists from the store of up to :data:`LARGE_JOB` pods; of more, in proportion."""
+"""Seconds between two lists from the store, up to :data:`LARGE_JOB` pods. For more pods they grow in proportion."""
 
 LARGE_JOB: Final = 1000
 
 WATCH_LAG: Final = 2.0
-"""Seconds that a watch may be behind a list."""
+"""Seconds by which a watch may be later than a list."""
 
 
 def store_interval(pods: int) -> float:
-    """Return the seconds between two lists of so many pods from the store: they take about 0.1 % of a core."""
+    """Return the seconds between two lists of so many pods from the store. The lists take about 0.1 % of a core."""
     return STORE_INTERVAL * max(1.0, pods / LARGE_JOB)
 
 
 def find_missed(
     listed: Iterable[PodView], listed_version: str, *, known: Mapping[Key, PodView], known_version: str
 ) -> str:
-    """Say what of a list the watch has not told, or "". Nothing follows where versions cannot be compared, or where
-    the known version is later than the list's."""
+    """Return which change of a list the watch has not reported, or "". Returns "" too unless ``known_version`` is
+    older than ``listed_version``, because then the two cannot be compared.
+    """
     if not older(known_version, listed_version):
         return ""
     there = set()
@@ -62,8 +63,8 @@ def find_missed(
 class WatchAudit:
     """Compares what ``watched`` knows with the server, in a thread of its own, while its watch is open and silent.
 
-    ``store_restored`` is called when the server's store was restored to an earlier state: watches at later versions
-    stay silent until the server has caught up with them.
+    ``store_restored`` is called with the reason if the server's store was restored to an earlier state. Then watches at
+    later versions stay silent until the server reaches these versions.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class WatchAudit:
         self.start, self.begin_stop, self.stop = self._thread.start, self._thread.begin_stop, self._thread.stop
 
     def turn(self) -> float:
-        """Check, if the watch has been silent for long; return the seconds to the next turn."""
+        """Check if the watch has been silent for long enough; return the seconds to the next turn."""
         status = self._watched.status
         if not status.watching or status.last_event_at is None:
             return CHECK_INTERVAL
@@ -100,8 +101,8 @@ class WatchAudit:
     def _check(self) -> None:
         now, pods = self._clock.mono(), len(self._watched.known()[0])
         if self._store_listed_at is None:
-            self._store_listed_at = now  # the watch began with a list
-        # Where the version may be unknown to the store, it is asked again soon.
+            self._store_listed_at = now  # a list came before the watch
+        # If the store may not know the version, list it again soon.
         from_store = self._unknown_versions > 0 or now >= self._store_listed_at + store_interval(pods)
         if from_store:
             self._store_listed_at = now
@@ -112,10 +113,10 @@ class WatchAudit:
             self._watched.confirm_in_sync()
 
     def _list_agrees(self, *, from_store: bool) -> bool:
-        """List, from the store or from the server's cache, and relist if the watch missed anything.
+        """List from the store or from the server's cache, and compare; return whether the watch has missed nothing.
 
-        The first list may have a later version than the cache reaches while no pod changes. Then only the store can
-        say whether that version is one of its own.
+        The first list may have a later version than the cache, which gets no new version while no pod changes. Then
+        only the store can tell whether it has had that version.
         """
         version = self._watched.known()[1]
         if not from_store and version != self._beyond_cache:
@@ -142,7 +143,9 @@ class WatchAudit:
         return find_missed(listed, version, known=known, known_version=known_version)
 
     def _failed(self, error: RequestFailed) -> None:
-        """The reflector sees that a server does not answer. A server that does not know the version was restored."""
+        """Handle a failed check. A server that does not know the version was restored. A server that does not answer
+        needs nothing here, because the reflector notices that.
+        """
         ending = error.ending
         self._unknown_versions = self._unknown_versions + 1 if ending is Ending.AHEAD else 0
         if ending in (Ending.DENIED, Ending.NO_CREDENTIALS):

@@ -1,4 +1,4 @@
-"""What to ask an API server next, given how the last request ended: rules R1 to R8 as a table. Pure."""
+"""Decides the next request to an API server from the end of the last one: rules R1 to R8 as a table. Pure."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from discover.common.backoff import LONGEST_PAUSE, Backoff
 from discover.kube.transport import Ending, RequestKind
 
 SHORT_WATCH: Final = 1.0
-"""Seconds. A watch that lived no longer has failed, however it ended."""
+"""Seconds. A watch that was open for less counts as failed, even if it ended normally."""
 
 ERRORS_BEFORE_RELIST: Final = 10.0
 """Seconds of server errors or unreadable answers at one version before the objects are listed again."""
 
 QUICK_RETRY: Final = 1.0
-"""Seconds, at most, to the next attempt after a 403 for what was allowed before."""
+"""Most seconds to the next attempt after a 403 for a request that was allowed before."""
 
 SERVER_START: Final = 10.0
-"""Seconds for which such a 403 does not count: a server that has just started knows no roles for about a second."""
+"""Seconds for which such a 403 does not hide objects. A server that has just started knows no roles for about a second.
+"""
 
 HIDDEN_PAUSE: Final = 60.0
-"""Seconds between two attempts at what may not be read."""
+"""Seconds between two attempts to read hidden objects."""
 
 
 class Pause(Enum):
-    """Before the next request. BACK_OFF: longer each time. ONCE: none, unless that was tried already. HIDDEN: a minute
-    where the objects are optional; else BACK_OFF.
+    """The pause before the next request. NOT: none. BACK_OFF: longer each time. ONCE: none at the first attempt, then
+    BACK_OFF. HIDDEN: :data:`HIDDEN_PAUSE` if the objects are optional, else BACK_OFF.
     """
 
     NOT = 1
@@ -40,7 +41,9 @@ class Pause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """``else_``: what to ask once this has lasted for :data:`ERRORS_BEFORE_RELIST`."""
+    """The next request (``ask``) and its pause. ``else_``: the next request after the server has answered only errors
+    for :data:`ERRORS_BEFORE_RELIST` seconds.
+    """
 
     ask: RequestKind
     wait: Pause
@@ -50,8 +53,8 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``version``: the newest that is known afterwards. ``lived``: seconds that a watch was open. ``why`` is for
-    people.
+    """The end of a request. ``why`` is for people. ``version``: the newest that is known afterwards. ``lived``: seconds
+    that a watch was open. ``retry_after``: seconds that the server asks to wait.
     """
 
     ending: Ending
@@ -63,11 +66,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """State of one reflector; ``next`` and ``version`` are its next request.
+    """State of one reflector; times in monotonic seconds. ``next`` and ``version``: its next request.
 
-    ``tried``: the one attempt without a pause was made. ``broken_since``: since when (monotonic seconds) the server has
-    answered SERVER_ERROR at this version, and nothing else. ``allowed``: the objects were listed once.
-    ``forbidden_since``: since when requests have been refused without a watch that lived.
+    ``tried``: the one attempt without a pause was made. ``broken_since``: from when the server has answered only
+    SERVER_ERROR at this version. ``allowed``: a request has succeeded once. ``forbidden_since``: when requests were
+    first refused, without a watch since then that lasted.
     """
 
     next: RequestKind = RequestKind.PAGED
@@ -81,7 +84,9 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """``pause`` seconds, then ``state.next``. ``hidden``: the objects may not be read, and nothing is known of them."""
+    """Wait ``pause`` seconds, then send ``state.next``. ``hidden``: the daemon may not read the objects and knows none
+    of them.
+    """
 
     state: State
     pause: float = 0.0
@@ -101,9 +106,10 @@ _LATER = {
 
 
 def _list(ask: RequestKind, again: RequestKind, done: Rule, expired: Rule) -> dict[tuple[RequestKind, Ending], Rule]:
-    """A list that fails is asked for ``again``, whatever the reason.
+    """Return the rules of one kind of list. A list that fails is followed by ``again``; ``done`` and ``expired`` are
+    the rules after a success and after an unknown version.
 
-    A 403 may come from missing credentials: a credential plugin that fails once leaves a client without a name.
+    A 403 may come from missing credentials: if a credential plugin fails once, the client has no name.
     """
     return {
         **{(ask, end): Rule(again, wait, reload_credentials=end is Ending.FORBIDDEN) for end, wait in _LATER.items()},
@@ -119,19 +125,19 @@ _WATCH_NOW = Rule(RequestKind.WATCH, Pause.NOT)
 
 RULES: Final[Mapping[tuple[RequestKind, Ending], Rule]] = MappingProxyType(
     {
-        # R2: if pages expire, the list is asked for in one piece.
+        # R2: if pages expire, ask for the list in one piece.
         **_list(RequestKind.PAGED, RequestKind.PAGED, _WATCH_NOW, Rule(RequestKind.UNPAGED, Pause.NOT)),
         **_list(RequestKind.UNPAGED, RequestKind.PAGED, _WATCH_NOW, Rule(RequestKind.PAGED, Pause.BACK_OFF)),
-        # R3: a version that the server does not know cannot be where a watch begins.
+        # R3: a watch cannot begin at a version that the server does not know.
         **_list(RequestKind.RELIST, RequestKind.RELIST, _WATCH_NOW, Rule(RequestKind.PAGED, Pause.NOT)),
-        # R4 to R8: a watch goes on where it was; only what cannot go on is listed again.
+        # R4 to R8: a watch continues at its version; list again only if it cannot.
         (RequestKind.WATCH, Ending.DONE): Rule(RequestKind.WATCH, Pause.NOT),
         (RequestKind.WATCH, Ending.EXPIRED): Rule(RequestKind.RELIST, Pause.ONCE),
         (RequestKind.WATCH, Ending.AHEAD): Rule(RequestKind.PAGED, Pause.ONCE),
         (RequestKind.WATCH, Ending.MISSED): Rule(RequestKind.PAGED, Pause.ONCE),
         (RequestKind.WATCH, Ending.DENIED): Rule(RequestKind.WATCH, Pause.ONCE, reload_credentials=True),
         (RequestKind.WATCH, Ending.NO_CREDENTIALS): Rule(RequestKind.WATCH, Pause.BACK_OFF, reload_credentials=True),
-        # The list shows whether the objects are hidden.
+        # The list finds out whether the objects are hidden.
         (RequestKind.WATCH, Ending.FORBIDDEN): Rule(RequestKind.RELIST, Pause.BACK_OFF),
         (RequestKind.WATCH, Ending.BUSY): Rule(RequestKind.WATCH, Pause.BACK_OFF),
         (RequestKind.WATCH, Ending.SERVER_ERROR): Rule(RequestKind.WATCH, Pause.BACK_OFF, else_=RequestKind.RELIST),
@@ -144,8 +150,8 @@ RULES: Final[Mapping[tuple[RequestKind, Ending], Rule]] = MappingProxyType(
 
 
 def next_step(now: float, state: State, outcome: Outcome, *, jitter: float, optional: bool = False) -> tuple[Step, str]:
-    """Say what comes after ``outcome``: ``(step, reason)``. ``jitter`` is drawn from [0, 1). ``optional``: the objects
-    are hidden where they are forbidden.
+    """Return ``(step, reason)`` after ``outcome``. ``now`` is in monotonic seconds. ``jitter`` is drawn from [0, 1).
+    ``optional``: forbidden objects count as hidden.
     """
     rule = RULES[state.next, outcome.ending]
     short = state.next is RequestKind.WATCH and outcome.lived < SHORT_WATCH
@@ -164,7 +170,7 @@ def next_step(now: float, state: State, outcome: Outcome, *, jitter: float, opti
         forbidden_since=_forbidden_since(now, state, outcome, short=short),
     )
     if starting and state.forbidden_since is None:
-        backoff, pause = Backoff(), QUICK_RETRY * (0.5 + 0.5 * jitter)  # the server answers: earlier errors are over
+        backoff, pause = Backoff(), QUICK_RETRY * (0.5 + 0.5 * jitter)  # the server answers, so earlier errors are over
     else:
         backoff, pause = _pause(now, state, outcome, wait=_wait(rule, state, short=short), jitter=jitter, hidden=hidden)
     step = Step(replace(ahead, backoff=backoff), pause, reload_credentials=rule.reload_credentials, hidden=hidden)
@@ -185,7 +191,9 @@ def _starting(now: float, state: State, outcome: Outcome) -> bool:
 
 
 def _forbidden_since(now: float, state: State, outcome: Outcome, *, short: bool) -> float | None:
-    """Only a watch that lives proves the right: some roles may list and not watch."""
+    """Return when requests were first refused. Only a watch that lasts ends that, because some roles may list objects
+    but not watch them.
+    """
     if state.next is RequestKind.WATCH and not short:
         return None
     fresh = outcome.ending is Ending.FORBIDDEN and state.forbidden_since is None
@@ -193,7 +201,9 @@ def _forbidden_since(now: float, state: State, outcome: Outcome, *, short: bool)
 
 
 def _tried(state: State, rule: Rule, *, short: bool) -> bool:
-    """Only a watch that lives allows another attempt without a pause: lists may succeed while no watch does."""
+    """Whether the attempt without a pause was made. Only a watch that lasts allows another one, because lists may
+    succeed while every watch fails.
+    """
     return rule.wait is Pause.ONCE or (state.tried and (short or state.next is not RequestKind.WATCH))
 
 

@@ -1,7 +1,7 @@
-"""Whether a new host can be reached: each pod has to answer once before it is published for the first time.
+"""Tests whether a new host can be reached. Each pod has to answer once before it is published for the first time.
 
-A pod is ready as soon as its container runs, which is before its sshd listens and its name resolves everywhere; and
-Horovod blacklists a host that it finds closed once.
+A pod is ready as soon as its container runs. That is before its sshd listens, and before its name resolves everywhere.
+Horovod blacklists a host after the first connection that fails.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from hvd_elastic_ext.core.hosts import Host
 LOG = logging.getLogger("hvd-discover")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 5.0
-"""Seconds between two probes of one pod: doubled with each failure. Not longer: resolvers remember for 5 to 30 s that a
-name does not exist, and sshd starts within a few.
+"""Seconds between two probes of one pod. Each failure doubles them, up to the second value. Longer pauses would only
+delay hosts: a resolver forgets after 5 to 30 s that a name did not exist, and sshd starts within a few seconds.
 """
 
 WARN_AFTER = 6
-"""Failures in a row after which the log names a host: some five seconds."""
+"""After so many failures in a row, the log names a host. They take about eight seconds or more."""
 
 MAX_ADDRESSES = 4
 
 
 def parse_probe(value: str) -> int | None:
-    """Parse ``tcp:PORT``, or ``none`` as None. Raises :class:`UsageError`."""
+    """Return the port of ``tcp:PORT``, or None for ``none``. Raises :class:`UsageError`."""
     if value == "none":
         return None
     kind, _, port = value.partition(":")
@@ -65,8 +65,8 @@ def connect_error(name: str, port: int, *, timeout: float) -> str:
 
 @dataclass(slots=True)
 class _Pending:
-    """A host that is not admitted yet. ``due`` in monotonic seconds; ``queued``: it is in the queue, or being
-    probed.
+    """A host that is not admitted yet. ``due``: when to probe it next (monotonic seconds). ``queued``: it is in the
+    queue, or a probe of it runs.
     """
 
     host: Host
@@ -77,9 +77,9 @@ class _Pending:
 
 
 class TcpProbe:
-    """Finds out which hosts answer on a port, from at most ``most`` threads at a time, one for each probe.
+    """Finds out which hosts answer on a port. At most ``most`` probes run at a time, each in a thread of its own.
 
-    ``timeout``: seconds for each address of a name; resolving takes as long as the system's resolver takes.
+    ``timeout``: seconds for each address of a name, without the time in which the system resolves the name.
     """
 
     def __init__(
@@ -107,14 +107,14 @@ class TcpProbe:
         self._scheduler = PeriodicThread("admission", self._launch, clock=clock, finish_timeout=1.0, grace=0.0)
 
     def start(self, changed: Callable[[], None]) -> None:
-        """Begin. ``changed`` is called, from any thread, when :meth:`follow` may return something new."""
+        """Start the probes. ``changed`` is called, from any thread, when :meth:`follow` may return something new."""
         self._changed = changed
         self._scheduler.start()
 
     def follow(self, wanted: Iterable[Host], *, there: Collection[str]) -> ProbeResults:
-        """Return what is known, at once; probe ``wanted`` meanwhile, and no others.
+        """Return the results so far, at once. From now on probe ``wanted`` and no other hosts.
 
-        ``there``: the UIDs of all pods; others are forgotten. A host that answered once is not probed again.
+        ``there``: the UIDs of all pods; results of others are dropped. A host that has answered is not probed again.
         """
         with self._lock:
             self._forget(there)
@@ -127,12 +127,12 @@ class TcpProbe:
             return self._answers
 
     def stop(self) -> None:
-        """End all probes. May be repeated, and come before :meth:`start`."""
+        """End all probes. May be called again, and before :meth:`start`."""
         with self._lock:
             self._scheduler.begin_stop()
             running = list(self._running)
         self._scheduler.stop()
-        for thread in running:  # one that waits for the resolver ends with it, or with the process
+        for thread in running:  # a thread that waits for the resolver may last longer: it is a daemon thread
             thread.join(0.5 / len(running))
 
     def _forget(self, there: Collection[str]) -> None:
@@ -160,7 +160,7 @@ class TcpProbe:
             return self._start_due(self._clock.mono())
 
     def _start_due(self, now: float) -> float | None:
-        """Start the probes that are due; return the seconds until the next, None to be woken."""
+        """Start the probes that are due; return the seconds to the next, None to wait for a wake-up."""
         while self._queue and len(self._running) < self._most and not self._scheduler.stopping:
             due, uid = self._queue[0]
             if due > now:
@@ -188,9 +188,9 @@ class TcpProbe:
             self._changed()
 
     def _record(self, host: Host, why: str) -> bool:
-        """Note a result; return whether it differs from the last."""
+        """Record a result; return whether it differs from the last one."""
         case = self._cases.get(probe_key(host))
-        if case is None:  # the pod went meanwhile
+        if case is None:  # the pod has gone meanwhile
             return False
         case.queued = False
         if not why:

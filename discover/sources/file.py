@@ -1,4 +1,4 @@
-"""Hosts from a file that people, scripts or a ConfigMap rewrite."""
+"""Hosts from a file that a person, a script or the volume of a ConfigMap changes."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from hvd_elastic_ext.core.publication import parse_hosts_text
 from hvd_elastic_ext.io.file_watch import STOP_S, BeingWritten, FileWatch, read_text
 
 READ_TIMEOUT: Final = 0.3
-"""Seconds that a look waits for a read. Most take milliseconds, that of an empty file one second. A read from a file
-system that stalls may never end: meanwhile the daemon's loop goes on.
+"""Seconds that a look waits for a read. Most reads take milliseconds; that of an empty file takes one second. A read
+from a file system that stalls may never end, and must not stop the daemon's loop.
 """
 
 
 class FileSource:
     """Reads ``host:slots`` lines from ``path``; a bare ``host`` has ``slots`` slots, if given.
 
-    An empty file that no process writes means no hosts; a missing one means that nothing is known.
+    An empty file that no process writes means no hosts. If the file is missing, the hosts are not known.
     """
 
     def __init__(self, path: Path, *, slots: int | None = None) -> None:
@@ -32,16 +32,16 @@ class FileSource:
         self._changed: Callable[[], None] = lambda: None
         self._reading: _Reading | None = None
         self._outdated = False
-        """It has changed since the last read began."""
+        """The file has changed since the last read began."""
 
     def start(self, changed: Callable[[], None]) -> None:
-        """``changed`` is also called right after the start. Call it once."""
+        """Begin to watch. ``changed`` is also called right after the start. Call it once."""
         self._changed = changed
         self._watch = FileWatch(self._path, self._note)
         self._watch.start()
 
     def read(self) -> Observation | Unsettled:
-        """Unsettled while a read takes long; ``changed`` is called after it."""
+        """Read the file. If that takes long, return :class:`Unsettled`, and call ``changed`` when the read ends."""
         begun_before = self._reading is not None
         if self._reading is None:
             self._outdated = False
@@ -54,7 +54,7 @@ class FileSource:
         return reading.outcome()
 
     def stop(self) -> None:
-        """Waits :data:`STOP_S` seconds at most for a read that takes long; such a read ends with the process."""
+        """End the watch. Waits at most :data:`STOP_S` seconds for a slow read; such a read ends with the process."""
         until = time.monotonic() + STOP_S
         self._changed = lambda: None
         if self._watch is not None:
@@ -75,7 +75,7 @@ class FileSource:
 
 
 class _Reading:
-    """One read, in a daemon thread. ``on_late_end`` is called when it ends late."""
+    """One read, in a daemon thread. ``on_late_end`` is called if it ends after :meth:`is_over` has returned False."""
 
     def __init__(
         self, path: Path, read: Callable[[], Observation | Unsettled], *, on_late_end: Callable[[], None]
@@ -93,7 +93,7 @@ class _Reading:
             raise SourceUnavailable(str(path), "no thread can be started to read it") from None
 
     def is_over(self, *, within: float) -> bool:
-        """Wait ``within`` seconds at most."""
+        """Wait at most ``within`` seconds; return whether the read has ended."""
         if self._over.wait(within):
             return True
         with self._lock:

@@ -1,4 +1,4 @@
-"""Hosts from the pods of a cluster: reflectors follow pods and nodes, from which hosts are selected."""
+"""Hosts from the pods of a cluster. Reflectors follow pods and nodes, and a selector chooses hosts from them."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
     from discover.kube.client import Cluster
 
 DOUBT_AFTER: Final = 10.0
-"""Seconds without contact after which what is known is reported as doubtful. It stays in use."""
+"""After so many seconds of a problem with the server, the known hosts are reported as doubtful. They stay in use."""
 
 CPU_SHARE: Final = 0.15
-"""Of one core, for looks at the cluster. Faster changes are looked at together."""
+"""The share of one core that looks at the cluster may use. If changes are faster, one look takes several."""
 
 BURST: Final = 0.5
-"""Seconds of computing before that share counts: a few hundred removals, one by one."""
+"""Seconds of computing that are free before that share applies: enough for a few hundred single removals."""
 
 MAX_PAUSE: Final = 0.1
-"""Seconds from one look to the next, at most, because of that share."""
+"""Most seconds by which that share delays the next look."""
 
 JOB_TIMEOUT: Final = 5.0
 """Seconds that the first look waits for the job to be read."""
@@ -55,7 +55,9 @@ JOB_TIMEOUT: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodScope:
-    """Which pods are followed and how they become hosts. ``selector`` is the user's own, "" if there is none."""
+    """Which pods are followed and how they become hosts. ``selector``: the user's own label selector, "" without one.
+    ``node_selector``: labels of the nodes to watch, "" for all nodes.
+    """
 
     namespace: str
     job: str
@@ -66,7 +68,7 @@ class PodScope:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The result of a look at the cluster, and the facts that it came from."""
+    """The result of a look at the cluster, and the facts behind it."""
 
     facts: DampingFacts
     damping: DampingResult
@@ -74,14 +76,14 @@ class Evaluation:
 
     @property
     def selection(self) -> Selection:
-        """The verdicts that the result came from."""
+        """The verdicts behind the result."""
         return self.facts.selection
 
 
 class KubernetesSource:
-    """Follows the pods of one job and their nodes. ``draw`` gives random numbers from [0, 1).
+    """Follows the pods of one job and their nodes. It knows nothing before :meth:`start`.
 
-    ``probe``: None for none. It sees nothing before :meth:`start`.
+    ``probe``: None admits every host. ``draw`` returns a random number from [0, 1).
     """
 
     def __init__(
@@ -126,9 +128,10 @@ class KubernetesSource:
         )
 
     def resume(self, earlier: Callable[[], HostSet | Unsettled]) -> None:
-        """Take in what an earlier run of the daemon published: it is kept without a probe. ``earlier`` is called at
-        each :meth:`read` until it is known, and nothing is seen before: a host that is silent or under an advisory
-        would count as new, and be removed.
+        """Keep the hosts that an earlier run of the daemon published, without a probe.
+
+        Each :meth:`read` calls ``earlier`` until it returns these hosts, and returns no hosts before. Otherwise a host
+        that is silent or under an advisory would count as new, and would be removed.
         """
         self._read_earlier = earlier
 
@@ -138,7 +141,7 @@ class KubernetesSource:
         return () if latest is None else explain(latest.selection, latest.damping)
 
     def still_there(self, host: Host) -> bool:
-        """Whether something may still run on a host that is no longer published; True if that is not known."""
+        """Whether a process may still run on a host that is no longer published. True if that is not known."""
         latest, running = self._evaluation, self._running_hosts
         if latest is None:
             return True
@@ -148,26 +151,26 @@ class KubernetesSource:
 
     @property
     def evaluation(self) -> Evaluation | None:
-        """The result of the latest :meth:`read`, None before the first; another object after each."""
+        """The result of the latest :meth:`read`, None before the first; a new object for each."""
         return self._evaluation
 
     @property
     def nodes(self) -> Mapping[str, NodeView] | None:
-        """The nodes by name, as of the latest :meth:`read`; None before the first, or while they may not be read."""
+        """The nodes by name at the latest :meth:`read`; None before the first, or while they cannot be read."""
         return None if self._snapshot is None else self._snapshot.nodes
 
     @property
     def job(self) -> JobView | None:
-        """The object above the pods as it was last read; None if there is none, or it was not read yet."""
+        """The object above the pods as it was last read; None if there is none, or if it is not read yet."""
         return self._lookups.job
 
     @property
     def job_settled(self) -> bool:
-        """Whether the job was read, there is none, or it may not be read."""
+        """Whether the job was read, there is none, or the server refuses to show it."""
         return self._lookups.settled
 
     def start(self, changed: Callable[[], None]) -> None:
-        """Starts all watches, the lookups and the probe. Does nothing if called again, or after :meth:`stop`."""
+        """Start all watches, the lookups and the probe. Does nothing if called again, or after :meth:`stop`."""
         if self._stopped or self._begun_at is not None:
             return
         self._begun_at = self._clock.mono()
@@ -181,10 +184,10 @@ class KubernetesSource:
             each.start()
 
     def stop(self) -> None:
-        """Tells all threads that wait for the server to end before it waits for the first of them."""
+        """Ask all threads to end, and wait for them."""
         self._stopped = True
         for waiting in (self._pods, self._nodes, self._audit, self._lookups):
-            waiting.begin_stop()  # all at once: each may wait for the server
+            waiting.begin_stop()  # stop all of them at the same time, because each may wait for the server
         self._looks.stop()
         if self._probe is not None:
             self._probe.stop()
@@ -192,8 +195,8 @@ class KubernetesSource:
             each.stop()
 
     def read(self) -> Observation | Unsettled:
-        """Unsettled until what an earlier run published, pods and nodes, and the job are known (the job for
-        :data:`JOB_TIMEOUT` seconds at most), and while nothing can be decided yet.
+        """Look now. Return :class:`Unsettled` until the hosts of an earlier run, the pods, the nodes and the job are
+        known, and until the first decision. The job delays this by :data:`JOB_TIMEOUT` seconds at most.
         """
         if self._begun_at is None:
             return Unsettled(self._where, "it has not been started")
@@ -233,7 +236,7 @@ class KubernetesSource:
         return replace(seen, doubt=doubt, earlier=earlier) if doubt or earlier else seen
 
     def _evaluate(self, now: float, selection: Selection, arrived: float | None, earlier: HostSet) -> Evaluation:
-        """Decide what is published. Most events change nothing of that, and the last decision still holds."""
+        """Decide what to publish. For most events the last decision still holds."""
         last, there = self._evaluation, groups_of(selection).keys.keys()
         results = self._probed(() if last is None else last.damping.to_probe, there)
         facts = DampingFacts(selection, results, arrived)
@@ -252,11 +255,13 @@ class KubernetesSource:
         return self._evaluation
 
     def _probed(self, wanted: Iterable[Host], there: Collection[str]) -> ProbeResults:
-        """Without a probe every host is admitted: launchers that do not connect to hosts need none."""
+        """Return the results of the probe. Without a probe every host is admitted, for launchers that do not connect to
+        hosts.
+        """
         return NO_PROBE if self._probe is None else self._probe.follow(wanted, there=there)
 
     def _not_listed(self) -> Unsettled:
-        """Raises :class:`SourceUnavailable` if the server is known not to answer."""
+        """Return why there is no first list yet. Raises :class:`SourceUnavailable` if requests for it fail."""
         for each in (self._pods.status, self._nodes.status):
             if each.problem and not each.listed:
                 raise SourceUnavailable(self._where, each.problem)
@@ -271,7 +276,9 @@ class KubernetesSource:
         return ""
 
     def _label_selector(self) -> str:
-        """Raises :class:`RequestFailed`: only a StatefulSet itself knows its selector."""
+        """Return the label selector of the pods. Raises :class:`RequestFailed` if it must be read from a StatefulSet,
+        and that fails.
+        """
         operator, own = self._scope.rules.operator, self._scope.selector
         view = self._lookups.job
         if not own and not operator.selector and view is None:
@@ -293,14 +300,14 @@ class KubernetesSource:
 
 
 def in_doubt_at(status: WatchStatus) -> float | None:
-    """When what is known becomes doubtful (monotonic seconds), None if nothing is wrong."""
+    """Return when the known objects become doubtful (monotonic seconds); None if there is no problem."""
     if not status.problem or status.hidden or status.in_sync_at is None or status.problem_since is None:
         return None
     return status.problem_since + DOUBT_AFTER
 
 
 class _Looks:
-    """When to look again: once for everything that several threads note, and not too often."""
+    """Decides when to look again: once for the changes of several threads, and not too often."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -321,14 +328,14 @@ class _Looks:
         self._timer.stop()
 
     def note(self, news: bool) -> None:
-        """Take in that objects have changed (``news``), or only how well they are followed."""
+        """Record a change: of objects if ``news``, else only of how well they are followed."""
         with self._lock:
             if news and self._arrived is None:
                 self._arrived = self._clock.mono()
         self.notify()
 
     def notify(self) -> None:
-        """Say that there is something to look at."""
+        """Ask for a look, now or as soon as one is allowed."""
         with self._lock:
             due, notified = self._not_before, self._notified
         if notified:
@@ -339,19 +346,21 @@ class _Looks:
             self._timer.at(due)
 
     def wake_at(self, due: float | None) -> None:
-        """Say that there will be something to look at then (monotonic seconds)."""
+        """Ask for a look at ``due`` (monotonic seconds); None asks for none."""
         if due is not None:
             self._timer.at(due)
 
     def begin(self) -> float | None:
-        """Return when the oldest change that was not looked at came (monotonic seconds), None if there is none."""
+        """Begin a look. Return when the oldest change since the last look came (monotonic seconds), None without
+        one.
+        """
         with self._lock:
             arrived, self._arrived = self._arrived, None
             self._notified = False
         return arrived
 
     def end(self, took: float) -> None:
-        """Take in how many seconds a look took: after many, the next one is delayed."""
+        """End a look that took ``took`` seconds. If looks took much time, the next one is delayed."""
         with self._lock:
             now = self._clock.mono()
             self._debt = max(0.0, self._debt - CPU_SHARE * (now - self._looked_at)) + took

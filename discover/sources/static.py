@@ -1,4 +1,4 @@
-"""Hosts given on the command line."""
+"""Hosts from the command line."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class StaticSource:
         self._sight = Observation(hosts)
 
     def start(self, changed: Callable[[], None]) -> None:
-        """``changed`` is never called."""
+        """Does nothing; ``changed`` is never called."""
 
     def read(self) -> Observation:
-        """Returns the same object each time."""
+        """Return the hosts, always as the same object."""
         return self._sight
 
     def stop(self) -> None:
-        """There is no thread."""
+        """Does nothing, because there is no thread."""
