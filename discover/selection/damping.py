@@ -1,6 +1,7 @@
-"""When changes are published: removals at once, additions after a probe and a short wait, silent hosts not all at once.
+"""Decides when to publish changes: removals at once, additions after a probe and a short wait. If many hosts fall
+silent together, they stay published for a while.
 
-Pure. Pods are known by UID: one that was recreated under its name is another host.
+Pure. A UID identifies a pod: a new pod under an old name is another host.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ _host_name: Final = attrgetter("host")
 
 @dataclass(frozen=True, slots=True)
 class DampingLimits:
-    """All in seconds.
+    """Times in seconds.
 
-    ``settle``: how long additions are collected to be published together. ``damper``: how long silent hosts stay
-    published when they are more than ``share`` of all that were published within that time. ``probe_wait``: how long
-    the first publication waits for every probe's first result.
+    ``settle``: how long additions are collected, so that they are published together. ``damper``: how long silent hosts
+    stay published if they are more than ``share`` of all hosts that were published within that time. ``probe_wait``:
+    how long the first publication waits for the first result of every probe.
     """
 
     settle: float = 0.5
@@ -47,7 +48,7 @@ class DampingLimits:
 
 @dataclass(frozen=True, slots=True)
 class ProbeResults:
-    """``admitted``: probe keys that answered once. ``refused``: why others have not answered yet."""
+    """``admitted``: the probe keys of hosts that have answered. ``refused``: why others have not, by probe key."""
 
     admitted: Collection[str] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -55,7 +56,7 @@ class ProbeResults:
     """There is no probe: every pod counts as admitted."""
 
     def admit(self, host: Host) -> bool:
-        """Whether the host may be published: its probe has succeeded once, or there is no probe."""
+        """Whether the host may be published, because its probe has succeeded once or there is no probe."""
         return self.admits_all or probe_key(host) in self.admitted
 
 
@@ -63,13 +64,15 @@ NO_PROBE: Final = ProbeResults(admits_all=True)
 
 
 def probe_key(host: Host) -> str:
-    """The key of a host's probe results: its pod's UID and container. A new container has to answer again."""
+    """Return the key of a host's probe results: its pod's UID and container. A new container has to answer again."""
     return f"{host.uid}/{host.life}" if host.life else host.uid
 
 
 @dataclass(frozen=True, slots=True)
 class DampingFacts:
-    """``seen_at``: when the oldest event of this selection arrived (monotonic seconds), None without one."""
+    """What a decision depends on. ``answers``: the results of the probe. ``seen_at``: when the oldest event of this
+    selection arrived (monotonic seconds), None without one.
+    """
 
     selection: Selection
     answers: ProbeResults = field(default_factory=ProbeResults)
@@ -78,13 +81,14 @@ class DampingFacts:
 
 @dataclass(frozen=True, slots=True)
 class DampingState:
-    """What is remembered from look to look; mappings are by UID, times in monotonic seconds.
+    """State between looks; mappings are by UID, times in monotonic seconds.
 
-    ``earlier``: names that an earlier run published; they count as published in the first look. ``usable_since``: of
-    usable hosts that are not published. ``gathering``: since when additions are being collected. ``silent``: since when
-    hosts that were published have been silent, for no longer than the damper holds. ``clear``: the clear hosts of the
-    last look, None if they are not known. ``unlike``: those that were clear or published, and not both; all others
-    stay published for as long as they are clear.
+    ``earlier``: names that an earlier run published. They count as published until the first publication.
+    ``usable_since``: from when usable hosts that are not published have been usable. ``gathering``: from when additions
+    have been collected. ``silent``: from when published hosts have been silent, for the time of the damper. ``damped``:
+    silent hosts are kept. ``looking_since``: when the first look was. ``started``: something was published. ``clear``:
+    the clear hosts of the last look, None if they are not known. ``unlike``: the looked-at pods that are either clear
+    or published, but not both. All others stay published while they are clear.
     """
 
     earlier: frozenset[str] = frozenset()
@@ -96,7 +100,7 @@ class DampingState:
     looking_since: float | None = None
     started: bool = False
     observation: Observation | None = None
-    """What was shown last; its parts are used again if they are the same."""
+    """The last observation. Its parts are used again if they do not change."""
     clear: Mapping[str, Host] | None = None
     unlike: frozenset[str] = frozenset()
 
@@ -105,10 +109,11 @@ class DampingState:
 class DampingResult:
     """The result of one look.
 
-    ``observation`` is None before the first publication. ``to_probe``: hosts to probe. ``notes``, by pod: why a usable
-    pod is not published, or an unusable one still is. ``again_at``: when time alone changes the result (monotonic
-    seconds). ``relist``: the cluster should be listed again, as the control plane may merely be out. ``causes``:
-    (``removal`` or ``addition``, when its event arrived), the oldest of each kind that this look publishes.
+    ``observation``: None before the first publication. ``to_probe``: hosts to probe. ``notes``: for each pod, why a
+    usable one is not published, or an unusable one still is. ``again_at``: when to decide again without an event
+    (monotonic seconds). ``relist``: list the cluster again, because silent hosts may come from an outage of the control
+    plane only. ``causes``: pairs of ``removal`` or ``addition`` and when its event arrived, the oldest of each kind
+    that this look publishes.
     """
 
     state: DampingState
@@ -119,13 +124,13 @@ class DampingResult:
     relist: bool = False
     causes: tuple[tuple[str, float], ...] = ()
     counts_earlier: bool = False
-    """Hosts of an earlier run counted as published in this look, which they do not in the next."""
+    """Hosts of an earlier run counted as published in this look. They may not in the next one."""
 
 
 def decide_published(
     now: float, state: DampingState, facts: DampingFacts, *, limits: DampingLimits = DampingLimits()
 ) -> tuple[DampingResult, str]:
-    """Decide what is published of a selection: ``(result, reason)``. ``now`` is in monotonic seconds."""
+    """Decide which hosts of a selection are published: ``(result, reason)``. ``now`` is in monotonic seconds."""
     found = _Pods.of(facts, state)
     silent, damped = _dampen(now, state, found, limits=limits)
     named, clashes = _unique(found, damped, state)
@@ -135,7 +140,7 @@ def decide_published(
     ripe = gathering is not None and now >= gathering + limits.settle
     started = state.started or found.known_before or now >= since + limits.probe_wait
     started = started or (not found.undecided(facts.answers) and (ripe or gathering is None))
-    # The first publication includes all that are admitted by then, to save a second change a moment later.
+    # The first publication includes all hosts that are admitted by then, so that no second one follows at once.
     added = found.addable if started and (ripe or not state.started) else {}
     waiting = {} if added else {uid: found.groups.keys[uid] for uid in found.addable}
     change = _Change.of(
@@ -176,9 +181,10 @@ def decide_published(
 
 
 def still_holds(now: float, damping: DampingResult, *, of: DampingFacts, facts: DampingFacts) -> bool:
-    """Whether :func:`decide_published` would return ``damping`` again, its result for the facts ``of``.
+    """Whether :func:`decide_published` would return ``damping`` again for ``facts``. ``damping`` is its result for the
+    facts ``of``.
 
-    True only where no comparison is needed: groups without changes are the same objects.
+    True only if that is clear without a comparison of hosts: groups without changes are the same objects.
     """
     before, groups = of.selection.groups, facts.selection.groups
     return (
@@ -190,18 +196,19 @@ def still_holds(now: float, damping: DampingResult, *, of: DampingFacts, facts: 
         and facts.answers == of.answers
         and damping.state.started
         and not damping.counts_earlier
-        and not damping.state.damped  # else the reason says how long it is still held
+        and not damping.state.damped  # the notes of damped hosts have the seconds left, which change
         and (damping.again_at is None or now < damping.again_at)
     )
 
 
 @dataclass(slots=True)
 class _Pods:
-    """The pods that may change what is published, by what happens to them; by UID except in ``to_probe`` and ``notes``.
+    """The pods that may change the published hosts, in groups; by UID except in ``to_probe`` and ``notes``.
 
-    ``touched``: all that were looked at; ``others``: how many more are published, and stay. ``kept``: published and
-    usable. ``usable``: new ones, with the advisory against them; ``addable``: those that answered the probe and have
-    no advisory. ``silent``: published, and silent. ``known_before``: one of them was published by an earlier run.
+    ``touched``: all looked-at pods. ``others``: how many more are published, and stay so. ``kept``: published and
+    usable. ``usable``: usable and new, with the advisory against them. ``addable``: new ones that have answered the
+    probe and have no advisory. ``silent``: published and silent. ``known_before``: an earlier run published one of
+    them.
     """
 
     groups: VerdictGroups
@@ -217,7 +224,7 @@ class _Pods:
 
     @classmethod
     def of(cls, facts: DampingFacts, state: DampingState) -> _Pods:
-        """Look at pods that changed, and at those that were not both clear and published: nearly all others are."""
+        """Look at pods that have changed, and at those that were not both clear and published. These are few."""
         groups = groups_of(facts.selection)
         if state.clear is None:
             touched = {*state.published, *groups.clear}
@@ -239,7 +246,7 @@ class _Pods:
         return made
 
     def _known(self, host: Host | None, state: DampingState) -> bool:
-        """Whether an earlier run of the daemon published it."""
+        """Whether an earlier run of the daemon published the host; record it in ``known_before``."""
         known = bool(state.earlier) and host is not None and host.name in state.earlier
         self.known_before = self.known_before or known
         return known
@@ -272,13 +279,13 @@ class _Pods:
 def _dampen(
     now: float, state: DampingState, found: _Pods, *, limits: DampingLimits
 ) -> tuple[dict[str, float], list[Verdict]]:
-    """Say since when which hosts are silent, and which of them stay published.
+    """Return from when each host has been silent, and which silent hosts stay published.
 
-    A loss counts for as long as the damper holds: an outage takes nodes one by one, as their leases expire. So hosts
-    lost before count with those lost now.
+    A silent host counts for the time of the damper, so earlier ones count together with new ones. In an outage nodes
+    fall silent one by one, as their leases expire.
     """
     since = {uid: state.silent.get(uid, now) for uid in found.silent}
-    # A host is forgotten when its time is over, and so gets no second time.
+    # Drop a host when its time is over: then it is removed, and does not count as silent again.
     silent = {uid: at for uid, at in since.items() if now < at + limits.damper}
     if len(silent) <= limits.share * (found.others + len(found.kept) + len(silent)):
         return silent, []
@@ -286,9 +293,9 @@ def _dampen(
 
 
 def _unique(found: _Pods, damped: Iterable[Verdict], state: DampingState) -> tuple[dict[str, Host], dict[Key, str]]:
-    """Return the hosts of the pods that were looked at by UID, each name once; the first one keeps it.
+    """Return the hosts of the looked-at pods by UID, and notes on pods whose host name another pod has.
 
-    Looks at all pods if a name stands twice.
+    Each name occurs once: the first pod keeps it. If a name occurs twice, this looks at all pods.
     """
     silent = {each.pod.uid: state.published[each.pod.uid] if each.host is None else each.host for each in damped}
     every = {**found.kept, **silent, **found.addable}
@@ -313,7 +320,7 @@ def _unique(found: _Pods, damped: Iterable[Verdict], state: DampingState) -> tup
 
 
 def _others_have(names: Iterable[str], found: _Pods, state: DampingState) -> bool:
-    """Whether a published pod that was not looked at has one of ``names``."""
+    """Whether a published pod outside ``found.touched`` has one of ``names``."""
     if state.observation is None:
         others = {host.name for uid, host in state.published.items() if uid not in found.touched}
         return any(name in others for name in names)
@@ -324,14 +331,14 @@ def _others_have(names: Iterable[str], found: _Pods, state: DampingState) -> boo
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """The hosts where what is published changes, by UID: as they were, and as they are."""
+    """The published hosts that change, by UID: as they were before, and as they are after."""
 
     before: Mapping[str, Host]
     after: Mapping[str, Host]
 
     @classmethod
     def of(cls, published: Mapping[str, Host], touched: Iterable[str], now: Mapping[str, Host]) -> _Change:
-        """``now``: those of the ``touched`` pods that are published from now on."""
+        """Return the change to ``published``. ``now``: the hosts of ``touched`` pods that are published from now on."""
         before, after = {}, {}
         for uid in touched:
             was, host = published.get(uid), now.get(uid)
@@ -347,7 +354,7 @@ class _Change:
         return bool(self.before or self.after)
 
     def made_to(self, published: Mapping[str, Host]) -> Mapping[str, Host]:
-        """Return the same object if nothing changes."""
+        """Return ``published`` with this change; the same object if nothing changes."""
         if not self:
             return published
         hosts = copied(published)
@@ -360,7 +367,9 @@ class _Change:
 def _observation(
     hosts: Mapping[str, Host], change: _Change, departures: Iterable[Departure], before: Observation | None
 ) -> Observation:
-    """``before``: what was shown last, from which ``change`` leads to ``hosts``. Its parts are used again."""
+    """Return the observation of ``hosts``. ``before``: the last one, which ``change`` turns into this one. Parts that
+    do not change are used again.
+    """
     if before is None:
         shown = HostSet(tuple(hosts.values()))
         return Observation(shown, _departures(departures, shown))
@@ -377,7 +386,9 @@ def _observation(
 
 
 def _departures(departures: Iterable[Departure], staying: HostSet) -> tuple[Departure, ...]:
-    """The hosts that go, by name: each once with its earliest deadline, and none that stays."""
+    """Return the departures in order of the hosts' names: each host once with its earliest deadline, and none that
+    stays.
+    """
     names = staying.by_name
     going = sorted([each for each in departures if each.host not in names], key=_host_name)
     if len(set(map(_host_name, going))) < len(going):
@@ -389,7 +400,9 @@ def _departures(departures: Iterable[Departure], staying: HostSet) -> tuple[Depa
 def _causes(
     before: DampingState, change: _Change, facts: DampingFacts, *, started: bool
 ) -> tuple[tuple[str, float], ...]:
-    """Does not count delayed changes when they are published: their latency is that of the delay."""
+    """Return the oldest cause of each kind. A removal that the damper has delayed does not count, because its latency
+    is that of the delay.
+    """
     causes = []
     gone, come = change.before.keys() - change.after.keys(), change.after.keys() - change.before.keys()
     if facts.seen_at is not None and not gone <= before.silent.keys():

@@ -1,4 +1,4 @@
-"""The verdict on every pod and the reason, for people and programs. Pure."""
+"""Explains every pod, its verdict and the reason, for people and programs. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from discover.selection.verdicts import Grade, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One pod. ``verdict``: see :func:`verdict_word`. ``deadline`` in Unix seconds. ``published`` as usable."""
+    """One pod. ``verdict``: see :func:`verdict_word`. ``published``: as a usable host. ``deadline`` is in Unix
+    seconds.
+    """
 
     pod: str
     verdict: str
@@ -36,10 +38,11 @@ def explain(selection: Selection, damping: DampingResult) -> tuple[Row, ...]:
 
 
 def verdict_word(verdict: Verdict, *, published: bool) -> str:
-    """``usable``: published. ``waiting``: usable, not published yet. ``warned``: usable, but for an advisory.
+    """Return the word for a verdict.
 
-    ``leaving``: it has a notice. ``silent``: its node reports nothing; ``held``: silent, and still published. ``gone``:
-    it ended after a notice, or by one. ``unfit``: no host.
+    ``usable``: published. ``waiting``: usable, but not published yet. ``warned``: usable, but not added because of an
+    advisory. ``leaving``: it has a notice. ``silent``: its node sends no reports. ``held``: silent, but still
+    published. ``gone``: it has ended after a notice or because of it. ``unfit``: no host.
     """
     if verdict.grade is Grade.USABLE:
         return "usable" if published else "warned" if verdict.advisory else "waiting"
@@ -50,7 +53,7 @@ def verdict_word(verdict: Verdict, *, published: bool) -> str:
 
 def _row(verdict: Verdict, *, note: str, published: bool) -> Row:
     host, pod = verdict.host, verdict.pod
-    beside = verdict.advisory if published else ""  # else the note says it
+    beside = verdict.advisory if published else ""  # else the note has it
     return Row(
         pod=str(pod.key),
         verdict=verdict_word(verdict, published=published),
@@ -66,5 +69,5 @@ def _row(verdict: Verdict, *, note: str, published: bool) -> Row:
 
 
 def as_json(row: Row) -> dict[str, Any]:
-    """Return a row for programs, without unknown values."""
+    """Return a row as a JSON object, without empty and unknown values."""
     return {key: value for key, value in asdict(row).items() if value not in ("", None)}

@@ -1,4 +1,4 @@
-"""Which signals the nodes of pods show. Pure except for its memory."""
+"""Finds out which signals the nodes of pods have. Pure except for its memory."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from discover.selection.signals import Finding, Table, node_signals
 from discover.selection.verdicts import ActiveSignal
 
 UNKNOWN_NODE_GRACE: Final = 10.0
-"""Seconds that a pod's node may be unknown: nodes and pods arrive over two connections."""
+"""Seconds for which a pod's node may be unknown, because nodes and pods arrive over two connections."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeSignals:
-    """The signals of a node; the same object for as long as they are the same."""
+    """The signals of a node. It is the same object until they change."""
 
     signs: tuple[ActiveSignal, ...] = ()
 
@@ -25,9 +25,9 @@ NO_SIGNALS: Final = NodeSignals()
 
 
 class NodeSignalTracker:
-    """Looks again only at nodes that may have changed since.
+    """Looks again only at nodes that may have changed.
 
-    It remembers when signals without a time of their own were first seen, and since when nodes have been missing.
+    It remembers when signals without a time of their own were first seen, and when nodes were first missing.
     """
 
     def __init__(self, table: Table) -> None:
@@ -50,10 +50,10 @@ class NodeSignalTracker:
         moved: Iterable[str],
         exists: Mapping[str, bool],
     ) -> list[str]:
-        """Take in the ``nodes``; return the names of those with other signals than before.
+        """Look at the ``nodes``; return the names of those whose signals have changed. ``now`` is in Unix seconds.
 
-        ``used``: nodes that pods run on. ``moved``: nodes that began or ceased to be used. ``exists``: see
-        :meth:`discover.selection.selection.Selector.select`.
+        ``nodes``: None if they may not be read. ``used``: nodes that pods run on. ``moved``: nodes from which or to
+        which pods have moved. ``exists``: see :meth:`discover.selection.selection.Selector.select`.
         """
         before, self._nodes = self._nodes, nodes
         if nodes is None:
@@ -65,17 +65,20 @@ class NodeSignalTracker:
         return [name for name in due if self._look(now, name, nodes.get(name), used=name in used, exists=exists)]
 
     def look_at_all(self) -> None:
-        """Look at all nodes the next time; what is remembered of them stays."""
+        """Look at all nodes the next time. The remembered times stay."""
         self._nodes = None
 
     def missing(self, now: float) -> tuple[float | None, tuple[str, ...]]:
-        """Return when the next node has been missing for too long (None: none will), and which ones have been."""
+        """Return when the next node will have been missing for too long, None without one, and which nodes have been.
+
+        Times are in Unix seconds.
+        """
         ends = {name: since + UNKNOWN_NODE_GRACE for name, since in self._missed.items()}
         missing = tuple(sorted(name for name, end in ends.items() if now >= end))
         return min((end for end in ends.values() if now < end), default=None), missing
 
     def _look(self, now: float, name: str, node: NodeView | None, *, used: bool, exists: Mapping[str, bool]) -> bool:
-        """Whether its signals changed."""
+        """Look at one node; return whether its signals have changed."""
         before = self.of(name)
         since = self._missed.pop(name, now)
         if not used:
@@ -84,7 +87,7 @@ class NodeSignalTracker:
             if node is None:
                 since = self._missed[name] = min(now, since)
                 if now < since + UNKNOWN_NODE_GRACE or exists.get(name) is not False:
-                    # The last known signals still count: a deleted node gives no host back.
+                    # The last known signals still count, so that a node that is deleted does not become usable again.
                     return False
             self._held[name] = (node, self._signals_of(now, name, node))
         return self.of(name) is not before
@@ -101,6 +104,6 @@ class NodeSignalTracker:
 def with_first_seen(
     findings: Iterable[Finding], subject: str, now: float, earlier: tuple[ActiveSignal, ...]
 ) -> tuple[ActiveSignal, ...]:
-    """Add the time at which each finding was first seen; those that were there ``earlier`` keep theirs."""
+    """Return ``findings`` with the time at which each was first seen: ``now``, or the time in ``earlier``."""
     since = {sign.finding.signal.name: sign.first_seen for sign in earlier}
     return tuple(ActiveSignal(finding, since.get(finding.signal.name, now), subject) for finding in findings)

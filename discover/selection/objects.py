@@ -1,6 +1,6 @@
-"""What is known of a cluster: pods and nodes. Pure.
+"""The known objects of a cluster: pods and nodes. Pure.
 
-Views hold only what selection and signals read: about half a kilobyte of an API object of five kilobytes.
+A view has only the fields that selection and signals read: about half a kilobyte of an API object of five kilobytes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """``status`` is "True", "False" or "Unknown"; ``since``: its last transition in Unix seconds, if known."""
+    """A condition of a pod or node. ``status``: "True", "False" or "Unknown". ``since``: its last transition in Unix
+    seconds, if known.
+    """
 
     type: str
     status: str
@@ -41,7 +43,9 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """``added`` in Unix seconds, if the server says so (it does for NoExecute only)."""
+    """A taint of a node. ``added``: in Unix seconds, None if the server gives no time (it gives one for NoExecute
+    only).
+    """
 
     key: str
     value: str = ""
@@ -51,21 +55,21 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """One of a pod's own containers (no init container). ``limits`` are quantities as written."""
+    """One of a pod's containers, except init containers. ``limits``: quantities as the pod has them."""
 
     name: str
     limits: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     finished: int | None = None
-    """Its exit code, if it has ended and is not restarted."""
+    """The exit code, if the container has ended and is not restarted."""
     life: str = ""
     """Identifies this run of the container among its restarts; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """One pod. ``version``: its resourceVersion. ``deleting``: its deletionTimestamp in Unix seconds, which is when its
-    grace is over, not when the deletion was requested. ``owner``: the UID of its controller. ``grace``: seconds that
-    its containers have to end. ``started``: when its kubelet took it, in Unix seconds.
+    """One pod. ``version``: its resourceVersion. ``deleting``: its deletionTimestamp in Unix seconds; this is the end
+    of its grace period, not the time of the request. ``owner``: the UID of its controller. ``grace``: seconds for its
+    containers to end. ``started``: when its kubelet accepted it, in Unix seconds.
     """
 
     key: Key
@@ -90,7 +94,7 @@ class PodView:
 
     @property
     def id(self) -> Key:
-        """What identifies the pod among those of a cluster: its namespace and name."""
+        """The pod's namespace and name, which identify it among the present pods of a cluster."""
         return self.key
 
     def condition(self, kind: str) -> Condition | None:
@@ -100,7 +104,7 @@ class PodView:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """One node. ``version``: its resourceVersion. ``unschedulable``: it is cordoned, and takes no new pods."""
+    """One node. ``version``: its resourceVersion. ``unschedulable``: it is cordoned and gets no new pods."""
 
     key: Key
     uid: str
@@ -113,13 +117,13 @@ class NodeView:
 
     @property
     def id(self) -> str:
-        """What identifies the node among those of a cluster: its name."""
+        """The node's name, which identifies it among the present nodes of a cluster."""
         return self.key.name
 
 
 @dataclass(frozen=True, slots=True)
 class Delta(Generic[K]):
-    """What was changed in a mapping: all its values but those at ``keys`` are the same objects as in ``before``."""
+    """What has changed in a mapping: except at ``keys``, its values are the same objects as in ``before``."""
 
     before: Mapping[K, Any]
     keys: Collection[K]
@@ -127,9 +131,9 @@ class Delta(Generic[K]):
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """All pods and nodes that are known. ``nodes`` is None while they may not be read: nothing follows from them.
+    """All known pods and nodes. ``nodes``: None while the daemon may not read them.
 
-    ``changed``: what was changed in ``pods`` last, if that is known.
+    ``changed``: the last change of ``pods``, if it is known.
     """
 
     pods: Mapping[Key, PodView]
@@ -138,10 +142,10 @@ class ClusterSnapshot:
 
 
 def different(before: Mapping[K, V], after: Mapping[K, V], last: Delta[K] | None = None) -> Collection[K]:
-    """Return the keys whose value is another object than before, or is gone. Fast where nearly all are the same.
+    """Return the keys whose value is another object than before, or is gone. Fast if nearly all values are the same.
 
-    ``last``: what was changed in ``after`` last. If it was changed from ``before``, nothing is compared, and a key may
-    be among the returned ones whose value is the same again.
+    ``last``: the last change of ``after``. If it began with ``before``, its keys are returned without a comparison, and
+    some of their values may be the same again.
     """
     if before is after:
         return []
@@ -154,15 +158,15 @@ def different(before: Mapping[K, V], after: Mapping[K, V], last: Delta[K] | None
 
 
 def copied(known: Mapping[K, V]) -> dict[K, V]:
-    """Return a copy. ``dict(known)`` takes ten times as long where keys were deleted."""
+    """Return a copy. ``dict(known)`` takes ten times as long if keys were deleted."""
     return known.copy() if isinstance(known, dict) else dict(known)
 
 
 def older(version: str, than: str) -> bool:
-    """Whether one resourceVersion precedes another of the same resource; False if that cannot be told.
+    """Whether one resourceVersion comes before another of the same resource; False if they cannot be compared.
 
-    Decimal numbers without leading zeros are compared; others are not comparable (``CompareResourceVersion`` of
-    Kubernetes' apimachinery).
+    Only decimal numbers without leading zeros can be compared, as in ``CompareResourceVersion`` of Kubernetes'
+    apimachinery.
     """
     if not (_is_number(version) and _is_number(than)):
         return False

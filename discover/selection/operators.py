@@ -1,4 +1,4 @@
-"""How the operators of jobs label their pods, and how pods get host names and slots. Pure."""
+"""The labels that operators of jobs put on their pods, and how pods get host names and slots. Pure."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from hvd_elastic_ext.core.hosts import name_error
 from hvd_elastic_ext.core.publication import MAX_SLOTS
 
 SLOTS_ANNOTATION: Final = "hvd-elastic-ext/slots"
-"""Annotation with a pod's own number of slots. It counts before every other source."""
+"""The annotation with a pod's own number of slots. It has priority over all other sources."""
 
 PRICE_ANNOTATION: Final = "hvd-elastic-ext/price"
-"""What a pod costs for an hour, for the launcher's ``--autoscale cost``."""
+"""The annotation with the price of a pod for an hour, for the launcher's ``--autoscale cost``."""
 
 CONTAINER_ANNOTATION: Final = "kubectl.kubernetes.io/default-container"
-"""The pod's main container, in which agents run."""
+"""The annotation with the name of the pod's main container, in which agents run."""
 
 GPUS: Final = ("nvidia.com/gpu", "amd.com/gpu")
-"""Resources whose limits are slots, in order of priority; the matches of a pattern are summed (``nvidia.com/mig-*``).
+"""Resources whose limits count as slots, in order of priority. The limits that match a pattern are added up
+(``nvidia.com/mig-*``).
 """
 
 
 class Resource(NamedTuple):
-    """``version``: group and version."""
+    """A kind of API objects. ``version``: its group and version."""
 
     version: str
     plural: str
@@ -40,10 +41,10 @@ class Resource(NamedTuple):
 class Operator:
     """What makes a job's pods.
 
-    ``resource``: the object above them, None without one. ``selector``: labels of the
-    workers with ``{job}`` for its name; "" if the object (a StatefulSet) or the user has to say. ``bare_names``: pods
-    without a subdomain are reached by their own names. ``slots_at``: where the object has ``slotsPerWorker``.
-    ``default_slots``: what the API server puts there by itself, even if no user has set it.
+    ``resource``: the object above the pods, None without one. ``selector``: labels of the workers, with ``{job}`` for
+    the job's name; "" if they come from the object (a StatefulSet) or from the user. ``bare_names``: pods without a
+    subdomain are reached by their own names. ``slots_at``: the path of ``slotsPerWorker`` in the object.
+    ``default_slots``: the value that the API server puts there if the user has set none.
     """
 
     name: str
@@ -53,7 +54,7 @@ class Operator:
     slots_at: tuple[str, ...] = ()
     default_slots: int | None = None
     advice: str = ""
-    """What its users should know about failed pods."""
+    """What its users should know about failed pods; part of a failed pod's reason."""
 
 
 _MPI_ADVICE: Final = "MPI Operator makes no new pod of this name until this one is deleted; --reap-failed does that"
@@ -106,8 +107,8 @@ OPERATORS: Final[Mapping[str, Operator]] = {
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """What is kept of the object above the pods. ``selector``: a StatefulSet's own. ``finished``: succeeded, or failed
-    for good.
+    """The fields that are kept of the object above the pods. ``selector``: of a StatefulSet, else "". ``finished``: the
+    job has succeeded, or has failed for good.
     """
 
     uid: str = ""
@@ -122,9 +123,10 @@ class JobView:
 class HostRules:
     """How pods become hosts.
 
-    ``slots``: of pods without the annotation. ``host_name``: a template with :data:`PLACEHOLDERS`. ``domain``: the
-    cluster's, put after ``.svc``; "" leaves it to the resolver. ``container``: its limits and restarts count; "" is
-    the first one. ``resources``: see :data:`GPUS`.
+    ``slots``: the slots of pods without the annotation. ``host_name``: a template with :data:`PLACEHOLDERS`.
+    ``domain``: the cluster's domain, put after ``.svc``; "" leaves it to the resolver. ``container``: the container
+    whose limits and restarts count; "" is the first one (for restarts see :func:`life_of`). ``resources``: see
+    :data:`GPUS`.
 
     Raises :class:`UsageError`.
     """
@@ -148,7 +150,7 @@ class HostRules:
 
 
 PLACEHOLDERS: Final = ("name", "namespace", "hostname", "subdomain", "ip", "node")
-"""What may stand in braces in a template of host names."""
+"""The words that a template of host names may have in braces."""
 
 _PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
 OBJECT_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
@@ -157,7 +159,7 @@ _COUNT: Final = re.compile(r"\d{1,9}", re.ASCII)
 
 
 def operator_named(name: str) -> Operator:
-    """Raises :class:`UsageError` with the nearest name."""
+    """Return the operator ``name``. For an unknown name, raises :class:`UsageError` with the most similar one."""
     if name not in OPERATORS:
         near = difflib.get_close_matches(name, OPERATORS, n=1, cutoff=0.0)[0]
         raise UsageError(f"--operator {name!r} is not one of {', '.join(OPERATORS)}; did you mean {near!r}?")
@@ -165,21 +167,22 @@ def operator_named(name: str) -> Operator:
 
 
 def check_slots(slots: int | None) -> None:
-    """Raises :class:`UsageError` for what is no number of slots. None: it is not given."""
+    """Raises :class:`UsageError` if ``slots`` is no number of slots. None is accepted: the option is not given."""
     if slots is not None and not 1 <= slots <= MAX_SLOTS:
         raise UsageError(f"--slots {slots}: write a number from 1 to {MAX_SLOTS}")
 
 
 def check_job(name: str) -> None:
-    """Raises :class:`UsageError` for what is no object's name: such a text must not get into a path or a selector."""
+    """Raises :class:`UsageError` if ``name`` is no name of an object: it would be unsafe in a path or a selector."""
     if not OBJECT_NAME.fullmatch(name):
         raise UsageError(f"--job {name!r} is no name of a Kubernetes object: small letters, digits, '-' and '.' only")
 
 
 def selector_of(operator: Operator, *, job: str, own: str = "", view: JobView | None = None) -> str:
-    """Return the label selector of a job's workers. ``own``: the user's, which wins. ``view``: the job, if it was read.
+    """Return the label selector of a job's workers. ``own``: the user's selector, which has priority. ``view``: the
+    job, if it was read.
 
-    Raises :class:`UsageError` if the selector is not known, or the job's name is none.
+    Raises :class:`UsageError` if the selector is not known, or if ``job`` is no valid name.
     """
     if own:
         return own
@@ -197,7 +200,9 @@ def selector_of(operator: Operator, *, job: str, own: str = "", view: JobView | 
 
 
 def job_view(raw: object, operator: Operator) -> JobView:
-    """Return what is kept of the object above the pods. Raises ``ValueError``, in one line, for what is none."""
+    """Return the fields that are kept of the object above the pods. Raises ``ValueError``, in one line, if ``raw`` is
+    no such object.
+    """
     if not isinstance(raw, dict) or not isinstance(raw.get("metadata"), dict):
         raise ValueError(f"this is no object of {operator.name}: it has no metadata")
     metadata = raw["metadata"]
@@ -215,8 +220,8 @@ def job_view(raw: object, operator: Operator) -> JobView:
 
 
 def host_name(pod: PodView, rules: HostRules) -> str:
-    """Return the name by which the launcher reaches a pod. Raises ``ValueError``, in one line with the remedy, without
-    one.
+    """Return the name by which the launcher reaches a pod. Raises ``ValueError``, in one line with the remedy, if there
+    is no valid one.
     """
     name = _host_name(pod, rules)
     problem = name_error(name) if name else "the pod has no name that others can reach it by, and no address yet"
@@ -226,10 +231,11 @@ def host_name(pod: PodView, rules: HostRules) -> str:
 
 
 def slots_of(pod: PodView, rules: HostRules, job: JobView | None = None) -> tuple[int, str]:
-    """Return how many processes a pod runs, and what people should know about that, or "".
+    """Return how many processes a pod runs, and a note for people about that number, or "".
 
-    The first counts of its annotation, ``--slots``, ``slotsPerWorker``, its GPUs, and 1. Raises ``ValueError``, in one
-    line with the remedy, if that is no number of at least 1.
+    The number is the first one that is given of: the pod's annotation, ``--slots``, ``slotsPerWorker``, the pod's GPUs,
+    1. But GPUs have priority over a ``slotsPerWorker`` that is only the operator's default. Raises ``ValueError``, in
+    one line with the remedy, if that is no valid number.
     """
     annotation = pod.annotations.get(SLOTS_ANNOTATION)
     if annotation is not None:
@@ -248,7 +254,7 @@ def slots_of(pod: PodView, rules: HostRules, job: JobView | None = None) -> tupl
 
 
 def life_of(pod: PodView, rules: HostRules) -> str:
-    """Return which run of the main container this is; "" if unknown.
+    """Return what identifies the present run of the main container; "" if unknown.
 
     The main container is ``--container``, else the one that the pod's annotation names, else the first.
     """
@@ -328,7 +334,7 @@ def _checked(text: str, what: str) -> int:
 
 
 def _match_labels(raw: Mapping[str, Any]) -> str:
-    """``spec.selector`` as a label selector; "" if there is none or it cannot be written as one."""
+    """Return ``spec.selector`` as a label selector; "" if there is none, or if it cannot be written as one."""
     spec = raw.get("spec")
     selector = spec.get("selector") if isinstance(spec, dict) else None
     if not isinstance(selector, dict):
@@ -352,8 +358,8 @@ def _match_labels(raw: Mapping[str, Any]) -> str:
 
 
 def _finished(status: object) -> bool:
-    """MPI Operator also sets ``Failed`` on a job with an evicted worker, which continues. Only a job that has
-    ended gets a completion time.
+    """Whether a job has ended. ``Failed`` alone is not enough: MPI Operator also sets it on a job that continues after
+    a worker was evicted. Only a job that has ended gets a completion time.
     """
     if not isinstance(status, dict) or not status.get("completionTime"):
         return False

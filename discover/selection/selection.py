@@ -1,4 +1,4 @@
-"""The verdicts on all pods, from what is known of the cluster. Pure except for its memory."""
+"""Makes the verdicts on all pods from the known objects of a cluster. Pure except for its memory."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _NO_ANSWERS: Final[Mapping[str, bool]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """``verdicts`` are in order of the pods' keys. ``again_at``: Unix seconds at which time alone may change them.
+    """``verdicts`` are in order of the pods' keys. ``again_at``: when they may change without an event (Unix seconds).
 
-    ``missing``: nodes that pods run on and that have been unknown for longer than :data:`UNKNOWN_NODE_GRACE`. The
-    caller finds out whether they exist and passes that to the next selections. ``groups``: use :func:`groups_of`.
+    ``missing``: nodes on which pods run, but that have been unknown for longer than :data:`UNKNOWN_NODE_GRACE`. The
+    caller finds out whether they exist, and passes that to the next selections. ``groups``: use :func:`groups_of`.
     """
 
     verdicts: tuple[Verdict, ...] = ()
@@ -32,13 +32,13 @@ class Selection:
 
 
 def groups_of(selection: Selection) -> VerdictGroups:
-    """Return the groups of a selection's verdicts; they are made now if the selection has none."""
+    """Return the groups of a selection's verdicts, and make them if the selection has none."""
     return VerdictGroups.of(selection.verdicts) if selection.groups is None else selection.groups
 
 
 @dataclass(slots=True, eq=False)
 class _Known:
-    """A verdict and the facts behind it: while these are the same, so is the verdict."""
+    """A verdict and the facts behind it. The verdict stays valid until these change."""
 
     pod: PodView
     signals: NodeSignals
@@ -46,7 +46,9 @@ class _Known:
     verdict: Verdict
 
     def holds(self, pod: PodView, signals: NodeSignals) -> bool:
-        """Most pods are the same objects as before; after a list they are equal."""
+        """Whether the verdict still holds. Most pods are the same objects as before; after a list they may only be
+        equal.
+        """
         if self.pod is pod and self.signals is signals:
             return True
         if self.signals is not signals or self.pod != pod:
@@ -60,10 +62,10 @@ _RUNNING: Final = ("Running", "Unknown")
 
 
 class Selector:
-    """Judges all pods of a job at each call, at the cost of what has changed.
+    """Judges all pods of a job at each call. A call only takes time for what has changed.
 
-    It remembers when signals without a time of their own were first seen, and since when nodes have been missing. All
-    else follows from the snapshot.
+    It remembers when signals without a time of their own were first seen, and when nodes were first missing. Everything
+    else comes from the snapshot.
     """
 
     def __init__(self, rules: HostRules, table: Table) -> None:
@@ -79,8 +81,9 @@ class Selector:
         self._shared = False
 
     def _judge_all(self) -> None:
-        """Judge everything the next time. The times at which signals were first seen stay: no event reports them
-        again."""
+        """Judge every pod the next time. The times at which signals were first seen stay, because no event reports them
+        again.
+        """
         self._judged = {key: each for key, each in self._judged.items() if key in self._pods}
         self._pods, self._places, self._register = {}, _PodsByNode(), VerdictIndex()
         self._node_signals.look_at_all()
@@ -96,15 +99,15 @@ class Selector:
     ) -> Selection:
         """Judge every pod.
 
-        ``wall_now`` is in Unix seconds. ``node_exists``: what is known of the nodes in :attr:`Selection.missing`; False
-        means that the server has none (404). ``job``: the object above the pods, where it may be read.
+        ``wall_now`` is in Unix seconds. ``node_exists``: whether nodes of :attr:`Selection.missing` exist, as far as it
+        is known; False if the server has answered 404. ``job``: the object above the pods, if it can be read.
 
         After an exception, the next selection judges every pod.
         """
         try:
             return self._select(wall_now, snapshot, node_exists, job)
         except BaseException:
-            # Changes that are noted and not judged would be lost: they are not reported again.
+            # Changes that were recorded but not judged would be lost, because they are not reported again.
             self._judge_all()
             raise
 
@@ -137,7 +140,7 @@ class Selector:
         self._job, self._of_job = job, with_first_seen(found, "job", now, self._of_job if same else ())
 
     def _outdate(self) -> Iterable[Key]:
-        """The job's signals concern every pod."""
+        """Make every verdict outdated, because the job's signals concern every pod."""
         for each in self._judged.values():
             each.signals = _OUTDATED
         return self._judged
@@ -161,7 +164,7 @@ class Selector:
 
 
 class _PodsByNode:
-    """Which pods are on which nodes. ``used``: the number of running pods on each node that has any."""
+    """Which pods are on which node. ``used``: how many pods run on each node, without nodes that have none."""
 
     def __init__(self) -> None:
         self.used: dict[str, int] = {}
@@ -197,12 +200,14 @@ class _PodsByNode:
 
 
 def _node_of(pod: PodView | None) -> tuple[str, bool]:
-    """Its node, "" without one, and whether it runs there."""
+    """Return the pod's node, "" without one, and whether the pod runs there."""
     return ("", False) if pod is None else (pod.node, pod.phase in _RUNNING)
 
 
 def _one_per_address(verdicts: tuple[Verdict, ...]) -> tuple[Verdict, ...]:
-    """Pods with hostNetwork share their node's ports: only the one that started first can listen on the port of ssh."""
+    """Return the verdicts with one host for each node's address. Pods with hostNetwork share their node's ports, so
+    only the first pod can listen on the port of ssh.
+    """
     owners: dict[str, PodView] = {}
     for verdict in verdicts:
         pod = verdict.pod

@@ -1,4 +1,4 @@
-"""A user's own signals: a mapping from a YAML file becomes rows of the table. Pure.
+"""Makes rows of the signal table from a user's YAML file. Pure.
 
 example-drain:              # a new signal
   object: node
@@ -36,15 +36,15 @@ _KINDS_OF: Final[Mapping[str, tuple[str, ...]]] = {
 }
 _DEADLINE: Final = re.compile(r"(?P<base>[a-z-]+)(\+(?P<more>grace|\d+(\.\d+)?))?", re.ASCII)
 MAX_DEADLINE: Final = 30 * 24 * 3600
-"""Seconds that a deadline may be after what it is counted from."""
+"""Most seconds from the base of a deadline to the deadline."""
 
 _E = TypeVar("_E", bound=Enum)
 
 
 def with_rules(table: Table, rules: Mapping[Any, Any], *, where: str) -> Table:
-    """Return the table with a user's rows: built-in ones changed or removed, new ones first.
+    """Return the table with a user's rows: built-in rows are changed or removed, and new rows come first.
 
-    ``where`` names the file. Raises :class:`UsageError`, one line with file, row and what to write instead.
+    ``where`` names the file. Raises :class:`UsageError`: one line with the file, the row and what to write instead.
     """
     rows = {signal.name: signal for signal in table.signals}
     own: dict[str, Signal] = {}
@@ -65,7 +65,7 @@ def with_rules(table: Table, rules: Mapping[Any, Any], *, where: str) -> Table:
 
 
 def as_rule(signal: Signal) -> dict[str, Any]:
-    """Return a row as a user would write it."""
+    """Return a row in the form of a user's file."""
     whole: dict[str, Any] = {
         "object": signal.object,
         signal.kind: signal.key,
@@ -84,8 +84,9 @@ def as_rule(signal: Signal) -> dict[str, Any]:
 
 
 def _over(known: Signal, rule: object, place: str) -> dict[str, Any]:
-    """Put the keys of ``rule`` over those of a row. With another kind of signal the old row's conditions are
-    dropped."""
+    """Return the row ``known`` with the keys of ``rule`` instead of its own. If ``rule`` names an object or a kind, the
+    row's old conditions and its deadline are dropped.
+    """
     change = _options(rule, place)
     base = as_rule(known)
     if any(kind in change for kind in KINDS) or "object" in change:
@@ -137,7 +138,7 @@ def _signal(name: str, rule: object, place: str, *, hint: str = "") -> Signal:
 
 
 def _check_narrowing(given: Mapping[str, Any], kind: str, place: str) -> None:
-    """Refuses a key that this kind of signal does not have: it would be ignored."""
+    """Raises :class:`UsageError` for a key that this kind of signal does not have, because it would have no effect."""
     for key in _NARROWING:
         if key in given and key not in _NARROWED_BY[kind]:
             raise UsageError(

@@ -1,8 +1,8 @@
-"""The built-in signals: what clusters and clouds say about nodes and pods that are about to go. Data.
+"""The built-in signals: how clusters and clouds mark nodes and pods that are about to go. Data.
 
-A new signal is one row here. Tests then ask for its row in ``docs/kubernetes.md`` and its case in
+A new signal is one row here. Tests then require its row in ``docs/kubernetes.md`` and its case in
 ``tests/unit/discover/selection/test_signals.py``. The fields are those of :class:`discover.selection.signals.Signal`.
-Rows give no effects of taints: the keys are unique, and some providers have changed effects.
+Rows name no effects of taints, because the keys are unique and some providers have changed the effects.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How signals of nodes, pods and jobs are read: signals are data. Pure.
+"""Finds the signals of nodes, pods and jobs by a table of rows. Pure.
 
-``signal_table.py`` has the built-in rows; ``signal_config.py`` reads a user's own.
+``signal_table.py`` has the built-in rows. ``signal_config.py`` reads a user's own rows.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from discover.selection.objects import NOTHING, Condition, NodeView, PodView, Ta
 class SignalClass(Enum):
     """What follows from a signal.
 
-    GONE: it has ended. IMMINENT: it will end soon. ADVISORY: it may end; hosts stay, and none are added. NOTE: a
-    property that people want to see, no warning.
+    GONE: the object has ended. IMMINENT: it will end soon. ADVISORY: it may end; its hosts stay, but no new ones are
+    added. NOTE: a property to show to people, no warning.
     """
 
     GONE = "gone"
@@ -27,8 +27,9 @@ class SignalClass(Enum):
 
 
 class Evidence(Enum):
-    """NOTICE: it was announced. ABSENCE: its reports have stopped, as they also do in an outage of the control
-    plane."""
+    """NOTICE: the end was announced. ABSENCE: the reports of the object have stopped. This also happens in an outage of
+    the control plane.
+    """
 
     NOTICE = "notice"
     ABSENCE = "absence"
@@ -41,7 +42,7 @@ FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "node": ("unschedulable", "exists"),
     "job": (),
 }
-"""Signals that are no taint, condition, label or annotation, by object."""
+"""For each object, the fields that a signal may read."""
 
 BASES: Final[Mapping[str, tuple[str, ...]]] = {
     "epoch-value": ("taint", "label", "annotation", "field"),
@@ -49,16 +50,19 @@ BASES: Final[Mapping[str, tuple[str, ...]]] = {
     "condition-time": ("condition",),
     "now": KINDS,
 }
-"""What deadlines are counted from, and for which kinds of signal.
+"""The bases of deadlines, and the kinds of signal that may have each.
 
-``epoch-value``: the value itself, in Unix seconds. ``taint-time``, ``condition-time``: since when it is there.
-``now``: when it was first seen; so are taints without a time (the server sets it for NoExecute only).
+``epoch-value``: the value itself, in Unix seconds. ``taint-time``, ``condition-time``: when the taint was added, or
+when the condition last changed. ``now``: when the signal was first seen. This is also the base of a taint or condition
+without a time (the server sets a taint's time for NoExecute only).
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """``base`` is one of :data:`BASES`; ``seconds`` are added, and the pod's grace period if ``grace``."""
+    """A rule for the time of a deadline: the time of ``base``, one of :data:`BASES`, plus ``seconds``, plus the pod's
+    grace period if ``grace``.
+    """
 
     base: str
     seconds: float = 0.0
@@ -72,10 +76,10 @@ class Deadline:
 class Signal:
     """One row of the table.
 
-    ``object`` is one of :data:`OBJECTS`, ``kind`` of :data:`KINDS`, ``key`` the key of the taint, label or annotation,
-    the type of the condition, or the field's name. ``value``, ``effect``, ``status``, ``reasons`` and ``message`` (a
-    part of it) narrow it down; None and () match anything. ``only_on``: labels that the object must have, too.
-    ``says``: what people read.
+    ``object``: one of :data:`OBJECTS`. ``kind``: one of :data:`KINDS`. ``key``: the key of the taint, label or
+    annotation, the type of the condition, or the name of the field. ``value``, ``effect``, ``status``, ``reasons`` and
+    ``message`` (a part of the object's message) restrict the signal; None, () and "" match everything. ``only_on``:
+    labels that the object must also have. ``says``: the text for people.
     """
 
     name: str
@@ -96,14 +100,18 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A signal that is set. ``since``: Unix seconds, where the server says it; ``detail``: its reason or value."""
+    """A signal that an object has. ``since``: in Unix seconds, None if the server gives no time. ``detail``: its reason
+    or value.
+    """
 
     signal: Signal
     since: float | None = None
     detail: str = ""
 
     def deadline(self, *, first_seen: float, grace: float) -> float | None:
-        """Return the Unix seconds by which the object is gone; None if unknown."""
+        """Return when the object will be gone, in Unix seconds; None if unknown. ``first_seen``: when the signal was
+        first seen, in Unix seconds. ``grace``: the pod's grace period in seconds.
+        """
         rule = self.signal.deadline
         if rule is None:
             return None
@@ -115,7 +123,9 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """All rows. Of several rows about one key of an object the worst counts; of equally bad ones, the first."""
+    """All rows. If several rows with the same key match an object, the worst counts, and of equally bad ones the
+    first.
+    """
 
     signals: tuple[Signal, ...]
     _by_key: dict[tuple[str, str], dict[str, list[Signal]]] = field(init=False, repr=False, compare=False, hash=False)
@@ -127,12 +137,12 @@ class Table:
         object.__setattr__(self, "_by_key", by_key)
 
     def about(self, what: str, kind: str) -> Mapping[str, list[Signal]]:
-        """Rows about one of :data:`OBJECTS` and :data:`KINDS`, by key."""
+        """Return the rows by key. ``what``: one of :data:`OBJECTS`. ``kind``: one of :data:`KINDS`."""
         return self._by_key.get((what, kind), {})
 
 
 def pod_signals(pod: PodView, table: Table) -> tuple[Finding, ...]:
-    """Return every signal of a pod itself, the worst first."""
+    """Return all signals of a pod itself, the worst first."""
     fields = {"phase": pod.phase}
     if pod.deleting is not None:
         fields["deletionTimestamp"] = repr(pod.deleting)
@@ -147,7 +157,7 @@ def pod_signals(pod: PodView, table: Table) -> tuple[Finding, ...]:
 
 
 def node_signals(node: NodeView | None, table: Table) -> tuple[Finding, ...]:
-    """Return every signal of a node, the worst first. None is a node that is known not to exist."""
+    """Return all signals of a node, the worst first. ``node``: None if it is known not to exist."""
     if node is None:
         return _sorted(_values_found(table.about("node", "field"), {"exists": "false"}, NOTHING))
     fields = {"exists": "true", "unschedulable": "true" if node.unschedulable else "false"}
@@ -163,7 +173,7 @@ def node_signals(node: NodeView | None, table: Table) -> tuple[Finding, ...]:
 
 
 def job_signals(labels: Mapping[str, str], annotations: Mapping[str, str], table: Table) -> tuple[Finding, ...]:
-    """Return every signal of the object above the pods."""
+    """Return all signals of the object above the pods, the worst first."""
     return _sorted(
         [
             *_values_found(table.about("job", "label"), labels, labels),
@@ -211,8 +221,9 @@ _RANK: Final = {each: rank for rank, each in enumerate(SignalClass)}
 
 
 def _sorted(found: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The worst first. Of several rows about one key only the first counts: the table has the more specific one
-    first."""
+    """Return the findings with the worst first, and only the first of each key. So a more specific row must come first
+    in the table.
+    """
     ranked = sorted(found, key=lambda each: (_RANK[each.signal.category], each.signal.evidence is Evidence.ABSENCE))
     first: dict[tuple[str, str], Finding] = {}
     for each in ranked:
@@ -221,7 +232,7 @@ def _sorted(found: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 _FIRST_EPOCH, _LAST_EPOCH = 1e9, 1e11
-"""The range from September 2001 to the year 5138. Other numbers are no Unix seconds."""
+"""From September 2001 to the year 5138. Numbers outside count as no Unix seconds."""
 
 
 def _epoch(text: str) -> float | None:

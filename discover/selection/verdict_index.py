@@ -1,4 +1,4 @@
-"""The verdicts on all pods, in order and in groups, updated by what changed. Pure."""
+"""Keeps the verdicts on all pods in order and in groups, and updates what has changed. Pure."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from hvd_elastic_ext.core.publication import Departure
 T = TypeVar("T")
 
 _Change = tuple[Verdict | None, Verdict | None]
-"""The verdict on a pod before and now; None without such a pod."""
+"""The verdicts on a pod before and now; None if there was or is no such pod."""
 
 _FOLLOWS: Final = {Grade.LEAVING: "imminent", Grade.ABSENT: "absent"}
 
 
 @dataclass(frozen=True, slots=True)
 class VerdictGroups:
-    """The verdicts by what is to be done about them. Groups without changes are the same objects as before.
+    """The verdicts in groups, by what has to be done. Groups without changes are the same objects as before.
 
-    ``clear``: hosts with nothing against them, by UID; ``cleared``: what was changed in it last. ``marked``: verdicts
-    to be looked at one by one, in order of the pods' keys: absent, and usable ones under an advisory. ``departures``:
-    of hosts that leave or have left, by UID. ``warned``: how many pods are under which warning, see
-    :func:`warning_of`. ``keys``: all pods, by UID.
+    ``clear``: hosts of usable pods without an advisory, by UID. ``cleared``: the last change of ``clear``. ``marked``:
+    absent pods and usable ones under an advisory, in order of the pods' keys. ``departures``: of hosts that leave or
+    have left, by UID. ``warned``: how many pods are under each warning, see :func:`warning_of`. ``keys``: the keys of
+    all pods, by UID.
     """
 
     clear: Mapping[str, Host]
@@ -60,21 +60,22 @@ def clear_host(verdict: Verdict) -> Host | None:
 
 
 def is_marked(verdict: Verdict) -> bool:
-    """Whether the verdict is to be looked at by itself: absent, or usable under an advisory."""
+    """Whether the pod is absent, or usable under an advisory."""
     return verdict.grade is Grade.ABSENT or (verdict.grade is Grade.USABLE and bool(verdict.advisory))
 
 
 def departure_of(verdict: Verdict) -> Departure | None:
-    """Return what is said of a host that leaves or has left; None for any other pod, and without a known name."""
+    """Return the departure of a host that leaves or has left; None for any other pod, or if no host is known."""
     if verdict.grade not in (Grade.LEAVING, Grade.GONE) or verdict.host is None:
         return None
     return Departure(verdict.host.name, verdict.reason, verdict.deadline)
 
 
 def warning_of(verdict: Verdict) -> tuple[str, str] | None:
-    """Return ``(source, class)`` of the warning that a pod is under: source is ``pod``, ``node`` or ``job``.
+    """Return ``(source, class)`` of the warning that a pod is under; None without one.
 
-    Classes: ``imminent`` (it goes), ``advisory`` (it stays, and is not added), ``absent`` (silent).
+    Sources: ``pod``, ``node``, ``job``. Classes: ``imminent`` (the pod goes), ``advisory`` (a published one stays, but
+    a new one is not added), ``absent`` (the pod is silent).
     """
     if verdict.grade is Grade.USABLE and verdict.advisory:
         return _source(verdict.advisory), "advisory"
@@ -87,7 +88,7 @@ def _source(reason: str) -> str:
 
 
 class VerdictIndex:
-    """Keeps :attr:`verdicts` and :attr:`groups`; an update costs what it changes, and copies."""
+    """Keeps :attr:`verdicts` and :attr:`groups`. An update computes only what changes, and copies the rest."""
 
     def __init__(self) -> None:
         self._order: list[Key] = []
@@ -101,7 +102,7 @@ class VerdictIndex:
         return tuple(self._verdicts)
 
     def update(self, news: Mapping[Key, Verdict | None]) -> None:
-        """Take in the verdicts on some pods: None if they are gone."""
+        """Replace the verdicts on some pods; None for pods that are gone."""
         changes = [(self._put(key, news[key]), news[key]) for key in sorted(news)]
         before = self.groups
         clear, uids = _replaced(before.clear, changes, clear_host)
@@ -141,8 +142,9 @@ class VerdictIndex:
 def _replaced(
     known: Mapping[str, T], changes: Iterable[_Change], entry: Callable[[Verdict], T | None]
 ) -> tuple[Mapping[str, T], frozenset[str]]:
-    """``known``, by UID, with the entries of changed verdicts, and the UIDs of those that changed; the same object if
-    none did."""
+    """Return ``known`` (by UID) with the entries of changed verdicts, and the UIDs of entries that have changed. It is
+    the same object if none has.
+    """
     gone: list[str] = []
     come: dict[str, T] = {}
     for before, after in changes:
@@ -164,7 +166,7 @@ def _replaced(
 
 
 def _recounted(warned: Mapping[tuple[str, str], int], changes: Iterable[_Change]) -> Mapping[tuple[str, str], int]:
-    """``warned`` with the warnings of changed verdicts; the same object if none changed."""
+    """Return ``warned`` with the warnings of changed verdicts; the same object if no warning has changed."""
     pairs = [tuple(None if each is None else warning_of(each) for each in change) for change in changes]
     if all(was == now for was, now in pairs):
         return warned

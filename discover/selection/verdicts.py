@@ -1,4 +1,4 @@
-"""The verdict on one pod: whether it is a host now, and if not, why. Pure."""
+"""Makes the verdict on one pod: whether it is a host now, and if not, why. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from hvd_elastic_ext.core.hosts import Host
 
 
 class Grade(Enum):
-    """USABLE: a host. LEAVING: it has a notice, and is removed at once. ABSENT: its node reports nothing, as also
-    happens in an outage of the control plane. GONE: it ended after a notice, or by one. UNFIT: no host.
+    """USABLE: a host. LEAVING: it has a notice, and is removed at once. ABSENT: its node sends no reports, which also
+    happens in an outage of the control plane. GONE: it has ended after a notice or because of it. UNFIT: no host.
     """
 
     USABLE = "usable"
@@ -28,8 +28,8 @@ class Grade(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``host``: always there for USABLE; for LEAVING, ABSENT and GONE where a name is known. ``deadline`` is in Unix
-    seconds. ``advisory``: a warning that forbids adding this host, but not keeping it; "" without one.
+    """``host``: always set for USABLE; for LEAVING, ABSENT and GONE if it is known; else None. ``deadline`` is in Unix
+    seconds. ``advisory``: a warning with which this host may stay but may not be added; "" without one.
     """
 
     pod: PodView
@@ -42,35 +42,35 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class ActiveSignal:
-    """A finding, and when it was first seen (Unix seconds). ``subject``: ``pod``, ``node`` and its name, or ``job``."""
+    """A finding, and when it was first seen (Unix seconds). ``subject``: ``pod``, ``node NAME`` or ``job``."""
 
     finding: Finding
     first_seen: float
     subject: str
 
     def deadline(self, grace: float) -> float | None:
-        """Return the Unix seconds by which the object is gone; None if unknown. ``grace``: the pod's, in seconds."""
+        """Return when the object will be gone, in Unix seconds; None if unknown. ``grace``: the pod's, in seconds."""
         return self.finding.deadline(first_seen=self.first_seen, grace=grace)
 
     def __str__(self) -> str:
         signal, detail = self.finding.signal, self.finding.detail
-        # Reasons of conditions and values of the job's annotations help people; values of taints and labels do not.
+        # Reasons of conditions and values of the job's annotations help people. Values of taints and labels do not.
         telling = detail and (signal.kind == "condition" or signal.object == "job")
         return f"{self.subject} {signal.says}" + (f" ({detail})" if telling else "")
 
     @property
     def note(self) -> str:
-        """The text beside a usable host."""
+        """The text to show beside a usable host."""
         return str(self) if self.finding.signal.object == "job" else self.finding.signal.says
 
 
 def verdict_of(pod: PodView, signs: tuple[ActiveSignal, ...], rules: HostRules, job: JobView | None = None) -> Verdict:
-    """Judge a pod by itself and by the ``signs``: the signals of the pod, its node and its job."""
+    """Judge a pod. ``signs``: the signals of the pod, its node and its job."""
     early = _no_host(pod, signs, rules, job)
     if early and not _ended_by_notice(pod, signs, job):
         return Verdict(pod, Grade.UNFIT, early)
     host, note, problem = _host(pod, rules, job)
-    if early:  # else the launcher, if it notices the end first, blames the pod or its node
+    if early:  # name the host, so that the launcher does not blame the pod or its node for the end
         return Verdict(pod, Grade.GONE, early, host)
     serious = [sign for sign in signs if sign.finding.signal.category in (SignalClass.GONE, SignalClass.IMMINENT)]
     notices = [sign for sign in serious if sign.finding.signal.evidence is Evidence.NOTICE]
@@ -101,7 +101,7 @@ def _is_of_another_job(pod: PodView, job: JobView | None) -> bool:
 
 
 def _no_host(pod: PodView, signs: tuple[ActiveSignal, ...], rules: HostRules, job: JobView | None) -> str:
-    """Why a pod is no host, whatever its signals; "" for one that runs, or did by its last report."""
+    """Return why a pod is no host, independent of its signals; "" if it runs by its last report."""
     if _is_of_another_job(pod, job):
         return "pod is not this job's: another object controls it, or none does"
     if pod.phase == "Failed":
@@ -132,15 +132,15 @@ def _readiness(pod: PodView) -> tuple[Grade, str]:
     if ready.status == "True":
         return Grade.USABLE, ""
     containers = pod.condition("ContainersReady")
-    # A kubelet gives a reason when it sets Ready to False. The node controller, which gets no reports from the kubelet,
-    # sets it without one and leaves ContainersReady; it may mark the node later.
+    # A kubelet gives a reason when it sets Ready to False. If the kubelet sends no reports, the node controller sets
+    # Ready to False without a reason, and does not change ContainersReady. It may mark the node later.
     if ready.status == "Unknown" or (not ready.reason and containers is not None and containers.status == "True"):
         return Grade.ABSENT, f"node {pod.node} sends no status"
     return Grade.UNFIT, _with("pod is not ready", ready.message or ready.reason)
 
 
 def _host(pod: PodView, rules: HostRules, job: JobView | None) -> tuple[Host | None, str, str]:
-    """``(host, a note on its slots, why there is none)``."""
+    """Return ``(host, note on its slots, why there is no host)``."""
     try:
         slots, note = slots_of(pod, rules, job)
         price = pod.annotations.get(PRICE_ANNOTATION, "")
@@ -150,7 +150,9 @@ def _host(pod: PodView, rules: HostRules, job: JobView | None) -> tuple[Host | N
 
 
 def _joined(signs: Iterable[ActiveSignal], *, when: bool = False) -> str:
-    """All in one line, each text once, and with its detail if one of the signals has it. ``when``: with their times."""
+    """Return all signals in one line: each text once, with its detail if one of the signals has it. ``when``: with
+    their deadlines.
+    """
     texts = []
     for sign in signs:
         moment = sign.deadline(0.0) if when else None
@@ -159,7 +161,7 @@ def _joined(signs: Iterable[ActiveSignal], *, when: bool = False) -> str:
 
 
 _READABLE: Final = 200
-"""Characters of other parts' messages that are passed on."""
+"""Most characters that are kept of a message of Kubernetes."""
 
 
 def _with(what: str, detail: str) -> str:
@@ -170,5 +172,5 @@ def _with(what: str, detail: str) -> str:
 def _time(moment: float) -> str:
     try:
         return datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-    except (ValueError, OverflowError, OSError):  # anybody may write a node's labels, and so their times
+    except (ValueError, OverflowError, OSError):  # a label of a node may have any number
         return f"{moment:.0f} s after 1970"
