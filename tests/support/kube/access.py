@@ -1,4 +1,4 @@
-"""Who asks, by token or client certificate, and whether RBAC's objects in the store allow it."""
+"""Finds the user of a request by token or client certificate, and whether the RBAC objects in the store allow it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Token:
 
 
 class Access:
-    """``admin`` is a token that may do everything."""
+    """Users, tokens and rights. ``admin``: a token that may do everything."""
 
     def __init__(self, store: Store, clock: ServerClock) -> None:
         self._store, self._clock = store, clock
@@ -38,11 +38,11 @@ class Access:
         self.admin = self.issue("admin", MASTERS)
 
     def cold(self, seconds: float) -> None:
-        """Know no roles for so many seconds of the server's clock, as a server that has just started."""
+        """Know no roles for so many seconds of the server's clock, like a server that has just started."""
         self._warm_at = self._clock.now() + seconds
 
     def issue(self, user: str, *groups: str, lasts: float | None = None) -> str:
-        """A new token of ``user``; it lasts so many seconds of the server's clock."""
+        """Return a new token of ``user``. ``lasts``: seconds of the server's clock; None is for ever."""
         token = "t-" + secrets.token_urlsafe(24)
         expires = None if lasts is None else self._clock.now() + lasts
         with self._lock:
@@ -50,18 +50,18 @@ class Access:
         return token
 
     def issue_for(self, namespace: str, account: str, *, lasts: float | None = None) -> str:
-        """A new token of a service account."""
+        """Return a new token of a service account."""
         name, groups = service_account(namespace, account)
         return self.issue(name, *groups, lasts=lasts)
 
     def revoke(self, *tokens: str) -> None:
-        """Answer 401 to them from now on. Open watches go on, as with a real server."""
+        """Answer 401 to these tokens from now on. Open watches continue, as on a real server."""
         with self._lock:
             for each in tokens:
                 self._tokens.pop(each, None)
 
     def authenticate(self, authorization: str, certificate: Mapping[str, Any] | None) -> User:
-        """Raises ApiError 401 for a token that is not, or no longer, valid."""
+        """Return the user of a request. Raises ApiError 401 for a token that is not valid."""
         kind, _, token = authorization.partition(" ")
         if kind.lower() == "bearer" and token.strip():
             with self._lock:
@@ -72,7 +72,7 @@ class Access:
         return _of_certificate(certificate) or ANONYMOUS
 
     def authorize(self, call: Call) -> None:
-        """Raises ApiError 403."""
+        """Raises ApiError 403 if the user of ``call`` has no right to it."""
         if MASTERS in call.user.groups:
             return
         missing: list[str] = []
@@ -89,7 +89,7 @@ class Access:
             )
 
     def review(self, call: Call) -> dict[str, Any]:
-        """The answer to whether the user may do something."""
+        """Return the answer to a SelfSubjectAccessReview."""
         body = call.json()
         asked = body["spec"]["resourceAttributes"]
         found = next(each for each in TABLE if (each.group, each.plural) == (asked.get("group", ""), asked["resource"]))
@@ -125,7 +125,7 @@ class Access:
 
 
 def service_account(namespace: str, name: str) -> tuple[str, tuple[str, ...]]:
-    """Its user name and groups."""
+    """Return the user name and the groups of a service account."""
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
     return f"system:serviceaccount:{namespace}:{name}", groups
 
@@ -173,6 +173,6 @@ def _matches(rule: Mapping[str, Any], call: Call) -> bool:
 
 
 def _selected_name(call: Call) -> str:
-    """A list or watch of one name by field selector is allowed where that name is."""
+    """Return the name that a field selector selects: a rule for that name also allows such a list or watch."""
     field, _, name = call.option("fieldSelector").partition("=")
     return name if field == "metadata.name" and call.verb in ("list", "watch", "deletecollection") else ""

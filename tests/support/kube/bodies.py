@@ -1,4 +1,4 @@
-"""Pods, nodes and jobs as clusters show them: to put into a server, changed as a test needs them. Pure."""
+"""API objects of pods, nodes and jobs as clusters have them, for tests to put into a server. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def pod(
     conditions: Sequence[Body] = (),
     **spec: Any,
 ) -> Body:
-    """A worker. ``owner``: kind, name and UID of its controller. ``spec``: further fields of the spec."""
+    """Return a worker's pod. ``owner``: kind, name and UID of its controller. ``spec``: further fields of the spec."""
     resources = {"limits": dict(limits)} if limits else {}
     container = {"name": "worker", "image": IMAGE, "resources": resources}
     body: Body = {
@@ -53,7 +53,7 @@ def pod(
 
 
 def container_status(*, ready: bool, state: Body) -> Body:
-    """Of a worker's container."""
+    """Return the status of a worker's container."""
     image = {"image": IMAGE, "imageID": f"{IMAGE}@sha256:{'0' * 64}"}
     return {"name": "worker", **image, "ready": ready, "started": ready, "restartCount": 0, "state": state}
 
@@ -76,7 +76,7 @@ def node(
     conditions: Sequence[Body] = (),
     **spec: Any,
 ) -> Body:
-    """``ready`` may be "Unknown"."""
+    """Return a node. ``ready``: may also be "Unknown"."""
     pressures = [condition(kind, False) for kind in ("MemoryPressure", "DiskPressure", "PIDPressure")]
     return {
         "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}},
@@ -91,7 +91,7 @@ def taint(key: str, value: str = "", effect: str = "NoSchedule", *, added: str =
 
 
 def mpi_job(name: str, *, workers: int = 2, slots: int = 1, namespace: str = "default") -> Body:
-    """Of the MPI Operator, v2beta1."""
+    """Return an MPIJob of the MPI Operator, v2beta1."""
 
     def replicas(role: str, count: int) -> Body:
         return {"replicas": count, "template": {"spec": {"containers": [{"name": role, "image": IMAGE}]}}}
@@ -102,13 +102,13 @@ def mpi_job(name: str, *, workers: int = 2, slots: int = 1, namespace: str = "de
 
 
 def mpi_worker_labels(job: str) -> dict[str, str]:
-    """What the MPI Operator v2beta1 labels its workers with."""
+    """Return the labels that the MPI Operator v2beta1 puts on its workers."""
     prefix = "training.kubeflow.org"
     return {f"{prefix}/job-name": job, f"{prefix}/job-role": "worker", f"{prefix}/operator-name": "mpi-operator"}
 
 
 def large_pod(name: str, *, node: str = "node-0", labels: Mapping[str, str] | None = None, size: int = 5000) -> Body:
-    """One of about ``size`` bytes, most of it in fields that nobody here reads, as in real clusters."""
+    """Return a pod of about ``size`` bytes. Most of them are in fields that no code here reads, as in real clusters."""
     body = pod(name, node=node, labels=labels)
     managed: list[Body] = []
     body["metadata"]["managedFields"] = managed

@@ -1,4 +1,4 @@
-"""The server's own time, which tests may shift, stop and move."""
+"""The server's own clock, which tests may stop and move."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 
 class ServerClock:
-    """Runs like this machine's clock until told otherwise. All of the server's waiting goes by it, too."""
+    """Runs like this machine's clock until a test stops or moves it. The server also waits by this clock."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -18,32 +18,32 @@ class ServerClock:
         self._listeners: list[Callable[[], None]] = []
 
     def now(self) -> float:
-        """Unix seconds."""
+        """Return the time in Unix seconds."""
         with self._lock:
             return self._at()
 
     def advance(self, seconds: float) -> None:
-        """Move by so much, at once; negative for backwards."""
+        """Move the clock by so many seconds at once; a negative number moves it back."""
         with self._lock:
             self._offset += seconds
         for tell in self._listeners:
             tell()
 
     def stop(self) -> None:
-        """From now on only :meth:`advance` moves it."""
+        """Stop the clock: from now on only :meth:`advance` moves it."""
         with self._lock:
             if self._stopped is None:
                 self._stopped = time.time()
 
     def go(self) -> None:
-        """Run again, on from where it stands."""
+        """Let the clock run again, from its present time."""
         with self._lock:
             if self._stopped is not None:
                 self._offset += self._stopped - time.time()
                 self._stopped = None
 
     def listen(self, tell: Callable[[], None]) -> None:
-        """Call ``tell`` after each jump."""
+        """Call ``tell`` after each :meth:`advance`."""
         self._listeners.append(tell)
 
     def _at(self) -> float:
@@ -51,7 +51,7 @@ class ServerClock:
 
 
 def rfc3339(at: float) -> str:
-    """As objects carry times: whole seconds, UTC."""
+    """Return a time as objects have it: whole seconds, UTC. ``at``: in Unix seconds."""
     return datetime.datetime.fromtimestamp(int(at), datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -1,4 +1,4 @@
-"""What happens in clusters, in one line each: to a server's pods and nodes, past the API."""
+"""Changes of pods and nodes as they happen in clusters, one function each. They do not use the API."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.kube.server import KubeServer
 
 
 def taint(kube: KubeServer, node: str, key: str, value: str = "", effect: str = "NoSchedule") -> None:
-    """As ``kubectl taint`` does; a taint that evicts says since when it is there."""
+    """Add a taint as ``kubectl taint`` does. A taint with the effect NoExecute has the time when it was added."""
     added = rfc3339(kube.clock.now()) if effect == "NoExecute" else ""
     others = [each for each in _taints(kube, node) if (each["key"], each["effect"]) != (key, effect)]
     kube.change("nodes", node, {"spec": {"taints": [*others, bodies.taint(key, value, effect, added=added)]}})
@@ -30,13 +30,13 @@ def condition(
     reason: str = "",
     namespace: str = "default",
 ) -> None:
-    """Of a pod or node (``kind``: the plural); its time is now."""
+    """Set a condition of a pod or node, with the present time. ``kind``: the plural."""
     body = bodies.condition(type_, status, reason=reason, since=rfc3339(kube.clock.now()))
     kube.change(kind, name, {"status": {"conditions": [body]}}, namespace=namespace)
 
 
 def lose_node(kube: KubeServer, node: str) -> None:
-    """What the node's controller does when it hears nothing of a node any more: its pods are not ready then."""
+    """Do what the node controller does when a node sends no more reports. The node's pods become not ready, too."""
     condition(kube, "nodes", node, "Ready", "Unknown", reason="NodeStatusUnknown")
     taint(kube, node, "node.kubernetes.io/unreachable")
     taint(kube, node, "node.kubernetes.io/unreachable", effect="NoExecute")
@@ -47,7 +47,7 @@ def lose_node(kube: KubeServer, node: str) -> None:
 
 
 def regain_node(kube: KubeServer, node: str) -> None:
-    """It is heard of again, and so are its pods."""
+    """Do what happens when the node sends reports again: the node and its pods become ready."""
     condition(kube, "nodes", node, "Ready", True, reason="KubeletReady")
     untaint(kube, node, "node.kubernetes.io/unreachable")
     for pod in kube.all("pods"):
@@ -57,7 +57,7 @@ def regain_node(kube: KubeServer, node: str) -> None:
 
 
 def fail(kube: KubeServer, pod: str, *, reason: str = "", namespace: str = "default", code: int = 137) -> None:
-    """It ends by itself, or is ended by its node (``reason`` "Evicted"); the object stays."""
+    """Let a pod fail by itself, or by its node (``reason`` "Evicted"). The object stays."""
     state = {"terminated": {"exitCode": code, "reason": "Error"}}
     status: dict[str, Any] = {
         "phase": "Failed",
@@ -68,7 +68,7 @@ def fail(kube: KubeServer, pod: str, *, reason: str = "", namespace: str = "defa
 
 
 def recreate(kube: KubeServer, pod: str, *, namespace: str = "default") -> str:
-    """Gone at once, and there again under its name, as controllers do it. Returns the new UID."""
+    """Remove a pod at once, and make one of the same name, as controllers do. Return the new UID."""
     old = kube.get("pods", pod, namespace=namespace)
     kube.remove("pods", pod, namespace=namespace)
     kept = {"uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"}

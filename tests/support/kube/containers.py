@@ -1,4 +1,4 @@
-"""A pod's container on a test host: process numbers, shared memory and a name of its own, and a process 1."""
+"""A pod's container on a test host, with its own process numbers, shared memory, host name and process 1."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ shift
 exec "$@"
 """
 
-"""The first line: whoever signals what it sees in /proc must not see the machine's processes."""
+"""The ``test`` makes sure that /proc shows only processes of the container, so that no command there can signal others
+of the machine.
+"""
 
 _LIKE_TINI = """shift; trap 'kill $!' TERM; "$@" & wait"""
 
@@ -41,28 +43,30 @@ _TAKES_S = 60.0
 
 @dataclass(frozen=True)
 class Main:
-    """Process 1 of containers. ``port``: on which it listens once they are ready, if on any."""
+    """Process 1 of containers. ``port``: the port on which it listens when the container is ready; None if on none."""
 
     words: tuple[str, ...]
     port: int | None = None
 
 
 def sshd(hosts: NetHosts) -> Main:
-    """As the manifests have it."""
+    """Return sshd as process 1, as the manifests have it."""
     program = which("sshd")
     assert program is not None
     return Main((program, "-D", "-e", "-f", str(_sshd_config(hosts))), PORT)
 
 
 def command(words: Sequence[str]) -> Main:
-    """Of an image. Where this machine has no tini, a shell does what counts of it: it ends when it is told to."""
+    """Return the command of an image as process 1. If this machine has no tini, a shell replaces it, which also ends at
+    SIGTERM.
+    """
     if words[0] == "tini" and which("tini") is None:
         return Main(("sh", "-c", _LIKE_TINI, *words))
     return Main(tuple(words))
 
 
 def _sshd_config(hosts: NetHosts) -> Path:
-    """As ``docker/sshd_config_trainer`` has it, for root: one key lets the launcher in, and is every pod's own."""
+    """Write the settings of ``docker/sshd_config_trainer``, for root. The same key is the launcher's and each pod's."""
     path = hosts.directory / "sshd_config"
     if not path.exists():
         path.write_text(
@@ -75,7 +79,7 @@ def _sshd_config(hosts: NetHosts) -> Path:
 
 
 class Container:
-    """Starts in the namespace of a host without an sshd. When its process 1 ends, so does everything in it."""
+    """A container in the namespace of a host without an sshd. When its process 1 ends, all its processes end."""
 
     def __init__(self, host: NetHost, name: str, *, main: Main, log: Path) -> None:
         self.host = host
@@ -99,18 +103,20 @@ class Container:
         return self._outside.poll() is not None
 
     def pids(self) -> list[int]:
-        """What runs in it, by the machine's numbers."""
+        """Return the processes in the container, by the machine's numbers."""
         return [pid for pid in namespaces.processes(self.host.namespace) if _space(pid) == _space(self.first)]
 
     def command(self, argv: Sequence[str]) -> list[str]:
-        """``argv`` as it is to be started from outside so that it runs in it, with an image's environment."""
+        """Return a command that runs ``argv`` in the container, with an image's environment, if started outside."""
         spaces = ["--net", "--uts", "--mount", "--pid"]
         path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
         own = [f"PATH={path}", "HOME=/run/home", "XDG_RUNTIME_DIR=/run/home", f"{marks.MARK}={os.environ[marks.MARK]}"]
         return ["nsenter", "--target", str(self.first), *spaces, "--", "env", "-i", *own, *argv]
 
     def run(self, argv: Sequence[str], *, timeout: float) -> int | None:
-        """Run a command in it; its exit code, None if it took too long and was killed."""
+        """Run a command in the container. Return its exit code, None if it took over ``timeout`` seconds and was
+        killed.
+        """
         with self._log.open("ab") as log:
             process = subprocess.Popen(self.command(argv), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         try:
@@ -122,14 +128,14 @@ class Container:
             return None
 
     def signal(self, number: int) -> None:
-        """To its process 1."""
-        if self.ended:  # its number may be somebody else's
+        """Send a signal to process 1."""
+        if self.ended:  # another process may have its number now
             return
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.first, number)
 
     def wait(self, timeout: float) -> bool:
-        """Whether it has ended within so many seconds."""
+        """Wait at most ``timeout`` seconds; return whether the container has ended."""
         try:
             self._outside.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -137,7 +143,7 @@ class Container:
         return True
 
     def kill(self) -> None:
-        """SIGKILL to process 1, and so to all."""
+        """Send SIGKILL to process 1, which ends all processes."""
         if not self.ended and (first := self._first()) is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(first, signal.SIGKILL)
@@ -147,7 +153,7 @@ class Container:
 
     def _first(self) -> int | None:
         assert self._outside.poll() is None or hasattr(self, "first"), self._log.read_text()
-        with contextlib.suppress(psutil.NoSuchProcess):  # also if the number is another process's meanwhile
+        with contextlib.suppress(psutil.NoSuchProcess):  # also raised if another process has the number now
             return next((child.pid for child in self._seen.children()), None)
         return None
 
@@ -155,14 +161,14 @@ class Container:
         assert not self.ended
         if self._main.port is None:
             return Path(f"/proc/{self.first}/cmdline").read_bytes().decode().split("\0")[:-1] == [*self._main.words]
-        # In state LISTEN (0A), as its own /proc/net/tcp shows it.
+        # The state LISTEN is 0A in the process's own /proc/net/tcp.
         table = Path(f"/proc/{self.first}/net/tcp").read_text().splitlines()[1:]
         listens = f":{self._main.port:04X}"
         return any(line.split()[1].endswith(listens) and line.split()[3] == "0A" for line in table)
 
 
 def _space(pid: int) -> str:
-    """Which processes see each other."""
+    """Return what identifies the PID namespace of a process, "" if the process has gone."""
     try:
         return os.readlink(f"/proc/{pid}/ns/pid")
     except OSError:

@@ -1,4 +1,4 @@
-"""What looks at the store whenever it changes, and acts: a thread with one beginning and one end."""
+"""The base of controllers: a thread that looks at the store after each change, and acts."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tests.support.kube.resources import resource
 from tests.support.kube.server import KubeServer
 
 LOOK_S: Final = 0.1
-"""The longest time between two looks: not all that counts is in the store."""
+"""Most seconds between two looks, because a look may also depend on things outside the store."""
 
 
 class Controller:
-    """A context manager. A subclass has :meth:`look`.
+    """A context manager. A subclass defines :meth:`look`.
 
-    ``of``: the kind whose changes are looked at without delay. ``errors``: what a look has raised, which is the end.
+    ``of``: the kind whose changes lead to a look at once. ``errors``: what a look has raised; the thread ends then.
     """
 
     def __init__(self, kube: KubeServer, *, name: str, of: str = "pods") -> None:
@@ -36,11 +36,11 @@ class Controller:
         self.leave()
 
     def look(self) -> None:
-        """Compare what is with what should be, and act; in the controller's thread."""
+        """Compare the present state with the wanted one, and act. The controller's thread calls this."""
         raise NotImplementedError
 
     def leave(self) -> None:
-        """After the last look: end what was started."""
+        """End what was started. Called after the last look."""
 
     def _run(self) -> None:
         store = self.kube.store

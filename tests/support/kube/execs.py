@@ -1,4 +1,4 @@
-"""Commands in pods: they run on this machine, where a test says so, and their streams go over a WebSocket."""
+"""Commands in pods. They run on this machine, at a place that a test chooses, with their streams over a WebSocket."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from tests.support.kube.resources import Key
 from tests.support.waiting import wait_until
 
 Place = Callable[[Key, str, list[str]], list[str]]
-"""From a pod, one of its containers and a command to the command that runs here."""
+"""Makes the command to run on this machine from a pod, one of its containers and a command."""
 
 
 def here(pod: Key, container: str, command: list[str]) -> list[str]:
-    """On this machine, as it is."""
+    """Run the command on this machine without a change."""
     return command
 
 
 class Execs:
-    """``place`` is the tests' to set; ``commands``: what was run so far.
+    """Tests set ``place``. ``commands``: the commands so far.
 
-    ``protocols`` are those that the server knows: without v5 it is one before 1.30, whose answers are the kubelet's.
-    ``create_too``: as from 1.35 on, it takes the right to create, not only to get. ``idle_s``: after how long without
-    a message it cuts a stream; the real ones' four hours.
+    ``protocols``: those that the server knows. Without v5 it is a server before 1.30, which sends answers of the
+    kubelet. ``create_too``: the right to create is necessary too, as from 1.35 on. ``idle_s``: seconds without a
+    message after which the server cuts a stream; real servers take four hours.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Execs:
         self._sessions: list[Session] = []
 
     def run(self, handler: BaseHTTPRequestHandler, call: Call, pod: Mapping[str, Any]) -> None:
-        """Take over a connection until the command has ended. Raises ApiError before it has begun."""
+        """Use the connection of ``handler`` until the command has ended. Raises ApiError if it cannot begin."""
         container = _container(call, pod)
         query = parse_qs(urlsplit(handler.path).query)
         if not any(query.get(stream) == ["true"] for stream in ("stdin", "stdout", "stderr")):
@@ -66,17 +66,17 @@ class Execs:
         self._carry(session, self.place(call.key, container, query["command"]))
 
     def sessions(self) -> list[Session]:
-        """Those whose commands run now, in the order in which they came."""
+        """Return the sessions whose commands run now, in the order in which they came."""
         with self._lock:
             return list(self._sessions)
 
     def wait_for(self, count: int, *, timeout: float = 60.0) -> list[Session]:
-        """Until so many run. Raises AssertionError."""
+        """Wait until so many commands run; return their sessions. Raises AssertionError after ``timeout`` seconds."""
         wait_until(lambda: len(self.sessions()) >= count, what=f"{count} commands in pods", timeout=timeout)
         return self.sessions()
 
     def cut(self) -> None:
-        """Break the connections over which commands are carried."""
+        """Break the connections of all commands."""
         for each in self.sessions():
             each.cut()
 
@@ -109,7 +109,7 @@ def _container(call: Call, pod: Mapping[str, Any]) -> str:
 
 
 def _runs(pod: Mapping[str, Any], container: str) -> bool:
-    """One of those that come first runs while its pod is pending."""
+    """Whether the container runs. An init container runs while its pod is still pending."""
     status = pod["status"]
     if any(each["name"] == container for each in pod["spec"].get("initContainers") or []):
         found = [each for each in status.get("initContainerStatuses") or [] if each["name"] == container]

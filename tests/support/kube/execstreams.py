@@ -1,8 +1,9 @@
-"""A command and the WebSocket that carries its streams: ``v5.channel.k8s.io``, or ``v4`` as before Kubernetes 1.30.
+"""A command and the WebSocket with its streams: ``v5.channel.k8s.io``, or ``v4`` as before Kubernetes 1.30.
 
-The first byte of each message is a channel: 0 to 2 the command's standard streams, 3 how it ended, 4 the size of a
-terminal; in v5, 255 ends the channel that the next byte names. Like the real thing this reads nothing more, no ping
-either, while the command leaves its input unread, and its idle time counts messages only. There are no terminals.
+The first byte of each message is a channel: 0 to 2 for the command's standard streams, 3 for how it ended, 4 for the
+size of a terminal. In v5, 255 ends the channel that the next byte names. As on a real server, this reads nothing, not
+even a ping, while the command does not read its input; and only messages count for the idle time. There are no
+terminals.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ _LOOK_S = 0.05
 
 
 def upgrade(handler: BaseHTTPRequestHandler, known: Sequence[str]) -> str | None:
-    """Turn the connection into one that carries streams. The protocol: the client's first one that is known, or None,
-    after the refusal that real servers have for that."""
+    """Turn the connection into a WebSocket. Return the protocol: the client's first one in ``known``. If there is none,
+    send the refusal of real servers and return None.
+    """
     handler.close_connection = True
     offered = [word.strip() for word in handler.headers.get("Sec-WebSocket-Protocol", "").split(",")]
     protocol = next((each for each in offered if each in known), None)
@@ -55,10 +57,10 @@ def upgrade(handler: BaseHTTPRequestHandler, known: Sequence[str]) -> str | None
 
 
 class Session:
-    """One connection, and the command that it carries, which outlives it, as in a container.
+    """One connection and its command. The command may run longer than the connection, as in a container.
 
-    ``idle_s``: without a message, after which it is cut. ``silent`` makes it hang: nothing is read or sent any more.
-    ``pings``: how many came; ``sizes``: of the client's terminal, as it told them.
+    ``idle_s``: seconds without a message after which the connection is cut. If ``silent`` is set, the session neither
+    reads nor sends. ``pings``: how many pings came. ``sizes``: the sizes of the terminal that the client has sent.
     """
 
     def __init__(self, connection: socket.socket, protocol: str, *, idle_s: float | None) -> None:
@@ -76,26 +78,26 @@ class Session:
         self._to_input: int | None = None
 
     def cut(self) -> None:
-        """Break the connection, as a balancer, or an end of the server, does."""
+        """Break the connection, as a load balancer or the end of a server does."""
         self._over.set()
         with contextlib.suppress(OSError):
-            # Not the method of an SSLSocket: see web.py.
+            # The method of an SSLSocket must not be used here: see web.py.
             socket.socket.shutdown(self._raw, socket.SHUT_RDWR)
 
     def kill(self) -> None:
-        """End the command and what it started, if it has not ended."""
+        """Kill the command and its process group, if it still runs."""
         if self._process is not None and self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def refuse(self, why: str) -> None:
-        """Say that the command could not be run."""
+        """Send the answer that the command could not be run."""
         self._say(STDOUT, b"")
         status = {"metadata": {}, "status": "Failure", "reason": "InternalError", "code": 500}
         self._finish({**status, "message": f"Internal error occurred: {why}"})
 
     def run(self, command: list[str]) -> None:
-        """Carry its streams to its end, and say how it ended."""
+        """Run the command with its streams to its end, and send how it ended."""
         self._start(command)
         process = self._process
         assert process is not None
@@ -114,7 +116,7 @@ class Session:
         for _, source in outputs:
             source.close()
         self._finish(_outcome(code if code >= 0 else 128 - code))
-        if self.protocol == V5:  # which waits for the client to go; v4's just goes
+        if self.protocol == V5:  # a server of v5 waits until the client closes; one of v4 does not
             hearing.join(10)
         self.cut()
         for thread in (hearing, watching):
@@ -158,7 +160,7 @@ class Session:
                 self.cut()
 
     def _hear(self) -> None:
-        """Take in what comes, to its end, which is the end of the command's input."""
+        """Read messages until the connection ends. Then the command's input ends, too."""
         with contextlib.suppress(OSError, EOFError):
             while True:
                 opcode, data = self._frame()
@@ -221,12 +223,14 @@ def _outcome(code: int) -> dict[str, Any]:
 
 
 def _shared(connection: socket.socket) -> socket.socket:
-    """What two threads may use at once, one to read and one to write: plain sockets are that by themselves."""
+    """Return a connection that two threads may use at the same time, one to read and one to write. A plain socket needs
+    no change for that.
+    """
     return cast(socket.socket, _Shared(connection)) if isinstance(connection, ssl.SSLSocket) else connection
 
 
 class _Shared:
-    """TLS that is never used by two threads at once, since no one waits while using it."""
+    """A TLS connection that only one thread uses at a time. Threads wait for data without the lock."""
 
     def __init__(self, connection: ssl.SSLSocket) -> None:
         connection.setblocking(False)

@@ -1,11 +1,11 @@
-"""What goes wrong, when a test says so.
+"""Faults that tests ask for.
 
     plan = kube.faults.on("watch", "pods", times=1).answer(statuses.too_many_requests("…", retry_after=1))
     …
     plan.wait(1)            # it happened
     kube.faults.clear()
 
-A plan applies to requests that come after it; what is already open is reached by ``KubeServer.watches``.
+A plan applies to requests that come after it. For open watches use ``KubeServer.watches``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.support.kube.requests import Call
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """This Status instead of what was asked for. ``raw``: these bytes instead of any Status."""
+    """The server answers with this Status. ``raw``: these bytes instead of a Status."""
 
     status: Mapping[str, Any]
     headers: Mapping[str, str]
@@ -30,31 +30,31 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """Nothing is sent, or nothing after the headers, until the client or the server goes."""
+    """The server sends nothing, or nothing after the headers, until the client or the server ends the connection."""
 
     headers: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The connection breaks in the middle of the body; of a watch's: in the middle of the first event."""
+    """The connection breaks in the middle of the body; of a watch, in the middle of the first event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """A watch ends as soon as it is open, as its timeout would end it."""
+    """A watch ends as soon as it is open, in the same way as at its timeout."""
 
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """These bytes come first in a watch, as they are; then it goes on."""
+    """A watch begins with these bytes, and then continues normally."""
 
     lines: tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """The body comes ``chunk`` bytes at a time, ``delay`` seconds apart. ``before``: seconds until the headers."""
+    """The body comes in pieces of ``chunk`` bytes, ``delay`` seconds apart. ``before``: seconds until the headers."""
 
     before: float
     chunk: int
@@ -63,7 +63,7 @@ class Slow:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """The connection is reset instead of an answer."""
+    """The server resets the connection instead of an answer."""
 
 
 Fault = Answer | Hang | Cut | Close | Say | Slow | Reset
@@ -72,7 +72,7 @@ TORN_UTF8 = '{"type":"MODIFIED","object":{"kind":"Pod","metadata":{"name":"ö"}}
 
 
 class Plan:
-    """One fault, waiting for its requests. ``fired``: how many had it."""
+    """One fault, and the requests that get it. ``fired``: how many requests have had it."""
 
     def __init__(self, faults: Faults, *, verb: str, resource: str, times: int | None, paged: bool | None) -> None:
         self._faults = faults
@@ -84,18 +84,20 @@ class Plan:
     def __repr__(self) -> str:
         return f"<{self._fault} on {self._verb or 'all'} {self._resource or 'all'}, fired {self.fired}>"
 
-    # What shall happen
+    # Choosing the fault
 
     def answer(self, error: statuses.ApiError, **headers: str) -> Plan:
-        """Headers by keyword, with ``_`` for ``-``; ``retryAfterSeconds`` of the Status makes one by itself."""
+        """Answer with a Status. ``headers``: by keyword, with ``_`` for ``-``. ``retryAfterSeconds`` of the Status adds
+        the header ``Retry-After`` by itself.
+        """
         return self._set(Answer(error.body, {name.replace("_", "-"): value for name, value in headers.items()}))
 
     def answer_raw(self, code: int, body: bytes, content_type: str = "text/plain") -> Plan:
-        """What is no Status at all, as proxies send it."""
+        """Answer with a body that is no Status, as proxies do."""
         return self._set(Answer({"code": code}, {"Content-Type": content_type}, body))
 
     def busy(self, retry_after: int = 1) -> Plan:
-        """As a server answers that has no room for the request (priority and fairness): 429, and no Status."""
+        """Answer 429 without a Status, as a server that has no room for the request (priority and fairness)."""
         text = b"Too many requests, please try again later.\n"
         return self._set(Answer({"code": 429}, {"Content-Type": "text/plain", "Retry-After": str(retry_after)}, text))
 
@@ -120,20 +122,20 @@ class Plan:
     def slow(self, *, before: float = 0.0, chunk: int = 1 << 30, delay: float = 0.0) -> Plan:
         return self._set(Slow(before, chunk, delay))
 
-    # What has happened
+    # Waiting, and ending it
 
     def wait(self, times: int = 1, *, timeout: float = 30.0) -> None:
-        """Until it has happened so often. Raises AssertionError after ``timeout`` seconds."""
+        """Wait until so many requests have had the fault. Raises AssertionError after ``timeout`` seconds."""
         with self._happened:
             if not self._happened.wait_for(lambda: self.fired >= times, timeout):
                 raise AssertionError(f"waited {timeout:g} s in vain for {times} times {self!r}")
 
     def stop(self) -> None:
-        """It happens no more."""
+        """Remove the plan: no more requests get the fault."""
         self._faults.remove(self)
 
     def take(self, call: Call) -> Fault | None:
-        """The fault, if this call is to have it."""
+        """Return the fault if this call gets it, else None."""
         if self._fault is None or self._left == 0:
             return None
         names = ("", call.resource.plural, f"{call.resource.plural}/{call.subresource}")
@@ -154,17 +156,17 @@ class Plan:
 
 
 class Faults:
-    """All plans. The first that applies to a request is the one that happens."""
+    """All plans. A request gets the fault of the first plan that applies to it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._plans: list[Plan] = []
 
     def on(self, verb: str = "", resource: str = "", *, times: int | None = None, paged: bool | None = None) -> Plan:
-        """A plan for requests of this verb and resource ("pods/exec" is also one of "pods"), every one where none is
-        named, ``times`` often.
+        """Return a plan for the next ``times`` requests (None: for all) of this verb and resource; "" stands for every
+        verb or resource. A plan for "pods" also applies to "pods/exec".
 
-        ``paged``: only requests that continue a list (True), or only those that do not (False).
+        ``paged``: True for requests that continue a list only, False for the others only.
         """
         plan = Plan(self, verb=verb, resource=resource, times=times, paged=paged)
         with self._lock:

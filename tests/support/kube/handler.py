@@ -1,4 +1,4 @@
-"""One connection: HTTP/1.1 requests, one after another, and what faults make of the answers."""
+"""One connection: answers HTTP/1.1 requests one after another, and applies faults to the answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HEALTH = ("/healthz", "/livez", "/readyz")
 
 
 class _Lines:
-    """What a connection brings, and the last line that was read of it."""
+    """The input of a connection. ``last``: the last line that was read."""
 
     def __init__(self, source: Any) -> None:
         self._source = source
@@ -54,13 +54,13 @@ class Handler(BaseHTTPRequestHandler):
 
     def parse_request(self) -> bool:
         whole = super().parse_request()
-        if whole and cast(_Lines, self.rfile).last not in (b"\r\n", b"\n"):  # cut off among its headers
+        if whole and cast(_Lines, self.rfile).last not in (b"\r\n", b"\n"):  # the connection broke within the headers
             self.close_connection = True
             return False
         return whole
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: :class:`counts.Counts` remembers."""
+        """Logs nothing: :class:`request_counts.Counts` counts the requests."""
 
     def version_string(self) -> str:
         return self.server_version
@@ -108,7 +108,7 @@ class Handler(BaseHTTPRequestHandler):
             return None
         try:
             return self.connection.getpeercert()
-        except ValueError:  # no session any more: the connection was reset while the request was read
+        except ValueError:  # the TLS session is gone: the connection was reset while the request was read
             raise ConnectionResetError from None
 
     def _unauthorized_paths(self) -> bytes | None:
@@ -137,7 +137,7 @@ class Handler(BaseHTTPRequestHandler):
                 self._wait_until_gone()
             case faults.Reset():
                 self.abort()
-            case _ if call.resource.plural == "selfsubjectaccessreviews":  # anybody may ask this
+            case _ if call.resource.plural == "selfsubjectaccessreviews":  # every user may ask for this
                 self._whole(201, dumps(self.server.access.review(call)))
             case _:
                 self.server.access.authorize(call)
@@ -208,21 +208,21 @@ class Handler(BaseHTTPRequestHandler):
         self._begin(code, {"Content-Type": kind, **(headers or {}), "Content-Length": str(len(body))}, body)
 
     def _begin(self, code: int, headers: dict[str, str], body: bytes = b"") -> None:
-        self.server.counts.answered(code)  # before the client can know
+        self.server.counts.answered(code)  # before the client gets the answer
         self.send_response(code)
         for name, value in {"Audit-Id": "0", "Cache-Control": "no-cache, private", **headers}.items():
             self.send_header(name, value)
         self.end_headers_with(body if self.command != "HEAD" else b"")
 
     def end_headers_with(self, body: bytes) -> None:
-        """One write for small answers: no client sees half of one."""
+        """End the headers, and send them and ``body`` in one write, so that no client sees half of a small answer."""
         self._headers_buffer.append(b"\r\n" + body)  # type: ignore[attr-defined]
         self.flush_headers()
 
     # The connection
 
     def abort(self) -> None:
-        """Break it, with no end of anything."""
+        """Reset the connection in the middle of the answer."""
         self.close_connection = True
         web.reset(self.connection)
 
@@ -239,7 +239,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Line:
-    """The way a watch talks to its client: chunks."""
+    """Sends the lines of a watch to its client, as chunks."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
@@ -265,6 +265,6 @@ class Line:
 
 
 def serve(connection: socket.socket, server: KubeServer) -> None:
-    """Answer whatever comes over a connection, until it ends."""
+    """Answer the requests of a connection until it ends."""
     with contextlib.suppress(OSError):
         Handler(connection, server)

@@ -1,4 +1,4 @@
-"""A scheduler and the kubelets of all nodes: what they do with pods, done to containers on test hosts."""
+"""A scheduler and the kubelets of all nodes. They run pods as containers on test hosts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.nethosts import NetHost, NetHosts
 Body = dict[str, Any]
 
 _LEAST_S: Final = 2.0
-"""What a kubelet leaves between SIGTERM and SIGKILL, however long the hook took."""
+"""Least seconds from SIGTERM to SIGKILL, even if the hook took the whole grace period."""
 
 
 @dataclass
@@ -34,20 +34,20 @@ class _Pod:
     container: Container | None = None
     ending: bool = False
     gone_by: float = math.inf
-    """When its grace is over, by the server's clock; it may become shorter."""
+    """When its grace period ends, by the server's clock. The time may become earlier."""
     thread: threading.Thread | None = None
     hook: list[int | None] = field(default_factory=list)
     """How its preStop ended: the exit code, None if it was killed."""
 
 
 class Kubelets(Controller):
-    """One node for each bare host (``nethosts(n, sshd=False)``), with room for one pod; a context manager.
+    """One node for each bare host (``nethosts(n, sshd=False)``), with room for one pod. A context manager.
 
-    A pod gets a container on a free node and is Running and Ready, with the host's address and a name that the
-    others know, once ``main`` is up there. One that is deleted gets what a kubelet does: ``pre_stop``, SIGTERM to
-    process 1, SIGKILL when its grace is over; then its object goes. ``ended`` tells when containers did (by the
-    clock of this machine), by UID; ``hooks`` how their ``pre_stop`` ended; ``killed`` whose grace was too short.
-    Commands that the server is to run in pods run in their containers.
+    A pod gets a container on a free node. When ``main`` is ready there, the pod is Running and Ready, with the host's
+    address and a name that the other pods resolve. A deleted pod gets what a kubelet does: ``pre_stop``, SIGTERM to
+    process 1, SIGKILL when its grace period ends; then its object is removed. By UID: ``ended`` has when containers
+    ended (by the server's clock), ``hooks`` how their ``pre_stop`` ended. ``killed``: UIDs of pods whose grace period
+    was too short. Commands that the server runs in pods run in these containers.
     """
 
     def __init__(self, kube: KubeServer, hosts: NetHosts, *, main: Main, pre_stop: Sequence[str] = ()) -> None:
@@ -73,35 +73,36 @@ class Kubelets(Controller):
         for pod in pods:
             if pod.thread is not None:
                 pod.thread.join()
-            if pod.container is not None:  # it was being started
+            if pod.container is not None:  # its thread may have started it meanwhile
                 pod.container.kill()
 
     def container(self, name: str) -> Container:
-        """Of the pod that runs under this name."""
+        """Return the container of the pod that runs under this name."""
         with self._lock:
             found = [pod.container for pod in self._pods.values() if pod.name == name and pod.container is not None]
         return found[-1]
 
     def host(self, name: str) -> NetHost:
-        """On which the pod of this name runs."""
+        """Return the host on which the pod of this name runs."""
         return self.container(name).host
 
-    # What becomes of nodes
+    # Events of nodes
 
     def lose(self, node: str) -> None:
-        """Pull the node's cable: its kubelet is not heard of any more, and the cluster notices. What runs, runs on."""
+        """Cut the node's network. The cluster gets no more reports and marks the node; its processes continue."""
         self._lost.add(node)
         self.nodes[node].cut()
         cluster_events.lose_node(self.kube, node)
 
     def regain(self, node: str) -> None:
-        """Put the cable back."""
+        """Restore the node's network."""
         self.nodes[node].restore()
         self._lost.discard(node)
         cluster_events.regain_node(self.kube, node)
 
     def evict(self, name: str) -> None:
-        """The node is short of something: the pod is killed without a word, and stays as a failed one."""
+        """Let the node end a pod for lack of a resource: the pod is killed without a notice, and stays as a failed one.
+        """
         with self._lock:
             pod = next(each for each in self._pods.values() if each.name == name and not each.ending)
             pod.ending = True
@@ -145,7 +146,7 @@ class Kubelets(Controller):
                 self._begin(pod, self._end)
 
     def _see_ends(self, there: set[str]) -> None:
-        """Pods whose object is gone by force, and those that have ended by themselves."""
+        """Handle pods whose object was removed at once, and those that have ended by themselves."""
         for pod in list(self._pods.values()):
             if pod.ending or pod.container is None or pod.node in self._lost:
                 continue
@@ -185,14 +186,14 @@ class Kubelets(Controller):
         pods = [pod for pod in self.kube.all("pods") if pod["spec"].get("nodeName") == node]
         return any(pod["status"]["phase"] not in ("Failed", "Succeeded") for pod in pods)
 
-    # What is done to one pod
+    # Steps for one pod
 
     def _start(self, pod: _Pod) -> None:
         log = self._hosts.directory / f"{pod.name}.log"
         container = Container(self.nodes[pod.node], pod.name, main=self._main, log=log)
         with self._lock:
             pod.container = container
-            container.host.aliases = {pod.name: container.host.address}  # its own /etc/hosts has it, nobody else's
+            container.host.aliases = {pod.name: container.host.address}  # only in its own /etc/hosts
         self._tell_names()
         ready = [bodies.condition(kind) for kind in ("Ready", "ContainersReady")]
         status = bodies.container_status(ready=True, state={"running": {"startedAt": bodies.SINCE}})

@@ -1,9 +1,9 @@
-"""What Kueue does to jobs with a queue, as its sources (0.11) have it; who is admitted is the tests' to say.
+"""Does what Kueue (0.11, by its sources) does to jobs with a queue. Tests decide which jobs are admitted.
 
-Its webhooks suspend a new MPIJob, PyTorchJob or Job, and mark a StatefulSet's template; pods with its group's label
-get a scheduling gate. A job that is admitted is resumed, with the node selector of its flavour; a group's pods lose
-their gates. One that is evicted is suspended again, with its own node selectors; a group's pods are deleted, and
-those that replace them wait. Whoever resumes a job that is not admitted finds it suspended.
+Kueue's webhooks suspend a new MPIJob, PyTorchJob or Job. They mark the template of a StatefulSet, and pods with its
+group's label get a scheduling gate. An admitted job is resumed, with the node selector of its flavour; the gates of a
+group's pods are removed. An evicted job is suspended again, with its own node selectors; a group's pods are deleted,
+and their replacements wait. If a user resumes a job that is not admitted, Kueue suspends it again.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ TOTAL: Final = "kueue.x-k8s.io/pod-group-total-count"
 AT_ONCE: Final = {"kueue.x-k8s.io/pod-group-fast-admission": "true", "kueue.x-k8s.io/pod-group-serving": "true"}
 PARENT: Final = "kueue.x-k8s.io/pod-suspending-parent"
 FLAVOUR: Final = {"example.org/flavour": "reserved"}
-"""Labels of the nodes that jobs are admitted to."""
+"""Labels of the nodes for admitted jobs."""
 SUSPENDED: Final = ("mpijobs", "pytorchjobs", "jobs")
-"""Kinds that are suspended as wholes."""
+"""Kinds that Kueue suspends as a whole."""
 
 
 class Kueue(Controller):
-    """A context manager. Jobs are known by their names; a StatefulSet's is that of its pods."""
+    """A context manager. Methods take a job by its name; the pods of a StatefulSet have the name of the StatefulSet."""
 
     def __init__(self, kube: KubeServer) -> None:
         super().__init__(kube, name="kube-kueue")
@@ -42,12 +42,12 @@ class Kueue(Controller):
         kube.verbs.admission.append(self._webhook)
 
     def admit(self, name: str) -> None:
-        """There is room for it."""
+        """Admit a job or a group, because there is room for it."""
         self._admitted.add(name)
         self.kube.store.wake()
 
     def evict(self, name: str) -> None:
-        """Others need its room."""
+        """Evict a job or a group, because others need its room."""
         self._admitted.discard(name)
         self.kube.store.wake()
         for pod in self._group(name):
@@ -57,7 +57,7 @@ class Kueue(Controller):
                 self.kube.delete("pods", pod["metadata"]["name"])
 
     def waiting(self) -> list[str]:
-        """Jobs and groups that are not admitted."""
+        """Return the names of jobs and groups that are not admitted."""
         names = [body["metadata"]["name"] for plural in SUSPENDED for body in self._queued(plural)]
         return sorted({*names, *(_group_of(pod) for pod in self._gated())} - self._admitted)
 
@@ -72,7 +72,7 @@ class Kueue(Controller):
                     "pods", pod["metadata"]["name"], {"spec": {"schedulingGates": gates, "nodeSelector": FLAVOUR}}
                 )
 
-    # --- its parts
+    # --- parts
 
     def _webhook(self, of: Resource, body: Body) -> Body:
         metadata = body["metadata"]
@@ -91,7 +91,7 @@ class Kueue(Controller):
         return body
 
     def _settle(self, plural: str, body: Body) -> None:
-        """Suspend or resume a job, as it is admitted."""
+        """Resume a job if it is admitted, else suspend it."""
         name, ended = body["metadata"]["name"], body.get("status", {}).get("completionTime")
         runs = name in self._admitted
         if _is_suspended(plural, body) is not runs or ended:
@@ -117,7 +117,7 @@ class Kueue(Controller):
 
 
 def _group(name: str) -> str:
-    """The workload's name: with a hash of its owner, whose UID no webhook knows yet."""
+    """Return the workload's name with a hash of its owner. The hash has no UID, because webhooks do not know it yet."""
     owner = hashlib.sha1("\n".join(("StatefulSet", "apps", name, "")).encode(), usedforsecurity=False)
     return f"statefulset-{name}-{owner.hexdigest()[:5]}"
 
@@ -139,7 +139,7 @@ def _suspended(plural: str, body: Body, suspend: bool) -> Body:
 
 
 def _marked(body: Body, queue: str) -> Body:
-    """A StatefulSet whose pods are one group."""
+    """Return a StatefulSet whose pods form one group."""
     spec = body["spec"]
     template = spec["template"]
     metadata = template.get("metadata") or {}

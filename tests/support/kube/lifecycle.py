@@ -1,4 +1,4 @@
-"""What the server makes of an object that is created, changed or deleted. Pure."""
+"""Computes what the server stores when an object is created, changed or deleted. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SETTLED: Final = (
     "namespace",
     "generateName",
 )
-"""Metadata that a change cannot change."""
+"""Fields of the metadata that requests cannot change."""
 
 _POD_DEFAULTS: Final = {
     "restartPolicy": "Always",
@@ -32,11 +32,11 @@ _POD_DEFAULTS: Final = {
     "enableServiceLinks": True,
 }
 _COUNTED: Final = frozenset({"deployments", "statefulsets", "jobs", "mpijobs", "pytorchjobs", "trainingjobs"})
-"""Kinds whose ``generation`` grows with their spec."""
+"""Kinds whose ``generation`` grows with each change of their spec."""
 
 
 def new(resource: Resource, key: Key, body: Body, *, now: float) -> Body:
-    """What a creation writes. Raises ApiError 422."""
+    """Return what a creation writes. ``now``: in Unix seconds. Raises ApiError 422."""
     metadata = dict(body.get("metadata") or {})
     for name in ("resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
         metadata.pop(name, None)
@@ -74,7 +74,9 @@ def _new_pod(body: Body) -> Body:
 
 
 def _new_node(body: Body) -> Body:
-    """Admission marks every new node as not ready; whoever finds it ready takes that away."""
+    """Return the changed fields of a new node. Admission marks each new node as not ready; the node controller removes
+    that later.
+    """
     spec = dict(body.get("spec") or {})
     taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
     if taint not in (taints := list(spec.get("taints") or [])):
@@ -83,7 +85,7 @@ def _new_node(body: Body) -> Body:
 
 
 def changed(resource: Resource, old: Body, wanted: Body, *, subresource: str, patch: bool = False) -> Body:
-    """What an update or a patch of an object, or of its status, writes. Raises ApiError 409 or 422."""
+    """Return what an update or a patch of an object, or of its status, writes. Raises ApiError 409 or 422."""
     name = old["metadata"]["name"]
     metadata = dict(wanted.get("metadata") or {})
     version, uid = metadata.get("resourceVersion"), metadata.get("uid")
@@ -124,14 +126,16 @@ def _status_changed(resource: Resource, old: Body, wanted: Body, metadata: Body)
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """``body``: what to write, or None for nothing; ``gone``: whether the object ends with that."""
+    """``body``: what to write, None for nothing. ``gone``: whether the object is removed then."""
 
     body: Body | None
     gone: bool
 
 
 def deleted(resource: Resource, old: Body, *, grace: int | None, now: float) -> Deletion:
-    """What a deletion does. A pod's leaves a trace, even when it is the end. Nothing here has finalizers."""
+    """Return what a deletion does. A pod is always marked first, even if it is removed at once. No object has
+    finalizers here.
+    """
     if resource.kind != "Pod":
         return Deletion(None, gone=True)
     metadata = old["metadata"]
@@ -139,7 +143,7 @@ def deleted(resource: Resource, old: Body, *, grace: int | None, now: float) -> 
     if before is None:
         seconds, asked = _grace(old, grace), now
     elif grace is None or grace >= before:
-        return Deletion(None, gone=False)  # it may only become shorter
+        return Deletion(None, gone=False)  # the grace may only become shorter
     else:
         seconds, asked = max(grace, 0), unix(metadata["deletionTimestamp"]) - before
     return Deletion(_marked(old, seconds, asked=asked), gone=seconds == 0)
@@ -155,12 +159,12 @@ def _marked(old: Body, grace: int, *, asked: float) -> Body:
 
 def _grace(pod: Body, asked: int | None) -> int:
     if not pod["spec"].get("nodeName") or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
-        return 0  # nobody runs it
+        return 0  # no kubelet runs it
     return max(int(pod["spec"].get("terminationGracePeriodSeconds", 30)) if asked is None else asked, 0)
 
 
 def with_condition(body: Body, condition: Body) -> Body:
-    """The object with this condition in its status, in the place of its type's former one."""
+    """Return the object with this condition in its status, instead of an earlier one of the same type."""
     status = dict(body.get("status") or {})
     others = [each for each in status.get("conditions") or () if each.get("type") != condition["type"]]
     return {**body, "status": {**status, "conditions": [*others, condition]}}

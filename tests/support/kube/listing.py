@@ -1,4 +1,4 @@
-"""Lists: which version, which page, what is selected."""
+"""Answers lists: the version, the page and the selected objects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FIELDS = {
 
 
 def wanted(call: Call) -> Callable[[Record], bool]:
-    """What the call's namespace, name and selectors let through. Raises ApiError 400."""
+    """Return a test of whether the call's namespace, name and selectors match a record. Raises ApiError 400."""
     fields = selectors.fields(call.option("fieldSelector"), _COMMON | _FIELDS.get(call.resource.kind, frozenset()))
     labels = selectors.labels(call.option("labelSelector"))
     namespace, name = call.namespace, call.name
@@ -42,7 +42,7 @@ def wanted(call: Call) -> Callable[[Record], bool]:
 
 
 def version(call: Call) -> int | None:
-    """Raises ApiError 400 for what is no version."""
+    """Return the version that the call asks for, None if it names none. Raises ApiError 400 if it is no version."""
     text = call.option("resourceVersion")
     if not text:
         return None
@@ -53,7 +53,7 @@ def version(call: Call) -> int | None:
 
 
 def head(of: Resource) -> bytes:
-    """What an object that stands alone begins with."""
+    """Return the first bytes of an object that is no item of a list."""
     return b'"kind":"%s","apiVersion":"%s",' % (of.kind.encode(), of.api_version.encode())
 
 
@@ -68,14 +68,14 @@ class _Page:
 
 
 def answer(store: Store, call: Call, *, patience: float) -> bytes:
-    """The list's body. ``patience``: seconds to wait for a version that is not there yet. Raises ApiError."""
+    """Return the list's body. ``patience``: seconds to wait for a version that does not exist yet. Raises ApiError."""
     test, limit = wanted(call), call.number("limit") or 0
     asked, match = version(call), call.option("resourceVersionMatch")
     shelf = store.shelf(call.resource)
     with store.lock:
         page = _page(store, shelf, call, asked=asked, match=match, limit=limit, patience=patience)
         if asked == 0 and not match and not call.option("continue"):
-            limit = 0  # the watch cache gives all there is
+            limit = 0  # the watch cache gives no pages
         keys, records = shelf.at(page.revision)
         return _render(call, page, keys, records, test=test, limit=limit)
 
@@ -91,7 +91,7 @@ def _page(
             raise statuses.continue_expired(_encoded(_Page(-1, page.after)))
         return page
     if asked is None:
-        # What has to be fresh waits for the cache, and is read from the store if that does not come so far.
+        # A fresh list waits for the cache. If the cache does not catch up in time, the list comes from the store.
         _wait(shelf, lambda: shelf.standstill is None, patience)
         return _Page(store.revision, None)
     if asked and not match and limit > 0:
@@ -103,7 +103,9 @@ def _page(
 
 
 def not_older(store: Store, shelf: Shelf, asked: int, *, patience: float) -> int:
-    """How far the watch cache is, once that is ``asked`` at least. The store's lock is held. Raises ApiError 504."""
+    """Wait until the watch cache has at least the version ``asked``; return the cache's version. The caller holds the
+    store's lock. Raises ApiError 504.
+    """
     _wait(shelf, lambda: shelf.cached() >= asked, patience)
     cached = shelf.cached()
     if asked > cached:
@@ -112,7 +114,7 @@ def not_older(store: Store, shelf: Shelf, asked: int, *, patience: float) -> int
 
 
 def _wait(shelf: Shelf, condition: Callable[[], bool], patience: float) -> None:
-    """Until it is so, ``patience`` seconds at most."""
+    """Wait for ``condition``, at most ``patience`` seconds."""
     until = time.monotonic() + patience
     while not condition() and (left := until - time.monotonic()) > 0:
         shelf.changed.wait(left)

@@ -1,4 +1,4 @@
-"""Output of containers, by pod: what tests write, and what clients read and follow."""
+"""The output of containers, by pod. Tests write it; clients read and follow it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOOK_S: Final = 0.05
 
 
 class Logs:
-    """A pod without output waits to start. Each line has a time of its own, a second after the one before."""
+    """A pod without output counts as not started. Each line has its own time, one second after the previous line."""
 
     def __init__(self, stopping: threading.Event) -> None:
         self._stopping = stopping
@@ -26,7 +26,7 @@ class Logs:
         self._cuts = 0
 
     def start(self, pod: str) -> None:
-        """Let its container run; output of one that ran before is that of the previous one."""
+        """Let the pod's container run. Earlier output becomes that of the previous container."""
         with self._changed:
             if pod in self._lines:
                 self._before[pod] = self._lines[pod]
@@ -39,24 +39,26 @@ class Logs:
             self._changed.notify_all()
 
     def end(self, pod: str) -> None:
-        """Let followers come to an end."""
+        """End the output, so that clients that follow it come to its end."""
         with self._changed:
             self._ended.add(pod)
             self._changed.notify_all()
 
     def of(self, pod: str) -> list[str]:
-        """What it has said so far."""
+        """Return the pod's output so far."""
         with self._changed:
             return list(self._lines.get(pod, []))
 
     def cut(self) -> None:
-        """Break off what is followed now."""
+        """Break the connections of clients that follow output now."""
         with self._changed:
             self._cuts += 1
             self._changed.notify_all()
 
     def answer(self, handler: Handler, call: Call, pod: dict[str, Any]) -> None:
-        """Raises ApiError 400 for a container that has not started, or is none of the pod's."""
+        """Answer a request for output. Raises ApiError 400 for a container that has not started, or that the pod does
+        not have.
+        """
         known = [each["name"] for each in pod["spec"]["containers"]]
         container = call.option("container") or known[0]
         if container not in known:
@@ -68,7 +70,7 @@ class Logs:
         first = max(0, len(lines) - call.number("tailLines")) if call.option("tailLines") else 0
         if since := call.option("sinceTime"):
             first = max(first, sum(_time(number) < since for number in range(len(lines))))
-        if seconds := call.number("sinceSeconds"):  # of the time of the newest line
+        if seconds := call.number("sinceSeconds"):  # counted back from the newest line
             first = max(first, len(lines) - min(len(lines), seconds))
         handler._begin(200, {"Content-Type": "text/plain", "Transfer-Encoding": "chunked"})
         self._send(handler, call, lines, first)

@@ -1,8 +1,9 @@
-"""A cluster whose pods are processes of this machine: it really starts the jobs that it is given.
+"""A cluster whose pods are processes of this machine. It really runs the jobs that tests submit.
 
-What controllers, scheduler, kubelet and the collector of garbage do, in one thread: pods from the jobs' templates
-(:mod:`~tests.support.kube.operators`), and processes for them (:mod:`~tests.support.kube.pod_processes`).
-Workers that wait for ssh are names for this machine, and what a launcher runs there it runs here.
+One thread does the work of controllers, scheduler, kubelet and garbage collector. It makes pods from the jobs'
+templates (:mod:`~tests.support.kube.operators`) and runs processes for them
+(:mod:`~tests.support.kube.pod_processes`). Workers that wait for ssh are only names of this machine: a launcher runs
+their commands on this machine.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ BELONGS = (
     *("pods", "statefulsets", "services", "secrets", "configmaps", "serviceaccounts"),
     *("networkpolicies", "rolebindings", "roles"),
 )
-"""Kinds of objects that go with the one that owns them."""
+"""Kinds of objects that are deleted with their owner."""
 
 
 class OneMachine(Controller):
-    """A context manager. ``env``: of all that runs. ``home``: where commands start that are told no folder."""
+    """A context manager. ``env``: variables for all processes. ``home``: the folder for commands without one."""
 
     def __init__(self, kube: KubeServer, folder: Path, *, env: Mapping[str, str], home: Path) -> None:
         super().__init__(kube, name="kube-one-machine")
@@ -58,7 +59,7 @@ class OneMachine(Controller):
         assert not self.errors, self.errors
 
     def leave(self) -> None:
-        with contextlib.ExitStack() as each:  # also what comes after one that fails
+        with contextlib.ExitStack() as each:  # makes all calls, even after one that fails
             each.callback(shutil.rmtree, self._machine.pods)
             for run in self._runs.values():
                 each.callback(run.kill)
@@ -76,7 +77,7 @@ class OneMachine(Controller):
     # --- controllers
 
     def _collect(self, owners: set[str]) -> None:
-        """Delete what belongs to objects that are gone."""
+        """Delete objects whose owners are gone."""
         for plural in BELONGS:
             for body in self.kube.all(plural):
                 metadata = body["metadata"]
@@ -85,7 +86,8 @@ class OneMachine(Controller):
                     self._delete(plural, metadata["name"])
 
     def _make_and_delete(self, owner: Owner, own: Sequence[Body]) -> None:
-        """Pods as many as there should be. One that ends is made again after its object is gone."""
+        """Make and delete pods until their number is right. A pod that has ended is made again when its object is gone.
+        """
         wanted = {} if owner.suspended or owner.ended else owner.workers()
         running = [each for each in own if each["status"]["phase"] not in ("Succeeded", "Failed")]
         for pod in running:
@@ -105,18 +107,18 @@ class OneMachine(Controller):
                 self._make(owner.launcher(f"{owner.name}-launcher-{number}"))
 
     def _gone(self, owner: Owner, pod: str) -> bool:
-        """Whether no process of this pod's last life runs any more."""
+        """Whether no process of an earlier pod of this name still runs."""
         return not any(run.name == pod and owner.uid in run.owners and run.alive for run in self._runs.values())
 
     def _make(self, pod: Body) -> None:
         try:
             self.kube.create("pods", pod)
         except statuses.ApiError as error:
-            if error.code != HTTPStatus.CONFLICT:  # its job was deleted and submitted again
+            if error.code != HTTPStatus.CONFLICT:  # its job was deleted and submitted again: ignore it
                 raise
 
     def _delete(self, plural: str, name: str, *, grace: int | None = None) -> None:
-        with contextlib.suppress(KeyError):  # by somebody else meanwhile
+        with contextlib.suppress(KeyError):  # it may be deleted already
             self.kube.delete(plural, name, grace=grace)
 
     def _tell(self, owner: Owner, own: Sequence[Body]) -> None:
@@ -127,7 +129,9 @@ class OneMachine(Controller):
                 self.kube.change(owner.plural, owner.name, {"status": status})
 
     def _write_hosts(self, owner: Owner, workers: Sequence[Body]) -> None:
-        """For launchers without a daemon, as operators mount them: ours reads one file, mpirun another."""
+        """Write the files of hosts for launchers without a daemon, as operators mount them. Our launcher reads the
+        first file, mpirun the second.
+        """
         names = sorted(pod["metadata"]["name"] for pod in workers)
         lines = "".join(f"{each}:{owner.slots}\n" for each in names)
         for suffix, text in (("", lines), (".hostfile", f"localhost slots={owner.count * owner.slots}\n")):
@@ -153,7 +157,7 @@ class OneMachine(Controller):
             if run.alive and (run.is_name or time.monotonic() - run.gone_since > LEAVES_S):
                 run.kill()
             if not run.alive:
-                run.kill()  # it may have ended since it was asked to: its daemon has not
+                run.kill()  # the main process may have ended by itself, but the daemon beside it has not
                 del self._runs[uid]
 
     def _run_pod(self, body: Body) -> None:

@@ -1,4 +1,4 @@
-"""What operators and Kubernetes' own controllers make of a job: its pods and its status. Pure.
+"""Computes the pods and the status of a job, as operators and Kubernetes' own controllers do. Pure.
 
 MPI Operator (v2beta1), et-operator, training operator 1.9 (PyTorchJob), Job and StatefulSet.
 """
@@ -18,7 +18,7 @@ SPECS: Final = {
     "trainingjobs": ("etReplicaSpecs", "launcher", "worker"),
     "pytorchjobs": ("pytorchReplicaSpecs", "", "Worker"),
 }
-"""By resource: where the pods of each role are."""
+"""By resource: the field with the roles, and the names of the launcher's and the workers' roles."""
 KINDS: Final = {
     "mpijobs": ("kubeflow.org/v2beta1", "MPIJob"),
     "trainingjobs": ("kai.alibabacloud.com/v1alpha1", "TrainingJob"),
@@ -27,15 +27,15 @@ KINDS: Final = {
     "statefulsets": ("apps/v1", "StatefulSet"),
 }
 SSHD: Final = ("/usr/sbin/sshd", "-De")
-"""What workers run that are not told."""
+"""The command of workers without one."""
 BACKOFF: Final = 6
-"""How often a job's container is started again, unless the job says otherwise."""
+"""How often a job's container is started again, if the job sets no other number."""
 _TRAINING: Final = "training.kubeflow.org"
 
 
 @dataclass(frozen=True)
 class Owner:
-    """A job, or a StatefulSet, as its controller sees it."""
+    """A job or StatefulSet, with the values that its controller uses."""
 
     plural: str
     body: Body
@@ -69,7 +69,7 @@ class Owner:
 
     @property
     def count(self) -> int:
-        """Workers."""
+        """The number of workers."""
         if self.plural == "jobs":
             return 0
         return int((self.body["spec"] if self.plural == "statefulsets" else self._role(2)).get("replicas", 1))
@@ -87,7 +87,7 @@ class Owner:
     # --- pods
 
     def launcher(self, name: str) -> Body:
-        """The launcher's pod."""
+        """Return the launcher's pod."""
         if self.plural == "jobs":
             return self._pod(name, self.body["spec"]["template"], {"batch.kubernetes.io/job-name": self.name})
         role = self._role(1)
@@ -96,7 +96,7 @@ class Owner:
         return self._pod(name, role["template"], labels, restartPolicy=policy)
 
     def workers(self) -> dict[str, Body]:
-        """Worker pods, by name."""
+        """Return the worker pods, by name."""
         found = {}
         for number in range(self.count):
             name = f"{self.name}-{number}" if self.plural == "statefulsets" else f"{self.name}-worker-{number}"
@@ -143,7 +143,7 @@ class Owner:
     # --- status
 
     def told(self, pods: Sequence[Body]) -> Body | None:
-        """What its status should say, from its pods; None while nothing is to be said."""
+        """Return the status that follows from the pods; None while there is none to set."""
         if self.plural == "statefulsets":
             ready = sum(is_ready(each) for each in pods)
             return {"replicas": len(pods), "readyReplicas": ready, "availableReplicas": ready}
@@ -163,7 +163,9 @@ class Owner:
         return own or None
 
     def _end(self, pods: Sequence[Body]) -> str:
-        """How the job ended: a PyTorchJob without a master once all of its workers have succeeded."""
+        """Return how the job ended, "" while it runs. A PyTorchJob without a master ends when all workers have
+        succeeded.
+        """
         counted = [each for each in pods if is_launcher(each)] if self.has_launcher else pods
         phases = [each["status"]["phase"] for each in counted]
         if "Failed" in phases or any(restarts(each) > self.backoff for each in counted):
@@ -178,7 +180,7 @@ class Owner:
         return {"replicaStatuses": {"Worker": {**counts, "failed": phases.count("Failed"), "selector": labels}}}
 
     def _conditions(self, **wanted: bool) -> Body:
-        """Conditions, or the et-operator's phase."""
+        """Return the conditions as a status, or for the et-operator a phase."""
         if self.plural == "trainingjobs":
             return {"phase": next(name for name, true in wanted.items() if true)}
         there = {each["type"]: each for each in (self.body.get("status") or {}).get("conditions") or []}
@@ -191,12 +193,14 @@ class Owner:
 
 
 def variables(root: Mapping[str, Any]) -> dict[str, str]:
-    """What Training Operator 1.9.0 gives to each container: pkg/controller.v1/pytorch/envvar.go and elastic.go."""
+    """Return the variables that Training Operator 1.9.0 sets in each container (pkg/controller.v1/pytorch/envvar.go and
+    elastic.go).
+    """
     spec, policy = root["spec"], root["spec"]["elasticPolicy"]
     containers = spec["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
     ports = [each for container in containers if container["name"] == "pytorch" for each in container["ports"]]
     (port,) = (each["containerPort"] for each in ports if each["name"] == "pytorchjob-port")
-    assert "nProcPerNode" not in policy  # its webhook refuses both
+    assert "nProcPerNode" not in policy  # the operator's webhook refuses it together with nprocPerNode
     return {
         "PYTHONUNBUFFERED": "1",
         "PET_NPROC_PER_NODE": spec["nprocPerNode"],
@@ -208,7 +212,7 @@ def variables(root: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _with_variables(container: Mapping[str, Any], root: Mapping[str, Any]) -> Body:
-    """A container of a PyTorchJob as its operator makes it."""
+    """Return a container of a PyTorchJob with the operator's variables."""
     own = [{"name": name, "value": value} for name, value in variables(root).items()]
     return {**container, "env": [*(container.get("env") or []), *own]}
 
@@ -219,7 +223,7 @@ def is_ready(pod: Body) -> bool:
 
 
 def is_launcher(pod: Body) -> bool:
-    """Whether a pod is none of a job's workers."""
+    """Whether a pod is a launcher, and no worker of a job."""
     labels = pod["metadata"].get("labels") or {}
     return (
         labels.get("hvd-elastic-role") == "launcher"
@@ -229,10 +233,10 @@ def is_launcher(pod: Body) -> bool:
 
 
 def restarts(pod: Body) -> int:
-    """How often its container was started again."""
+    """Return how often the pod's containers were started again."""
     return sum(int(each.get("restartCount", 0)) for each in pod["status"].get("containerStatuses") or [])
 
 
 def has_gates(pod: Body) -> bool:
-    """Whether no node may be looked for yet."""
+    """Whether gates still prevent the scheduling of the pod."""
     return bool(pod["spec"].get("schedulingGates"))

@@ -1,6 +1,6 @@
 """JSON patch (RFC 6902), JSON merge patch (RFC 7386), and Kubernetes' strategic merge with its directives. Pure.
 
-All take what is there and give what shall be, sharing parts with their arguments.
+All functions take the old object and return the new one, which may share parts with the arguments.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ _KEYS: Final = {
     "hostAliases": "ip",
     "podIPs": "ip",
 }
-"""What tells the elements of a list apart, by the list's name. All others, taints, tolerations and containerStatuses
-among them, are replaced as wholes."""
+"""The field that identifies the elements of a list, by the list's name. All other lists are replaced as a whole, for
+example taints, tolerations and containerStatuses.
+"""
 
 
 def apply(kind: str, target: Any, patch: Any) -> Any:
-    """``kind`` is a media type. Raises ApiError 415, and 422 for operations that cannot be done."""
+    """Apply ``patch``. ``kind``: its media type. Raises ApiError 415, and 422 for operations that cannot be done."""
     match kind:
         case "application/json-patch+json":
             return operations(target, patch)
@@ -48,7 +49,7 @@ def apply(kind: str, target: Any, patch: Any) -> Any:
 
 
 def operations(target: Any, patch: Sequence[Mapping[str, Any]]) -> Any:
-    """One after another: add, replace, remove, test."""
+    """Apply a JSON patch: its operations add, replace, remove and test, one after another."""
     result = copy.deepcopy(target)
     for each in patch:
         *way, last = [part.replace("~1", "/").replace("~0", "~") for part in each["path"].split("/")[1:]]
@@ -80,7 +81,7 @@ def _do(operation: str, place: Any, last: str, value: Any) -> None:
 
 
 def merge(target: Any, patch: Any) -> Any:
-    """Maps are merged, nulls remove, all else replaces."""
+    """Apply a merge patch: maps are merged, a null removes a value, any other value replaces one."""
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}
@@ -93,7 +94,7 @@ def merge(target: Any, patch: Any) -> Any:
 
 
 def strategic(target: Any, patch: Any) -> Any:
-    """Like a merge, but known lists are merged by key."""
+    """Apply a strategic merge patch: like a merge patch, but known lists are merged by key."""
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) and patch.get("$patch") != "replace" else {}
@@ -136,7 +137,7 @@ def _list(name: str, there: list[Any], patch: list[Any]) -> list[Any]:
 
 
 def _ordered(name: str, there: list[Any], order: list[Any]) -> list[Any]:
-    """Those that are named first, in that order."""
+    """Return the elements in the given order; elements that ``order`` does not name come last."""
     key = _KEYS.get(name)
     places = {(each.get(key) if isinstance(each, dict) else each): at for at, each in enumerate(order)}
     return sorted(there, key=lambda each: places.get(each.get(key) if isinstance(each, dict) else each, len(places)))

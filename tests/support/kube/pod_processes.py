@@ -1,5 +1,8 @@
-"""One pod as processes of this machine: what comes first, the daemon, then what the pod is for. Images are not run:
-folders of a pod are folders of the test, ``hvd-elastic``, ``torchrun`` and ``python`` are ours."""
+"""One pod as processes of this machine: its init containers, the daemon, then its main container.
+
+Images are not used: folders of a pod are folders of the test, and ``hvd-elastic``, ``torchrun`` and ``python`` are
+those of this environment.
+"""
 
 from __future__ import annotations
 
@@ -26,19 +29,19 @@ Body = dict[str, Any]
 ROOT: Final = Path(__file__).parents[3]
 EXAMPLES: Final = "/opt/hvd/share/hvd-elastic-ext"
 SSH: Final = ("--discovery-user", "--ssh-port")
-"""Options of the launcher about another user's daemon, and ssh, which are not there."""
+"""Options of the launcher that are left out: the daemon runs as the same user, and there is no ssh."""
 MPIRUN: Final = ("mpirun", "--allow-run-as-root", "--oversubscribe")
 AGAIN_S: Final = 1.0
-"""Before a container that ended is started again."""
+"""Seconds before a container that has ended is started again."""
 LEAVES_S: Final = 60.0
-"""How long a pod whose object is gone may take to end: a kubelet waits shorter, and machines differ in speed."""
+"""Seconds for a pod to end after its object is gone. This is longer than a kubelet waits, for slow machines."""
 
 
 @dataclass
 class Machine:
-    """What all pods have in common. ``pods``: a folder with a short name, for sockets lie in it. ``hosts``: files with
-    the hosts of jobs that have no daemon beside their launcher. ``home``: where commands start that are told no
-    folder."""
+    """What all pods share. ``pods``: a folder with a short name, because sockets are in it. ``hosts``: the folder with
+    the files of hosts, for jobs without a daemon beside their launcher. ``home``: the folder for commands without one.
+    """
 
     kube: KubeServer
     pods: Path
@@ -48,23 +51,23 @@ class Machine:
     home: Path
     ports: dict[str, int] = field(default_factory=dict)
     marks: set[str] = field(default_factory=set)
-    """Of all that was started."""
+    """The marks of all started processes."""
 
     def claim(self, name: str) -> Path:
-        """The folder of a PersistentVolumeClaim."""
+        """Return the folder of a PersistentVolumeClaim, and make it if necessary."""
         made = self.claims / name
         made.mkdir(parents=True, exist_ok=True)
         return made
 
     def port(self, address: str) -> int:
-        """A free port of this machine that stands for a port of a pod."""
+        """Return the port of this machine that replaces a pod's port; the same port for each call with ``address``."""
         if address not in self.ports:
             self.ports[address] = free_port()
         return self.ports[address]
 
 
 class PodRun:
-    """One life of a pod. A worker that waits for ssh is a name of this machine, and runs nothing itself."""
+    """One life of a pod. A worker that waits for ssh is only a name of this machine, and runs no process itself."""
 
     def __init__(self, machine: Machine, body: Body) -> None:
         metadata, spec = body["metadata"], body["spec"]
@@ -85,25 +88,25 @@ class PodRun:
         self._logged, self._restarts, self._again_at = 0, 0, 0.0
         self._ending = self._over = self._named = False
         self._agents: list[int] = []
-        """What a launcher has started in it, once it is to end."""
+        """The agents that a launcher has started in this pod; found when the pod has to end."""
         self._mount()
 
     # --- its life
 
     @property
     def is_name(self) -> bool:
-        """Whether it only waits for ssh."""
+        """Whether the pod is only a name, because its command only waits for ssh."""
         return str((self._container.get("command") or [""])[0]).endswith("/sshd")
 
     @property
     def alive(self) -> bool:
-        """Whether a process of it may still run."""
+        """Whether a process of the pod may still run."""
         first = self._waiting is not None and self._waiting.poll() is None
         main = self._main is not None and self._main.returncode is None
         return first or main or agents_here.run(self._agents)
 
     def step(self) -> None:
-        """Go on with what comes next."""
+        """Do the next step of the pod's life."""
         if self._ending or self._over:
             return
         if self._first:
@@ -121,7 +124,9 @@ class PodRun:
             self._see(self._main)
 
     def ask_to_end(self, *, by: float) -> None:
-        """As a kubelet does: ``preStop``, SIGTERM to process 1, then the daemon's turn. ``by``: Unix seconds."""
+        """End the pod as a kubelet does: ``preStop``, SIGTERM to process 1, then the daemon. ``by``: the end of the
+        grace period, in Unix seconds.
+        """
         if not self._ending:
             self._ending = True
             if self.is_name:
@@ -137,7 +142,7 @@ class PodRun:
             self.kill()
 
     def kill(self) -> None:
-        """End all of it now."""
+        """End all processes of the pod now."""
         agents_here.kill(self._agents)
         if self._waiting is not None and self._waiting.poll() is None:
             os.killpg(self._waiting.pid, signal.SIGKILL)
@@ -153,7 +158,7 @@ class PodRun:
     # --- its containers
 
     def _run_first(self) -> None:
-        """The next of the containers that come first, to its end."""
+        """Start the next init container, or see whether it has ended."""
         container = self._first[0]
         if self._waiting is None:
             given = (*container["command"], *container.get("args", []))
@@ -169,7 +174,9 @@ class PodRun:
             self._waiting = None
 
     def _daemon_is_up(self) -> bool:
-        """Start the sidecar, with the rights of the pod's account; what comes after it waits for its first hosts."""
+        """Start the daemon's sidecar with the rights of the pod's account; return whether it has published hosts. The
+        main container waits for that.
+        """
         if self._daemon is None:
             return True
         given = [self.moved(str(each)) for each in self._daemon.get("args") or []]
@@ -186,7 +193,7 @@ class PodRun:
     def _start(self) -> None:
         given = [str(each) for each in (*(self._container.get("command") or []), *(self._container.get("args") or []))]
         words = [self.moved(each) for each in self._ours(given)]
-        # As MPI Operator mounts it; for mpirun this machine has one name.
+        # MPI Operator mounts such a file. For mpirun, this machine has only one name.
         hostfile = self._machine.hosts / f"{self.job}.hostfile"
         own = {"OMPI_MCA_orte_default_hostfile": str(hostfile)} if hostfile.exists() else {}
         self._main = self._popen("main", words, {**own, **self._variables(self._container)})
@@ -218,7 +225,7 @@ class PodRun:
         self._log(main, ended=code is not None)
         if code is None:
             return
-        main.end()  # what it has left
+        main.end()  # also ends processes that it has left
         policy = self._spec.get("restartPolicy", "Always")
         if policy == "Always" or (policy == "OnFailure" and code):
             self._main, self._again_at = None, time.monotonic() + AGAIN_S
@@ -235,10 +242,10 @@ class PodRun:
         self._kube.logs.write(self.name, *whole[self._logged :])
         self._logged = max(self._logged, len(whole))
 
-    # --- what is told of it
+    # --- its status
 
     def _tell(self, status: Body) -> None:
-        with contextlib.suppress(KeyError):  # its object is gone
+        with contextlib.suppress(KeyError):  # the pod's object may be gone
             self._kube.change("pods", self.name, {"status": status})
 
     def _tell_first(self, container: str, state: Body) -> None:
@@ -260,7 +267,7 @@ class PodRun:
     # --- places and words
 
     def place(self, path: str) -> Path:
-        """Where a path of the pod is."""
+        """Return where a path of the pod is on this machine."""
         return self._folder / path.lstrip("/")
 
     def _mounts(self) -> Iterator[Body]:
@@ -268,7 +275,7 @@ class PodRun:
             yield from container.get("volumeMounts") or []
 
     def _mount(self) -> None:
-        """Empty folders, those of claims, files of ConfigMaps."""
+        """Make the pod's volumes: empty folders, folders of claims, files of ConfigMaps."""
         self._folder.mkdir(parents=True)
         volumes = {each["name"]: each for each in self._spec.get("volumes") or []}
         for mount in self._mounts():
@@ -287,7 +294,7 @@ class PodRun:
                     (place / key).write_bytes(base64.b64decode(data))
 
     def moved(self, word: str) -> str:
-        """A word with folders of the pod as those of this machine."""
+        """Return a word of a command with this machine's folders instead of the pod's."""
         word = word.replace(EXAMPLES, str(ROOT))
         for path in sorted({each["mountPath"] for each in self._mounts()}, key=len, reverse=True):
             word = re.sub(rf"((?<=unix://)|(?<![\w/.-])){re.escape(path)}(?![\w-])", str(self.place(path)), word)
@@ -299,13 +306,13 @@ class PodRun:
     def _variables(self, container: Body) -> dict[str, str]:
         found = {each["name"]: str(each.get("value", "")).replace("$$", "$") for each in container.get("env") or []}
         if endpoint := found.get("PET_RDZV_ENDPOINT"):
-            # Every name is this machine's; that of a pod says to torchrun which of them has the rendezvous.
+            # All pods have this machine's name, so torchrun needs is_host to know which pod has the rendezvous.
             found["PET_RDZV_ENDPOINT"] = f"127.0.0.1:{self._machine.port(endpoint)}"
             found["PET_RDZV_CONF"] = f"is_host={int(endpoint.rpartition(':')[0] == self.name)}"
         return found
 
     def _ours(self, words: list[str]) -> list[str]:
-        """A command of an image, with this interpreter; a launcher of ours starts everything here."""
+        """Return a command of an image with this interpreter. Our launcher starts all workers on this machine."""
         words = words[2:] if words[:2] == ["tini", "--"] else words
         if words[:2] == ["hvd-elastic", "run"]:
             left_out = SSH if self._daemon is not None else (*SSH, "--discovery")

@@ -1,4 +1,4 @@
-"""What clients did, so that tests can bound it."""
+"""Counts the requests of clients, so that tests can limit them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One request. ``at``: when it came, by ``time.monotonic``; ``code``: the answer's, 0 while there is none."""
+    """One request. ``at``: when it came, by ``time.monotonic``. ``code``: 401 if the user was refused, else 0."""
 
     at: float
     verb: str
@@ -23,14 +23,14 @@ class Seen:
 
 
 class Counts:
-    """``connections``: all that were accepted so far."""
+    """Counts of requests and answers. ``connections``: how many were accepted so far."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Set all counts to 0, and drop all requests."""
         with self._lock:
             self.connections = 0
             self._requests: Counter[tuple[str, str]] = Counter()
@@ -51,19 +51,19 @@ class Counts:
             self._codes[code] += 1
 
     def of(self, verb: str = "", resource: str = "") -> int:
-        """How many requests there were; of every verb, or for every resource, where none is named."""
+        """Return how many requests there were. "" stands for every verb or resource."""
         with self._lock:
             return sum(
                 count for (each, what), count in self._requests.items() if verb in ("", each) and resource in ("", what)
             )
 
     def answers(self, code: int) -> int:
-        """How many requests were answered so."""
+        """Return how many answers had this HTTP status."""
         with self._lock:
             return self._codes[code]
 
     def seen(self, verb: str = "", resource: str = "") -> list[Seen]:
-        """The requests themselves, in order; the last 50,000 of all."""
+        """Return the requests in order. Only the last 50,000 of all requests are kept."""
         with self._lock:
             return [each for each in self._seen if verb in ("", each.verb) and resource in ("", each.resource)]
 

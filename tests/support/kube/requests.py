@@ -1,4 +1,4 @@
-"""From a request's first line to what it asks for. Pure."""
+"""Parses a request: which verb, for which resource or object. Pure."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request for a resource. ``verb`` is RBAC's: get, list, watch, create, update, patch, delete,
-    deletecollection. ``namespace`` is empty for all of them."""
+    """One request for a resource. ``verb``: as in RBAC, one of get, list, watch, create, update, patch, delete and
+    deletecollection. ``namespace``: empty for all namespaces.
+    """
 
     verb: str
     resource: Resource
@@ -47,7 +48,7 @@ class Call:
         return self.option(name) in ("1", "t", "T", "true", "True", "TRUE")
 
     def number(self, name: str) -> int | None:
-        """Raises ApiError 400."""
+        """Return an option as a number, None without it. Raises ApiError 400 if it is no number."""
         text = self.option(name)
         try:
             return int(text) if text else None
@@ -56,7 +57,7 @@ class Call:
             raise statuses.bad_request(message) from None
 
     def json(self) -> Any:
-        """The body. Raises ApiError 400, and 415 for what is no JSON by its own account."""
+        """Return the body, parsed. Raises ApiError 400, and 415 if its media type is not JSON."""
         if self.media and not self.media.endswith("json"):
             raise statuses.unsupported_media(["application/json"])
         try:
@@ -67,7 +68,7 @@ class Call:
 
 
 def parse(method: str, target: str, *, body: bytes = b"", media: str = "", user: User = ANONYMOUS) -> Call:
-    """Raises ApiError 404 for what is no path of a resource, and 405 for what cannot be done there."""
+    """Parse a request. Raises ApiError 404 if the path is not that of a resource, 405 for an unknown method."""
     url = urlsplit(target)
     query = dict(parse_qsl(url.query, keep_blank_values=True))
     parts = [unquote(each) for each in url.path.strip("/").split("/")]

@@ -7,14 +7,14 @@ from typing import Any, Final, NamedTuple
 
 
 class Key(NamedTuple):
-    """What an object of a kind is known by; ``namespace`` is empty for what has none."""
+    """Identifies an object of a kind. ``namespace``: empty if the kind has none."""
 
     namespace: str
     name: str
 
 
 class ScalePaths(NamedTuple):
-    """Where an object holds what its scale subresource shows; ``selector`` is a string or a label selector."""
+    """The fields of an object that its scale subresource shows. ``selector`` is a string or a label selector."""
 
     replicas: tuple[str, ...]
     observed: tuple[str, ...]
@@ -23,8 +23,9 @@ class ScalePaths(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One kind. ``status``: it has that subresource. ``custom``: it comes from a CRD, which real servers treat
-    otherwise here and there. ``returned``: what was deleted is the answer to its deletion."""
+    """One kind. ``status``: it has that subresource. ``custom``: it comes from a CRD; real servers treat such kinds
+    differently in some ways. ``returned``: the answer to a deletion is the deleted object.
+    """
 
     group: str
     version: str
@@ -45,7 +46,7 @@ class Resource:
 
     @property
     def qualified(self) -> str:
-        """As messages name it: ``pods``, ``statefulsets.apps``."""
+        """The name in messages: ``pods``, ``statefulsets.apps``."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
@@ -54,7 +55,7 @@ class Resource:
         return own + self.extra
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The URL's path, with no ``namespace`` for all of them."""
+        """Return the URL's path. ``namespace``: "" for all namespaces."""
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
         parts += ["namespaces", namespace] if self.namespaced and namespace else []
         return "/" + "/".join([*parts, self.plural, *filter(None, (name, subresource))])
@@ -83,7 +84,7 @@ TABLE: Final = (
     Resource("apps", "v1", "statefulsets", "StatefulSet", status=True, scale=_BUILT_IN_SCALE, short=("sts",)),
     Resource("apps", "v1", "deployments", "Deployment", status=True, scale=_BUILT_IN_SCALE, short=("deploy",)),
     Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False, short=("sc",)),
-    # A metrics server's, which clients only read; tests put them.
+    # From a metrics server. Clients only read them, and tests put them.
     Resource("metrics.k8s.io", "v1beta1", "pods", "PodMetrics"),
     Resource("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", status=True, short=("hpa",)),
     Resource("batch", "v1", "jobs", "Job", status=True),
@@ -92,8 +93,8 @@ TABLE: Final = (
     Resource(_RBAC, "v1", "rolebindings", "RoleBinding"),
     Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False),
     Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
-    # One storage version each, as in a real cluster: v1 and v2beta1 of MPIJob come from two operators, and no
-    # cluster has both; here both may be used side by side, and are strangers to one another.
+    # One storage version each, as in a real cluster. v1 and v2beta1 of MPIJob come from two operators, and no cluster
+    # has both. Here both may be used at the same time, as two independent kinds.
     Resource("kubeflow.org", "v2beta1", "mpijobs", "MPIJob", status=True, custom=True),
     Resource("kubeflow.org", "v1", "mpijobs", "MPIJob", status=True, custom=True),
     Resource("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob", status=True, custom=True, scale=_PYTORCH_SCALE),
@@ -104,7 +105,7 @@ TABLE: Final = (
 
 BY_PATH: Final = {(each.group, each.version, each.plural): each for each in TABLE}
 BY_NAME: Final = {each.plural: each for each in reversed(TABLE)}
-"""By plural alone; of two versions, the one first in the table."""
+"""By the plural alone. Of two versions, it has the first one in the table."""
 
 BY_KIND: Final = {(each.api_version, each.kind): each for each in TABLE}
 
@@ -112,7 +113,8 @@ GROUP_VERSIONS: Final = tuple(dict.fromkeys((each.group, each.version) for each 
 
 
 def resource(name: str | Resource) -> Resource:
-    """``pods``, or ``mpijobs.v1.kubeflow.org`` where the plural alone would be the other version's."""
+    """Return the kind of a plural, as ``pods``. If two versions have the plural, ``mpijobs.v1.kubeflow.org`` names one.
+    """
     if isinstance(name, Resource):
         return name
     plural, _, rest = name.partition(".")
@@ -126,7 +128,7 @@ _VERBS: Final = ["create", "delete", "deletecollection", "get", "list", "patch",
 
 
 def discovery(path: str) -> dict[str, Any] | None:
-    """The document that tells clients what there is, or None for another path."""
+    """Return the document that lists groups, versions or resources for clients; None for another path."""
     groups = [group for group, _ in GROUP_VERSIONS if group]
     match path.strip("/").split("/"):
         case ["api"]:

@@ -1,4 +1,4 @@
-"""Label and field selectors: from the text of a query to a test of an object's labels or fields. Pure."""
+"""Label and field selectors: makes a test of an object's labels or fields from the text of a query. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def everything(_: Mapping[str, str]) -> bool:
 
 @lru_cache(maxsize=256)
 def labels(text: str) -> Test:
-    """``a=b,c in (d,e),!f``: all must hold. Raises ApiError 400 for what is no selector."""
+    """Return the test of a label selector, as ``a=b,c in (d,e),!f``; all parts must match. Raises ApiError 400 if the
+    text is no selector.
+    """
     if not text.strip():
         return everything
     tests = tuple(_requirement(part, text) for part in _BETWEEN.split(text))
@@ -60,7 +62,9 @@ def as_text(selector: Mapping[str, Any]) -> str:
 
 
 def fields(text: str, known: frozenset[str]) -> Test:
-    """``metadata.name=a,spec.nodeName!=b``. Raises ApiError 400 for a field that cannot be selected by."""
+    """Return the test of a field selector, as ``metadata.name=a,spec.nodeName!=b``. Raises ApiError 400 for a field
+    that is not in ``known``.
+    """
     if not text.strip():
         return everything
     tests: list[Test] = []

@@ -1,4 +1,4 @@
-"""The server that tests hold: everything joined, and what can be done to it from outside the API."""
+"""The server object for tests. It connects all parts, and changes the server from outside the API."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ Body = dict[str, Any]
 
 
 class KubeServer:
-    """An API server on a port of 127.0.0.1; a context manager.
+    """An API server on a port of 127.0.0.1. A context manager.
 
-    ``faults``, ``counts``, ``clock``, ``access``, ``execs``, ``logs`` and ``store`` are the tests' to use. ``token``
-    may do everything; kubectl sends it over TLS only.
+    Tests may use ``faults``, ``counts``, ``clock``, ``access``, ``execs``, ``logs`` and ``store``. ``token`` may do
+    everything; kubectl sends it over TLS only.
 
-    ``tls``: HTTPS, by a CA of its own in ``folder``. ``history``: events per kind before the oldest are compacted.
-    ``bookmark_every``: seconds between a watch's bookmarks. ``kubelet``: pods go when the grace of their deletion is
-    over; without, they wait for a deletion with grace 0, as in a cluster whose node is gone. ``open_`` makes the
-    socket that it listens on: one that belongs to another network namespace, say.
+    ``tls``: serve HTTPS, with a CA of its own in ``folder``. ``history``: events of each kind before the oldest are
+    compacted. ``kubelet``: remove pods when the grace period of their deletion ends. Without it they wait for a
+    deletion with grace 0, as in a cluster whose node is gone. ``patience``: seconds to wait for a version that does not
+    exist yet. ``open_`` makes the socket to listen on, for example one of another network namespace.
 
-    Its store does not tell the watch caches how far it is, as an etcd before 3.4.25: a watch of what does not change
-    gets no bookmarks, and lists not older than what another kind's write made are refused (504).
+    The store does not report its progress to the watch caches, like an etcd before 3.4.25. So a watch of a kind that
+    does not change gets no bookmarks, and a list that must not be older than a write of another kind is refused (504).
     """
 
     def __init__(
@@ -97,7 +97,9 @@ class KubeServer:
             self._kubelet.start()
 
     def stop(self) -> None:
-        """Ends all connections and threads. It cannot be started again: see :meth:`refuse`."""
+        """End all connections and threads. The server cannot be started again; to stop it for a while use
+        :meth:`refuse`.
+        """
         self.stopping.set()
         self.execs.stop()
         self.store.wake()
@@ -134,9 +136,10 @@ class KubeServer:
         namespace: str = "default",
         insecure: bool = False,
     ) -> Path:
-        """Write one: for the admin's token, unless told another, a file with one, or a client's certificate.
+        """Write a kubeconfig, and return its path. It has the token of the admin, or the given token, file with a token
+        or client certificate.
 
-        ``insecure``: the server's certificate is not to be looked at.
+        ``insecure``: clients do not check the server's certificate.
         """
         cluster: Body = {"server": self.url}
         if insecure:
@@ -161,10 +164,10 @@ class KubeServer:
         path.chmod(0o600)
         return path
 
-    # Objects, past the API: no checks, status included
+    # Objects, without the API: no checks, and with the status
 
     def put(self, kind: str | Resource, body: Mapping[str, Any]) -> Body:
-        """Add or replace, as it is; what is missing in the metadata is added. Gives what is there now."""
+        """Add or replace an object without changes, except that missing metadata is added. Return the stored object."""
         of = resource(kind)
         metadata = dict(body["metadata"])
         key = Key(metadata.get("namespace", "default") if of.namespaced else "", metadata["name"])
@@ -179,8 +182,9 @@ class KubeServer:
             return _shown(of, self.store.write(of, key, new))
 
     def apply(self, documents: Iterable[Mapping[str, Any]], *, namespace: str = "default") -> None:
-        """Put manifests, as they were parsed, into ``namespace`` unless they name one. Raises KeyError for a kind
-        that the server does not have."""
+        """Create or update the objects of parsed manifests, in ``namespace`` unless they name one. Raises KeyError for
+        a kind that the server does not have.
+        """
         for each in documents:
             of = BY_KIND[each["apiVersion"], each["kind"]]
             key = Key(each["metadata"].get("namespace", namespace) if of.namespaced else "", each["metadata"]["name"])
@@ -194,14 +198,15 @@ class KubeServer:
                 self.store.write(of, key, new)
 
     def create(self, kind: str | Resource, body: Mapping[str, Any], *, namespace: str = "default") -> Body:
-        """As the API does, for whoever may do everything: webhooks are asked, and the status is the server's. Raises
-        ApiError."""
+        """Create an object as the API does for an admin: webhooks are called, and the server makes the status. Raises
+        ApiError.
+        """
         of = resource(kind)
         call = Call("create", of, namespace if of.namespaced else "", "", "", {})
         return _shown(of, self.verbs.create(call, dict(body)))
 
     def change(self, kind: str | Resource, name: str, patch: Mapping[str, Any], *, namespace: str = "default") -> Body:
-        """Merge strategically into an object, status included. Raises KeyError if it is not there."""
+        """Apply a strategic merge patch to an object and its status. Raises KeyError if the object does not exist."""
         of = resource(kind)
         key = Key(namespace if of.namespaced else "", name)
         with self.store.lock:
@@ -209,14 +214,16 @@ class KubeServer:
             return _shown(of, self.store.write(of, key, new))
 
     def delete(self, kind: str | Resource, name: str, *, namespace: str = "default", grace: int | None = None) -> None:
-        """As the API does: pods that run get a time by which to be gone. Raises KeyError if it is not there."""
+        """Delete an object as the API does: pods that run get a grace period. ``grace``: in seconds. Raises KeyError if
+        the object does not exist.
+        """
         of = resource(kind)
         with self.store.lock:
             record = self._record(of, Key(namespace if of.namespaced else "", name))
             self.verbs.delete(of, record, {}, grace=grace)
 
     def remove(self, kind: str | Resource, name: str, *, namespace: str = "default") -> None:
-        """At once, whatever it is. Raises KeyError if it is not there."""
+        """Remove an object of any kind at once. Raises KeyError if it does not exist."""
         of = resource(kind)
         key = Key(namespace if of.namespaced else "", name)
         with self.store.lock:
@@ -224,7 +231,7 @@ class KubeServer:
             self.store.write(of, key, None)
 
     def get(self, kind: str | Resource, name: str, *, namespace: str = "default") -> Body:
-        """Raises KeyError if it is not there."""
+        """Return an object. Raises KeyError if it does not exist."""
         of = resource(kind)
         return _shown(of, self._record(of, Key(namespace if of.namespaced else "", name)))
 
@@ -250,10 +257,10 @@ class KubeServer:
                 return None
         return web.secured(connection, self.context)
 
-    # What happens to it
+    # Failures of the server
 
     def refuse(self) -> None:
-        """Refuse new connections and reset open ones; the port stays its own."""
+        """Refuse new connections, and reset open ones. The server keeps its port."""
         self._listener.refuse()
         self.drop()
 
@@ -268,12 +275,12 @@ class KubeServer:
             each.vanish()
 
     def answering(self) -> contextlib.AbstractContextManager[None]:
-        """The server's own: while a thread answers a request."""
+        """Mark that this thread answers a request. Only for the server itself."""
         return self._listener.answering()
 
     @contextlib.contextmanager
     def down(self) -> Iterator[None]:
-        """Refuse connections meanwhile."""
+        """Refuse connections within the context."""
         self.refuse()
         try:
             yield
@@ -282,7 +289,7 @@ class KubeServer:
 
     @contextlib.contextmanager
     def resets(self) -> Iterator[None]:
-        """Accept connections and reset them meanwhile: like :meth:`down`, but attempts are counted."""
+        """Accept connections and reset them within the context. Unlike :meth:`down`, this counts the attempts."""
         self.resetting = True
         self.drop()
         try:
@@ -292,8 +299,9 @@ class KubeServer:
 
     @contextlib.contextmanager
     def hangs(self) -> Iterator[None]:
-        """Accept connections and say nothing on them meanwhile, no farewell and no handshake of TLS either; what is
-        open goes on. Afterwards those that still wait are answered."""
+        """Accept connections within the context, but send nothing on them, not even a handshake of TLS or an end. Open
+        connections continue. Afterwards the waiting connections are answered.
+        """
         self.hanging = True
         try:
             yield
@@ -302,11 +310,14 @@ class KubeServer:
 
     @contextlib.contextmanager
     def stalls(self, *kinds: str | Resource) -> Iterator[None]:
-        """Let the watch caches of these kinds, or of all, stand still meanwhile, as where a server's own watch of its
-        store is dead. Whatever need not be fresh is answered from there: lists of any version and not older than one,
-        and watches, which are accepted at any version, stay open, and tell nothing but bookmarks of where the cache
-        stands. What names no version comes from the store, and what names a later one is refused after a while (504).
-        Afterwards watches are told what they have missed."""
+        """Stop the updates of the watch caches of these kinds, or of all, within the context, as if the server's own
+        watch of its store were dead.
+
+        Requests that need no fresh data get the old content of the cache. These are lists at version 0 or at a version
+        that the cache has, and watches at any version. These stay open, and get only bookmarks at the cache's version.
+        Requests without a version are answered from the store. Requests with a later version are refused after a while
+        (504). Afterwards the watches get the events that they have missed.
+        """
         chosen = [resource(each) for each in kinds]
         self.store.stall(*chosen)
         try:
@@ -315,8 +326,9 @@ class KubeServer:
             self.store.catch_up(*chosen)
 
     def restart(self, *, cold: float = 1.0) -> None:
-        """Reset connections; the history is lost, as a server's watch cache is. For ``cold`` seconds it knows no roles
-        yet, and answers 403 to all but its administrators."""
+        """Restart: reset connections, and drop the history, as a server loses its watch cache. For ``cold`` seconds the
+        server knows no roles, and answers 403 to all users but administrators.
+        """
         self.refuse()
         self.execs.cut()
         self.store.catch_up()
@@ -325,13 +337,13 @@ class KubeServer:
         self.accept()
 
     def restore(self, backup: Backup) -> None:
-        """Restart with the content and the versions of ``store.backup()``, as after an etcd restore."""
+        """Restart with the content and the versions of ``store.backup()``, as after a restore of etcd."""
         self.refuse()
         self.store.restore(backup)
         self.accept()
 
     def rotate_ca(self) -> None:
-        """A new CA and a certificate of it, for new connections; ``ca_file`` is another file then."""
+        """Make a new CA and a new certificate for new connections. ``ca_file`` is then another file."""
         if self._folder is None:
             self._folder = Path(
                 self._temporary.enter_context(
@@ -344,18 +356,18 @@ class KubeServer:
         self.context = self.authority.context(pair)
 
     def watches(self, kind: str | Resource = "") -> list[Watch]:
-        """Those that are open now, of one kind or of all."""
+        """Return the watches that are open now, of one kind or of all."""
         with self._lock:
             return [each for each in self._watches if not kind or each.call.resource is resource(kind)]
 
     def close_watches(self, kind: str | Resource = "") -> None:
-        """End them all, as their timeouts would."""
+        """End all watches, of one kind or of all, in the same way as at their timeouts."""
         for each in self.watches(kind):
             each.close()
 
     @contextlib.contextmanager
     def watching(self, call: Call) -> Iterator[Watch]:
-        """The server's own: register a watch while it is open."""
+        """Register a watch while it is open. Only for the server itself."""
         watch = Watch(self.store, self.clock, call)
         with self._lock:
             self._watches.append(watch)
@@ -367,7 +379,7 @@ class KubeServer:
 
 
 class _Kubelet(threading.Thread):
-    """Removes pods whose grace is over, on every node."""
+    """Removes pods when the grace period of their deletion ends, on every node."""
 
     def __init__(self, server: KubeServer) -> None:
         super().__init__(name="kube-kubelet")

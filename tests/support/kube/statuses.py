@@ -1,4 +1,4 @@
-"""What the server answers when it does not do what was asked, worded as real servers word it. Pure."""
+"""The answers of the server to requests that it refuses, in the words of real servers. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONTINUE_EXPIRED = (
 
 
 class ApiError(Exception):
-    """A refusal. ``body`` is the Status, whose ``code`` is the HTTP status."""
+    """A refusal. ``body``: the Status. ``code``: the HTTP status."""
 
     def __init__(self, body: dict[str, Any]) -> None:
         super().__init__(body.get("message", ""))
@@ -35,7 +35,7 @@ def status(
     details: dict[str, Any] | None = None,
     again: str = "",
 ) -> dict[str, Any]:
-    """A Status of failure; ``again`` goes into ``metadata.continue``."""
+    """Return a Status of a failure. ``again``: the value of ``metadata.continue``."""
     body: dict[str, Any] = {
         "kind": "Status",
         "apiVersion": "v1",
@@ -75,7 +75,7 @@ def forbidden(
     name: str,
     missing: Sequence[str] = (),
 ) -> ApiError:
-    """``missing``: roles that bindings of the user name, and that are not there."""
+    """Return a 403. ``missing``: messages about roles that bindings of the user name and that do not exist."""
     what = f"{resource.plural}/{subresource}" if subresource else resource.plural
     where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
     message = (
@@ -126,7 +126,7 @@ def invalid(kind: str, group: str, name: str, *, field: str, why: str, reason: s
 
 
 def unprocessable(message: str) -> ApiError:
-    """A JSON patch that cannot be applied."""
+    """Return the refusal of a JSON patch that cannot be applied."""
     return ApiError(
         status(422, "Invalid", f"the server rejected our request due to an error in our request: {message}")
     )
@@ -139,7 +139,9 @@ def unsupported_media(accepted: list[str]) -> ApiError:
 
 
 def too_old(asked: int, oldest: int) -> ApiError:
-    """A watch from before what is remembered; real servers say so in an ERROR event, inside HTTP 200."""
+    """Return the refusal of a watch from a version before the history. Real servers send it in an ERROR event, after
+    HTTP 200.
+    """
     return ApiError(status(410, "Expired", f"too old resource version: {asked} ({oldest})"))
 
 
@@ -170,6 +172,6 @@ def internal(message: str) -> ApiError:
 
 
 def success(resource: Resource, name: str, uid: str) -> dict[str, Any]:
-    """The answer to a deletion."""
+    """Return the answer to a deletion."""
     details = _about(resource, name) | {"uid": uid}
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}

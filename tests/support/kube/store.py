@@ -1,7 +1,7 @@
-"""Objects, their versions, and what happened to them; whoever watches waits here.
+"""Objects, their versions and their history. Threads of watches wait here for changes.
 
-One number for the whole store, as in etcd, grows with every write. Objects are kept as the bytes that are sent:
-one is serialised once, however many lists and watches carry it.
+As in etcd, the whole store has one version number, which grows with every write. Objects are kept as the bytes that are
+sent. So each state of an object is serialised once for all lists and watches.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tests.support.kube import statuses
 from tests.support.kube.resources import TABLE, Key, Resource
 
 HISTORY: Final = 20_000
-"""Events per kind that a store remembers."""
+"""Events of each kind that a store keeps."""
 
 Body = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One state of one object. ``rest`` is its JSON without kind, apiVersion and resourceVersion."""
+    """One state of one object. ``rest``: the end of its JSON, after kind, apiVersion and resourceVersion."""
 
     key: Key
     uid: str
@@ -35,17 +35,19 @@ class Record:
 
     @property
     def tail(self) -> bytes:
-        """Its JSON after the brace that opens it, and kind and apiVersion, if they are sent."""
+        """The object's JSON without the opening brace, kind and apiVersion."""
         return b'"metadata":{"resourceVersion":"%d",%s' % (self.revision, self.rest)
 
     def body(self) -> Body:
-        """A copy of one's own, without kind and apiVersion."""
+        """Return a new copy of the object, without kind and apiVersion."""
         return json.loads(b"{" + self.tail)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """``before`` is None for what was added. For DELETED, ``record`` is the last state with the version of the end."""
+    """One change. ``before``: None for an added object. For DELETED, ``record`` has the last state of the object and
+    the version of the deletion.
+    """
 
     revision: int
     type: str
@@ -53,14 +55,14 @@ class Event:
     before: Record | None
 
     def line(self, kind: str, head: bytes) -> bytes:
-        """As a watch carries it, with the type as the watcher sees it."""
+        """Return the event as a line of a watch. ``kind``: the type for this watch, see :meth:`seen`."""
         record = self.record
         if kind == "DELETED" and self.type != "DELETED" and self.before is not None:
-            record = replace(self.before, revision=self.revision)  # it left the selector: its last state in there
+            record = replace(self.before, revision=self.revision)  # its last state that the selector matched
         return event_line(kind, head, record)
 
     def seen(self, wanted: Callable[[Record], bool]) -> str:
-        """What this is to whoever watches ``wanted`` only: a type, or nothing."""
+        """Return the type of this event for a watch of ``wanted`` objects only; "" if the watch does not see it."""
         was = self.before is not None and wanted(self.before)
         if self.type == "DELETED":
             return "DELETED" if was else ""
@@ -74,12 +76,12 @@ def event_line(kind: str, head: bytes, record: Record) -> bytes:
 
 
 def dumps(body: Any) -> bytes:
-    # Sorted, so that what differs in order only is known to be the same.
+    # Sorted, so that objects that differ only in the order of keys have the same bytes.
     return json.dumps(body, separators=(",", ":"), ensure_ascii=False, sort_keys=True).encode()
 
 
 def made(resource: Resource, key: Key, body: Body, revision: int) -> Record:
-    """The record of an object's state as of ``revision``. Empty maps are dropped, as a real server drops them."""
+    """Return the record of an object's state at ``revision``. Empty maps are dropped, as on a real server."""
     metadata = {name: value for name, value in body["metadata"].items() if name != "resourceVersion"}
     others = {name: value for name, value in body.items() if name not in ("metadata", "kind", "apiVersion")}
     rest = _rest(metadata, others)
@@ -96,11 +98,11 @@ def _rest(metadata: Body, others: Body) -> bytes:
 _OF_METADATA: Final = frozenset(("finalizers", "ownerReferences", "managedFields", "labels", "annotations"))
 _OF_PODS: Final = ("nodeSelector", "matchLabels", "limits", "requests", "capacity", "allocatable")
 _MAPS: Final = frozenset(("labels", "annotations", *_OF_PODS, "data", "binaryData", "stringData"))
-"""Fields of typed objects that are maps: empty, they are left out. ``emptyDir: {}`` is no map, and stays."""
+"""Fields of typed objects that are maps, and are dropped if they are empty. ``emptyDir: {}`` is no map, and stays."""
 
 
 def _without_empty(body: Body, name: str) -> Body:
-    """``body``, which is the field ``name`` of its object, without what a real server does not keep."""
+    """Return ``body`` without the empty values that a real server does not keep. ``name``: its field in the object."""
     dropped = _OF_METADATA if name == "metadata" else _MAPS
     return {
         field: _without_empty(value, field)
@@ -141,7 +143,7 @@ _SELECTABLE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Standstill:
-    """What a watch cache holds that has heard nothing of its store since ``revision``."""
+    """The content of a watch cache that has had no updates from its store since ``revision``."""
 
     revision: int
     keys: list[Key]
@@ -149,10 +151,11 @@ class Standstill:
 
 
 class Shelf:
-    """All objects of one kind, and what happened to them after ``compacted``. The store's lock guards it.
+    """All objects of one kind, and their events after the version ``compacted``. The store's lock protects it.
 
-    ``standstill``: the watch cache of this kind stands still; None while it hears of its store. It
-    stays where the last event of this kind was: an etcd that is not asked for it does not say how far it is.
+    ``standstill``: the content of this kind's watch cache while it gets no updates; None while it gets them. ``heard``:
+    the version of the cache, which is that of the last event of this kind. The store reports its progress only with
+    events, as an etcd that is not asked for it.
     """
 
     def __init__(self, resource: Resource, lock: threading.RLock, *, first: int, history: int) -> None:
@@ -182,31 +185,31 @@ class Shelf:
         self.changed.notify_all()
 
     def compact(self, revision: int) -> None:
-        """Forget what happened up to and including ``revision``."""
+        """Drop the events up to and including ``revision``."""
         del self.events[: self._after(revision)]
         self.compacted = max(self.compacted, revision)
         self.heard = max(self.heard, revision)
 
     def since(self, revision: int, *, most: int = 1000) -> list[Event]:
-        """What happened after ``revision``. Raises ApiError 410 if that is forgotten."""
+        """Return at most ``most`` events after ``revision``. Raises ApiError 410 if they are dropped."""
         if revision < self.compacted:
             raise statuses.too_old(revision, self.compacted)
         start, end = self._after(revision), self._end()
         return self.events[start : min(end, start + most)]
 
     def newest(self) -> int:
-        """The version of the newest event that watches may tell of, 0 if there is none."""
+        """Return the version of the newest event that watches may send, 0 if there is none."""
         end = self._end()
         return self.events[end - 1].revision if end else 0
 
     def cached(self) -> int:
-        """How far the watch cache is."""
+        """Return the version of the watch cache."""
         if self.standstill is not None:
             return self.standstill.revision
         return self.heard
 
     def at(self, revision: int) -> tuple[list[Key], Mapping[Key, Record]]:
-        """What there was as of ``revision``. Raises ApiError 410 if that is forgotten."""
+        """Return the keys and records at ``revision``. Raises ApiError 410 if the events since then are dropped."""
         if self.standstill is not None and revision == self.standstill.revision:
             return self.standstill.keys, self.standstill.records
         if revision < self.compacted:
@@ -238,7 +241,7 @@ class Backup:
 
 
 class Store:
-    """Every method may be called from any thread."""
+    """All objects. Every method may be called from any thread."""
 
     def __init__(
         self,
@@ -247,7 +250,7 @@ class Store:
         first: int = 1000,
         history: int = HISTORY,
     ) -> None:
-        """``first``: the version that the first write follows."""
+        """``first``: the version before the first write."""
         self.lock = threading.RLock()
         self.revision = first
         self.resources = tuple(resources)
@@ -260,7 +263,7 @@ class Store:
         return self._shelves[resource].records.get(key)
 
     def write(self, resource: Resource, key: Key, body: Body | None) -> Record:
-        """Add, replace or, with None, remove. What changes nothing is no write."""
+        """Add or replace an object, or remove it if ``body`` is None. A write without a change gives no new version."""
         with self.lock:
             shelf = self._shelves[resource]
             before = shelf.records.get(key)
@@ -278,20 +281,20 @@ class Store:
             return record
 
     def compact(self, *resources: Resource) -> None:
-        """Forget all history, of these kinds or of all: whoever asks for an earlier version gets 410."""
+        """Drop all history, of these kinds or of all. Requests for an earlier version get 410."""
         with self.lock:
             for shelf in self._chosen(resources):
                 shelf.compact(self.revision)
 
     def stall(self, *resources: Resource) -> None:
-        """Let the watch caches of these kinds, or of all, stand still from here on."""
+        """Stop the updates of the watch caches of these kinds, or of all."""
         with self.lock:
             for shelf in self._chosen(resources):
                 if shelf.standstill is None:
                     shelf.standstill = Standstill(self.revision, list(shelf.keys), dict(shelf.records))
 
     def catch_up(self, *resources: Resource) -> None:
-        """Let them tell what they have missed, and go on."""
+        """Update the watch caches of these kinds, or of all, again. Watches get the events that they have missed."""
         with self.lock:
             for shelf in self._chosen(resources):
                 shelf.standstill = None
@@ -302,7 +305,7 @@ class Store:
             return Backup(self.revision, {each: dict(shelf.records) for each, shelf in self._shelves.items()})
 
     def restore(self, backup: Backup) -> None:
-        """Be as at the backup, versions included; there is no history before it."""
+        """Return to the state of the backup, with its versions. There is no history before it."""
         with self.lock:
             self.revision = backup.revision
             for each, shelf in self._shelves.items():
@@ -314,7 +317,7 @@ class Store:
                 shelf.changed.notify_all()
 
     def wake(self) -> None:
-        """Have everyone who waits look again."""
+        """Wake all threads that wait for changes."""
         with self.lock:
             for shelf in self._shelves.values():
                 shelf.changed.notify_all()

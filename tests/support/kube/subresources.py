@@ -1,4 +1,4 @@
-"""What is under an object: scale, eviction, tokens."""
+"""Subresources of objects: scale, eviction, tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def answer(verbs: Verbs, call: Call) -> Answer:
-    """Raises ApiError."""
+    """Return the answer to a request for a subresource. Raises ApiError."""
     match call.subresource, call.verb:
         case "scale", "get":
             return 200, dumps(_scale(call, verbs.existing(call)))

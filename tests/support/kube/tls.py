@@ -1,4 +1,4 @@
-"""Certificates of a test's own, made by the ``openssl`` command."""
+"""Certificates for tests, made by the command ``openssl``."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Files of a certificate and its key, both PEM."""
+    """The files of a certificate and its key, both PEM."""
 
     certificate: Path
     key: Path
 
 
 class Authority:
-    """A CA in ``folder``, which has to be there."""
+    """A CA in ``folder``, which must exist."""
 
     def __init__(self, folder: Path, name: str = "ca") -> None:
         self._folder = folder
@@ -33,17 +33,17 @@ class Authority:
         return self._pair.certificate
 
     def server(self, *names: str) -> Pair:
-        """A certificate for these IP addresses and host names."""
+        """Return a server's certificate for these IP addresses and host names."""
         alternative = ",".join(f"{'IP' if each.replace('.', '').isdigit() else 'DNS'}:{each}" for each in names)
         return self._issue("/CN=kube-apiserver", f"subjectAltName={alternative}\nextendedKeyUsage=serverAuth\n")
 
     def client(self, user: str, *groups: str) -> Pair:
-        """A client's certificate, by which the server knows its user and groups."""
+        """Return a client's certificate, which has its user and groups."""
         subject = "".join(f"/O={group}" for group in groups) + f"/CN={user}"
         return self._issue(subject, "extendedKeyUsage=clientAuth\n")
 
     def context(self, server: Pair) -> ssl.SSLContext:
-        """For the server's side; clients may show certificates of this CA."""
+        """Return the context of a server. It accepts clients with a certificate of this CA, and without one."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(server.certificate, server.key)
         context.load_verify_locations(self.certificate)

@@ -1,4 +1,4 @@
-"""What each request does to the store, and its answer."""
+"""Applies each request to the store, and makes its answer."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from tests.support.kube.store import Record, Store, dumps, made
 Answer = tuple[int, bytes]
 """HTTP status and body."""
 Admission = Callable[[Resource, dict[str, Any]], dict[str, Any]]
-"""What a webhook makes of an object that is created."""
+"""A webhook: gets an object that a request creates, and returns the object to store."""
 
 
 class Verbs:
-    """``admission``: webhooks, asked in turn. ``patience``: how long a read waits for a version that is not there yet,
-    or for a watch cache that is not as far as the store (3 s in a real server)."""
+    """Answers requests. ``admission``: webhooks, called one after another. ``patience``: seconds for which a read waits
+    for a version that does not exist yet, or for a watch cache that is behind the store (3 s in a real server).
+    """
 
     def __init__(self, store: Store, clock: ServerClock, access: Access, *, patience: float) -> None:
         self.store, self.clock, self.access, self.patience = store, clock, access, patience
         self.admission: list[Admission] = []
 
     def answer(self, call: Call) -> Answer:
-        """Everything but watches. Raises ApiError."""
+        """Answer any request except a watch. Raises ApiError."""
         if call.subresource and call.subresource != "status":
             return subresources.answer(self, call)
         match call.verb:
@@ -46,7 +47,7 @@ class Verbs:
         raise statuses.method_not_allowed()
 
     def read(self, call: Call) -> Record:
-        """As it is; for whoever names a version, as the watch cache has it. Raises ApiError."""
+        """Return an object from the store, or from the watch cache if the call names a version. Raises ApiError."""
         asked = listing.version(call)
         if asked is None:
             return self.existing(call)
@@ -100,7 +101,7 @@ class Verbs:
             return 200, listing.alone(call.resource, self._written(call, new))
 
     def _written(self, call: Call, new: dict[str, Any]) -> Record:
-        """The object's new state; of a dry run nothing is kept. Raises ApiError 400."""
+        """Write the object's new state and return it. A dry run does not write it. Raises ApiError 400."""
         match call.option("dryRun"):
             case "":
                 return self.store.write(call.resource, call.key, new)
@@ -122,7 +123,7 @@ class Verbs:
     def delete(
         self, of: Resource, record: Record, options: dict[str, Any], *, grace: int | None = None
     ) -> tuple[Record, bool]:
-        """The object's next state, and whether that was its end. Raises ApiError 409."""
+        """Delete an object; return its new state, and whether it was removed. Raises ApiError 409."""
         conditions = options.get("preconditions") or {}
         old = record.body()
         wants, found = conditions.get("uid"), old["metadata"]["uid"]

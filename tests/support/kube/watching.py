@@ -1,4 +1,4 @@
-"""One open watch: what it still has to tell, and when it is over."""
+"""One open watch: which events it has to send, and when it ends."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.support.kube.store import Event, Store, dumps, event_line
 
 BOOKMARK_EVERY_S = 60.0
 LOOK_S = 0.5
-"""How often a watch that has nothing to tell looks whether its client is still there."""
+"""Seconds between two checks of whether the client is still connected, while a watch has nothing to send."""
 
 
 class Line(Protocol):
-    """The way to the client. Sending raises OSError once it is gone."""
+    """Sends to the client. Raises OSError when the client has gone."""
 
     def send(self, *parts: bytes) -> None: ...
 
@@ -27,7 +27,7 @@ class Line(Protocol):
 
 
 class Watch:
-    """Runs in its connection's thread; the methods under "Tests" may be called from any."""
+    """Runs in the thread of its connection. The methods under "Tests" may be called from any thread."""
 
     def __init__(self, store: Store, clock: ServerClock, call: Call) -> None:
         self.call = call
@@ -53,7 +53,7 @@ class Watch:
     # Tests
 
     def close(self) -> None:
-        """End it as its timeout would."""
+        """End the watch in the same way as at its timeout."""
         self._closing = True
         self._wake()
 
@@ -63,11 +63,11 @@ class Watch:
         self._wake()
 
     def silence(self) -> None:
-        """Say nothing from now on, and do not hang up either."""
+        """Send nothing from now on, and keep the connection open."""
         self._silent = True
 
     def say(self, line: bytes) -> None:
-        """Send these bytes, as they are, before the next event."""
+        """Send these bytes without a change, before the next event."""
         self._says.append(line)
         self._wake()
 
@@ -76,14 +76,14 @@ class Watch:
         self._cut_next = True
 
     def bookmark(self) -> None:
-        """Send a bookmark now, if the client wants any."""
+        """Send a bookmark now, if the client has asked for bookmarks."""
         self._next_bookmark = float("-inf")
         self._wake()
 
     # The connection
 
     def run(self, line: Line) -> None:
-        """Send events until it is over."""
+        """Send events until the watch ends."""
         try:
             self._begin(line)
             while not self._over():
@@ -94,7 +94,7 @@ class Watch:
             if self._broken:
                 line.abort()
         except statuses.ApiError as error:
-            if not self._told:  # whoever is too slow later is cut off without a word
+            if not self._told:  # a client that is too slow later gets no message
                 line.send(error_line(error.body))
         except _CutError:
             line.abort()
@@ -113,7 +113,7 @@ class Watch:
         return self._closing or self._broken or (not self._silent and self._clock.now() >= self._until)
 
     def _pending(self) -> bool:
-        """Wait until there is something to tell; False if that takes long."""
+        """Wait until there is something to send; return False if that takes long."""
         with self._store.lock:
             if self._ready():
                 return True
@@ -135,8 +135,8 @@ class Watch:
             events = self._shelf.since(self.position)
             cached = self._shelf.cached()
             latest = events[-1].revision if len(events) == 1000 else max(cached, self.position)
-            # A bookmark that is not newer than where the watch began is withheld. So a watch is silent for as long as
-            # nothing happens to its kind, where the cache is not told how far the store is.
+            # Do not send a bookmark that is not newer than the start of the watch. The cache does not know the store's
+            # progress, so a watch sends nothing while its kind does not change.
             mute = latest <= self._from
         lines = [each for event in events if (each := self._line(event))]
         if lines:
@@ -166,7 +166,7 @@ class Watch:
 
     def _bookmark_time(self) -> float:
         now = self._clock.now()
-        last = self._until - 2  # real servers send one shortly before they hang up
+        last = self._until - 2  # real servers send one shortly before they end the watch
         return min(now + BOOKMARK_EVERY_S, last) if now < last else now + BOOKMARK_EVERY_S
 
     def _wake(self) -> None:
@@ -175,7 +175,7 @@ class Watch:
 
 
 class _CutError(Exception):
-    """The connection is to break here."""
+    """The connection has to break here."""
 
 
 def error_line(status: dict[str, object]) -> bytes:

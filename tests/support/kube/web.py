@@ -1,4 +1,4 @@
-"""Sockets and threads: accepts connections, and can refuse to."""
+"""Sockets and threads: accepts connections, or refuses them if a test asks for that."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ HANDSHAKE_S: Final = 10.0
 
 
 class Listener:
-    """A port of 127.0.0.1, which stays ours while connections to it are refused."""
+    """A port of 127.0.0.1. It stays bound while connections to it are refused."""
 
     def __init__(self, serve: Serve, secure: Secure, *, open_: Open = socket.socket) -> None:
-        """``serve`` and ``secure`` are called for every connection, in a thread of its own: ``secure`` gives the socket
-        that ``serve`` is to use, or None for none. They may leave it open. ``open_`` makes the socket that listens."""
+        """``secure`` and then ``serve`` are called for every connection, in a thread of its own. ``secure`` returns the
+        socket for ``serve``, or None to end the connection. They need not close it. ``open_`` makes the socket to
+        listen on.
+        """
         self._serve, self._secure, self._make = serve, secure, open_
         self._lock = threading.Lock()
         self._socket = _bound(self._make(), 0)
@@ -34,7 +36,7 @@ class Listener:
         self._idle: set[threading.Thread] = set()  # between two requests
 
     def listen(self) -> None:
-        """Accept connections, until :meth:`refuse`."""
+        """Accept connections until :meth:`refuse`."""
         if self._accepting is not None:
             return
         self._socket.listen(256)
@@ -42,29 +44,29 @@ class Listener:
         self._accepting.start()
 
     def refuse(self) -> None:
-        """Refuse new connections; open ones go on."""
+        """Refuse new connections; open ones continue."""
         if self._accepting is None:
             return
         old = self._socket
-        old.shutdown(socket.SHUT_RDWR)  # which also ends accept()
+        old.shutdown(socket.SHUT_RDWR)  # this also ends accept()
         self._accepting.join()
         self._accepting = None
-        self._socket = _bound(self._make(), self.port)  # bound and not listening: refused, and nobody else's
+        self._socket = _bound(self._make(), self.port)  # bound but not listening: refuses, and keeps the port
         old.close()
 
     def drop(self) -> None:
-        """Reset all open connections; those of requests that are being answered, when their threads see it."""
+        """Reset all open connections. Connections with a request end when their threads notice it."""
         with self._lock:
             for each in self._open:
                 reset(each)
             threads = list(self._threads)
-        for thread in threads:  # a client that still found an idle connection open would send its next request there
+        for thread in threads:  # wait: otherwise a client could send its next request on an idle connection
             while thread in self._idle:
                 thread.join(0.01)
 
     @contextlib.contextmanager
     def answering(self) -> Iterator[None]:
-        """For ``serve``: while this thread answers a request."""
+        """Mark that this thread answers a request. For ``serve``."""
         self._idle.discard(threading.current_thread())
         try:
             yield
@@ -72,7 +74,7 @@ class Listener:
             self._idle.add(threading.current_thread())
 
     def close(self) -> None:
-        """Refuse, drop, and wait until all threads are gone."""
+        """Refuse new connections, reset open ones, and wait until all threads have ended."""
         self.refuse()
         self._socket.close()
         self.drop()
@@ -126,26 +128,26 @@ def _bound(bound: socket.socket, port: int) -> socket.socket:
 
 
 def reset(connection: socket.socket) -> None:
-    """End it at once, for both sides: the peer sees a reset, and whoever waits here wakes up."""
+    """End a connection at once on both sides: the peer gets a reset, and a thread here that reads wakes up."""
     with contextlib.suppress(OSError):
-        # With no time to linger, closing sends RST; but only shutdown wakes another thread that reads.
+        # With a linger time of 0, close() sends RST. But only shutdown() wakes another thread that reads.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         _shut(connection, socket.SHUT_RD)
 
 
 def _wake(connection: socket.socket) -> None:
-    """Wake whoever reads or writes, at the price of a FIN."""
+    """Wake threads that read or write. This sends a FIN."""
     with contextlib.suppress(OSError):
         _shut(connection, socket.SHUT_RDWR)
 
 
 def _shut(connection: socket.socket, how: int) -> None:
-    # Not the method of an SSLSocket, which forgets its TLS under the feet of the thread that uses it.
+    # The method of an SSLSocket would drop its TLS state while another thread uses it.
     socket.socket.shutdown(connection, how)
 
 
 def secured(connection: socket.socket, context: ssl.SSLContext | None) -> socket.socket | None:
-    """The connection with TLS, where there is a context; None if the client has already gone."""
+    """Return the connection, with TLS if there is a context; None if the client has already gone."""
     if context is None:
         return connection
     try:
@@ -155,7 +157,7 @@ def secured(connection: socket.socket, context: ssl.SSLContext | None) -> socket
 
 
 def _shaken(connection: socket.socket) -> bool:
-    """Whether the client agrees to TLS, if that is spoken here."""
+    """Do the handshake if the connection has TLS; return whether it has succeeded."""
     if not isinstance(connection, ssl.SSLSocket):
         return True
     connection.settimeout(HANDSHAKE_S)
@@ -168,7 +170,7 @@ def _shaken(connection: socket.socket) -> bool:
 
 
 def peer_gone(connection: socket.socket) -> bool:
-    """Whether the client hung up, as far as can be seen without waiting."""
+    """Whether the client has closed the connection, as far as this is known without waiting."""
     try:
         readable, _, _ = select.select([connection], [], [], 0)
         if not readable:

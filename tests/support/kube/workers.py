@@ -1,8 +1,8 @@
-"""What keeps a job's workers alive in a cluster: the MPI Operator's controller, a scheduler, kubelets; in one thread.
+"""Keeps the workers of a job, as the MPI Operator's controller, a scheduler and kubelets do. All in one thread.
 
-Like the real controller it makes a pod again only after the former one's *object* is gone: failed and evicted pods
-stay, and stay failed. And like releases 0.3 to 0.8.2 it takes a job that is to have no workers for invalid ("must be
-greater than or equal to 1"), and makes and deletes none then. Pods run wherever ``start`` puts them.
+Like the real controller it makes a pod again only after the *object* of the old one is gone. Failed and evicted pods
+stay as they are. Like the releases 0.3 to 0.8.2, it treats a job with 0 workers as invalid ("must be greater than or
+equal to 1"), and then makes and deletes no pods. ``start`` decides where pods run.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ Hook = Callable[[Body], None]
 
 
 def nothing(pod: Body) -> None:
-    """For pods that nothing has to be done for."""
+    """The hook for pods that need no action."""
 
 
 class Workers(Controller):
-    """Keeps the pods ``JOB-worker-N`` of one MPIJob as many as its spec says; a context manager.
+    """Keeps the number of pods ``JOB-worker-N`` of one MPIJob as its spec has it. A context manager.
 
-    ``start`` is called with each new pod, which is Running and Ready once it returns; ``stop`` with each whose
-    deletion was asked for, which is gone once it returns. Both in one thread, one after the other.
-    Without ``nodes`` it is the operator alone: pods wait for :class:`~tests.support.kube.kubelets.Kubelets`.
+    ``start`` is called with each new pod; the pod is Running and Ready when it returns. ``stop`` is called with each
+    pod whose deletion was requested; the pod is removed when it returns. One thread makes these calls, one after
+    another. Without ``nodes`` this is the operator only: pods wait for
+    :class:`~tests.support.kube.kubelets.Kubelets`.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Workers(Controller):
                 self._tend(pod)
 
     def _look(self) -> list[Body]:
-        """Make the pods as many as they should be, and give those that something has to be done for."""
+        """Make and delete pods until their number is right; return the job's pods."""
         with self.kube.store.lock:
             job = self.kube.store.get(self._jobs, Key(self.namespace, self.job))
             wanted: dict[str, int] = {}
