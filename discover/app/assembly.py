@@ -150,7 +150,7 @@ def _files(outputs: Outputs, metrics: Metrics, cluster: KubeParts | None, *, clo
 
 
 def _own(files: list[Publisher], life: str) -> DaemonState:
-    """Become the owner of the hosts file. Its lines have the order in which hosts came in an earlier run."""
+    """Become the owner of the hosts file; return the first state, with the order of the hosts in an earlier run."""
     for publisher in files:
         if isinstance(publisher, HostsFile):
             try:

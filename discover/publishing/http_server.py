@@ -157,7 +157,7 @@ _END = re.compile(rb"\r?\n\r?\n")
 @dataclass(eq=False, slots=True)
 class _Connection:
     """An open connection. ``since``: when its present phase began (monotonic seconds). ``asking``: the client sends a
-    request or is idle; False while the server makes the answer, and after :meth:`hang_up`.
+    request, receives an answer or is idle; False while the server makes the answer, and after :meth:`hang_up`.
     """
 
     request: socket.socket

@@ -52,8 +52,9 @@ class NodeSignalTracker:
     ) -> list[str]:
         """Look at the ``nodes``; return the names of those whose signals have changed. ``now`` is in Unix seconds.
 
-        ``nodes``: None if they may not be read. ``used``: nodes that pods run on. ``moved``: nodes from which or to
-        which pods have moved. ``exists``: see :meth:`discover.selection.selection.Selector.select`.
+        ``nodes``: None if the daemon may not read them. ``used``: nodes that pods run on. ``moved``: nodes on which a
+        pod has come, gone, started or ended. ``exists``: see
+        :meth:`discover.selection.selection.Selector.select`.
         """
         before, self._nodes = self._nodes, nodes
         if nodes is None:
