@@ -101,7 +101,7 @@ def summary(job: Job) -> dict[str, Any]:
         if record.event in ("resized", "stepped") and found["size"] is None:
             found["size"] = whole(record.get("size"))
         if record.event == "started" or None not in (newest, found["step"], found["size"]):
-            break  # what stands before is of another launcher, or known
+            break  # earlier lines are of another launcher, or add nothing
     runs = job.folder is not None and state_folder.holder(job.folder) is not None
     grows = runs or (job.folder is None and time.time() - found["t"] < LATE_S)
     ended = newest is not None and newest.event == "finished"

@@ -2,8 +2,8 @@
 import those below it::
 
     cli, local
-    cluster                what asks an API server
-    reading, conversion    what objects say; others' objects as ours
+    cluster                requests to an API server
+    reading, conversion    objects of a cluster as values; objects of other projects as ours
     rendering              objects from a job
     spec                   one job, checked
 

@@ -40,8 +40,8 @@ def read(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argparse
 
 
 def _last_words(given: list[str], names: Sequence[int]) -> tuple[list[str], list[str]]:
-    """Options, and what comes at the end after the kind: of arena's line, which has its name in an option, that is the
-    command."""
+    """Return the options, and the words after the kind as the command: arena's lines give the job's name by an option,
+    so these words are no name."""
     tail = [number for number in names[1:] if number >= len(given) - len(names) + 1]
     if not tail or tail != list(names[1:]):
         return given, []

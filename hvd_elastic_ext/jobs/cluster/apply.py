@@ -71,7 +71,7 @@ def create(cluster: Cluster, objects: Sequence[Body]) -> Body:
         made.append(root)
         give(cluster, others, {**root, "metadata": job["metadata"]})
     except (Permanent, KeyboardInterrupt) as error:
-        # Without an answer the job may be there, and would not have what it needs.
+        # Without an answer the job may exist, and the objects that it needs are deleted here. So it is deleted, too.
         unsure = [] if isinstance(error, ClusterRefused) or root in made else asked
         for body in (*unsure, *reversed(made)):
             with contextlib.suppress(Permanent):

@@ -211,7 +211,7 @@ def make_checkpoint_folder(settings: RunSettings) -> None:
             return
     except OSError as error:
         if error.errno not in PERMANENT_ERRORS:
-            return  # storage may be full, or away for a while: the job says so, and tries again
+            return  # storage may be full or unavailable for a while: the job logs that, and tries again
         why = "it is no folder" if isinstance(error, FileExistsError) else error.strerror
         raise UsageError(
             f"--checkpoint-dir {how.place} cannot be written: {why}; name another folder with --checkpoint-dir"

@@ -159,7 +159,7 @@ def _launch_ended(job: JobState, host: str, code: int, remark: str) -> None:
         before = job.faults.ledger
         if not job.decisions_held:
             job.strike(Cause.UNREACHABLE, agent.host, detail=detail, tried_s=job.now - agent.since)
-        if job.faults.ledger is before:  # else the line of the strike says it
+        if job.faults.ledger is before:  # otherwise the line of the strike reports it
             log.warning("no agent could be started on %s: %s", host, detail)
 
 

@@ -77,7 +77,8 @@ def _user_on_file_system(folder: Path) -> int:
 def _is_alone_in(group: int) -> bool:
     """Whether only this user and root are known members of a group.
 
-    One without a name (a volume's, in a container) has no known members. A user's own has his name or number.
+    A group without a name, such as that of a volume in a container, has no known members. A user's own group has the
+    user's name or number.
     """
     try:
         entry = grp.getgrgid(group)

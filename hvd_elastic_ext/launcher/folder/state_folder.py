@@ -58,7 +58,7 @@ class StateDir(contextlib.AbstractContextManager["StateDir"]):
         self.path = path
         self._failing: set[str] = set()
         self._backup_allowed = False
-        """Whether what stands at state.json may become the backup."""
+        """Whether the present state.json may become the backup."""
         self._incarnation = 0
         """The newest of this process; 0 before the first."""
         make(path)
@@ -149,7 +149,7 @@ class StateDir(contextlib.AbstractContextManager["StateDir"]):
 
 
 def load(path: Path, *, keep: bool = False) -> tuple[Saved | None, bool]:
-    """What stands in a folder, held or not, and whether ``state.json`` itself is good.
+    """Return the state in a folder, locked or not, and whether it is from ``state.json`` and not from the backup.
 
     ``keep``: rename what cannot be used, so that no later state takes its place.
     """

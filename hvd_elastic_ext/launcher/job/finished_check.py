@@ -26,7 +26,8 @@ MAX_SCRIPT_BYTES: Final = 1 << 20
 
 
 def mark_of(command: Sequence[str]) -> str:
-    """A hash of the command and of the scripts and settings in it: what a checkpoint is the end of."""
+    """Return a hash of the command, and of the scripts and settings in it. A checkpoint of the end of training has
+    it."""
     words = [word.encode("utf-8", "surrogateescape") for word in command]
     texts = [_text(Path(word)) for word in command if word.endswith(SCRIPTS)]
     return hashlib.blake2b(b"\0".join([*words, *texts]), digest_size=8).hexdigest()

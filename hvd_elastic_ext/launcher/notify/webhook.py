@@ -102,7 +102,7 @@ class Webhook:
             return f"it answers {error.code} {error.reason}", error.code >= 500 or error.code == 429
         except OSError as error:
             return str(getattr(error, "reason", None) or error.strerror or error), True
-        except http.client.HTTPException as error:  # its text may have what the server sent
+        except http.client.HTTPException as error:  # its text may contain text of the server
             return f"its answer is not HTTP ({type(error).__name__})", True
 
 
