@@ -53,7 +53,7 @@ class Jobs:
         folder: Path | None = None,
         may_be_none: bool = False,
     ) -> None:
-        """``folder``: of the one job that is named, where its journal lies elsewhere."""
+        """``folder``: the folder of the one named job, if its journal is in another place."""
         if folder is not None and len(named) != 1:
             raise UsageError("--state-dir is the folder of one job; name that job's journal, too")
         self._folders = folders

@@ -1,4 +1,4 @@
-"""Published hosts in, running workers out.
+"""Starts, watches and ends one job on the published hosts.
 
 Belongs here: what plans, starts, watches and ends a job. From the command to the decisions, each folder may import
 those below it::

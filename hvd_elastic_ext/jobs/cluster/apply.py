@@ -52,7 +52,7 @@ def create(cluster: Cluster, objects: Sequence[Body]) -> Body:
     that it created.
 
     Replaces objects without an owner that an earlier attempt for this job left. Raises :class:`UsageError` for a job
-    that is there already, and for objects of others under a name that is needed.
+    that exists already, and for objects of others that have a needed name.
     """
     *others, root = objects
     if cluster.read(cluster.path_of(root)) is not None:

@@ -74,7 +74,7 @@ class Tee:
         self._sink, self._follower, self._mono = sink, follower, mono
 
     def write(self, text: str, /) -> object:
-        """Write ``text``, and have it followed."""
+        """Write ``text``, and pass it to the follower."""
         self._follower.put((text, self._mono()))
         return self._sink.write(text)
 

@@ -60,7 +60,7 @@ def _check_mode(path: Path, status: os.stat_result) -> None:
 
 
 def _user_on_file_system(folder: Path) -> int:
-    """Who owns a file that this process makes in ``folder``; its user if it cannot make one."""
+    """The owner of a file that this process makes in ``folder``; the user of this process if it cannot make one."""
     probe = folder / f".owner.{secrets.token_hex(8)}"
     try:
         descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

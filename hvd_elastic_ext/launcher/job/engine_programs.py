@@ -101,7 +101,7 @@ def environment(
     kept = {name: value for name, value in environ.items() if name in _KEPT or name.startswith(_ITS_OWN)}
     words = ssh.command("host", [], keys=keys)
     options = {
-        "rmaps": "seq",  # rank by rank as the hostfile says
+        "rmaps": "seq",  # ranks in the order of the hostfile
         "plm_rsh_agent": " ".join(words[: words.index("--")]),
         "hwloc_base_binding_policy": "none",
         "rmaps_base_oversubscribe": "1",  # the number of a host's slots decides how many processes it has

@@ -161,7 +161,7 @@ class Session:
         self._tell(End(why))
 
     def _tell(self, event: events.Event) -> None:
-        """Tell the driver, and have it look soon."""
+        """Pass an event to the driver, and let it look soon."""
         self.driver.tell(event)
         self._look_soon.set()
 

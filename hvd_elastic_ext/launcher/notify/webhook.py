@@ -32,7 +32,7 @@ MAX_QUEUED: Final = 100
 def webhook_url(given: str) -> str:
     """Read the value of ``--notify``: a URL, or ``file:PATH`` of a file that holds one. Raises :class:`UsageError`.
 
-    Such a URL is a secret, and other users can read command lines: hence the file.
+    Such a URL is a secret, and other users can read command lines. So a file may hold it.
     """
     text, where = given, f"--notify {given!r}"  # not a URL, which may be a secret
     if given.startswith("file:"):

@@ -49,7 +49,8 @@ def check_here(command: Sequence[str]) -> None:
 
 
 def nearest(name: str, there: Iterable[str], *, within: Path = Path()) -> str:
-    """``did you mean …?``; empty if nothing is near. ``name`` with ``.py`` is nearest, whatever else is there. Pure."""
+    """``did you mean …?`` with the most similar name; empty if none is similar. ``name`` with ``.py`` comes first.
+    Pure."""
     known = list(dict.fromkeys(there))
     near = [f"{name}.py"] if f"{name}.py" in known else difflib.get_close_matches(name, known, n=1)
     return f"did you mean {within / near[0]}?" if near else ""
