@@ -10,5 +10,5 @@ those below it::
     state, options             what is known, and what the user has asked for
     rules                      decisions: pure functions of their arguments
 
-Never here: the daemon, the worker and the agent. The launcher starts programs of theirs by name.
+Never here: the daemon, the worker and the agent. The launcher starts their programs by name.
 """

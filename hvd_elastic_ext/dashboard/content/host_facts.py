@@ -19,7 +19,7 @@ MAX_HOSTS: Final = 5000
 
 @dataclass(slots=True)
 class HostFacts:
-    """``until``: the end of its cooldown or block in Unix seconds; None: no block, infinite if by hand for good."""
+    """``until``: the end of its cooldown or block (Unix seconds). None: no block; infinite: by hand, without an end."""
 
     slots: int | None = None
     listed: bool = False

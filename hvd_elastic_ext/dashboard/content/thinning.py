@@ -35,7 +35,7 @@ _BULKY: Final = ("hosts", "slots_before", "command")
 
 
 class _Step(NamedTuple):
-    """``number``: how many steps were journalled before it. ``beside``: it stands beside a change of the world."""
+    """``number``: how many steps were journalled before it. ``beside``: it is next to a change of the world."""
 
     number: int
     beside: bool

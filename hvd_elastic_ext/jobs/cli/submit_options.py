@@ -210,6 +210,6 @@ def job_of(options: argparse.Namespace, given: Sequence[str]) -> Job:
 
 def _split(given: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Split words into options of ``hvd-elastic run`` and the rest. Raises :class:`UsageError`."""
-    from hvd_elastic_ext.launcher.cli.run_options import split  # as much to load as all of the rest
+    from hvd_elastic_ext.launcher.cli.run_options import split  # it takes as long to load as all other modules together
 
     return split(given)

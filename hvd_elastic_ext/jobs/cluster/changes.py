@@ -153,7 +153,7 @@ def scale(cluster: Cluster, name: str, workers: int) -> None:
 
 
 def _scale_by_request(cluster: Cluster, root: Body, more: int) -> None:
-    """The et-operator ignores the number in a running job: a change is requested by an object of its own."""
+    """Request a change by an object of its own: the et-operator ignores the number in a running job."""
     if not more:
         return
     name = root["metadata"]["name"]

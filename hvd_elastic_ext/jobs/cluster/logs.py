@@ -1,4 +1,4 @@
-"""The output of a job: of its launcher, which has that of all ranks, or of its workers, where there is no launcher."""
+"""The output of a job: from its launcher, which has the output of all ranks, or else from its workers."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ _OPTIONS: Final[Mapping[str, str]] = {
 }
 """More arguments of ``horovod.run``, with the options of ``run`` that mean the same."""
 _SIZES: Final[Mapping[str, str]] = {"num_proc": "np", "min_num_proc": "min_np", "max_num_proc": "max_np"}
-"""Horovod's names of sizes, with its older names, which are ours."""
+"""Horovod's names of sizes, with the older names, which our options have."""
 _WITHOUT: Final[Mapping[str, str]] = {
     "use_mpi": "only Gloo can form a new world; leave it out",
     "mpi_args": "only Gloo can form a new world; leave it out",

@@ -200,7 +200,7 @@ def make_output_folder(path: Path | None) -> None:
 
 def make_checkpoint_folder(settings: RunSettings) -> None:
     """Make the folder of ``--checkpoint-dir`` where this machine is the only host. Raises :class:`UsageError` if that
-    can never work; hosts elsewhere may have what is not here.
+    can never work; other hosts may have folders that this machine lacks.
     """
     how, hosts = settings.durability, settings.sources.hosts
     if how is None or "://" in how.place or hosts is None or not {host.name for host in hosts} <= LOCAL_NAMES:

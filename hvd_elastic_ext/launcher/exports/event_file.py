@@ -111,7 +111,7 @@ class ScalarWriter:
         self._scalars = Scalars()
         self._follower: Follower[Dated] = Follower(OPTION, file.take, end=file.close)
         self.signals: Callable[[], Mapping[str, float]] = dict
-        """What is observed at this moment."""
+        """Returns the present signals."""
 
     def note(self, event: str, fields: Mapping[str, Any]) -> None:
         """Take in an event of the journal."""

@@ -120,7 +120,7 @@ class Sender:
         return f"spans cannot be sent: {self._said.text or 'the collector does not answer'}"
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         self._exporter.shutdown()
         logging.getLogger("opentelemetry").removeHandler(self._said)
 

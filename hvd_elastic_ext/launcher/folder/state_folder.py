@@ -8,7 +8,7 @@
     known_hosts   of ssh, where the user's configuration says nothing of hosts' keys
     control.sock  see :mod:`hvd_elastic_ext.launcher.job.admin_socket`
 
-On a full or read-only disk the next launcher knows less, which is logged once; a launcher that has started goes on.
+On a full or read-only disk the next launcher knows less, which is logged once; a running launcher continues.
 Only the incarnation must be written: with one that was used before, agents would not know which launcher to obey.
 """
 
@@ -51,7 +51,7 @@ UNREAD: Final = ".unread"
 class StateDir(contextlib.AbstractContextManager["StateDir"]):
     """A folder that this process locks, until :meth:`close` or its end.
 
-    Raises :class:`UsageError` if another process holds it, it cannot be made, or it is not ours alone.
+    Raises :class:`UsageError` if another process holds it, it cannot be made, or other users may change it.
     """
 
     def __init__(self, path: Path) -> None:

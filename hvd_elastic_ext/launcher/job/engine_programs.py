@@ -40,7 +40,7 @@ INSTALL_HINT: Final = "apt-get install openmpi-bin libopenmpi-dev, then pip inst
 MPIRUN: Final = "mpirun"
 
 _KEPT: Final = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LD_LIBRARY_PATH", "SSH_AUTH_SOCK", "LANG")
-"""What ``mpirun`` gets of the launcher's environment, beside its own variables: it may pass on what it has."""
+"""Names that ``mpirun`` gets from the launcher's environment. It may pass on its whole environment."""
 _ITS_OWN: Final = ("OMPI_", "PMIX_", "ORTE_", "PRTE_", "OPAL_", "LC_")
 
 

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 LOOK_S: Final = 30.0
 """Longest time for the launcher's own look at a folder; hosts look there again before they load."""
 SCRIPTS: Final = (".py", ".sh", ".yaml", ".yml", ".toml", ".cfg", ".ini")
-"""Endings of files in a command that decide what is trained, and that training does not write."""
+"""Endings of files in a command that define the training, and that training does not write."""
 MAX_SCRIPT_BYTES: Final = 1 << 20
 """Larger files are not read."""
 

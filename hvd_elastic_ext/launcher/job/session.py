@@ -380,7 +380,7 @@ class Session:
             self._tell(LaunchEnded(name, ended.code, ended.message))
 
     def stop_launch(self, host: str) -> None:
-        """An agent that runs goes on; no event follows."""
+        """An agent that runs continues; no event follows."""
         self._launches.drop(host)
 
     def end_agent(self, host: Host) -> None:

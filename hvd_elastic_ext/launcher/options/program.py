@@ -34,7 +34,7 @@ def runnable(command: Sequence[str]) -> tuple[str, ...]:
 def check_here(command: Sequence[str]) -> None:
     """Raise :class:`UsageError` if the first word of ``command`` is neither a file nor a program of this machine.
 
-    Only for jobs whose hosts are this machine: others may have what is not here.
+    Only for jobs whose hosts are this machine: other hosts may have other programs.
     """
     name = command[0] if command else ""
     if not name or Path(name).exists() or shutil.which(name) is not None:
