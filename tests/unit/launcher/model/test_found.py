@@ -84,7 +84,7 @@ FOUND = {
     "what a transfer has left is known to the launcher that was started meanwhile": """
         0 hosts a:1 b:1 d:1; 4 block b; 4 block d; 9 transfer 3; 9 kill a; 9 hosts b:1 d:1; 9.95 launcher 0.5
         9.95 cut d; 12.95 agent a; 12.95 hosts b:1 c:1 d:1""",
-    # Their memory was given back, with the newest commit in it, because training had begun. The host came late.
+    # Their memory was given back, with the newest commit in it, because training had begun on a host that came late.
     "a load that nobody waits for any more takes nothing along": """
         0 store 2; 0 hosts a:1 b:1 c:1; 14 cut c; 14 transfer 6; 17.5 kill b; 18.5 clear c; 19.4 kill a
         19.4 launcher 0.5; 28.5 back c; 40 well""",
