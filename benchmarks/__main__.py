@@ -7,7 +7,7 @@ from benchmarks.cli import main
 
 
 def stop(*_: object) -> None:
-    """End as with Ctrl-C on SIGTERM: jobs first, then the report."""
+    """On SIGTERM, end as with Ctrl-C: first the jobs, then the report."""
     raise KeyboardInterrupt
 
 

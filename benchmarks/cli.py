@@ -20,7 +20,7 @@ USAGE: Final = 2
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run cases and print the report; 1 if a repetition failed, 130 if interrupted."""
+    """Run cases and print the report. Return 1 if a repetition failed, 130 if interrupted."""
     options = parse(argv)
     machine = this_machine()
     done: list[Repetition] = []
@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def measure(case: Case, done: list[Repetition], *, repeats: int, quick: bool) -> None:
-    """Do all repetitions of a case, add each to ``done``, and print how it went."""
+    """Do all repetitions of a case, add each to ``done``, and print its result."""
     sides = "on each side" if len(case.sides) > 1 else f"of {case.sides[0]}"
     progress(f"{case.name}: {case.about}; {repeats} {sides}")
     for repetition in runner.run(case, repeats=repeats, quick=quick):
@@ -52,7 +52,7 @@ def measure(case: Case, done: list[Repetition], *, repeats: int, quick: bool) ->
 
 
 def told(case: Case, repetition: Repetition) -> str:
-    """How a repetition went, in one line."""
+    """Return the result of a repetition in one line."""
     if repetition.failure is not None:
         return f"FAILED: {repetition.failure}"
     parts = []
@@ -71,7 +71,7 @@ def publish(
     done: Sequence[Repetition],
     left_out: Mapping[str, str],
 ) -> None:
-    """Print the report, and write the files that were asked for."""
+    """Print the report, and write the requested files."""
     text = table.report(machine, rows, repetitions=done, left_out=left_out)
     print(text, end="")
     if options.markdown is not None:
@@ -81,7 +81,7 @@ def publish(
 
 
 def as_json(machine: Machine, rows: Sequence[Row], *, done: Sequence[Repetition]) -> dict[str, Any]:
-    """Everything that was measured, and what was made of it."""
+    """Return all measurements, and the rows made from them."""
     return {
         "machine": dataclasses.asdict(machine),
         "rows": [dataclasses.asdict(row) for row in rows],
@@ -90,12 +90,12 @@ def as_json(machine: Machine, rows: Sequence[Row], *, done: Sequence[Repetition]
 
 
 def progress(text: str) -> None:
-    """Print progress."""
+    """Print a line about the progress."""
     print(text, file=sys.stderr, flush=True)
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Read the options; ends with one line for a case that does not exist."""
+    """Read the options. Exits with one line for a case that does not exist."""
     names = {case.name: case for case in CASES}
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
@@ -119,7 +119,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def positive(text: str) -> int:
-    """A whole number of at least 1."""
+    """Read a whole number of at least 1."""
     number = int(text)
     if number < 1:
         raise ValueError(text)

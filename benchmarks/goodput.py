@@ -1,7 +1,7 @@
-"""Simulate what an interval between durable checkpoints is worth: the share of its time that a job keeps.
+"""Simulates the value of an interval between durable checkpoints: the share of its time that a job keeps.
 
-A job trains, and writes a checkpoint in the background at an interval. A failure costs all work since the last
-checkpoint that was durable by then, and the restart. Failures also strike restarts and repeated steps. Times are in
+A job trains, and writes a checkpoint in the background at an interval. A failure costs the restart, and all work since
+the last checkpoint that was durable then. Failures also happen during restarts and repeated steps. Times are in
 seconds.
 """
 
@@ -26,16 +26,16 @@ from hvd_elastic_ext.launcher.rules.checkpoints.interval import (
 Array = NDArray[np.float64]
 
 LOOK_S: Final = 300.0
-"""Seconds between revisions of the interval, beside the one after each failure."""
+"""Seconds between two choices of the interval. The interval is also chosen after each failure."""
 SEAL: Final = SealCost(stall_s=0.5, durable_s=10.0, slowed=0.05)
-"""Costs a second of training."""
+"""A checkpoint that costs one second of training."""
 NOISE: Final = 0.3
 """The error of each measurement of a checkpoint: the standard deviation of its logarithm."""
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """``seal`` is the cost of a checkpoint, ``horizon_s`` the length of the simulation."""
+    """``seal``: the cost of a checkpoint. ``horizon_s``: the length of the simulation."""
 
     seal: SealCost = SEAL
     restart_s: float = 60.0
@@ -44,9 +44,9 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Failing:
-    """When jobs fail: mean gaps of ``first_s`` that change evenly to ``last_s`` at the end of the horizon.
+    """The failures of jobs: mean gaps of ``first_s`` that change evenly to ``last_s`` at the end of the horizon.
 
-    ``shape`` is that of Weibull: 1 is a constant rate; below 1 failures come in groups.
+    ``shape``: of the Weibull distribution. 1 is a constant rate; below 1, failures come in groups.
     """
 
     first_s: float
@@ -54,11 +54,11 @@ class Failing:
     shape: float = 1.0
 
     def traces(self, world: World, count: int, *, seed: int) -> list[Array]:
-        """The failures of ``count`` jobs up to the horizon; they depend on the arguments only."""
+        """Return the failures of ``count`` jobs up to the horizon. They depend only on the arguments."""
         return [self._trace(world.horizon_s, np.random.default_rng([seed, number])) for number in range(count)]
 
     def _trace(self, horizon: float, rng: np.random.Generator) -> Array:
-        """Gaps of mean 1 that are stretched by the mean gap at the time."""
+        """Return the times of failures: random gaps with mean 1, multiplied by the mean gap at that time."""
         times: list[float] = []
         now = 0.0
         mean = math.gamma(1.0 + 1.0 / self.shape)
@@ -71,7 +71,7 @@ class Failing:
 
 
 class Fixed:
-    """Jobs with a fixed interval. They learn nothing, so the lives of all jobs are computed together."""
+    """Jobs with a fixed interval. They learn nothing, so all of them are computed together."""
 
     def __init__(self, world: World, traces: list[Array]) -> None:
         self._world = world
@@ -82,11 +82,11 @@ class Fixed:
         self._last = np.maximum(0.0, [life[-1] for life in lives])
 
     def goodput(self, interval_s: float) -> float:
-        """The mean share of the time that they keep; ``interval_s`` is at least the length of a write."""
+        """Return the mean share of the time that they keep. ``interval_s`` is at least the length of a write."""
         cost, durable = self._world.seal.cost_s, self._world.seal.durable_s
         sealed = np.floor(np.maximum(0.0, self._ended - durable) / interval_s)
         kept = np.sum(np.where(sealed > 0, sealed * interval_s - (sealed - 1) * cost, 0.0))
-        # A life that lasts to the horizon loses only the cost of its checkpoints.
+        # The last part up to the horizon loses only the cost of its checkpoints.
         kept += np.sum(np.maximum(0.0, self._last - np.floor(self._last / interval_s) * cost))
         return float(kept) / (self._jobs * self._world.horizon_s)
 
@@ -96,14 +96,15 @@ Choose = Callable[..., IntervalInSeconds]
 
 
 def auto(world: World, traces: list[Array], *, seed: int) -> float:
-    """The mean share of the time kept by jobs that choose their interval as ours do, from the prior on."""
+    """Return the mean share of the time kept by jobs that choose their interval as ours do, with no knowledge at
+    first."""
     rngs = (np.random.default_rng([seed, number, 1]) for number in range(len(traces)))
     kept = sum(Learner(world, rng).run(trace) for trace, rng in zip(traces, rngs, strict=True))
     return kept / (len(traces) * world.horizon_s)
 
 
 class Learner:
-    """One job: what it knows and what it keeps."""
+    """One job: its knowledge, and the work that it keeps."""
 
     def __init__(self, world: World, rng: np.random.Generator, choose: Choose = checkpoint_interval) -> None:
         self._world = world
@@ -115,7 +116,7 @@ class Learner:
         self.choices: list[IntervalInSeconds] = [choose((), self._failures.rate())]
 
     def run(self, trace: Array) -> float:
-        """Seconds of training that are kept."""
+        """Return the seconds of training that are kept."""
         kept, begun = 0.0, 0.0
         for failure in trace.tolist():
             if begun < failure:
@@ -128,7 +129,7 @@ class Learner:
         return kept + (self._live(begun, end)[1] if begun < end else 0.0)
 
     def _live(self, begun: float, end: float) -> tuple[float, float]:
-        """Train from ``begun`` to ``end``: seconds trained up to the last durable seal, and in all."""
+        """Train from ``begun`` to ``end``. Return the seconds trained up to the last durable seal, and in all."""
         cost, durable = self._world.seal.cost_s, self._world.seal.durable_s
         started, safe, spent = begun, 0.0, 0.0
         while (started := max(started + self.choices[-1].seconds, started + durable)) <= end:
@@ -157,7 +158,7 @@ class Learner:
 
 
 def grid(world: World, *, step: float = 1.03) -> list[float]:
-    """The intervals to try: from back-to-back writes to four hours."""
+    """Return the intervals to try: from writes without a pause up to four hours."""
     most = 4 * 3600.0
     steps = math.ceil(math.log(most / world.seal.durable_s) / math.log(step))
     return [world.seal.durable_s * step**number for number in range(steps + 1)]

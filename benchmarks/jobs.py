@@ -1,7 +1,7 @@
 """One elastic job of either side, in a folder of its own. It leaves nothing behind.
 
-Both launchers run under the agent of our launcher. When the agent's pipe closes, as it also does when the benchmark
-dies, the agent ends everything that the launcher started, even processes in sessions of their own.
+Both launchers run under our agent. The agent's pipe closes at the end of the benchmark, however that ends. Then the
+agent ends all processes that the launcher started, even those in sessions of their own.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ from hvd_elastic_ext.core.journal import Record, read
 T = TypeVar("T")
 
 HOSTS: Final = ("localhost", "127.0.0.1", "127.1")
-"""Names of this machine that *both* launchers accept as hosts of their own and start without ssh."""
+"""Names of this machine that *both* launchers accept as separate hosts, and on which they start processes without
+ssh."""
 AGENT: Final = "hvd_elastic_ext.agent"
 GRACE_S: Final = 10.0
-"""Long, but rarely needed: stock's launcher, when killed, leaves its semaphores in /dev/shm."""
+"""Long, but rarely needed: when stock's launcher is killed, its semaphores stay in /dev/shm."""
 START_TIMEOUT_S: Final = 90.0
-"""Until the first step: interpreters import torch, perhaps on a busy machine."""
+"""Limit in seconds until the first step: interpreters import torch, perhaps on a busy machine."""
 LAST_LINES: Final = 25
 LOOK_S: Final = 0.02
-"""Pause between looks at files. Figures come from stamps, not from the time of a look."""
+"""Pause between two looks at files. Figures come from stamps, not from the time of a look."""
 POLL_S: Final = 1.0
-"""Stock's pause between two runs of its script; the time from run to run is longer and is measured."""
+"""Stock's pause between two runs of its script. The time from run to run is longer, and is measured."""
 ROOT: Final = Path(__file__).parent.parent
 TRAINEE: Final = Path(__file__).with_name("trainee.py")
 TRAINEE_LIMIT_S: Final = 240
@@ -55,28 +56,28 @@ echo "$list"
 
 
 class TooLate(BenchmarkError):
-    """An awaited event did not come before the deadline."""
+    """An event did not come before the deadline."""
 
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """One moment on two clocks: ``mono`` for our journal and the stamps, ``wall`` for shell scripts."""
+    """One moment by two clocks: ``mono`` for our journal and the stamps, ``wall`` for shell scripts."""
 
     mono: float
     wall: float
 
 
 def now() -> Instant:
-    """This moment."""
+    """Return the present moment."""
     return Instant(time.monotonic(), time.time())
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The hosts that a job starts with, and its greatest number of processes.
+    """The hosts at a job's start, and its greatest number of processes.
 
-    A host is a name, with one process, or ``name:slots``. Both launchers get ``options``, only ours gets ``ours``.
-    ``within`` is a command that runs the launcher's command line. All traffic uses ``interface``.
+    A host is a name, with one process, or ``name:slots``. Both launchers get ``options``; only ours gets ``ours``.
+    ``within``: a command that runs the launcher's command line. All traffic uses ``interface``.
     """
 
     hosts: tuple[str, ...]
@@ -107,7 +108,7 @@ class Job:
         self._agent: subprocess.Popen[bytes] | None = None
 
     def set_hosts(self, lines: Sequence[str]) -> Instant:
-        """Replace the hosts file; return the moment just before."""
+        """Replace the hosts file. Return the moment just before."""
         fresh = self._folder / "hosts.new"
         fresh.write_text("".join(f"{line}\n" for line in lines))
         moment = now()
@@ -115,16 +116,16 @@ class Job:
         return moment
 
     def start(self, shape: Shape, command: Sequence[str]) -> None:
-        """Start the launcher; return at once."""
+        """Start the launcher, without waiting."""
         self.launch([*shape.within, *self._launcher(shape), *command])
 
     def launch(self, argv: Sequence[str]) -> None:
-        """Start ``argv`` under an agent; return at once."""
+        """Start ``argv`` under an agent, without waiting."""
         with self._log.open("ab") as log:
             self._agent = subprocess.Popen(
                 [sys.executable, "-m", AGENT],
                 stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,  # its events; the job's output goes to standard error
+                stdout=subprocess.DEVNULL,  # its messages; the job's output goes to standard error
                 stderr=log,
                 env=environ(os.environ, self._folder),
                 start_new_session=True,
@@ -156,7 +157,7 @@ class Job:
         ]
 
     def stamps(self) -> list[steps.Stamp]:
-        """Every step so far, in the order of writing."""
+        """Return every step so far, in the order of writing."""
         with contextlib.suppress(FileNotFoundError), self.stamps_file.open("rb") as file:
             file.seek(self._offset)
             for line in file:
@@ -168,7 +169,7 @@ class Job:
         return self._stamps
 
     def notified(self) -> list[tuple[float, int]]:
-        """The moments (mono) at which training processes learned of a change, with their pids."""
+        """Return when training processes learned of a change (mono), with their pids."""
         try:
             lines = self.stamps_file.with_name("stamps.notified").read_text().splitlines(keepends=True)
         except FileNotFoundError:
@@ -177,7 +178,7 @@ class Job:
         return [(float(mono), int(pid)) for mono, pid in whole]
 
     def records(self, event: str) -> list[Record]:
-        """The journal's lines of one event (ours only)."""
+        """Return the journal's lines of one event (ours only)."""
         try:
             with self.journal.open() as lines:
                 return [record for record in read(lines) if record.event == event]
@@ -185,7 +186,7 @@ class Job:
             return []
 
     def answers(self) -> list[tuple[float, tuple[str, ...]]]:
-        """When the discovery script answered (Unix seconds), and what (stock only)."""
+        """Return when the discovery script answered (Unix seconds), and its answers (stock only)."""
         try:
             lines = self.asked.read_text().splitlines(keepends=True)
         except FileNotFoundError:
@@ -194,9 +195,9 @@ class Job:
         return [(int(words[0]) / 1e9, tuple(words[1:])) for words in whole]
 
     def wait_for(self, what: str, found: Callable[[], T | None], *, timeout: float) -> T:
-        """The first true value of ``found``.
+        """Wait for the first true value of ``found``, and return it.
 
-        Raises :class:`TooLate` after ``timeout`` seconds and :class:`BenchmarkError` if the job ends first.
+        Raises :class:`TooLate` after ``timeout`` seconds, and :class:`BenchmarkError` if the job ends first.
         """
         deadline = time.monotonic() + timeout
         while True:
@@ -210,7 +211,8 @@ class Job:
             time.sleep(LOOK_S)
 
     def time_until(self, what: str, found: Callable[[], float | None], *, since: float, deadline: float) -> Timing:
-        """Seconds from ``since`` to the moment that ``found`` returns; a bound if there is none in ``deadline`` s."""
+        """Return the seconds from ``since`` to the moment that ``found`` returns; a lower bound after ``deadline``
+        seconds."""
         try:
             return Timing(self.wait_for(what, found, timeout=deadline) - since)
         except TooLate:
@@ -219,7 +221,7 @@ class Job:
             return Timing(deadline, at_least=True)
 
     def settle(self, size: int, *, steps_each: int, timeout: float = START_TIMEOUT_S) -> None:
-        """Wait until a world of ``size`` has stepped for a while."""
+        """Wait until each rank of a world of ``size`` has done ``steps_each`` steps."""
 
         def found() -> bool:
             return steps.settled(self.stamps(), size=size, steps=steps_each)
@@ -227,7 +229,8 @@ class Job:
         self.wait_for(f"steady world of {size}", found, timeout=timeout)
 
     def kill(self, pid: int) -> Instant:
-        """``kill -9``; the moment just before. Raises :class:`BenchmarkError` if it is no process of this job."""
+        """Kill a process with ``kill -9``. Return the moment just before. Raises :class:`BenchmarkError` for a process
+        that is not of this job."""
         assert self._agent is not None
         try:
             if self._agent.pid not in [parent.pid for parent in psutil.Process(pid).parents()]:
@@ -239,13 +242,13 @@ class Job:
         return moment
 
     def processes(self) -> list[psutil.Process]:
-        """All processes of this job, except the agent around it."""
+        """Return all processes of this job, except the agent around it."""
         with contextlib.suppress(psutil.NoSuchProcess):
             return psutil.Process(self._agent.pid).children(recursive=True) if self._agent else []
         return []
 
     def last_output(self) -> str:
-        """The last line of the job's output, for reasons of failures."""
+        """Return the last line of the job's output, for messages about failures."""
         try:
             lines = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
         except OSError:
@@ -253,14 +256,14 @@ class Job:
         return lines[-1].strip()[:300] if lines else "it wrote nothing"
 
     def wrote(self, words: str) -> int:
-        """In how many lines of its output the job has written ``words``."""
+        """Return the number of output lines of the job that contain ``words``."""
         try:
             return sum(words in line for line in self._log.read_text(errors="replace").splitlines())
         except OSError:
             return 0
 
     def _last_lines(self) -> str:
-        """Of the output and of the journal: what was it doing?"""
+        """Return the last lines of the output and of the journal, which show what the job did last."""
         lines = []
         for path in (self._log, self.journal):
             with contextlib.suppress(OSError):
@@ -268,7 +271,7 @@ class Job:
         return "\n".join(f"    {line[:300]}" for line in lines)
 
     def end(self) -> None:
-        """End the job and all its processes; return when they have ended."""
+        """End the job and all its processes. Returns when they have ended."""
         if self._agent is None:
             return
         assert self._agent.stdin is not None
@@ -291,7 +294,7 @@ def _kill_tree(pid: int) -> None:
 def figures(
     trial: Trial, script: str, *, ranks: int, arguments: Sequence[int | str], timeout: float
 ) -> dict[str, list[float]]:
-    """Run a script of ``benchmarks/scripts`` once in a world of ``ranks``, and return its figures."""
+    """Run a script of ``benchmarks/scripts`` once in a world of ``ranks``. Return its figures."""
     result = trial.folder / "figures.json"
     program = [sys.executable, "-m", f"benchmarks.scripts.{script}", str(result), trial.side, *map(str, arguments)]
     world = [horovodrun(), "-np", str(ranks), "-H", f"localhost:{ranks}", "--gloo"] if ranks > 1 else []
@@ -309,7 +312,7 @@ def figures(
 def training(
     trial: Trial, shape: Shape, *, slow: tuple[str, float] | None = None, limit_s: float = TRAINEE_LIMIT_S
 ) -> Iterator[Job]:
-    """A job of ``trainee.py``, ended on leaving, and by itself after ``limit_s``. On the host ``slow[0]`` it takes
+    """Run a job of ``trainee.py`` within the context; it also ends after ``limit_s``. On the host ``slow[0]`` it needs
     ``slow[1]`` seconds more to start."""
     command = [sys.executable, str(TRAINEE), trial.side, str(trial.folder / "stamps"), f"{limit_s:g}"]
     command += map(str, slow or ())
@@ -319,7 +322,7 @@ def training(
 
 @contextlib.contextmanager
 def running(trial: Trial, shape: Shape, *, command: Sequence[str]) -> Iterator[Job]:
-    """A job of ``command``, ended on leaving."""
+    """Run a job of ``command`` within the context."""
     job = Job(trial.side, trial.folder)
     job.set_hosts(lines(shape.hosts))
     try:
@@ -330,29 +333,29 @@ def running(trial: Trial, shape: Shape, *, command: Sequence[str]) -> Iterator[J
 
 
 def poll_period(moments: Sequence[float]) -> float:
-    """Seconds between runs of stock's script, as seen in ``moments``; its pause if nothing was seen."""
+    """Return the seconds between runs of stock's script, as seen in ``moments``; its pause if no run was seen."""
     between = [later - earlier for earlier, later in itertools.pairwise(moments)]
     return statistics.median(between) if between else POLL_S
 
 
 def between_polls(job: Job, chance: random.Random) -> None:
-    """Wait for a random moment between two polls of stock's, so that the poll's phase decides nothing."""
+    """Wait for a random time between two runs of stock's script, so that their phase has no influence."""
     time.sleep(chance.uniform(0.0, poll_period([moment for moment, _ in job.answers()])))
 
 
 def lines(hosts: Sequence[str]) -> list[str]:
-    """The lines of a hosts file, with one slot for a host without a number."""
+    """Return the lines of a hosts file. A host without a number gets one slot."""
     return [host if ":" in host else f"{host}:1" for host in hosts]
 
 
 def environ(base: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """``base`` without settings for other jobs, one thread a process, temporary files in ``folder``."""
+    """Return ``base`` without settings for other jobs, with one thread a process and temporary files in ``folder``."""
     kept = {name: value for name, value in base.items() if not name.startswith(("HVD_ELASTIC_", "HOROVOD_"))}
     return {**kept, "TMPDIR": str(folder), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT)}
 
 
 def horovodrun() -> str:
-    """The ``horovodrun`` of this interpreter. Raises :class:`BenchmarkError` if there is none."""
+    """Return the ``horovodrun`` of this interpreter. Raises :class:`BenchmarkError` if there is none."""
     beside = Path(sys.executable).with_name("horovodrun")
     found = str(beside) if beside.is_file() else shutil.which("horovodrun")
     if found is None:

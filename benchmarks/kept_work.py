@@ -1,7 +1,7 @@
-"""How much of a job's work is in its weights, from the steps that its ranks stamp. Pure.
+"""The part of a job's work that is in its weights, from the steps that its ranks stamp. Pure.
 
-Steps are counted in the state, which rolls back with the weights. So for each step number, up to the newest, the
-last world that did it counts; earlier work under that number is lost.
+Steps are counted in the state, which rolls back with the weights. So each step number up to the newest counts once, for
+the last world that did it. Earlier work under that number is lost.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from benchmarks.steps import Stamp
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Rank-steps, each one a batch: ``kept`` are in the weights at the end, ``done`` is all."""
+    """Steps of all ranks, each with one batch. ``kept``: those in the weights at the end; ``done``: all of them."""
 
     kept: int
     done: int
@@ -26,7 +26,8 @@ class Work:
 
 
 def work(stamps: Sequence[Stamp], *, since: float, until: float) -> Work:
-    """The work from ``since`` to ``until`` (mono). A job that rolls back behind ``since`` loses that, too."""
+    """Return the work from ``since`` to ``until`` (mono). If the job rolls back to a step before ``since``, that is
+    lost, too."""
     firsts = [stamp for stamp in stamps if stamp.rank == 0 and stamp.mono <= until]
     done = sum(stamp.size for stamp in firsts if stamp.mono > since)
     return Work(_kept(firsts) - _kept(stamp for stamp in firsts if stamp.mono <= since), done)

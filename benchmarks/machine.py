@@ -13,7 +13,7 @@ from hvd_elastic_ext import __version__
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """``load`` is the load average of 1, 5 and 15 minutes before the run began."""
+    """``load``: the load average over 1, 5 and 15 minutes before the run."""
 
     cpu: str
     cores: int
@@ -25,7 +25,7 @@ class Machine:
     load: tuple[float, float, float]
 
     def lines(self) -> list[str]:
-        """Two lines of text."""
+        """Return two lines of text."""
         load = " ".join(f"{value:.2f}" for value in self.load)
         return [
             f"Machine: {self.cpu}, {self.cores} cores, {self.kernel}; load average before the run: {load}.",
@@ -34,7 +34,7 @@ class Machine:
 
 
 def this_machine() -> Machine:
-    """The machine that this process runs on, as it is now."""
+    """Return the present state of the machine of this process."""
     return Machine(
         cpu=cpu_model(_text(Path("/proc/cpuinfo"))),
         cores=len(os.sched_getaffinity(0)),
@@ -48,7 +48,7 @@ def this_machine() -> Machine:
 
 
 def cpu_model(cpuinfo: str) -> str:
-    """The model that ``/proc/cpuinfo`` names, else the architecture."""
+    """Return the model that ``/proc/cpuinfo`` names, or else the architecture."""
     for line in cpuinfo.splitlines():
         name, _, value = line.partition(":")
         if name.strip() in ("model name", "Model", "cpu model") and value.strip():

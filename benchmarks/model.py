@@ -1,4 +1,4 @@
-"""What is measured, and the arithmetic on it."""
+"""The values that are measured, and calculations with them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ Unit = Literal["s", "MB", "%", "% of a core", "attempts", "samples/s", "steps", 
 
 
 class BenchmarkError(Exception):
-    """A repetition that cannot be measured; its text is the reason that is reported."""
+    """A repetition that cannot be measured. Its text is the reason in the report."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds (or the unit of the figure); ``at_least``: only a lower bound, because the deadline came first."""
+    """Seconds (or the unit of the figure). ``at_least``: this is only a lower bound, because the deadline came
+    first."""
 
     seconds: float
     at_least: bool = False
@@ -33,11 +34,10 @@ class Timing:
 class Figure:
     """One line of the table: a statistic of a quantity.
 
-    ``bar_s`` is the most that ours may take, ``bar_ratio`` the highest ratio of ours to stock, ``bar_floor`` the
-    highest one of ours to the same statistic of ``floor``, another quantity of ours in the same run. With
-    ``slack_s``, a time at most so many seconds above stock's also meets ``bar_ratio``: a ratio of two short times says
-    little.
-    ``unit`` is "s", or the unit of a quantity that is no time.
+    ``bar_s``: the highest value for ours. ``bar_ratio``: the highest ratio of ours to stock. ``bar_floor``: the highest
+    ratio of ours to the same statistic of ``floor``, another quantity of ours in the same run. ``slack_s``: a time of
+    ours that is at most so many seconds above stock's also meets ``bar_ratio``, because a ratio of two short times
+    means little. ``unit``: "s", or the unit of a quantity that is not a time.
     """
 
     quantity: str
@@ -49,7 +49,7 @@ class Figure:
     slack_s: float = 0.0
     unit: Unit = "s"
     sides: tuple[Side, ...] | None = None
-    """The sides that have it; None: all of the case's."""
+    """The sides that have it; None: all sides of the case."""
 
     @property
     def has_bar(self) -> bool:
@@ -58,7 +58,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One repetition: side, number (from 0), a folder of its own, and whether it is a quick run."""
+    """One repetition: its side, its number (from 0), a folder of its own, and whether the run is a quick one."""
 
     side: Side
     number: int
@@ -66,7 +66,7 @@ class Trial:
     quick: bool = False
 
     def pick(self, full: T, quick: T) -> T:
-        """``quick`` in a quick run, else ``full``."""
+        """Return ``quick`` in a quick run, else ``full``."""
         return quick if self.quick else full
 
 
@@ -80,11 +80,11 @@ def _nothing_missing() -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Something measured in the same way on both sides.
+    """A measurement that is the same on both sides.
 
-    ``measure`` raises :class:`BenchmarkError` for a repetition that failed. ``repeats`` is the default for each side.
-    ``sides`` are those that can be measured. ``missing`` says what this machine lacks, and how to get it, or None.
-    ``named_only``: it takes too long to be measured unless it is named.
+    ``measure`` raises :class:`BenchmarkError` if a repetition failed. ``repeats``: the default for each side.
+    ``sides``: those that can be measured. ``missing``: returns what this machine lacks, and how to get it, or None.
+    ``named_only``: it takes so long that it is measured only if it is named.
     """
 
     name: str
@@ -99,7 +99,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """A repetition: what it measured, or why it failed."""
+    """A repetition: its measurements, or the reason of its failure."""
 
     case: str
     side: Side
@@ -110,7 +110,7 @@ class Repetition:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """One side of one figure; ``value`` is None if nothing was measured."""
+    """One side of one figure. ``value``: None if nothing was measured."""
 
     value: Timing | None
     low: Timing | None
@@ -127,21 +127,21 @@ class Row:
     ours: Summary
     stock: Summary
     floor: Summary | None = None
-    """The other quantity that ours is compared with."""
+    """The other quantity with which ours is compared."""
     sides: tuple[Side, ...] = SIDES
     """The sides that can be measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """Ours over stock; ``bound`` is "<" or ">" where a deadline hides the true value."""
+    """Ours divided by stock. ``bound``: "<" or ">" if a deadline hides the true value."""
 
     value: float
     bound: Literal["", "<", ">"] = ""
 
 
 def statistic(kind: Statistic, values: Sequence[Timing]) -> Timing | None:
-    """``kind`` of ``values``; None if there are none. A bound stays a bound."""
+    """Return the statistic ``kind`` of ``values``; None if there are none. A bound stays a bound."""
     ordered = sorted(values, key=lambda timing: (timing.seconds, timing.at_least))
     if not ordered:
         return None
@@ -157,14 +157,14 @@ def _median(ordered: Sequence[Timing]) -> Timing:
 
 
 def summary(kind: Statistic, values: Sequence[Timing]) -> Summary:
-    """``kind`` of ``values`` with their spread."""
+    """Return the statistic ``kind`` of ``values`` with their spread."""
     ordered = sorted(values, key=lambda timing: (timing.seconds, timing.at_least))
     ends = (ordered[0], ordered[-1]) if ordered else (None, None)
     return Summary(statistic(kind, values), ends[0], ends[1], len(ordered))
 
 
 def ratio(ours: Timing | None, stock: Timing | None) -> Ratio | None:
-    """Ours over stock; None if there is no ratio."""
+    """Return ours divided by stock; None if there is no ratio."""
     if ours is None or stock is None or stock.seconds <= 0 or (ours.at_least and stock.at_least):
         return None
     value = ours.seconds / stock.seconds
@@ -174,7 +174,7 @@ def ratio(ours: Timing | None, stock: Timing | None) -> Ratio | None:
 
 
 def meets_bar(row: Row) -> bool | None:
-    """Whether ours is within every bar of its figure; None if none is set or nothing was measured."""
+    """Whether ours meets every bar of its figure; None without a bar or without a measurement."""
     figure, ours = row.figure, row.ours.value
     if ours is None or not figure.has_bar:
         return None
@@ -196,7 +196,7 @@ def _within(slack_s: float, ours: Timing, stock: Timing | None) -> bool:
 
 
 def rows(case: Case, repetitions: Sequence[Repetition]) -> list[Row]:
-    """The case's lines of the table."""
+    """Return the case's lines of the table."""
 
     def side(figure: Figure, which: Side) -> Summary:
         return summary(figure.statistic, measured(figure.quantity, which))

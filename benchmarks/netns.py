@@ -1,7 +1,7 @@
 """Hosts that can be cut off: network namespaces with names, addresses, a bridge and an sshd each.
 
-A namespace has no name of its own. It lasts as long as its first process, which runs under an agent like all jobs
-here, so nothing is left however a benchmark ends. The launcher's host *is* the bridge; every interface is ``eth0``.
+A namespace has no name of its own. It lasts as long as its first process. That runs under an agent, like all jobs here,
+so nothing is left at any end of a benchmark. The launcher's host is the bridge itself; every interface is ``eth0``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NEEDED: Final = {
     "ssh-keygen": "openssh-client",
     "sshd": "openssh-server",
 }
-"""Programs, and the Debian packages that have them."""
+"""The required programs, and the Debian packages that have them."""
 SEARCHED: Final = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 BOOT_S: Final = 20.0
 
@@ -61,7 +61,7 @@ exec "$3" -D -e -f "$2/sshd_config"
 
 
 def missing() -> str | None:
-    """What this machine lacks for such hosts, and how to get it; None: nothing."""
+    """Return what this machine lacks for such hosts, and how to get it; None if nothing."""
     if os.geteuid() != 0:
         return "needs root for network namespaces: sudo make bench"
     for program, package in NEEDED.items():
@@ -74,7 +74,7 @@ def missing() -> str | None:
 
 
 class Hosts:
-    """``h1``, ``h2`` … and a launcher. See :func:`made`."""
+    """The hosts ``h1``, ``h2`` … and a launcher. See :func:`made`."""
 
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
         self._folder = folder
@@ -84,7 +84,7 @@ class Hosts:
         self._jobs: list[jobs.Job] = []
 
     def boot(self) -> None:
-        """Start all, with their network. Raises :class:`BenchmarkError` if one does not start."""
+        """Start all hosts and their network. Raises :class:`BenchmarkError` if one does not start."""
         self._write()
         self._start(LAUNCHER, (), AS_LAUNCHER)
         for name, port in self._ports.items():
@@ -96,18 +96,19 @@ class Hosts:
             self._ip(name, "link", "set", INTERFACE, "up")
 
     def cut(self, name: str) -> jobs.Instant:
-        """Cut off a host: frames are lost in both directions, and nobody is told. Returns the moment just before."""
+        """Cut off a host: frames are lost in both directions, and no connection breaks. Return the moment just
+        before."""
         moment = jobs.now()
         self._ip(LAUNCHER, "link", "set", self._ports[name], "nomaster")
         return moment
 
     def within(self, folder: Path) -> tuple[str, ...]:
-        """The command that runs a command line on the launcher's host, in ``folder``."""
+        """Return the command that runs a command line on the launcher's host, in ``folder``."""
         there = ("sh", "-c", 'cd "$1" && shift && exec "$@"', "sh", str(folder))
         return ("nsenter", f"--target={self._pids[LAUNCHER]}", "--net", "--uts", "--mount", "--", *there)
 
     def end(self) -> None:
-        """End all hosts and everything on them."""
+        """End all hosts and all their processes."""
         for job in self._jobs:
             job.end()
 
@@ -139,9 +140,9 @@ class Hosts:
             subprocess.run(command, check=True)
         names = [f"{address} {name}" for name, address in self._addresses.items()]
         (folder / "hosts").write_text("\n".join(["127.0.0.1 localhost", *names]) + "\n")
-        # No name server is reachable, and a query takes time.
+        # No name server can be reached, and a query would take time.
         (folder / "nsswitch.conf").write_text("passwd: files\ngroup: files\nshadow: files\nhosts: files\n")
-        # Without PAM, sshd rejects an account whose password is "!", as root's in some images.
+        # Without PAM, sshd rejects an account with the password "!", as root's in some images.
         (folder / "shadow").touch(0o600)
         (folder / "shadow").write_text("root:*:19000:0:99999:7:::\n")
         (folder / "ssh" / "ssh_config").write_text(
@@ -157,7 +158,7 @@ class Hosts:
 
 @contextlib.contextmanager
 def made(trial: Trial, names: Sequence[str]) -> Iterator[Hosts]:
-    """Hosts of these names, and a launcher; ended on leaving."""
+    """Run hosts with these names, and a launcher, within the context."""
     hosts = Hosts(trial.folder / "net", names)
     try:
         hosts.boot()

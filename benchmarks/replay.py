@@ -1,11 +1,11 @@
 """A published trace of spot instances, compressed into minutes: which host comes and goes when. Pure.
 
-The trace is of 12 ``g4dn.xlarge`` in us-east-1c on 21 November 2020, by the authors of Bamboo (NSDI '23), in their
-repository (``uclasystem/bamboo``, ``doc/data``): the number of instances and the times of its changes. These are
-the last 13 of its 26 hours, from second 41,000 on, with many changes.
+The trace has 12 ``g4dn.xlarge`` in us-east-1c on 21 November 2020. It is by the authors of Bamboo (NSDI '23), from
+their repository (``uclasystem/bamboo``, ``doc/data``): the number of instances and the times of its changes. Here are
+the last 13 of its 26 hours, from second 41,000 on, which have many changes.
 
-The trace does not say which host goes and whether it had notice: both are drawn from a seed. A host that comes has a
-new name.
+The trace does not have which host goes, and whether it had notice. Both are drawn from a seed. A new host has a new
+name.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ COUNTS: Final = (
     (68245, 12), (81120, 10), (82267, 9), (82457, 6), (83045, 12), (86109, 9), (86585, 12), (87019, 11), (87607, 10),
     (87732, 9), (88032, 8), (88194, 7),
 )  # fmt: skip
-"""Second of the trace, and how many of the 12 there were from then on."""
+"""Second of the trace, and how many of the 12 instances existed from then on."""
 UNTOLD: Final = 0.3
 """The share of hosts that go without notice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """``at_s`` counts from the start of the replay. Hosts are numbered from 0 in the order of their arrival."""
+    """``at_s``: seconds from the start of the replay. Hosts are numbered from 0 in the order of their arrival."""
 
     at_s: float
     what: What
@@ -41,10 +41,10 @@ class Event:
 
 
 def events(*, hosts: int, lasts_s: float, notice_s: float, seed: int) -> list[Event]:
-    """The trace for a group of ``hosts``, all there at the start, in order of time.
+    """Return the trace for a group of ``hosts`` that all exist at the start, in order of time.
 
-    The group is the same share of ``hosts`` as the trace's of 12, rounded. Notice comes ``notice_s`` before the end, in
-    seconds of the replay, or when the host comes if that is later.
+    The group has the same share of ``hosts`` as the trace has of its 12, rounded. A notice comes ``notice_s`` before
+    the end, in seconds of the replay, or when the host comes if that is later.
     """
     return sorted(_events(hosts, lasts_s, notice_s, random.Random(seed)), key=lambda event: event.at_s)
 

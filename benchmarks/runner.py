@@ -1,4 +1,4 @@
-"""Does the repetitions. The sides take turns, so that a disturbance hits both."""
+"""Does the repetitions. The sides alternate, so that a disturbance affects both."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.model import BenchmarkError, Case, Repetition, Trial
 
 
 def run(case: Case, *, repeats: int, quick: bool) -> Iterator[Repetition]:
-    """Yield each repetition as it is done: stock, ours, stock, ours…"""
+    """Yield each repetition when it is done: stock, ours, stock, ours…"""
     for number in range(repeats):
         for side in case.sides:
             folder = Path(tempfile.mkdtemp(prefix="hvd-bench-"))
@@ -22,7 +22,7 @@ def run(case: Case, *, repeats: int, quick: bool) -> Iterator[Repetition]:
 
 
 def repetition(case: Case, trial: Trial) -> Repetition:
-    """Do one repetition. A failure becomes part of the result."""
+    """Do one repetition. A failure becomes a part of the result."""
     try:
         values = case.measure(trial)
     except (BenchmarkError, OSError) as error:

@@ -1,8 +1,8 @@
-"""A simulated job whose speed at each size is known, and who chooses the size: policies of ours, and others.
+"""A simulated job with a known speed at each size, and what chooses the size: policies of ours, and others.
 
-Each tick the cluster has so many hosts as the trace says; hosts that are asked for come after their boot; a change of
-size stops training for a moment. The same traces and curves for all. The worth of a run is the work that was done
-beyond a stated price of a host-second: a share of what one host does alone.
+At each tick the cluster has the number of hosts in the trace. Requested hosts come after their boot. A change of the
+size stops training for a moment. All get the same traces and curves. The worth of a run is its work beyond a given
+price of a host-second, which is a share of the work of a single host.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ TICK_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class TrueCurve:
-    """``step_s``: seconds of a step at so many hosts. ``batch``: ``global`` or ``host``. ``busy``: share of a step in
-    which CPUs compute."""
+    """``step_s``: seconds of a step by number of hosts. ``batch``: ``global`` or ``host``. ``busy``: by number of
+    hosts, the share of a step in which CPUs compute."""
 
     name: str
     batch: str
@@ -30,20 +30,20 @@ class TrueCurve:
     busy: Callable[[int], float]
 
     def rate(self, size: int) -> float:
-        """Work in a second."""
+        """Return the work in a second."""
         return (size if self.batch == "host" else 1) / self.step_s(size) if size else 0.0
 
     def worth(self, size: int, share: float) -> float:
-        """Work in a second beyond the price of its hosts."""
+        """Return the work in a second beyond the price of its hosts."""
         return self.rate(size) - share * self.rate(1) * size
 
     def best(self, share: float, most: int) -> int:
-        """The size that is worth most."""
+        """Return the size with the highest worth."""
         return max(range(1, most + 1), key=lambda size: (self.worth(size, share), -size))
 
 
 def same_batch(name: str, alone: float, shared: float, each: float) -> TrueCurve:
-    """One batch that all hosts share."""
+    """Return a curve with one batch that all hosts share."""
     return TrueCurve(
         name,
         "global",
@@ -53,7 +53,8 @@ def same_batch(name: str, alone: float, shared: float, each: float) -> TrueCurve
 
 
 def batch_a_host(name: str, compute: float, ring: float, each: float, *, latency: float = 0.0) -> TrueCurve:
-    """A batch for each host. ``latency``: seconds that grow with the logarithm of the size, as in trees."""
+    """Return a curve with a batch for each host. ``latency``: seconds that grow with the logarithm of the size, as in
+    trees."""
 
     def step_s(n: int) -> float:
         return compute + ring * (n - 1) / n + each * (n - 1) + latency * math.log2(n)
@@ -62,7 +63,8 @@ def batch_a_host(name: str, compute: float, ring: float, each: float, *, latency
 
 
 def efficient(name: str, at: int, efficiency: float) -> TrueCurve:
-    """A published scaling efficiency at ``at`` hosts, of which half is the ring and half grows with its logarithm."""
+    """Return a curve with a published scaling efficiency at ``at`` hosts: half of the loss is the ring, half grows with
+    the logarithm of the size."""
     lost = 0.2 * (1 / efficiency - 1)
     return batch_a_host(name, 0.2, lost / 2 * at / (at - 1), 0.0, latency=lost / 2 / math.log2(at))
 
@@ -83,7 +85,7 @@ CURVES: Final[Sequence[TrueCurve]] = (
 
 
 def whole_samples(name: str, sample_s: float, samples: int, alone: float) -> TrueCurve:
-    """One batch of whole samples: the host with the most of them counts."""
+    """Return a curve with one batch of whole samples: the host with the most samples decides."""
     return TrueCurve(
         name,
         "global",
@@ -93,7 +95,7 @@ def whole_samples(name: str, sample_s: float, samples: int, alone: float) -> Tru
 
 
 def in_racks(name: str, compute: float, ring: float, hosts: int, slower: float) -> TrueCurve:
-    """A batch for each host; beyond ``hosts`` of them all data crosses a slower link."""
+    """Return a curve with a batch for each host. With more than ``hosts`` hosts, all data crosses a slower link."""
 
     def step_s(n: int) -> float:
         return compute + ring * (n - 1) / n * (slower if n > hosts else 1.0)
@@ -131,13 +133,14 @@ HELD_OUT: Final[Sequence[TrueCurve]] = (
     in_racks("racks of three", 0.2, 0.04, 3, 5.0),
     whole_samples("40 whole samples", 0.04, 40, 0.1),
 )
-"""Curves that were made after the policy; from ``64 whole samples`` on they are of forms that it does not know. ``racks
-of eight`` and ``of twelve`` showed how to look for cliffs, so those after them are what it is judged by."""
+"""Curves that were made after the policy. From ``64 whole samples`` on they have forms that the policy does not know.
+``racks of eight`` and ``of twelve`` were used to improve the search for cliffs, so only the curves after them judge it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ScaleTrace:
-    """``there``: hosts that the cluster has, tick by tick. ``noise``: relative deviation of a step."""
+    """``there``: hosts that the cluster has at each tick. ``noise``: relative deviation of a step."""
 
     there: Sequence[int]
     boot_s: float
@@ -148,7 +151,7 @@ class ScaleTrace:
 
 
 def trace(seed: int, *, hours: float = 8.0, most: int = 32) -> ScaleTrace:
-    """Random from ``seed``: in half of them the cluster has all hosts all the time, in the others they come and go."""
+    """Return a random trace. For even seeds the cluster always has all hosts, for odd ones hosts come and go."""
     chance = random.Random(seed)
     ticks = int(hours * 3600 / TICK_S)
     there, now = [], most
@@ -167,10 +170,10 @@ def trace(seed: int, *, hours: float = 8.0, most: int = 32) -> ScaleTrace:
 
 
 class Sizer(Protocol):
-    """Says how many hosts to have."""
+    """Chooses the number of hosts."""
 
     looks: bool
-    """Whether it looks at step times."""
+    """Whether it uses step times."""
 
     def size(self, now: float, seen: Observations) -> int: ...
 
@@ -194,7 +197,7 @@ class Ours:
 
 @dataclass(slots=True)
 class FixedSize:
-    """Always the same size."""
+    """Always chooses the same size."""
 
     hosts: int
     looks: bool = False
@@ -205,7 +208,7 @@ class FixedSize:
 
 @dataclass(slots=True)
 class Hpa:
-    """HorizontalPodAutoscaler over CPU: its formula, tolerance and windows (up at once, down after 300 s)."""
+    """HorizontalPodAutoscaler by CPU: its formula, tolerance and windows (up at once, down after 300 s)."""
 
     most: int
     target: float = 0.8
@@ -222,8 +225,8 @@ class Hpa:
 
 @dataclass(slots=True)
 class Run:
-    """``worth``: see the module. ``work``, ``host_s``; ``changes``: times (s) and sizes of changes of the size asked
-    for; ``still_s``: seconds without steps for changes."""
+    """``worth``: see the module's docstring. ``changes``: times (s) and sizes of changes of the requested size.
+    ``still_s``: seconds without steps because of changes."""
 
     worth: float = 0.0
     work: float = 0.0
@@ -234,7 +237,7 @@ class Run:
 
 
 def play(curve: TrueCurve, cluster: ScaleTrace, sizer: Sizer, share: float) -> Run:
-    """One job on one trace."""
+    """Run one job on one trace."""
     chance = random.Random(cluster.seed)
     run, log = Run(), SpeedLog()
     wanted = size = cluster.start
@@ -274,7 +277,8 @@ def play(curve: TrueCurve, cluster: ScaleTrace, sizer: Sizer, share: float) -> R
 
 
 def oracle(curve: TrueCurve, cluster: ScaleTrace, share: float, most: int) -> Run:
-    """Always the size that is worth most of what is there; hosts come at once, changes cost nothing."""
+    """Return the run that always has the available size with the highest worth: hosts come at once, changes cost
+    nothing."""
     best: Mapping[int, int] = {there: curve.best(share, there) for there in set(cluster.there)}
     run = Run()
     for there in cluster.there:

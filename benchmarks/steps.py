@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """One training step of one process. ``mono`` is ``time.monotonic``, the same for all processes."""
+    """One training step of one process. ``mono``: ``time.monotonic``, the same clock for all processes."""
 
     mono: float
     pid: int
@@ -30,12 +30,12 @@ def parse(line: str) -> Stamp | None:
 
 
 def first_at(stamps: Iterable[Stamp], *, size: int, after: float) -> Stamp | None:
-    """The earliest step of a world of ``size`` after the moment ``after``."""
+    """Return the earliest step of a world of ``size`` after the moment ``after``."""
     return min((s for s in stamps if s.size == size and s.mono > after), key=lambda s: s.mono, default=None)
 
 
 def members(stamps: Sequence[Stamp]) -> dict[int, Stamp]:
-    """The newest step of each rank of the newest world."""
+    """Return the newest step of each rank of the newest world."""
     if not stamps:
         return {}
     size = stamps[-1].size
@@ -49,15 +49,15 @@ def settled(stamps: Sequence[Stamp], *, size: int, steps: int) -> bool:
 
 
 def gaps(stamps: Iterable[Stamp], *, pid: int) -> list[tuple[float, float]]:
-    """When each step of ``pid`` ended, and the seconds since the one before."""
+    """Return when each step of ``pid`` ended, and the seconds since the step before."""
     own = [s.mono for s in stamps if s.pid == pid]
     return [(later, later - earlier) for earlier, later in itertools.pairwise(own)]
 
 
 def stall(stamps: Sequence[Stamp], *, pid: int, changed: float) -> float:
-    """How much longer the longest step of ``pid`` after ``changed`` took than its median step before.
+    """Return by how much the longest step of ``pid`` after ``changed`` exceeds its median step before.
 
-    Raises ``ValueError`` if there are no steps on one of the two sides.
+    Raises ``ValueError`` if there are no steps before or after.
     """
     every = gaps(stamps, pid=pid)
     before = [gap for end, gap in every if end <= changed]

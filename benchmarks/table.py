@@ -8,20 +8,20 @@ from benchmarks.machine import Machine
 from benchmarks.model import Figure, Ratio, Repetition, Row, Summary, Timing, meets_bar, ratio
 
 NONE = "–"
-"""Stands for a side that cannot be measured."""
+"""The text for a side that cannot be measured."""
 HEADER = ("case", "what", "ours / stock", "ours", "stock", "bar for ours")
 
 
 def report(
     machine: Machine, rows: Sequence[Row], *, repetitions: Sequence[Repetition], left_out: Mapping[str, str]
 ) -> str:
-    """The report: table, failures, cases left out (with the reason), machine."""
+    """Return the report: table, failures, omitted cases (with the reason), machine."""
     parts = [table(rows), legend(), failures(repetitions), not_tried(left_out), "\n".join(machine.lines())]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def table(rows: Sequence[Row]) -> str:
-    """One line for each row under :data:`HEADER`."""
+    """Return one line for each row, below :data:`HEADER`."""
     cells = [HEADER, *(_cells(row) for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(HEADER))]
     rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
@@ -32,12 +32,12 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def legend() -> str:
-    """The meaning of the cells."""
+    """Return the meaning of the cells."""
     return "In brackets: lowest to highest, number of measurements. `> 60 s`: had not happened when the deadline came."
 
 
 def failures(repetitions: Sequence[Repetition]) -> str:
-    """Every repetition that failed, with its reason; empty if none did."""
+    """Return every failed repetition with its reason; empty if none failed."""
     failed = [r for r in repetitions if r.failure is not None]
     if not failed:
         return ""
@@ -46,7 +46,7 @@ def failures(repetitions: Sequence[Repetition]) -> str:
 
 
 def not_tried(left_out: Mapping[str, str]) -> str:
-    """Every case that this machine cannot run, and why; empty if there is none."""
+    """Return every case that this machine cannot run, and why; empty if there is none."""
     return "\n".join(f"Not run: {name}: {reason}" for name, reason in left_out.items())
 
 
@@ -63,7 +63,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def side_text(figure: Figure, side: Summary) -> str:
-    """``312 ms (290 ms to 350 ms, 5)``; extremes stand alone."""
+    """Return ``312 ms (290 ms to 350 ms, 5)``; extremes without the part in parentheses."""
     if side.value is None or side.low is None or side.high is None:
         return "no figure"
     value, low, high = (value_text(figure, timing) for timing in (side.value, side.low, side.high))
@@ -71,13 +71,13 @@ def side_text(figure: Figure, side: Summary) -> str:
 
 
 def value_text(figure: Figure, timing: Timing) -> str:
-    """In the figure's unit."""
+    """Format a value in the figure's unit."""
     bound = "> " if timing.at_least else ""
     return time_text(timing) if figure.unit == "s" else f"{bound}{timing.seconds:.1f} {figure.unit}"
 
 
 def time_text(timing: Timing) -> str:
-    """Three digits at most, in ms below one second."""
+    """Format a time with three digits at most, in ms below one second."""
     bound = "> " if timing.at_least else ""
     ms = timing.seconds * 1000
     if ms < 999.5:
@@ -86,7 +86,7 @@ def time_text(timing: Timing) -> str:
 
 
 def ratio_text(value: Ratio | None) -> str:
-    """``0.12``, ``< 0.12`` or ``?``."""
+    """Format a ratio: ``0.12``, ``< 0.12`` or ``?``."""
     if value is None:
         return "?"
     digits = 3 if value.value < 0.0995 else 2
@@ -94,7 +94,7 @@ def ratio_text(value: Ratio | None) -> str:
 
 
 def bar_text(row: Row) -> str:
-    """The bar, and whether ours keeps it; empty if there is none."""
+    """Return the bar, and whether ours meets it; empty if there is none."""
     figure, is_kept = row.figure, meets_bar(row)
     bars = []
     if figure.bar_s is not None:

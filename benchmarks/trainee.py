@@ -1,10 +1,10 @@
-"""The smallest training, the same for stock Horovod and for ours: it stamps each of its steps.
+"""The smallest training, the same for stock Horovod and for ours. It stamps each of its steps.
 
     trainee.py SIDE STAMPS SECONDS [HOST PAUSE]
 
 Each step adds a line to STAMPS; see ``benchmarks/steps.py``. On HOST it pauses before large imports. Each line of
-STAMPS.notified says when a process learned of a change of hosts: by an update or by an interrupt.
-Each step pauses for $BENCH_PAUSE_S (0.02), and for $BENCH_SHARED_S (0) that all ranks share. Only State and decorator
+STAMPS.notified has the time when a process learned of a change of hosts, by an update or by an interrupt.
+Each step pauses for $BENCH_PAUSE_S (0.02), and for $BENCH_SHARED_S (0), which all ranks share. Only State and decorator
 differ between the sides.
 """
 
@@ -15,7 +15,7 @@ import time
 from typing import Any
 
 if sys.argv[4:5] == [os.environ["HOROVOD_HOSTNAME"]]:
-    time.sleep(float(sys.argv[5]))  # a host that fetches an image, mounts a disk, or indexes a data set
+    time.sleep(float(sys.argv[5]))  # as on a host that fetches an image, mounts a disk, or indexes a data set
 
 import horovod.torch as hvd
 import torch
@@ -39,7 +39,7 @@ started = time.monotonic()
 
 
 def stamp() -> None:
-    """One write per line: processes never mix theirs."""
+    """Write a stamp by one call, so that lines of several processes never mix."""
     who = f"{os.getpid()} {hvd.rank()} {hvd.size()} {state.count} {os.environ['HOROVOD_HOSTNAME']}"
     os.write(stamps, f"{time.monotonic():.6f} {who}\n".encode())
 

@@ -1,7 +1,7 @@
 """The cases by name, in the order in which they run.
 
-Belongs here: what is measured, and the bar for it; ``resize`` for jobs that start and whose hosts change, ``state`` for
-commits and checkpoints, ``daemon`` for ``hvd-discover``, ``clusters`` for ``submit`` and its kin, ``dashboard``.
+Belongs here: what is measured, and its bar; ``resize`` for starts of jobs and changes of hosts, ``state`` for commits
+and checkpoints, ``daemon`` for ``hvd-discover``, ``clusters`` for ``submit`` and similar commands, ``dashboard``.
 
 Never here: a verdict on a measurement.
 """

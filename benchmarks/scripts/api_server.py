@@ -1,15 +1,15 @@
-"""The tests' API server in a process of its own, with pods, controlled by orders.
+"""The tests' API server in a process of its own, with pods. Orders control it.
 
     python -m benchmarks.scripts.api_server FOLDER PODS NODES BYTES [tls]
 
-Writes FOLDER/kubeconfig when it is ready. Orders are lines in the FIFO FOLDER/orders:
+It writes FOLDER/kubeconfig when it is ready. Orders are lines in the FIFO FOLDER/orders:
 
     delete NAME          as `kubectl delete pod`: the pod has 30 s left
-    add NAME             a ready pod
+    add NAME             add a ready pod
     down 1, up 1         refuse connections; accept them again
-    appears NAME         note when the MPIJob NAME is there, in the background
-    job NAME PODS        a PyTorchJob and its pods, of which each writes a line a second from now on
-    change RATE SECONDS  so many harmless changes a second, in the background, of pods whose names end with 9
+    appears NAME         note when the MPIJob NAME exists, in the background
+    job NAME PODS        add a PyTorchJob and its pods, each of which writes a line a second from now on
+    change RATE SECONDS  make so many harmless changes a second, in the background, to pods with names that end with 9
 
 FOLDER/done gets a line for each: ORDER NAME MONO, the moment before the object was written (`change`: the end).
 """
@@ -33,11 +33,11 @@ LABELS: Final = {"app": "trainer"}
 NAMESPACE: Final = "default"
 LOOK_S: Final = 0.005
 FOREVER: Final = 1 << 20
-"""Events kept in the history: none may be lost here."""
+"""Events in the history: more than there are, so that none is lost."""
 
 
 class DoneLog:
-    """The file of orders that were carried out."""
+    """The file of the orders that were carried out."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", buffering=1)
@@ -71,14 +71,14 @@ def handle(server: KubeServer, words: list[str], done: DoneLog, *, nodes: int, s
 
 
 def appears(server: KubeServer, name: str, done: DoneLog) -> None:
-    """Note when an MPIJob is there."""
+    """Note when an MPIJob exists."""
     while not any(each["metadata"]["name"] == name for each in server.all("mpijobs")):
         time.sleep(LOOK_S)
     done.note("appears", name, time.monotonic())
 
 
 def run_job(server: KubeServer, name: str, pods: int) -> None:
-    """A PyTorchJob whose workers write a line a second."""
+    """Add a PyTorchJob whose workers write a line a second."""
     replicas = {"Worker": {"replicas": pods, "template": {"spec": {"containers": [{"name": "pytorch"}]}}}}
     server.put("pytorchjobs", {"metadata": {"name": name}, "spec": {"pytorchReplicaSpecs": replicas}})
     workers = [f"{name}-worker-{number}" for number in range(pods)]
@@ -88,7 +88,7 @@ def run_job(server: KubeServer, name: str, pods: int) -> None:
 
 
 def ticks(server: KubeServer, workers: list[str]) -> None:
-    """Spread over the second, as pods of a cluster are."""
+    """Write the lines, spread evenly over each second as those of real pods."""
     for number in itertools.count():
         began = time.monotonic()
         for place, each in enumerate(workers):
@@ -97,7 +97,7 @@ def ticks(server: KubeServer, workers: list[str]) -> None:
 
 
 def change(server: KubeServer, rate: float, seconds: float, done: DoneLog) -> None:
-    """Touch random pods at an even rate."""
+    """Change random pods at an even rate."""
     names = [name for each in server.all("pods") if (name := each["metadata"]["name"]).endswith("9")]
     begun, chance = time.monotonic(), random.Random(1)
     for number in range(int(rate * seconds)):
@@ -113,7 +113,7 @@ def pod(name: str, node: int, size: int) -> bodies.Body:
 
 
 def main(folder: Path, pods: int, nodes: int, size: int, *, tls: bool = False) -> None:
-    """Serve until killed."""
+    """Serve until this process is killed."""
     orders = os.open(folder / "orders", os.O_RDWR)
     with KubeServer(history=FOREVER, tls=tls, folder=folder if tls else None) as server:
         for number in range(nodes):

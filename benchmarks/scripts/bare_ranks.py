@@ -1,10 +1,10 @@
-"""Ranks on this machine that leave a world of Horovod's and form another one, without a launcher or agent of anybody's.
+"""Ranks on this machine that leave a world of Horovod's and form another one, without a launcher or an agent.
 
 python -m benchmarks.scripts.bare_ranks RANKS RESULT
 
-Every rank is told its place, and one loop keeps the addresses that Gloo exchanges: it answers a question when there is
-an answer. RESULT gets the seconds from the first ``hvd.shutdown()`` to the last rank's first reduction in the second
-world. No change of a world of so many ranks can take less.
+Every rank knows its place. One loop keeps the addresses that Gloo exchanges, and answers a question as soon as it has
+the answer. RESULT gets the seconds from the first ``hvd.shutdown()`` to the last rank's first reduction in the second
+world. No change of a world of so many ranks can take less time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CALM_S: Final = 1.0
 
 
 class Store:
-    """The keys of one world, behind a port of its own."""
+    """The keys of one world, at a port of its own."""
 
     def __init__(self, selector: selectors.BaseSelector) -> None:
         self._selector = selector
@@ -64,7 +64,7 @@ def answer(connection: socket.socket, body: bytes) -> None:
 
 
 def train(rank: int, ranks: int, ports: list[int], report: int) -> None:
-    """One rank, in a process of its own."""
+    """Run one rank, in a process of its own."""
     place = {"RANK": rank, "SIZE": ranks, "LOCAL_RANK": rank, "LOCAL_SIZE": ranks, "CROSS_RANK": 0, "CROSS_SIZE": 1}
     os.environ.update({f"HOROVOD_{name}": str(number) for name, number in place.items()})
     os.environ.update(HOROVOD_CONTROLLER="gloo", HOROVOD_CPU_OPERATIONS="gloo", HOROVOD_GLOO_IFACE="lo")
@@ -91,7 +91,7 @@ def main(ranks: int, result: Path) -> None:
     selector = selectors.DefaultSelector()
     ports = [Store(selector).port for _ in range(WORLDS)]
     reading, writing = os.pipe()
-    import horovod.torch  # noqa: F401  # once, for all ranks
+    import horovod.torch  # noqa: F401  # imported once, for all ranks
 
     for rank in range(ranks):
         if os.fork() == 0:

@@ -1,4 +1,4 @@
-"""The simplest follower: watch raw events, keep names, replace a file. It lists once and never recovers.
+"""The simplest follower: it watches raw events, keeps names, and replaces a file. It lists once and never recovers.
 
 python -m benchmarks.scripts.bare_watch KUBECONFIG SELECTOR HOSTS_FILE
 """
@@ -15,7 +15,7 @@ import yaml
 
 
 def main(kubeconfig: Path, selector: str, hosts_file: Path) -> None:
-    """Follow until killed."""
+    """Follow until this process is killed."""
     settings = yaml.safe_load(kubeconfig.read_text())
     server, token = settings["clusters"][0]["cluster"]["server"], settings["users"][0]["user"]["token"]
     http, headers = urllib3.PoolManager(), {"Authorization": f"Bearer {token}"}

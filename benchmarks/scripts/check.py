@@ -1,8 +1,8 @@
-"""Time a training step with and without a check for host updates, in turns; one process per rank.
+"""Measures a training step with and without a check for host updates, in turns; one process per rank.
 
     check.py OUTPUT SIDE BLOCKS STEPS
 
-A block is STEPS steps without, then STEPS with it. The check costs the difference of the two means.
+A block is STEPS steps without the check, then STEPS with it. The difference of the two means is the cost of the check.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from benchmarks.scripts.common import barrier, library, tell
 
 WIDTH = 256
 PAUSE_S = 0.004
-"""With it a step takes about 6 ms, as in a small real training, and the cores are not overloaded."""
+"""With this pause a step takes about 6 ms, as in a small real training, and the cores are not overloaded."""
 
 
 def main(output: str, side: str, blocks: int, steps: int) -> None:
     hvd.init()
     torch.set_num_threads(1)
     batch = torch.randn(32, WIDTH)
-    # No State knows the optimizer of the plain steps, so they hold none of our work after a step.
+    # The optimizer of the plain steps is in no State, so these steps contain none of our work.
     plain, kept = Training(batch, "plain"), Training(batch, "kept")
     state = library(side).TorchState(model=kept.model, optimizer=kept.optimizer, batch=0)
     state.sync()
@@ -35,7 +35,7 @@ def main(output: str, side: str, blocks: int, steps: int) -> None:
         state.check_host_updates()
 
     mean(plain, steps)
-    mean(step_and_look, steps)  # warm
+    mean(step_and_look, steps)  # warm up
     without, having = [], []
     for _ in range(blocks):
         without.append(mean(plain, steps))
@@ -46,7 +46,7 @@ def main(output: str, side: str, blocks: int, steps: int) -> None:
 
 
 class Training:
-    """A small model and its optimizer; calling it makes a step."""
+    """A small model and its optimizer. A call makes one step."""
 
     def __init__(self, batch: torch.Tensor, name: str) -> None:
         self.batch = batch

@@ -1,9 +1,9 @@
-"""Train with a large State that is checkpointed now and then; report when steps and commits began and ended.
+"""Trains with a large State of which checkpoints are made; reports when steps and commits began and ended.
 
     checkpoint_stall.py OUTPUT SIDE PARAMETERS STEPS EVERY FOLDER
 
-A step takes about 60 ms on this rank alone and ends in an allreduce; every EVERY steps there is a commit. For ours,
-launcher and agent make checkpoints. For stock, rank 0 does, by turns: ``torch.save`` and fsync in place, and
+A step takes about 60 ms on a single rank and ends with an allreduce; every EVERY steps there is a commit. For ours,
+launcher and agent make the checkpoints. For stock, rank 0 does, alternately by ``torch.save`` with fsync, and by
 ``torch.distributed.checkpoint.async_save`` in the background. Times are of the monotonic clock; rank 0 reports.
 """
 
@@ -68,7 +68,7 @@ BUSY = torch.ones(96, 96)
 
 
 class Saver:
-    """What users of the stock State do: save in place, and in the background, by turns."""
+    """Saves as users of the stock State do: alternately in the training loop and in the background."""
 
     def __init__(self, large: Any, adam: Any, folder: Path, measured: dict[str, list[float]]) -> None:
         self._large, self._adam, self._folder, self._measured = large, adam, folder, measured

@@ -1,4 +1,4 @@
-"""Time commits and roll-backs in one process, beside a bare copy of the same bytes.
+"""Measures commits and roll-backs in one process, beside a bare copy of the same bytes.
 
     commit.py OUTPUT SIDE PARAMETERS TENSORS TIMES [DEVICE]
 
@@ -18,7 +18,7 @@ from benchmarks.scripts.common import library, resident_mb, tell, tensors, timed
 
 WARM_UP = 3
 FLAT_AFTER = 2
-"""After so many commits memory must not grow any more."""
+"""After this many commits, memory must not grow any more."""
 
 
 def main(output: str, side: str, parameters: int, count: int, times: int, device: str = "cpu") -> None:
@@ -35,13 +35,13 @@ def main(output: str, side: str, parameters: int, count: int, times: int, device
     buffers = [torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=on_gpu) for tensor in live]
 
     def copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
-        """The least that a commit costs: every byte copied into existing memory."""
+        """The least cost of a commit: copies every byte into existing memory."""
         for target, source in zip(targets, sources, strict=True):
             target.copy_(source, non_blocking=on_gpu)
         settle()
 
     def settle() -> None:
-        """Wait until what was queued is done."""
+        """Wait until all queued work is done."""
         if on_gpu:
             torch.cuda.synchronize()
 
@@ -60,7 +60,7 @@ def main(output: str, side: str, parameters: int, count: int, times: int, device
 
 
 def growth_mb(state: object, *, commits: int) -> float:
-    """The growth of memory in use from two commits to many."""
+    """Return the growth of the used memory from two commits to many."""
     for _ in range(FLAT_AFTER):
         state.save()  # type: ignore[attr-defined]
     gc.collect()

@@ -1,4 +1,4 @@
-"""Shared by the scripts."""
+"""Functions that the scripts share."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ import torch
 
 
 def library(side: str) -> Any:
-    """The module with ``TorchState`` of a side."""
+    """Return a side's module that has ``TorchState``."""
     return importlib.import_module("hvd_elastic_ext.torch" if side == "ours" else "horovod.torch.elastic")
 
 
 def timed(action: Callable[[], object]) -> float:
-    """Seconds that ``action`` takes."""
+    """Return the seconds that ``action`` takes."""
     begun = time.perf_counter()
     action()
     return time.perf_counter() - begun
 
 
 def together(action: Callable[[], object]) -> float:
-    """Seconds that ``action`` takes until it is done on every rank."""
+    """Return the seconds until ``action`` is done on every rank."""
 
     def on_every_rank() -> None:
         action()
@@ -42,7 +42,7 @@ def barrier() -> None:
 
 
 def tensors(value: Any) -> list[torch.Tensor]:
-    """Every tensor in a state dict."""
+    """Return every tensor in a state dict."""
     if isinstance(value, torch.Tensor):
         return [value.detach()]
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -50,7 +50,7 @@ def tensors(value: Any) -> list[torch.Tensor]:
 
 
 def resident_mb() -> float:
-    """Memory of this process that is in use now, in MB."""
+    """Return the memory of this process that is in use now, in MB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * 4096 / 1e6
 

@@ -1,4 +1,4 @@
-"""A launcher's control port without a job behind it: agents of its job are welcomed.
+"""A launcher's control port without a job: it welcomes agents of the job's name.
 
     python -m benchmarks.scripts.control_port FILE
 
@@ -25,7 +25,7 @@ def take_note(_: ControlEvent) -> None:
 
 
 async def main(file: str) -> None:
-    """Serve until this process is ended."""
+    """Serve until this process ends."""
     raise_file_limit(1)
     port = await Control(JOB, KEY, incarnation=1, on_event=take_note).start(ADDRESS)
     fresh = Path(f"{file}.new")

@@ -1,4 +1,4 @@
-"""Sends objects to an API server, as plainly as the official client does it.
+"""Sends objects to an API server by the official client's simplest function.
 
 python -m benchmarks.scripts.create KUBECONFIG FILE
 
@@ -18,7 +18,7 @@ PLURALS = {"NetworkPolicy": "networkpolicies"}
 
 
 def main(kubeconfig: str, file: str) -> None:
-    """Send each."""
+    """Send each object."""
     config.load_kube_config(kubeconfig)
     with client.ApiClient() as api:
         for body in json.loads(Path(file).read_text())["items"]:

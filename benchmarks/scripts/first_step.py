@@ -1,8 +1,8 @@
-"""One training step of two processes, under any of three launchers, stamped as ``benchmarks/steps.py`` reads it.
+"""One training step of two processes, under any of three launchers, with stamps that ``benchmarks/steps.py`` reads.
 
     first_step.py ours|stock|torchrun STAMPS
 
-All three import the same large packages. Ours trains in a State; the others train plainly, which is less to do.
+All three import the same large packages. Ours trains in a State; the others train without one, which is less work.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 
 CONTENDER, STAMPS = sys.argv[1], sys.argv[2]
 HOLD_S = 60.0
-"""A process that has stepped stays until it is ended: its end is not measured."""
+"""A process stays this long after its step, because its end is not measured."""
 
 
 def step(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:

@@ -2,8 +2,8 @@
 
     python -m benchmarks.scripts.foreign_connections PORT COUNT PAUSE FILE
 
-A connection that is closed comes again after a random time of mean PAUSE seconds, at most twice that; with PAUSE
-"inf" never. FILE holds two numbers of eight digits: open connections that the other end has greeted, and all greeted.
+A closed connection is opened again after a random time with mean PAUSE seconds, at most twice that; with PAUSE "inf",
+never. FILE has two numbers of eight digits: open connections that the other end has greeted, and all greeted ones.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LOOK_S: Final = 0.05
 
 
 class Connections:
-    """Connections that are open, or about to come again."""
+    """Connections that are open, or will be opened again."""
 
     def __init__(self, port: int, pause: float) -> None:
         self._to = ("127.0.0.1", port)
@@ -33,13 +33,13 @@ class Connections:
         self._open: dict[int, socket.socket] = {}
         self._accepted_now: set[int] = set()
         self.accepted = 0
-        """Connections greeted so far."""
+        """The number of greeted connections so far."""
         self._later: list[float] = []
         self._chance = random.Random(0)
 
     @property
     def standing(self) -> int:
-        """Open connections that the other end has greeted."""
+        """The number of open connections that the other end has greeted."""
         return len(self._accepted_now)
 
     def open(self) -> None:
@@ -74,8 +74,8 @@ class Connections:
 
 
 def main(port: str, count: str, pause: str, file: str) -> None:
-    """Hold the connections until this process is ended."""
-    file_number = os.open(file, os.O_WRONLY | os.O_CREAT, 0o600)  # as root still
+    """Hold the connections until this process ends."""
+    file_number = os.open(file, os.O_WRONLY | os.O_CREAT, 0o600)  # opened while this process is still root
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     os.setgroups([])

@@ -1,4 +1,4 @@
-"""Run a command until it succeeds: what people put around a launcher on spot instances.
+"""Runs a command until it succeeds, as users run launchers on spot instances.
 
 python -m benchmarks.scripts.restart_loop COMMAND…
 """

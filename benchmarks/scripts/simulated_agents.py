@@ -1,13 +1,13 @@
-"""Hundreds of simulated agents in one process, which look real to a launcher.
+"""Hundreds of simulated agents in one process, which a launcher takes for real ones.
 
     python -m benchmarks.scripts.simulated_agents LINES RECEIVED
 
-The stand-in for ssh writes each agent's join line to a file, and the name of that file into the FIFO LINES. Each
-agent has a connection of its own to the launcher, with real frames, and a process in every slot that the launcher
-asks for: it parks, asks for its rank when called, agrees at once, and sends heartbeats.
+The stand-in for ssh writes each agent's join line to a file, and the name of that file into the FIFO LINES. Each agent
+has a connection of its own to the launcher, with real frames, and a process in every slot that the launcher requests. A
+process parks, asks for its rank when it is called, agrees at once, and sends heartbeats.
 
-RECEIVED gets a line for each kind of message to processes: WHAT GENERATION COUNT MONO, where MONO is the time of the
-last of COUNT. Everything is received first and parsed in a quiet moment, so that parsing delays no receipt.
+RECEIVED gets a line for each kind of message to processes: WHAT GENERATION COUNT MONO. MONO is the time of the last of
+COUNT. All messages are received first and parsed in a quiet moment, so that parsing does not delay their receipt.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from hvd_elastic_ext.agent.launcher import host_facts
 from hvd_elastic_ext.core.messages.wire import AgentWire, key_from_hex
 
 QUIET_S: Final = 0.03
-"""Parse after so many seconds without data,"""
+"""Messages are parsed after this many seconds without data,"""
 NEVER_QUIET_S: Final = 0.5
 """and at the latest after this time."""
 READ: Final = 256 << 10
 ONLY_HERE: Final = {"event": "beats", "slots": {}, "part": True}
-"""A heartbeat without figures, of an agent whose processes are all well."""
+"""A heartbeat without figures, of an agent whose processes all work."""
 
 
 class Agent:
@@ -56,7 +56,7 @@ class Agent:
         self._greeted = False
 
     def receive(self) -> None:
-        """Receive without parsing."""
+        """Receive data without parsing it."""
         try:
             data = self.socket.recv(READ)
         except BlockingIOError:
@@ -69,7 +69,7 @@ class Agent:
             self.over = True
 
     def look(self, now: float) -> None:
-        """Parse and handle what was received."""
+        """Parse and handle the received data."""
         received, self.received = self.received, []
         for moment, data in received:
             for order in self._wire.feed(data):
@@ -104,7 +104,7 @@ class Agent:
         if order["do"] == "pace":
             return
         if order["do"] == "welcome":
-            # Each agent has a phase of its own, as real ones, which start at different times.
+            # Each agent has a phase of its own, because real agents start at different times.
             phase = int(self._join["host"].strip("h")) * 0.618 % 1.0
             self.heartbeat_at = time.monotonic() + phase * self._heartbeat_s
             return
@@ -125,7 +125,7 @@ class Received:
         self._counts: dict[tuple[str, int], tuple[int, float]] = {}
 
     def note(self, what: str, generation: int, moment: float) -> None:
-        """One process received a message."""
+        """Note that a process has received a message."""
         count, last = self._counts.get((what, generation), (0, 0.0))
         self._counts[what, generation] = (count + 1, max(last, moment))
 
@@ -163,7 +163,7 @@ def main(lines: str, received_file: str) -> None:
 
 
 def look(agents: dict[int, Agent], received: Received, poll: select.epoll) -> None:
-    """In a quiet moment: every agent handles its orders, and sends a heartbeat if one is due."""
+    """Handle the orders of every agent, and send the heartbeats that are due. It is called in quiet moments."""
     now, news = time.monotonic(), False
     for number, agent in list(agents.items()):
         news = news or bool(agent.received)

@@ -1,4 +1,4 @@
-"""The slots of one agent without processes: the answers of real ones to orders. No socket here."""
+"""The slots of one agent, without processes: they answer orders as real ones do. No sockets here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Process:
 
 
 class Slots:
-    """``note`` is called for each message to a process: what, generation, moment of receipt."""
+    """``note`` is called for each message to a process, with its kind, generation and moment of receipt."""
 
     def __init__(self, host: str, *, note: Callable[[str, int, float], None]) -> None:
         self._host = host
@@ -30,11 +30,11 @@ class Slots:
 
     @property
     def finished(self) -> bool:
-        """The last order was to finish, and no process is left."""
+        """Whether the last order was to finish, and no process is left."""
         return self._finishing and not self._slots
 
     def heartbeats(self) -> News:
-        """The heartbeats of all processes."""
+        """Return the heartbeats of all processes."""
         self._step += 50
         pace = {"step": self._step, "progress": self._step, "step_s": 0.021034}
         slots = {

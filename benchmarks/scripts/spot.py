@@ -1,9 +1,9 @@
-"""The training of ``spot-trace``, the same for all: a small model, real steps, and a pause instead of a device.
+"""The training of ``spot-trace``, the same for all: a small model, real steps, and a pause in place of a device's work.
 
     spot.py ours|stock|torchrun STAMPS SAVED
 
-Stamps are as those of ``benchmarks/trainee.py``. Stock and torchrun save to the file SAVED at an interval of steps,
-and start from there; for ours the launcher does it.
+Stamps are like those of ``benchmarks/trainee.py``. Stock and torchrun save to the file SAVED at an interval of steps,
+and start from it; for ours the launcher does that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BATCH = 64
 PAUSE_S = 0.03
 COMMIT_EVERY = 5
 SAVE_EVERY = 40
-"""About 2 s: see docs/benchmarks.md."""
+"""Steps, about 2 s: see docs/benchmarks.md."""
 
 torch.set_num_threads(1)
 torch.manual_seed(1)
@@ -35,13 +35,13 @@ stamps = os.open(STAMPS, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 
 def stamp(rank: int, size: int, step: int) -> None:
-    """One write per line: processes never mix theirs."""
+    """Write a stamp by one call, so that lines of several processes never mix."""
     who = f"{os.getpid()} {rank} {size} {step} {os.environ['HOROVOD_HOSTNAME']}"
     os.write(stamps, f"{time.monotonic():.6f} {who}\n".encode())
 
 
 def step(net: Any, optimizer: Any, number: int, rank: int) -> None:
-    """One step on its own data."""
+    """Do one step, with data of its own."""
     source = torch.Generator().manual_seed(number * 1000 + rank)
     inputs, labels = torch.randn(BATCH, 256, generator=source), torch.randint(10, (BATCH,), generator=source)
     optimizer.zero_grad()
@@ -62,7 +62,7 @@ def save(step: int) -> None:
 
 
 def saved() -> int:
-    """Load what was saved; return its number of steps."""
+    """Load the saved state. Return its number of steps."""
     if not SAVED.exists():
         return 0
     told = torch.load(SAVED, weights_only=True)
@@ -72,7 +72,7 @@ def saved() -> int:
 
 
 def with_horovod() -> None:
-    """Ours and stock: only State, decorator and saving differ."""
+    """Train with ours or stock. Only State, decorator and saving differ."""
     hvd: Any = importlib.import_module("horovod.torch")
     elastic: Any = importlib.import_module("hvd_elastic_ext.torch" if SIDE == "ours" else "horovod.torch.elastic")
     hvd.init()
@@ -96,7 +96,8 @@ def with_horovod() -> None:
 
 
 def with_torchrun() -> None:
-    """On SIGTERM all ranks save; the signalled ones end, and the others start again from there."""
+    """Train with torchrun. On SIGTERM all ranks save; ranks with the signal end, and the others start again from that
+    state."""
     dist: Any = importlib.import_module("torch.distributed")
     told: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: told.append(number))

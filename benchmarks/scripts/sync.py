@@ -1,10 +1,10 @@
-"""Time a sync from rank 0 to a newcomer on rank 1, beside flat broadcasts of the same bytes; two ranks.
+"""Measures a sync from rank 0 to a newcomer on rank 1, beside flat broadcasts of the same bytes; two ranks.
 
     sync.py OUTPUT SIDE PARAMETERS TIMES
 
-Each time rank 1 builds model, optimizer and State again, without optimizer state, as a new process does. The clock
-starts when it is ready to join, as under a launcher with standby. The stock State does not commit in a sync, so it
-commits afterwards.
+Each time rank 1 makes a new model, optimizer and State, without optimizer state, as a new process does. The time begins
+when it is ready to join, as under a launcher with standby. The stock State does not commit in a sync, so it commits
+afterwards.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 from benchmarks.scripts.common import barrier, library, tell, timed, together
 
 AGAIN = 5
-"""Syncs without a difference, after each one with a difference."""
+"""Syncs without a difference, after each sync with one."""
 
 
 def main(output: str, side: str, parameters: int, times: int) -> None:
@@ -38,7 +38,7 @@ def main(output: str, side: str, parameters: int, times: int) -> None:
         at_rest()
         for _ in range(AGAIN):
             barrier()
-            figures["again"].append(timed(state.sync))  # nobody is done before all have said what they hold
+            figures["again"].append(timed(state.sync))  # no rank is done before all ranks have reported what they hold
         figures["flat"].append(together(lambda: hvd.broadcast_(warm, 0, name="flat")))
         del state
         gc.collect()
@@ -48,7 +48,7 @@ def main(output: str, side: str, parameters: int, times: int) -> None:
 
 
 def built(side: str, parameters: int, *, trained: bool) -> Any:
-    model = torch.nn.ParameterList([torch.full((parameters,), 0.5)])  # as memory that was written to
+    model = torch.nn.ParameterList([torch.full((parameters,), 0.5)])  # like memory that was written to
     optimizer = torch.optim.Adam(model.parameters())
     if trained:
         model[0].grad = torch.ones(parameters)

@@ -1,4 +1,4 @@
-"""Save tensors with `torch.save` and `fsync`, and load them again: ``torch_save.py FOLDER BYTES TIMES``.
+"""Saves tensors with `torch.save` and `fsync`, and loads them again: ``torch_save.py FOLDER BYTES TIMES``.
 
 Prints the seconds of each as a JSON object.
 """

@@ -1,8 +1,8 @@
-"""A torchrun on each host of a hosts file, restarted when it ends; the store of their rendezvous is here.
+"""A torchrun on each host of a hosts file, restarted when it ends. This process has the store of their rendezvous.
 
     python -m benchmarks.scripts.torchrun_hosts HOSTS_FILE MOST SCRIPT…
 
-A host that leaves the list gets notice: its training process is sent SIGTERM and saves, then its torchrun is.
+A host that leaves the list gets notice: SIGTERM goes to its training process, which saves, and then to its torchrun.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ import psutil
 LOOK_S = 0.05
 SAVES_S = 5.0
 TUNED = "is_host=0,last_call_timeout=2,keep_alive_interval=2,keep_alive_max_attempt=3"
-"""In its favour: the defaults wait 30 s for further hosts and 15 s for a silent one."""
+"""These values help torchrun: by default it waits 30 s for further hosts, and 15 s for a silent one."""
 UNSHARED = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-"""With torch 2.13 an agent keeps the store of its first world, and all hang once another host has rank 0."""
+"""Otherwise, with torch 2.13, an agent keeps the store of its first world, and all hang once another host has rank
+0."""
 
 
 class Node:
@@ -47,7 +48,7 @@ class Node:
             self.go()
 
     def leave(self) -> bool:
-        """Continue to leave; True when it has left."""
+        """Continue to leave. Return True when it has left."""
         if self._run.poll() is not None:
             return True
         below = _below(self._run.pid)

@@ -77,7 +77,7 @@ def main(argv: Sequence[str]) -> int:
         sys.stdout.write(summary + "\n")
         return 0
     check_libraries()
-    importlib.import_module("hvd_elastic_ext.dashboard.server")  # takes a while: before the address is printed
+    importlib.import_module("hvd_elastic_ext.dashboard.server")  # slow, so before the address is printed
     if options.inherit is not None:
         served = socket.socket(fileno=options.inherit)
         _serve(jobs, served, os.environ[VARIABLE], ends_with_stdin=True)

@@ -17,7 +17,7 @@ from hvd_elastic_ext.dashboard.watch import parts_of
 
 MAX_BYTES: Final = 5_000_000
 LOG_BYTES: Final = 2_000_000
-"""Of all ranks' output; the ends of those that failed come first."""
+"""Most bytes of output in the file, of all ranks together. The ends of failed ranks' output come first."""
 FAILED_END, END = 64 << 10, 8 << 10
 """Bytes of the end of a file: of a rank that failed, of another one."""
 AROUND: Final = 16 << 10
@@ -50,7 +50,7 @@ def _small_enough(data: dict[str, Any]) -> str:
             break
         data["parts"]["records"] = records[len(records) // 2 + 1 :]
         data["logs"]["ends"] = dict(list(ends.items())[: len(ends) // 2])
-        if not ends:  # of faults the newest are last
+        if not ends:  # the newest faults come last, so they are kept
             data["logs"]["around"] = dict(list(around.items())[len(around) // 2 + 1 :])
     return text.decode()
 

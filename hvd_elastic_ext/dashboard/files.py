@@ -63,6 +63,6 @@ def single_file(data: object) -> str:
         html = html.replace(f' data-src="{name}"></script>', f">{text}</script>")
     for name, text in scripts.items():
         html = html.replace(f'<script src="{name}" defer></script>', f"<script>{text}</script>")
-    # In a script of HTML "<" alone has a meaning: without it no text can end the element.
+    # In a script element of HTML, only "<" is special: without it, no text can end the element.
     embedded = to_text(data, default=str).replace("<", "\\u003c")
     return html.replace("<script>", f'<script type="application/json" id="data">{embedded}</script>\n<script>', 1)

@@ -30,15 +30,15 @@ POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; style-src-attr 'none'; "
     "connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""What a browser lets the page load: its own files, and nothing of anybody else.
+"""What a browser lets the page load: its own files, and nothing from elsewhere.
 
-Bokeh puts elements of style, whose text it computes, into the charts, hence 'unsafe-inline'; markup may still bring no
-style of its own. Scripts are never made of text.
+Bokeh adds style elements with computed text to the charts, so 'unsafe-inline' is needed. Style attributes in markup
+stay forbidden. No script is made from text.
 """
 LOCAL: Final = frozenset({"localhost", "ip6-localhost"})
 _SCHEME: Final = "bearer "
 _HOST: Final = re.compile(r"(\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(:\d*)?", re.ASCII)
-"""The whole header: a library may take what follows the name for the path."""
+"""It matches the whole header: a library may take the text after the name as a part of the path."""
 
 
 def new_token() -> str:
@@ -54,7 +54,7 @@ def has_token(token: str, header: str | None) -> bool:
 
 
 def is_named(host: str | None, names: Collection[str]) -> bool:
-    """Whether a ``Host`` header means this server: an address, which no DNS gives, or one of the ``names``."""
+    """Whether a ``Host`` header names this server: by any address, which needs no DNS, or by one of the ``names``."""
     found = _HOST.fullmatch(host or "")
     if found is None:
         return False

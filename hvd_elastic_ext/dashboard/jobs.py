@@ -53,7 +53,7 @@ class Jobs:
         folder: Path | None = None,
         may_be_none: bool = False,
     ) -> None:
-        """``folder``: of the one job that is named, where its journal lies elsewhere."""
+        """``folder``: the folder of the one named job, if its journal is in another place."""
         if folder is not None and len(named) != 1:
             raise UsageError("--state-dir is the folder of one job; name that job's journal, too")
         self._folders = folders
@@ -101,7 +101,7 @@ def summary(job: Job) -> dict[str, Any]:
         if record.event in ("resized", "stepped") and found["size"] is None:
             found["size"] = whole(record.get("size"))
         if record.event == "started" or None not in (newest, found["step"], found["size"]):
-            break  # what stands before is of another launcher, or known
+            break  # earlier lines are of another launcher, or add nothing
     runs = job.folder is not None and state_folder.holder(job.folder) is not None
     grows = runs or (job.folder is None and time.time() - found["t"] < LATE_S)
     ended = newest is not None and newest.event == "finished"

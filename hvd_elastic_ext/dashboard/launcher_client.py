@@ -32,7 +32,8 @@ class LauncherClient:
         self._took_s: deque[float] = deque(maxlen=ANSWERS)
 
     def ask(self, *, anew: bool = False) -> Mapping[str, Any] | None:
-        """What it says of its job: ``said``, ``details``, ``ledger``; None if none answers. May take seconds."""
+        """Return the launcher's report on its job: ``said``, ``details``, ``ledger``; None if no launcher answers. May
+        block for seconds. ``anew``: ask now, even if the last answer is recent."""
         began = time.monotonic()
         if self._folder is None or (began < self._next and not anew):
             return self._answer

@@ -104,10 +104,11 @@ class Logs:
             return Part(file.read(until - start).decode("utf-8", errors="replace"), start, until, size, name)
 
     def around(self, name: str, t: float) -> Part:
-        """What was written around a time (Unix seconds), its newest part; without an index, the end of the file.
+        """Return the output around a time (Unix seconds), at most its newest part; without an index, the end of the
+        file.
 
-        Of a process that wrote nothing there it is what it wrote to its other stream, and nothing without either. One
-        that is named by its host and slot may have written as a rank: the index tells.
+        If the process has no such file, its other stream is returned; without that, an empty part. A process that is
+        named by its host and slot may have written as a rank: the index shows it.
         """
         _check(name)
         self._read_index()

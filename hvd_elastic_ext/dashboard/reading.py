@@ -32,7 +32,7 @@ class Reading:
         self._offset = self._inode = 0
         self._rest = b""
         self._counts = False
-        """The lines here are of the run that is read."""
+        """Whether the present lines belong to the run that is read."""
         self.size = 0
         """Bytes of the file when it was looked at last."""
         self.kept, self.hosts = Thinned(), Hosts()
@@ -97,7 +97,7 @@ class Reading:
             self.started = record
 
     def _begins_run(self, name: str | None) -> None:
-        """As :func:`hvd_elastic_ext.report.runs.runs` has it: another name begins a run."""
+        """Begin another run if the name is a new one, as :func:`hvd_elastic_ext.report.runs.runs` does."""
         if self.runs and (name is None or name == self.runs[-1]):
             return
         self.runs.append(name)

@@ -39,7 +39,7 @@ class Answer(Response):
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        """As bytes."""
+        """Return the content as JSON in bytes."""
         return to_text(content).encode()
 
 
@@ -50,7 +50,7 @@ class Guarded:
         self._app, self._token, self._names = app, token, names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Handle one request."""
         if scope["type"] != "http":
             return
         request = Request(scope)
@@ -64,7 +64,7 @@ class Guarded:
         host, headers = request.headers.get("host"), request.headers
         if not guard.is_named(host, self._names):
             return PlainTextResponse("this server has another name; open the address that the command printed\n", 421)
-        # As routes see it: the path of ``request.url`` may begin in ``Host``.
+        # The path that routes use. The path of ``request.url`` may include a part of ``Host``.
         if request.scope["path"].lstrip("/") in ("", *files.TYPES, *files.LIBRARY):
             return None
         if not guard.has_token(self._token, headers.get("authorization")):
@@ -125,7 +125,7 @@ class Site:
         self._streams = 0
 
     async def file(self, request: Request) -> Response:
-        """The page's own files; they hold nothing of a job."""
+        """Return one of the page's own files; they contain no data of a job."""
         name = request.path_params.get("name", "page.html")
         if name in files.LIBRARY and (part := files.library(name)) is not None:
             headers = {"Content-Type": files.SCRIPT_TYPE, "Cache-Control": guard.FOREVER}
@@ -135,11 +135,11 @@ class Site:
         return Response(files.read(name), headers={"Content-Type": files.TYPES[name]})
 
     async def list_jobs(self, _: Request) -> Response:
-        """All jobs in a line each."""
+        """Return a row for each job."""
         return Answer(await asyncio.to_thread(lambda: [summary(job) for job in self._jobs.all()]))
 
     async def list_cluster(self, _: Request) -> Response:
-        """The jobs of a namespace, if one was named."""
+        """Return the jobs of a namespace, if one was named."""
         return Answer({} if self._namespace is None else await asyncio.to_thread(self._namespace.answer))
 
     async def live(self, request: Request) -> Response:
@@ -158,7 +158,7 @@ class Site:
             self._streams -= 1
 
     async def list_logs(self, request: Request) -> Response:
-        """Which files of output there are."""
+        """Return the list of output files."""
         logs = await self._logs(request)
         if logs is None:
             return Answer({"folder": None, "files": []})
@@ -189,7 +189,7 @@ class Site:
         return Answer(await asyncio.to_thread(read))
 
     async def search(self, request: Request) -> Response:
-        """Lines of output with a text."""
+        """Return lines of output that contain a text."""
         asked, logs = request.query_params, await self._logs(request)
         if logs is None:
             raise UsageError("the output of this job was not kept")

@@ -2,13 +2,13 @@
 import those below it::
 
     cli, local
-    cluster                what asks an API server
-    reading, conversion    what objects say; others' objects as ours
+    cluster                requests to an API server
+    reading, conversion    objects of a cluster as values; objects of other projects as ours
     rendering              objects from a job
     spec                   one job, checked
 
-Belongs here: the commands ``submit``, ``get``, ``logs`` and their kin, what they share, and the same as functions
-(``sdk``), which this module has: :class:`Job`, :func:`submit`, :func:`get`, :func:`logs`, :func:`wait` and more.
+Belongs here: the commands ``submit``, ``get``, ``logs`` and the others, what they share, and the same as functions
+(``sdk``), which this module exports: :class:`Job`, :func:`submit`, :func:`get`, :func:`logs`, :func:`wait` and more.
 
 Never here: what runs inside a job.
 """

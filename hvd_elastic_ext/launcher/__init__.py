@@ -1,4 +1,4 @@
-"""Published hosts in, running workers out.
+"""Starts, watches and ends one job on the published hosts.
 
 Belongs here: what plans, starts, watches and ends a job. From the command to the decisions, each folder may import
 those below it::
@@ -10,5 +10,5 @@ those below it::
     state, options             what is known, and what the user has asked for
     rules                      decisions: pure functions of their arguments
 
-Never here: the daemon, the worker and the agent. The launcher starts programs of theirs by name.
+Never here: the daemon, the worker and the agent. The launcher starts their programs by name.
 """

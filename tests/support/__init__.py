@@ -1,8 +1,7 @@
 """What tests share. Import it from any test or conftest: ``from tests.support.waiting import wait_until``.
 
-Belongs here: waiting with a deadline, running processes that are always ended,
-hosts made of network namespaces, and the frame that fails a test which leaves
-something behind.
+Belongs here: waiting with a deadline, running processes that are always ended, hosts made of network namespaces, and
+the plugin that fails a test which leaves something behind.
 
 Never here: anything that knows one part of the product, and assertions about it.
 
@@ -18,8 +17,7 @@ module                 use
 
 Fixtures every test can ask for: ``manual_clock`` (a ``ManualClock``) and ``nethosts``.
 
-A test that ends while a process it started, a non-daemon thread, a thread of
-our own, a network namespace or a shared-memory file is still there FAILS, and
-what it left is removed. Processes started by module- or session-scoped fixtures
-are looked for when the session ends.
+A test fails if a process that it started, a non-daemon thread, a thread of our own, a network namespace or a
+shared-memory file is left at its end. What is left is removed. Processes started by module- or session-scoped fixtures
+are checked when the session ends.
 """

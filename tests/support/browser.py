@@ -24,7 +24,7 @@ WITHIN_S = 60.0
 
 
 class Tab:
-    """One page. ``problems``: what its console and its security policy have complained of."""
+    """One page. ``problems``: errors of its console and violations of its security policy."""
 
     def __init__(self, address: str) -> None:
         self._socket = websocket.create_connection(address, timeout=WITHIN_S, suppress_origin=True)
@@ -56,7 +56,7 @@ class Tab:
 
     def open(self, url: str) -> None:
         self.call("Page.navigate", url="about:blank")
-        # A navigation that begins before the one before has ended may be dropped.
+        # A navigation that begins before the previous one has ended may be dropped.
         self.wait("location.href === 'about:blank' && document.readyState === 'complete'")
         self.call("Page.navigate", url=url)
 
@@ -74,7 +74,7 @@ class Tab:
         return found
 
     def text(self) -> str:
-        """All that the page shows."""
+        """Return all text that the page shows."""
         return str(self.js("document.body.innerText"))
 
     def view(self, name: str) -> None:
@@ -114,7 +114,7 @@ class Tab:
 
 @contextmanager
 def browser(folder: Path) -> Iterator[Tab]:
-    """A browser with one page; its files lie in ``folder``."""
+    """Start a browser with one page; its files are in ``folder``."""
     assert CHROMIUM is not None
     words = [
         CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
@@ -122,7 +122,7 @@ def browser(folder: Path) -> Iterator[Tab]:
         "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
         f"--user-data-dir={folder / 'profile'}", "--remote-debugging-port=0", "about:blank",
     ]  # fmt: skip
-    # It makes a socket there, whose path may have some hundred characters: below TMPDIR it may have more.
+    # Chromium makes a socket there. The path of a socket is limited to about 100 characters, and TMPDIR may be longer.
     with tempfile.TemporaryDirectory(prefix="chromium-", dir="/tmp", ignore_cleanup_errors=True) as short:
         with (folder / "chromium.log").open("wb") as log:
             env = {**os.environ, "TMPDIR": short}
@@ -142,7 +142,7 @@ def browser(folder: Path) -> Iterator[Tab]:
 
 
 def _address(folder: Path, process: subprocess.Popen[bytes]) -> str:
-    """The socket of the first page, once the browser listens."""
+    """Return the address of the first page's socket, once the browser listens."""
     import urllib.request
 
     told, until = folder / "profile" / "DevToolsActivePort", time.monotonic() + WITHIN_S

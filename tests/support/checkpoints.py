@@ -1,4 +1,5 @@
-"""Commits made up without torch, as they lie on a side, and what has to come back of them."""
+"""Commits without torch, in the form in which a side of the memory holds them, and the checks of checkpoints of
+them."""
 
 from __future__ import annotations
 
@@ -26,12 +27,12 @@ ROWS: Sequence[Row] = (
     ["complex128", [3], [1], "cpu", 1],
     ["uint8", [70], [1], "cpu", 0],
 )
-"""A few tensors: of several types, one laid out otherwise, one empty, and half of them not alike on all ranks."""
+"""A few tensors: of several types, one with another memory layout, one empty; half of them differ between ranks."""
 
 
 @dataclass(frozen=True)
 class Held:
-    """A commit as it lies in memory, behind the side's page."""
+    """A commit as it is in memory, after the page of the side."""
 
     record: Record
     commit: bytes
@@ -56,7 +57,7 @@ def identity(number: int = 1, *, generation: int = 1, incarnation: int = 0, line
 
 
 def held(which: Identity | None = None, *, rows: Sequence[Row] = ROWS, seed: int = 0, step: int = 40) -> Held:
-    """A commit in which every byte depends on ``seed``. What lies between tensors is zero, as it comes back."""
+    """Return a commit in which every byte depends on ``seed``. The gaps between tensors are zero, as after a load."""
     layout = json.dumps(list(rows), separators=(",", ":")).encode()
     placed = tensor_places.decode(layout)
     data = bytearray(random.Random(seed).randbytes(placed.length))
@@ -73,13 +74,13 @@ def held(which: Identity | None = None, *, rows: Sequence[Row] = ROWS, seed: int
 
 
 def save(store: Store, commit: Held, *, parts: int = 2, **sealed: Any) -> Manifest:
-    """Write and seal it, one rank after another."""
+    """Write the parts of all ranks, one after another, and seal the checkpoint."""
     files = save_unsealed(store, commit, parts=parts)
     return write.seal(store, commit.record, files, parts=parts, world=parts, **sealed)
 
 
 def demand_same(store: Store, commit: Held, *, rank: int = 0) -> None:
-    """Load it and hold it against what was saved."""
+    """Load the checkpoint, and compare it with the commit that was saved."""
     checkpoint = read.opened(store, commit.name)
     local = checkpoint.local(rank)
     assert local is not None
@@ -95,7 +96,7 @@ def demand_same(store: Store, commit: Held, *, rank: int = 0) -> None:
 
 
 def newest_intact(store: Store) -> tuple[str | None, dict[str, str]]:
-    """The newest checkpoint of which every byte is right, and why newer ones are not, by their names."""
+    """Return the newest checkpoint without damage, and by name why newer ones are damaged."""
     passed_over: dict[str, str] = {}
     for entry in catalog.listing(store):
         try:
@@ -108,7 +109,7 @@ def newest_intact(store: Store) -> tuple[str | None, dict[str, str]]:
 
 
 def save_unsealed(store: Store, commit: Held, *, parts: int = 2) -> list[File]:
-    """Write it as :func:`save` does, and do not seal it."""
+    """Write the parts as :func:`save` does, without the seal."""
     written = memoryview(commit.commit)
     return [
         file

@@ -1,4 +1,4 @@
-"""Time that tests own."""
+"""A clock that tests control."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 
 
 class ManualClock:
-    """A clock that moves only when told to: :meth:`advance` wakes those that waited that long.
+    """A clock that moves only by :meth:`advance`, which also wakes those that have waited long enough.
 
     It passes the contract suite of :class:`hvd_elastic_ext.core.clock.SystemClock`.
     """
@@ -27,7 +27,7 @@ class ManualClock:
             return self._mono
 
     def advance(self, seconds: float) -> None:
-        """Move both readings forward and wake waiters that have waited long enough."""
+        """Move both readings forward, and wake those that have waited long enough."""
         if seconds < 0:
             raise ValueError("a monotonic clock cannot go back")
         with self._moved:
@@ -36,13 +36,14 @@ class ManualClock:
             self._moved.notify_all()
 
     def wait(self, event: threading.Event, timeout: float | None) -> bool:
-        """``timeout`` is in this clock's seconds: without :meth:`advance` or the event it blocks for ever."""
+        """Wait for ``event``; ``timeout`` is in this clock's seconds. Without :meth:`advance` or the event it blocks
+        for ever."""
         with self._moved:
             deadline = None if timeout is None else self._mono + timeout
             while not event.is_set():
                 if deadline is not None and self._mono >= deadline:
                     return False
-                # The event has no way to wake this condition, so look at it often;
-                # virtual time itself stands still meanwhile.
+                # The event cannot wake this condition, so look at it often.
+                # Virtual time stands still meanwhile.
                 self._moved.wait(0.001)
             return True

@@ -1,4 +1,4 @@
-"""Reads Dockerfiles, as far as this project's go."""
+"""Reads Dockerfiles, as far as this project needs."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ ROOT: Final = Path(__file__).parents[2]
 
 
 class Instruction(NamedTuple):
-    """``COPY`` and ``a b ./``."""
+    """One instruction, such as ``COPY`` and ``a b ./``."""
 
     word: str
     rest: str
 
 
 def instructions(path: Path) -> list[Instruction]:
-    """Each instruction, lines put together, comments left out."""
+    """Return each instruction, with continued lines joined and without comments."""
     lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.lstrip().startswith("#")]
     text = re.sub(r"\\\n\s*", " ", "\n".join(lines))
     return [Instruction(word, rest) for word, _, rest in (line.partition(" ") for line in text.splitlines() if line)]
 
 
 def stages(path: Path) -> list[list[Instruction]]:
-    """The same, a list for each ``FROM``."""
+    """Return the instructions of each stage: a list for each ``FROM``."""
     found: list[list[Instruction]] = []
     for each in instructions(path):
         if each.word == "FROM":

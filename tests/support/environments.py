@@ -1,4 +1,4 @@
-"""Virtual environments made of this one's packages: links, so that nothing is downloaded or copied."""
+"""Virtual environments with links to the packages of this one, so that nothing is downloaded or copied."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def linked_environment(place: Path, *, wanted: Callable[[str], bool]) -> Path:
-    """Make an environment at ``place`` with those files and folders of this one that are ``wanted``; its Python."""
+    """Make an environment at ``place`` with the ``wanted`` files and folders of this one. Return its Python."""
     venv.EnvBuilder(symlinks=True, with_pip=False).create(place)
     [site] = place.glob("lib/python3*/site-packages")
     for each in Path(sysconfig.get_path("purelib")).iterdir():
@@ -19,5 +19,5 @@ def linked_environment(place: Path, *, wanted: Callable[[str], bool]) -> Path:
 
 
 def environment_without_horovod(place: Path) -> Path:
-    """Make an environment that has all that this one has but Horovod; return its Python."""
+    """Make an environment with all packages of this one except Horovod. Return its Python."""
     return linked_environment(place, wanted=lambda name: not name.startswith("horovod"))

@@ -1,8 +1,8 @@
-"""A disk that does what it is told, and loses what it may: what of :mod:`os` stores use, over folders in memory.
+"""A disk in memory that fails and loses data as planned. It has the functions of :mod:`os` that stores use.
 
-It keeps what POSIX promises and no more. What was not flushed with ``fsync`` is there until :meth:`Disk.after`: then,
-by how the machine ended, it is, or it is not, or the names are and the bytes are not. Faults are a plan: at which
-call, counted from 0, what goes wrong.
+It guarantees what POSIX guarantees, and no more. Data that was not flushed with ``fsync`` stays until
+:meth:`Disk.after`. Then the way in which the machine ended decides what is left: all of it, nothing of it, or names
+without bytes. A fault is planned for a call, counted from 0.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from enum import Enum
 
 
 class Fault(Enum):
-    """What goes wrong at the planned call."""
+    """The fault at the planned call."""
 
     NONE = "nothing"
     ERROR = "EIO, once"
     FULL = "ENOSPC, and from then on for all that writes"
     GONE = "ESTALE, and from then on for everything"
     KILLED = "the process is gone"
-    """At a write half of it is done before."""
+    """Half of the planned write is done before."""
 
 
 class End(Enum):
-    """How it ended for the disk."""
+    """How the machine or the process ended."""
 
     KILLED = "the process alone: nothing is lost"
     POWER = "what was not flushed is as it was"
@@ -36,37 +36,37 @@ class End(Enum):
 
 
 class Killed(BaseException):
-    """Nothing of the process is done any more, not even what it does when things fail."""
+    """The process has ended: none of its code runs any more, not even its handling of errors."""
 
 
 @dataclass
 class Node:
-    """A file or a folder; ``flushed`` is what is sure to be there."""
+    """A file or a folder. ``flushed``, ``names``: the content that is safe on the disk."""
 
     data: bytearray | None = None
     entries: dict[str, Node] = field(default_factory=dict)
     flushed: bytes = b""
     names: dict[str, Node] = field(default_factory=dict)
     last: tuple[str, Node | None] | None = None
-    """The name that changed last, and what it is now, if that is not flushed."""
+    """The name that changed last and its new node, if that change is not flushed."""
 
     @property
     def is_folder(self) -> bool:
         return self.data is None
 
     def put(self, name: str, node: Node | None) -> None:
-        """Have ``name`` be ``node``; None: be no more."""
+        """Let ``name`` mean ``node``; None removes it."""
         _change_name(self.entries, name, node)
         self.last = name, node
 
 
 class Disk:
-    """See the module. Stands in for :mod:`os` in :class:`LocalStore`."""
+    """See the module's docstring. Takes the place of :mod:`os` in :class:`LocalStore`."""
 
     def __init__(self, root: Node | None = None, *, fault: Fault = Fault.NONE, at: int = -1) -> None:
         self.root = root or Node()
         self.calls = 0
-        """How many calls were made that change anything."""
+        """The number of calls so far that change something."""
         self.struck = False
         self._fault, self._at = fault, at
         self._open: dict[int, Node] = {}
@@ -74,7 +74,7 @@ class Disk:
         self._next = 100
 
     def after(self, end: End) -> Disk:
-        """A sound disk with what this one holds after ``end``."""
+        """Return a disk without faults, with the content that this one has after ``end``."""
         return Disk(_survivor(self.root, end))
 
     def open(self, path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
@@ -177,7 +177,7 @@ class Disk:
         folder.put(name, None)
 
     def _at_path(self, path: str, dir_fd: int | None) -> tuple[Node, str]:
-        """The folder, and the last name; absolute paths begin at the root, whose own name is empty."""
+        """Return the folder and the last name of a path. Absolute paths begin at the root, whose own name is empty."""
         if dir_fd is not None:
             return self._open[dir_fd], path
         folder = self.root
@@ -191,7 +191,7 @@ class Disk:
             raise self._failure()
 
     def _change(self, half: Callable[[], None] | None = None) -> None:
-        """Count a call that changes something, and let it fail if it has to, after ``half`` of it if it writes."""
+        """Count a call that changes something. Let it fail if that is planned; a write does ``half`` before."""
         self._look()
         number, self.calls = self.calls, self.calls + 1
         if number == self._at and self._fault is not Fault.NONE:

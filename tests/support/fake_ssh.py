@@ -1,6 +1,6 @@
-"""Stands in for ``ssh``: what it runs is run on this machine.
+"""Takes the place of ``ssh``, and runs commands on this machine.
 
-As on another one, it has pipes and a session of its own, and outlives what carries it.
+As with ssh, a command has its own pipes and session, and outlives the ssh process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def copy(source: int, sink: int, *, close: bool = False) -> None:
 
 
 def run(command: list[str]) -> int:
-    """Run a command to its end; its exit code as a shell tells it."""
+    """Run a command to its end. Return its exit code, as a shell has it."""
     its_input, to_it = os.pipe()
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdin=its_input, stdout=pipe, stderr=pipe, bufsize=0, start_new_session=True)
@@ -51,7 +51,7 @@ def ssh(arguments: list[str]) -> NoReturn:
 
 def leave(code: int) -> NoReturn:
     sys.stderr.flush()
-    os._exit(code)  # the thread that reads standard input may still be at it
+    os._exit(code)  # the thread that reads standard input may still run
 
 
 if __name__ == "__main__":

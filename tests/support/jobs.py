@@ -1,4 +1,4 @@
-"""Jobs as tests submit them, and the manifests that they are made of."""
+"""Jobs as tests submit them, and the objects that are made from them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCRIPT: Final = "/opt/hvd/share/hvd-elastic-ext/examples/01-digits/train.py"
 
 
 def example(kind: str, **others: Any) -> Job:
-    """The job of ``docker/manifests``, changed in part."""
+    """Return the job of ``docker/manifests``, with other values for some fields."""
     words: Mapping[str, Any] = {
         "name": "digits",
         "image": WORKER_IMAGE,
@@ -35,18 +35,18 @@ def rendered(job: Job) -> Rendered:
 
 
 NOWHERE: Final = {"hvd-elastic-ext/nowhere": "yes"}
-"""A node selector of pods that are not to run."""
+"""A node selector for pods that must not run."""
 CODE: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     "archive": (".", {"archive": b"a few files"}),
     "sent": (".", {"archive": bytes(FITS + 1)}),
     "commit": ("git+https://example.org/x@main", {"commit": Revision("https://example.org/x", "0" * 40)}),
     "claim": ("pvc:sources/digits", {}),
 }
-"""Ways of ``--sync``: the option, and what is rendered with it."""
+"""Kinds of ``--sync``: the option, and the arguments of :func:`render`."""
 
 
 def everything(kind: str, code: str, scheduler: str) -> Rendered:
-    """A job with every option on that its kind takes; ``code``: a way of :data:`CODE`. It runs nowhere."""
+    """Return a job with every option that its kind supports. ``code``: one of :data:`CODE`. No node can run it."""
     sync, given = CODE[code]
     torch, et = kind == "pytorchjob", kind == "trainingjob"
     job = example(

@@ -1,4 +1,4 @@
-"""Journals written line by line, as by a launcher and its workers."""
+"""Makes journals line by line, as a launcher and its workers write them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hvd_elastic_ext.core.journal import Record, read
 
 
 class JournalMaker:
-    """Collects journal lines at times that a test chooses; ``at`` is the monotonic clock."""
+    """Collects journal lines at times that a test chooses. ``mono``: the monotonic clock."""
 
     def __init__(self, *, mono: float = 100.0, wall: float = 1_700_000_000.0) -> None:
         self.mono = mono

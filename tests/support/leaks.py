@@ -1,4 +1,4 @@
-"""What a test may leave behind: nothing. Finding, naming and removing it."""
+"""Finds, names and removes what a test leaves behind. A test must leave nothing."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from typing import NamedTuple
 from tests.support import marks, namespaces
 
 GRACE_S = float(os.environ.get("HVD_TEST_GRACE_S", "5"))
-"""How long processes and threads that are on their way out may take after a test."""
+"""Seconds in which processes and threads may still end after a test."""
 
 OUR_PACKAGES = ("hvd_elastic_ext", "discover", "tests", "watchdog")
-"""Daemon threads that these started, or whose code lives in them, must end with the test; other daemons are let be."""
+"""Daemon threads that these packages started, or that run their code, must end with the test. Others are ignored."""
 
 _PLUMBING = ("threading", "concurrent", "socketserver", "multiprocessing", "logging", "asyncio")
-"""Standard modules that start threads on behalf of whoever called them."""
+"""Standard modules that start threads for their callers."""
 
 SHARED_MEMORY = Path("/dev/shm")
 
 _HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "chromium --type=")
-"""Python's own children, one for the life of the interpreter; and those of a browser, which end with it."""
+"""Python's own children, which stay as long as the interpreter; and those of a browser, which end with it."""
 
 
 class Snapshot(NamedTuple):
-    """What was there at one moment, as far as a test could add to it."""
+    """All that a test could add to, at one moment."""
 
     processes: frozenset[int]
-    """All of the machine's, by number: the mark is looked for in those that came later."""
+    """Pids of all processes of the machine: only later ones are searched for the mark."""
     threads: frozenset[threading.Thread]
     namespaces: frozenset[str]
     shared_memory: frozenset[str]
@@ -53,7 +53,7 @@ NOTHING = Snapshot(frozenset(), frozenset(), frozenset(), frozenset())
 
 
 def snapshot() -> Snapshot:
-    """Look at everything now."""
+    """Return the present state."""
     return Snapshot(
         processes=frozenset(marks.pids()),
         threads=frozenset(threading.enumerate()),
@@ -63,10 +63,10 @@ def snapshot() -> Snapshot:
 
 
 def remove_leaks(mark: str, *, since: Snapshot, but: Snapshot = NOTHING, grace: float = GRACE_S) -> list[str]:
-    """Name and remove what came after ``since``, except what is in ``but``. Threads can only be named.
+    """Name and remove what is newer than ``since`` and not in ``but``. Threads can only be named.
 
-    ``mark`` is the value of the environment mark that everything started
-    meanwhile carries. Waits up to ``grace`` seconds for what is about to end.
+    ``mark``: the value of the environment mark of all processes that were started meanwhile. Waits up to ``grace``
+    seconds for processes and threads that are about to end.
     """
     known = since | but
     deadline = time.monotonic() + grace
@@ -85,7 +85,7 @@ def remove_leaks(mark: str, *, since: Snapshot, but: Snapshot = NOTHING, grace: 
         for path in Path(tempfile.gettempdir()).glob(f"{name.rpartition('-')[0]}-*"):
             shutil.rmtree(path, ignore_errors=True)  # the keys of these hosts
     memory = _leaked_memory(mark, known=known)
-    while memory and time.monotonic() < deadline:  # it may be another session's, which is just about to remove it
+    while memory and time.monotonic() < deadline:  # another session may own it, and be about to remove it
         time.sleep(0.02)
         memory = _leaked_memory(mark, known=known)
     for name in memory:
@@ -107,7 +107,7 @@ def _carries(value: str, mark: str) -> bool:
 
 
 def _processes(mark: str, *, known: Snapshot) -> list[int]:
-    # Two nets: the mark catches who left the family, the family tree who dropped the environment.
+    # Two checks: the mark finds processes that have left the tree, the tree finds those without our environment.
     return sorted(
         pid
         for pid in marks.pids()
@@ -125,7 +125,7 @@ def _threads(known: Snapshot) -> list[threading.Thread]:
 def _must_end(thread: threading.Thread) -> bool:
     if thread.name.startswith("pytest_timeout"):
         return False
-    if isinstance(thread, threading._DummyThread):  # C code called into Python from a thread of its own
+    if isinstance(thread, threading._DummyThread):  # C code has called Python from a thread of its own
         return False
     return not thread.daemon or _package(_home(thread)) in OUR_PACKAGES or _package(_starter(thread)) in OUR_PACKAGES
 
@@ -135,7 +135,7 @@ def _package(module: str) -> str:
 
 
 def _home(thread: threading.Thread) -> str:
-    """The module whose code the thread runs."""
+    """Return the module whose code the thread runs."""
     target = getattr(thread, "_target", None)
     return str(getattr(target, "__module__", None) or type(thread).__module__)
 
@@ -144,12 +144,12 @@ _starters: weakref.WeakKeyDictionary[threading.Thread, str] = weakref.WeakKeyDic
 
 
 def _starter(thread: threading.Thread) -> str:
-    """The module that started the thread, if that was seen."""
+    """Return the module that started the thread; "" if unknown."""
     return _starters.get(thread, "")
 
 
 def watch_thread_starts() -> Callable[[], None]:
-    """Remember from now on which module starts each thread; the function that comes back ends that."""
+    """Note from now on which module starts each thread. Return the function that ends that."""
     original = threading.Thread.start
 
     def start(thread: threading.Thread) -> None:
@@ -194,9 +194,9 @@ def _inode(name: str) -> int:
 
 
 def _held_by_strangers(mark: str) -> set[int]:
-    """Inodes of shared memory which processes outside this test use: another user, another session.
+    """Return inodes of shared memory that processes outside this test use: of another user, or of another session.
 
-    Inodes and not names, because a semaphore is mapped under another name than the one it gets.
+    Names are not enough: a semaphore is mapped under another name than its final one.
     """
     device = SHARED_MEMORY.stat().st_dev
     held: set[int] = {0}

@@ -1,4 +1,4 @@
-"""What a test session that was killed could not clean up: found by its owner's death, and removed."""
+"""Removes what killed test sessions have left: its owner is dead."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support import marks, namespaces
 
 
 def remove_leftovers() -> list[str]:
-    """Remove processes, namespaces and directories whose owning session is dead; say what it was."""
+    """Remove processes, namespaces and directories whose session is dead. Return a line for each."""
     lines = []
     orphans = marks.marked(marks.MARK, lambda value: any(map(marks.owner_is_dead, value.split("/"))))
     lines += [f"process {pid}: {marks.command_line(pid)}" for pid in orphans]

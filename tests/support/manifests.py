@@ -1,4 +1,4 @@
-"""Reads ``docker/manifests``, and holds objects against the schemas of the API and of the operators."""
+"""Reads ``docker/manifests``, and checks objects against the schemas of the API and of the operators."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Body = dict[str, Any]
 FOLDER: Final = Path(__file__).parents[2] / "docker" / "manifests"
 NEWEST: Final = "1.37"
 NATIVE_SIDECARS: Final = "1.29"
-"""The first version of Kubernetes that has them without being asked."""
+"""The first version of Kubernetes that has them by default."""
 
 CUSTOM: Final = {
     "kubeflow.org/v2beta1": schemas.MPI_JOB,
@@ -30,19 +30,19 @@ CUSTOM: Final = {
 
 
 def names() -> list[str]:
-    """All manifests' file names."""
+    """Return the file names of all manifests."""
     return sorted(path.name for path in FOLDER.iterdir())
 
 
 def documents(name: str) -> list[Body]:
-    """The objects of one manifest, each free to be changed."""
+    """Return the objects of one manifest; callers may change them."""
     read: list[Body] = json.loads(_read(name))
     return read
 
 
 @functools.cache
 def _read(name: str) -> str:
-    # As JSON: YAML's anchors are one object in several places, which a change would change everywhere.
+    # As JSON: an anchor of YAML is one object in several places, and a change would affect all of them.
     return json.dumps(list(yaml.safe_load_all((FOLDER / name).read_text(encoding="utf-8"))))
 
 
@@ -51,14 +51,14 @@ def of_kind(name: str, *kinds: str) -> list[Body]:
 
 
 def problems(body: Body, *, version: str = NEWEST, custom: str = "") -> list[str]:
-    """What is wrong with an object, to an API server of this version that drops nothing; empty if nothing is.
+    """Return what an API server of this version would reject or drop in an object; empty if nothing.
 
-    ``custom`` is the schema file for an operator's kind, by default that of its newest release.
+    ``custom``: the schema file for an operator's kind, by default that of its newest release.
     """
     if body["apiVersion"] not in CUSTOM:
         return _built_in(body, version)
     found = of_operator(body, custom=custom)
-    # What operators leave open in theirs: metadata, and whatever else is decided when pods are made.
+    # Operators' schemas leave some parts open: metadata, and fields that are checked only when pods are made.
     found += _built_in({"apiVersion": "v1", "kind": "ConfigMap", "metadata": body["metadata"]}, version)
     for where, template in pod_templates(body):
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": where}, **template}
@@ -67,7 +67,7 @@ def problems(body: Body, *, version: str = NEWEST, custom: str = "") -> list[str
 
 
 def of_operator(body: Body, *, custom: str = "") -> list[str]:
-    """What an operator's own schema finds wrong, which knows pods, too."""
+    """Return the problems that an operator's own schema finds, also in its pods."""
     schema = schemas.schema(custom or CUSTOM[body["apiVersion"]])
     return [
         f"{'.'.join(map(str, error.absolute_path))}: {error.message}"
@@ -76,7 +76,8 @@ def of_operator(body: Body, *, custom: str = "") -> list[str]:
 
 
 def pod_templates(body: Body) -> Iterator[tuple[str, Body]]:
-    """The templates of pods in an object, by role: ``launcher``, ``worker``, or ``daemon`` where it stands alone."""
+    """Yield the pod templates of an object, by role: ``launcher``, ``worker``, or ``daemon`` for a daemon of its
+    own."""
     spec = body.get("spec", {})
     match body["kind"]:
         case "MPIJob":
@@ -97,12 +98,12 @@ def pod_templates(body: Body) -> Iterator[tuple[str, Body]]:
 
 
 def pods(name: str) -> dict[str, Body]:
-    """The pods' specs of a manifest by role; empty for one without pods."""
+    """Return the pod specs of a manifest by role; empty for one without pods."""
     return {role: template["spec"] for each in documents(name) for role, template in pod_templates(each)}
 
 
 def containers(pod: Body) -> dict[str, Body]:
-    """By name; those that start first included."""
+    """Return the containers of a pod by name, with its init containers."""
     return {each["name"]: each for each in [*pod.get("initContainers", []), *pod["containers"]]}
 
 

@@ -1,7 +1,7 @@
-"""Who started what: names that carry their owner, and an environment mark that children inherit.
+"""Finds the owner of what tests start: names contain their owner, and children inherit an environment mark.
 
-An *owner* is one life of one process: ``PID-STARTTIME``, the start time in clock
-ticks since boot, so that a reused process number is not taken for the owner.
+An *owner* is one process: ``PID-STARTTIME``. The start time, in clock ticks since boot, tells it from a later process
+with the same pid.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 MARK = "HVD_TEST_ID"
-"""Environment variable holding ``OWNER-N``; nested sessions append theirs after a slash."""
+"""Environment variable with ``OWNER-N``; nested sessions append theirs after a slash."""
 
 PREFIX = "hvdt-"
-"""Begins the name of every namespace and temporary directory that tests make; the owner follows."""
+"""The beginning of the name of every namespace and temporary directory that tests make; the owner follows."""
 
 
 def stat(pid: int) -> list[str]:
-    """The fields of ``/proc/PID/stat`` from the state on. Raises ``OSError`` if the process is gone."""
+    """Return the fields of ``/proc/PID/stat`` from the state on. Raises ``OSError`` if there is no such process."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 def start_time(pid: int) -> int | None:
-    """Clock ticks since boot at which ``pid`` started, or None if it is gone or a zombie."""
+    """Return the start of ``pid`` in clock ticks since boot; None if it does not exist or is a zombie."""
     try:
         state, *rest = stat(pid)
     except OSError:
@@ -35,24 +35,24 @@ def start_time(pid: int) -> int | None:
 
 
 def parent(pid: int) -> int:
-    """The parent of a process. Raises ``OSError`` if the process is gone."""
+    """Return the parent of a process. Raises ``OSError`` if there is no such process."""
     return int(stat(pid)[1])
 
 
 def ancestors(pid: int) -> Iterator[int]:
-    """Parent, grandparent and so on."""
+    """Yield parent, grandparent and so on."""
     with contextlib.suppress(OSError):
         while pid := parent(pid):
             yield pid
 
 
 def owner() -> str:
-    """This process, as names carry it."""
+    """Return this process in the form that names contain."""
     return f"{os.getpid()}-{start_time(os.getpid())}"
 
 
 def owner_is_dead(name: str) -> bool:
-    """True if ``name`` is ``PID-STARTTIME…`` and that process is no more. False for foreign names."""
+    """True if ``name`` is ``PID-STARTTIME…`` and that process does not exist any more. False for other names."""
     pid, _, rest = name.partition("-")
     started = rest.partition("-")[0]
     if not (pid.isdigit() and started.isdigit()):
@@ -61,12 +61,12 @@ def owner_is_dead(name: str) -> bool:
 
 
 def pids() -> Iterator[int]:
-    """Every process of the machine that this process can see."""
+    """Return all processes of the machine that this process can see."""
     return (int(entry) for entry in os.listdir("/proc") if entry.isdigit())
 
 
 def environment(pid: int) -> dict[str, str]:
-    """The environment ``pid`` was started with; empty if it is gone or not ours to read."""
+    """Return the environment with which ``pid`` was started; empty if it does not exist or may not be read."""
     try:
         raw = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
@@ -76,7 +76,7 @@ def environment(pid: int) -> dict[str, str]:
 
 
 def marked(variable: str, wanted: Callable[[str], bool]) -> list[int]:
-    """Live processes, other than this one, whose ``variable`` has a ``wanted`` value."""
+    """Return the living processes, other than this one, whose ``variable`` has a ``wanted`` value."""
     found = []
     for pid in pids():
         if pid != os.getpid():
@@ -87,7 +87,7 @@ def marked(variable: str, wanted: Callable[[str], bool]) -> list[int]:
 
 
 def command_line(pid: int) -> str:
-    """What ``pid`` runs, for people."""
+    """Return the command line of ``pid``, for messages."""
     try:
         raw = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -96,7 +96,7 @@ def command_line(pid: int) -> str:
 
 
 def kill(victims: Iterable[int], *, timeout: float = 30.0) -> None:
-    """SIGKILL each process by number and wait until all are gone (or zombies of another parent)."""
+    """Kill each process with SIGKILL, and wait until all have ended (or are zombies of another parent)."""
     alive = {pid: started for pid in victims if (started := start_time(pid)) is not None}
     for pid in alive:
         try:

@@ -1,4 +1,4 @@
-"""A cgroup with so much memory and no more, of whichever version the machine has."""
+"""A cgroup with limited memory, of version 1 or 2."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _SECOND: Final = Path("/sys/fs/cgroup")
 
 @contextlib.contextmanager
 def limited(size: int) -> Iterator[list[str]]:
-    """What to put in front of a command so that it and its children have ``size`` bytes of memory, without swap."""
+    """Yield the words to put before a command, so that it and its children have ``size`` bytes of memory and no
+    swap."""
     first = (_FIRST / "memory.limit_in_bytes").exists()
     folder = (_FIRST if first else _SECOND) / f"hvd-test-{os.getpid()}"
     limit, swap = ("memory.limit_in_bytes", "") if first else ("memory.max", "memory.swap.max")

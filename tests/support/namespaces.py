@@ -1,4 +1,4 @@
-"""Network namespaces by name: list, empty and remove them. What ``nethosts`` builds on and the frame cleans with."""
+"""Lists, empties and removes network namespaces by name, for ``nethosts`` and the cleanup after tests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NETWORK = 0x40000000  # CLONE_NEWNET
 
 
 def ip(*arguments: str) -> str:
-    """Run ``ip`` and return what it printed. Raises ``AssertionError`` with its complaint."""
+    """Run ``ip`` and return its output. Raises ``AssertionError`` with its error."""
     done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise AssertionError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
@@ -30,7 +30,8 @@ def ip(*arguments: str) -> str:
 
 
 def named(prefix: str) -> list[str]:
-    """Namespaces, and leftover directories of namespaces under /etc/netns, whose names start with ``prefix``."""
+    """Return namespaces, and leftover directories of namespaces in /etc/netns, with names that start with
+    ``prefix``."""
     names: set[str] = set()
     for folder in (RUN, ETC):
         with contextlib.suppress(FileNotFoundError):
@@ -39,12 +40,12 @@ def named(prefix: str) -> list[str]:
 
 
 def owned() -> list[str]:
-    """Namespaces that this very process made."""
+    """Return the namespaces that this process has made."""
     return named(f"{marks.PREFIX}{marks.owner()}-")
 
 
 def processes(name: str) -> list[int]:
-    """Everything that runs in the namespace; nothing if there is no such namespace."""
+    """Return the processes in the namespace; none if it does not exist."""
     if not (RUN / name).exists():
         return []
     done = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=False)
@@ -52,7 +53,7 @@ def processes(name: str) -> list[int]:
 
 
 def socket_in(name: str) -> socket.socket:
-    """A TCP socket of the namespace, for this process to use: it stays there wherever its threads are."""
+    """Return a TCP socket in the namespace. This process can use it from any thread."""
     made: list[socket.socket | OSError] = []
 
     def make() -> None:
@@ -61,7 +62,7 @@ def socket_in(name: str) -> socket.socket:
             wrong = libc.setns(space.fileno(), _NETWORK)
         made.append(OSError(ctypes.get_errno(), f"setns {name}") if wrong else socket.socket())
 
-    thread = threading.Thread(target=make, name="hvd-test-namespace")  # that moves, and ends there
+    thread = threading.Thread(target=make, name="hvd-test-namespace")  # only this thread moves there, and it ends
     thread.start()
     thread.join()
     if isinstance(made[0], OSError):
@@ -70,18 +71,18 @@ def socket_in(name: str) -> socket.socket:
 
 
 def kill_everything(name: str, *, timeout: float = 60.0) -> None:
-    """SIGKILL by number whatever runs in the namespace, until nothing does."""
+    """Kill the processes in the namespace with SIGKILL, until there are none."""
     deadline = time.monotonic() + timeout
     while (inside := processes(name)) and time.monotonic() < deadline:
         marks.kill(inside, timeout=2.0)
 
 
 def remove(names: Iterable[str]) -> None:
-    """Kill what runs in each namespace and remove it with its /etc/netns directory. Safe to repeat."""
+    """Kill the processes of each namespace, and remove it and its /etc/netns directory. May be repeated."""
     for name in names:
         kill_everything(name)
         if (RUN / name).exists():
             ip("netns", "del", name)
         shutil.rmtree(ETC / name, ignore_errors=True)
     with contextlib.suppress(OSError):
-        ETC.rmdir()  # ours only if it is empty now
+        ETC.rmdir()  # only if it is empty

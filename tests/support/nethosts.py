@@ -50,12 +50,12 @@ echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6 2>/dev/null || true
 echo booted
 exec sleep infinity
 """
-"""What the first process of a host does: it holds the host's mount and UTS namespaces."""
+"""The first process of a host: it holds the host's mount and UTS namespaces."""
 
 
 @functools.cache
 def unavailable() -> str | None:
-    """Why there can be no such hosts here and what to do about it, or None."""
+    """Return why this machine cannot have such hosts, and the remedy; None if it can."""
     needed = {
         "ip": "iproute2",
         "unshare": "util-linux",
@@ -87,7 +87,7 @@ def which(program: str) -> str | None:
 
 
 def _made(folder: Path) -> bool:
-    """Make a folder and those above it; False if another session removed an empty one of them meanwhile."""
+    """Make a folder and its parents; False if another session removed an empty one of them meanwhile."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileNotFoundError:
@@ -120,7 +120,7 @@ class NetHost:
     # --- life ---------------------------------------------------------------------------------
 
     def boot(self) -> None:
-        """Start the host's first process, its network and its sshd; again after :meth:`kill`, too."""
+        """Start the host's first process, its network and its sshd; also after :meth:`kill`."""
         command = ["ip", "netns", "exec", self.namespace, "unshare", "--uts", "sh", "-c", _BOOT, "sh", self.name]
         self._init = subprocess.Popen(
             command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, start_new_session=True
@@ -133,7 +133,7 @@ class NetHost:
             self._start_sshd()
 
     def kill(self) -> None:
-        """SIGKILL whatever runs on the host, sshd too, as a power cut would. Its link goes down with it."""
+        """Kill all processes of the host, sshd too, as a power cut does. Its link goes down, too."""
         ip("-n", self._network.bridge, "link", "set", self._port, "nomaster")
         namespaces.kill_everything(self.namespace)
         self._reap()
@@ -145,34 +145,34 @@ class NetHost:
         self.restore()
 
     def close(self) -> None:
-        """Remove the host and all that runs on it."""
+        """Remove the host and all its processes."""
         namespaces.remove([self.namespace])
         self._reap()
 
     def pids(self) -> list[int]:
-        """Processes of the host, its first one and sshd included."""
+        """Return the processes of the host, with its first one and sshd."""
         return namespaces.processes(self.namespace)
 
     # --- faults -------------------------------------------------------------------------------
 
     def cut(self) -> None:
-        """Pull the cable at the switch: frames vanish in both directions and nobody is told."""
+        """Disconnect the host at the switch: frames are lost in both directions, and no connection breaks."""
         ip("-n", self._network.bridge, "link", "set", self._port, "nomaster")
 
     def restore(self) -> None:
-        """Put the cable back."""
+        """Connect the host again."""
         ip("-n", self._network.bridge, "link", "set", self._port, "master", "br0")
 
     def configure_ssh(self, text: str) -> None:
-        """Let ``text`` be this host's own /etc/ssh/ssh_config."""
+        """Write ``text`` as this host's own /etc/ssh/ssh_config."""
         (ETC / self.namespace / "ssh" / "ssh_config").write_text(text)
 
     def resolve_own_name_to(self, address: str) -> None:
-        """Change what this host's /etc/hosts says about its own name, as Debian's 127.0.1.1 does."""
+        """Let this host's /etc/hosts resolve its own name to ``address``, as Debian's 127.0.1.1 does."""
         self._write_hosts_file({self.name: address})
 
     def impersonate(self, heard: Path) -> None:
-        """Let another sshd answer here, with a key of its own. It writes down in ``heard`` what it is told."""
+        """Start another sshd on this host, with another key. It appends the first line of each input to ``heard``."""
         assert self._sshd is not None
         self._sshd.terminate()
         self._sshd.wait(60)
@@ -187,7 +187,7 @@ class NetHost:
     def command(
         self, argv: Sequence[str | os.PathLike[str]], *, cwd: str | os.PathLike[str] | None = None
     ) -> list[str]:
-        """``argv`` as it is to be started from outside so that it runs on this host."""
+        """Return the command that runs ``argv`` on this host when it is started outside."""
         assert self._init is not None, f"{self.name} is not running"
         there = ["sh", "-c", 'cd "$1" && shift && exec "$@"', "sh", os.fspath(cwd or Path.cwd())]
         enter = ["nsenter", "--target", str(self._init.pid), "--net", "--uts", "--mount", "--", *there]
@@ -213,7 +213,7 @@ class NetHost:
         env: Mapping[str, str | None] | None = None,
         cwd: str | os.PathLike[str] | None = None,
     ) -> RunningProcess:
-        """Run ``argv`` on this host to its end; the exit code and output are in what comes back."""
+        """Run ``argv`` on this host to its end. Return the process, with exit code and output."""
         with self.popen(argv, env=env, cwd=cwd) as process:
             process.wait(timeout)
         return process
@@ -229,7 +229,7 @@ class NetHost:
         ip(*inside, "link", "set", "eth0", "up")
 
     def _write_etc(self) -> None:
-        """What ``ip netns exec`` mounts over this host's /etc."""
+        """Write the files that ``ip netns exec`` mounts over this host's /etc."""
         etc = ETC / self.namespace
         wait_until(functools.partial(_made, etc / "ssh"), what=f"{etc}")
         self._write_hosts_file({})
@@ -237,13 +237,13 @@ class NetHost:
         if Path("/etc/nsswitch.conf").exists():
             (etc / "nsswitch.conf").write_text("passwd: files\ngroup: files\nshadow: files\nhosts: files\n")
         if Path("/etc/shadow").exists():
-            # Without PAM, sshd turns away an account whose password is "!"; root has that in some images.
+            # Without PAM, sshd rejects an account with the password "!", as root's in some images.
             (etc / "shadow").touch(0o600)
             (etc / "shadow").write_text("root:*:19000:0:99999:7:::\n")
 
     def _write_hosts_file(self, changes: Mapping[str, str]) -> None:
-        # In place: the file is mounted, and a new one of the same name would not be seen. Cut to its length only
-        # afterwards: whoever reads meanwhile finds what has not changed.
+        # In place: the file is mounted, and a new file of the same name would not be seen. It is truncated only after
+        # the write, so that readers always find the unchanged lines.
         names = {**self._network.addresses, **self._network.aliases, **self.aliases, **changes}
         lines = ["127.0.0.1 localhost", *(f"{address} {name}" for name, address in names.items())]
         path = ETC / self.namespace / "hosts"
@@ -257,8 +257,8 @@ class NetHost:
         if not config.exists():
             key = self._network.new_key(self._dir / "host_key")
             self._network.know(f"{self.name},{self.address}", key)
-            # A home of its own: what the user's shell does at start-up is slow, may wait for locks, and
-            # leaves them behind when a test kills it.
+            # A home of its own: the start-up files of the user's shell are slow, may wait for locks, and
+            # leave locks behind when a test kills the shell.
             home = self._dir / "home"
             home.mkdir()
             tested = os.environ.get("PYTHONPATH")  # hosts run the same tree as the launcher
@@ -329,11 +329,11 @@ class NetHosts:
         return len(self.hosts)
 
     def __getitem__(self, which: int | str) -> NetHost:
-        """By position or by name."""
+        """Return a host by its position or its name."""
         return self.hosts[which] if isinstance(which, int) else next(host for host in self if host.name == which)
 
     def add_host(self) -> NetHost:
-        """One more, up and reachable by name from all the others."""
+        """Add one host. All others can reach it by its name."""
         number = len(self.hosts) + 1
         host = NetHost(self, f"h{number}", number=10 + number)
         self.hosts.append(host)
@@ -344,15 +344,15 @@ class NetHosts:
         return [host.name for host in self]
 
     def call(self, aliases: Mapping[str, str]) -> None:
-        """Further names and their addresses, in place of those given before: all hosts know them. What stands in
-        a host's own ``aliases`` it alone knows, from the next call on."""
+        """Replace the additional names and their addresses, which all hosts know. The names in a host's own ``aliases``
+        are known to that host only, from the next call on."""
         self.aliases = dict(aliases)
         for host in [self.launcher, *self.hosts]:
             host._write_hosts_file({})
 
     @property
     def ssh_config(self) -> str:
-        """Stands in /etc/ssh of every host, so that plain ``ssh h1`` works and no file of the user's is written."""
+        """The /etc/ssh/ssh_config of every host: plain ``ssh h1`` works, and no file of the user is written."""
         return (
             f"Host *\n  IdentityFile {self.identity}\n  IdentitiesOnly yes\n  UserKnownHostsFile {self._known}\n"
             "  GlobalKnownHostsFile none\n  StrictHostKeyChecking accept-new\n  BatchMode yes\n  LogLevel ERROR\n"
@@ -360,11 +360,11 @@ class NetHosts:
 
     @property
     def horovodrun_options(self) -> list[str]:
-        """What ``horovodrun`` and ``hvd-elastic run`` need to use these hosts."""
+        """Options of ``horovodrun`` and ``hvd-elastic run`` for these hosts."""
         return ["--network-interfaces", "eth0", "--ssh-identity-file", str(self.identity)]
 
     def new_key(self, path: Path) -> str:
-        """Make a key pair and return the public half."""
+        """Make a key pair. Return the public key."""
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", str(path)], check=True)
         return path.with_suffix(".pub").read_text().strip()
 
@@ -373,7 +373,7 @@ class NetHosts:
             file.write(f"{names} {public_key}\n")
 
     def close(self) -> None:
-        """Remove every host with all that runs there, the bridge, and the keys. Safe to repeat."""
+        """Remove all hosts with their processes, the bridge and the keys. May be repeated."""
         for host in [*self.hosts, *([self.launcher] if hasattr(self, "launcher") else [])]:
             host.close()
         namespaces.remove(namespaces.named(self.prefix))
@@ -382,7 +382,8 @@ class NetHosts:
 
 @pytest.fixture
 def nethosts() -> Iterator[Callable[[int], NetHosts]]:
-    """``nethosts(3)`` makes three hosts and a launcher, see :mod:`tests.support.nethosts`; all gone after the test."""
+    """``nethosts(3)`` makes three hosts and a launcher, see :mod:`tests.support.nethosts`; the test's end removes
+    them."""
     reason = unavailable()
     if reason is not None:
         pytest.skip(reason)

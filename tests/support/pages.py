@@ -1,4 +1,4 @@
-"""The page of a job, read back as by somebody who sees the job for the first time: which host, why, and what to do."""
+"""Checks whether the page of a job gives a new reader the answers: which host, why, and what to do."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from hvd_elastic_ext.dashboard.watch import parts_of
 from tests.support.browser import CHROMIUM, browser
 
 AROUND_S = 10.0
-"""How much of the journal the page shows before an event, as its script has it."""
+"""Seconds of the journal that the page shows before an event, as in its script."""
 
 
 class Answer(NamedTuple):
-    """What the page has to say. ``host``: empty where none is to blame. ``output``: of a log, where one tells more."""
+    """The expected answer. ``host``: empty if none is to blame. ``output``: a text in a log, if one explains the
+    event."""
 
     host: str
     cause: str
@@ -28,16 +29,16 @@ class Answer(NamedTuple):
 
 
 def page(journal: Path, folder: Path | None = None) -> dict[str, Any]:
-    """The parts that a browser gets. ``folder``: the job's, where its launcher is to be asked."""
+    """Return the parts that a browser gets. ``folder``: the job's, to ask its launcher."""
     job, reading = job_of(journal, folder), Reading(journal)
     reading.read_all()
     return {name: json.loads(part) for name, part in parts_of(reading, job, LauncherClient(job.folder).ask()).items()}
 
 
 def read_back(journal: Path, *answers: Answer, folder: Path | None = None) -> None:
-    """Check that *Now* leads to each answer in a click, and the newest of them stands in its sentence.
+    """Check that the *Now* view leads to each answer by a click, and that its sentence has the newest one.
 
-    Clicks: from the sentence to the event, from there to its output.
+    Clicks: from the sentence to the event, and from there to its output.
     """
     parts = page(journal, folder)
     now = parts["now"]
@@ -54,7 +55,7 @@ def read_back(journal: Path, *answers: Answer, folder: Path | None = None) -> No
 
 
 def _output(folder: Path, row: dict[str, Any]) -> str:
-    """What the page shows of the processes of an event: around their ends, or of all that were on its hosts."""
+    """Return the output that the page shows for an event: around the ends of its processes, or of all on its hosts."""
     logs = Logs(folder)
     if row["who"]:
         return "".join(logs.around(f"rank.{who}/stderr", t).text for who, t in row["who"])
@@ -63,7 +64,8 @@ def _output(folder: Path, row: dict[str, Any]) -> str:
 
 
 def read_in_browser(journal: Path, *answers: Answer, folder: Path) -> None:
-    """The same with Debian's Chromium and real clicks, on the page in one file. ``folder`` takes that."""
+    """Check the same with Debian's Chromium and real clicks, on the page in one file, which is written to
+    ``folder``."""
     if CHROMIUM is None:
         print("no chromium here (Debian: chromium): the page was read without it")
         return

@@ -1,4 +1,4 @@
-"""Ports for programs that have to be told one before they listen."""
+"""Ports for programs that need a port number before they listen."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 
 
 def free_port() -> int:
-    """A free port of 127.0.0.1 below those that the system hands out by itself: nobody gets it before it is used."""
+    """Return a free port of 127.0.0.1 below those that the system assigns itself, so that no other program gets it."""
     while True:
         port = random.randrange(20_000, 32_000)
         with contextlib.suppress(OSError), socket.socket() as probe:

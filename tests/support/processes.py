@@ -1,4 +1,4 @@
-"""Child processes that cannot outlive the test that started them."""
+"""Child processes that always end with the test that started them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.support import marks
 from tests.support.waiting import wait_until
 
 RUN_MARK = "HVD_TEST_RUN"
-"""Environment variable by which everything below one ``run_process`` is found again, even after setsid."""
+"""Environment variable by which all processes below one ``run_process`` are found, even after setsid."""
 
 _counter = itertools.count(1)
 
 
 class RunningProcess:
-    """A child in a session of its own. Its output is drained all the time and kept as text."""
+    """A child in a session of its own. Its output is read all the time and kept as text."""
 
     def __init__(self, popen: subprocess.Popen[str], *, mark: str) -> None:
         self.popen = popen
@@ -66,7 +66,7 @@ class RunningProcess:
 
     @property
     def output(self) -> str:
-        """Both, line by line as they came."""
+        """Both, line by line in the order of arrival."""
         return self._text("out", "err")
 
     @property
@@ -74,17 +74,19 @@ class RunningProcess:
         return self.popen.poll()
 
     def wait(self, timeout: float = 30.0) -> int:
-        """Return the exit code, all output being drained. ``AssertionError`` with the output after ``timeout`` s."""
+        """Return the exit code, after all output is read. Raises ``AssertionError`` with the output after ``timeout``
+        seconds."""
         try:
             code = self.popen.wait(timeout)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self.popen.args} still runs after {timeout:g} s\n{self.output}") from None
         for thread in self._drains:
-            thread.join(2.0)  # a grandchild may hold the pipe open; what came until now is enough then
+            thread.join(2.0)  # a grandchild may hold the pipe open; then the output so far is enough
         return code
 
     def wait_for(self, pattern: str, *, timeout: float = 30.0) -> re.Match[str]:
-        """Wait until the output matches the regular expression ``pattern``; fails at once when the process ends."""
+        """Wait until the output matches the regular expression ``pattern``. Raises ``AssertionError`` if the process
+        ends first."""
 
         def look() -> re.Match[str] | None:
             ended = self.popen.poll() is not None and not any(thread.is_alive() for thread in self._drains)
@@ -103,26 +105,26 @@ class RunningProcess:
         self.popen.send_signal(number)
 
     def terminate(self) -> None:
-        """SIGTERM to the process itself."""
+        """Send SIGTERM to the process itself."""
         self.popen.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL to the process itself; its children are left to their fate."""
+        """Send SIGKILL to the process itself, and not to its children."""
         self.popen.kill()
 
     def tree(self) -> list[int]:
-        """Everything alive that it started: descendants, and whoever carries its mark."""
+        """Return all living processes that it started: descendants, and processes with its mark."""
         found = set(marks.marked(RUN_MARK, self._mark.__eq__))
         with contextlib.suppress(psutil.NoSuchProcess):
             found.update(child.pid for child in psutil.Process(self.pid).children(recursive=True))
         return [pid for pid in sorted(found - {self.pid}) if marks.start_time(pid) is not None]
 
     def end(self) -> None:
-        """SIGKILL the process and everything it started, then collect the output."""
+        """Kill the process and all that it started with SIGKILL, then read the rest of the output."""
         below = self.tree()
         marks.kill([self.pid, *below])
         self.popen.wait()
-        marks.kill(self.tree())  # what was being started meanwhile
+        marks.kill(self.tree())  # processes that were just being started
         for thread in self._drains:
             thread.join(5.0)
 
@@ -137,12 +139,11 @@ def run_process(
     pass_fds: Sequence[int] = (),
     orderly: bool = False,
 ) -> Iterator[RunningProcess]:
-    """Start ``argv`` in a session of its own; on leaving, end it and everything it started.
+    """Start ``argv`` in a session of its own. At the end of the context, end it and all that it started.
 
-    ``env`` is added to this process's environment; a value of None removes the
-    name. Output is text, drained while it runs: see :class:`RunningProcess`.
-    ``pass_fds`` are the descriptors that the child inherits. ``orderly``: ask it to end first, as horovodrun
-    leaves semaphores when it is killed.
+    ``env`` is added to this process's environment; a value of None removes the name. Output is text and is read all the
+    time: see :class:`RunningProcess`. ``pass_fds``: the descriptors that the child inherits. ``orderly``: send SIGTERM
+    first, because horovodrun leaves semaphores when it is killed.
     """
     mark = f"{marks.owner()}-{next(_counter)}"
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {}), RUN_MARK: mark}

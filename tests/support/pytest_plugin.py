@@ -1,14 +1,13 @@
 """The pytest plugin behind tests/conftest.py.
 
-* A test that leaves a process, a thread, a namespace or shared memory behind
-  fails, and what it left is removed (:mod:`tests.support.leaks`).
-* What a killed session left is removed when the next one starts
-  (:mod:`tests.support.leftovers`).
-* ``HVD_TEST_STRICT=1`` turns skips into failures, but for a missing GPU, cluster, right to make cgroups, or program of
-  ``ALLOWED_SKIPS``.
-* An ``async def`` test runs in an event loop of its own, within its arguments that ``async with`` takes.
+* A test that leaves a process, a thread, a namespace or shared memory behind fails, and what it left is removed
+  (:mod:`tests.support.leaks`).
+* What a killed session left is removed when the next one starts (:mod:`tests.support.leftovers`).
+* ``HVD_TEST_STRICT=1`` turns skips into failures, except for a missing GPU, cluster, permission to make cgroups, or
+  program of ``ALLOWED_SKIPS``.
+* An ``async def`` test runs in an event loop of its own. Arguments that are async context managers are entered before.
 * ``@pytest.mark.gpu`` skips where there is no CUDA device.
-* Files whose tests may take longest run first, so that none of them is left over for the end of a run.
+* Files with the longest tests run first, so that none of them is the last one of a run.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ FRESH = {
     STRICT: None,
     "HVD_TEST_GRACE_S": "0.1",
 }
-"""Environment of a pytest of its own."""
+"""Environment of a pytest that a test starts."""
 CLUSTER = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
-"""What a test starts finds the cluster that the test names: never the one that it runs in, or the user's."""
+"""Variables that are removed: a program of a test must not find the cluster that the tests run in, or the user's."""
 ASYNC_TEST_S = 90.0
 SLOW_S = 120
-"""What a slow test may take that does not say."""
+"""Assumed seconds of a slow test without a time limit."""
 ALLOWED_SKIPS = (
     "needs a GPU",
     "needs a cluster",
@@ -50,7 +49,7 @@ ALLOWED_SKIPS = (
 
 
 class Frame:
-    """State of one session. Tests are numbered from 1; number 0 is the session and its wider fixtures."""
+    """State of one session. Tests are numbered from 1; number 0 is the session with its wider fixtures."""
 
     def __init__(self) -> None:
         outer = os.environ.get(marks.MARK)
@@ -98,7 +97,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Import no file whose text shows that none of its tests has a marker that ``-m`` asks for."""
+    """Ignore a file if its text shows that no test in it has a marker that ``-m`` requires."""
     if not collection_path.name.startswith("test_") or collection_path.suffix != ".py":
         return None
     wanted = [f"mark.{name}" for name in config.getoption("markexpr").split(" and ") if name.isidentifier()]
@@ -120,7 +119,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _limit_s(item: pytest.Item) -> int:
-    """How long a test may take. Only the order of files rests on it."""
+    """Return the longest time of a test in seconds. It only decides the order of files."""
     said = item.get_closest_marker("timeout")
     if said is not None:
         return int(said.args[0])
@@ -147,7 +146,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
 def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
 ) -> Generator[None, Any, Any]:
-    """What a module- or session-scoped fixture starts is the session's, not the first test's."""
+    """Assign what a module- or session-scoped fixture starts to the session, not to the first test."""
     if fixturedef.scope == "function":
         return (yield)
     frame = request.config.stash[_FRAME]
@@ -162,7 +161,7 @@ def pytest_fixture_setup(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """An ``async def`` test runs in an event loop of its own, and within its arguments that ``async with`` takes."""
+    """Run an ``async def`` test in an event loop of its own, within its arguments that are async context managers."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
@@ -202,7 +201,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 
 def _strict(report: pytest.TestReport | pytest.CollectReport) -> None:
-    """Make a failure of a skip that nobody allowed."""
+    """Turn a skip into a failure, unless it is allowed."""
     if os.environ.get(STRICT) != "1" or report.outcome != "skipped" or hasattr(report, "wasxfail"):
         return
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)

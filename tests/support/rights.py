@@ -1,4 +1,4 @@
-"""What each part of the project asks of an API server, as data: what the manifests grant, and what tests run under."""
+"""The permissions that each part of the project needs from an API server. Manifests grant them, and tests use them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 
 class Right(NamedTuple):
-    """One verb on one resource of an API group; ``name`` if it is for one object only."""
+    """One verb on one resource of an API group; ``name``: only for the object of this name."""
 
     group: str
     resource: str
@@ -20,41 +20,41 @@ def _rights(group: str, resource: str, *verbs: str, name: str = "") -> frozenset
 
 
 DAEMON: Final = _rights("", "pods", "get", "list", "watch") | _rights("", "events", "create")
-"""What ``hvd-discover --source kubernetes`` needs to follow a job, and to say what becomes of it."""
+"""For ``hvd-discover --source kubernetes``: to follow a job, and to write events about it."""
 
 NODES: Final = _rights("", "nodes", "get", "list", "watch")
-"""What it needs beside that to see what becomes of nodes. It works without."""
+"""For the same, to follow nodes; optional."""
 
 REAP: Final = _rights("", "pods", "delete")
-"""``--reap-failed``."""
+"""For ``--reap-failed``."""
 
 CONFIGMAP: Final = (
     _rights("", "configmaps", "get", "patch", name="digits-hosts")
     | _rights("coordination.k8s.io", "leases", "get", "update", name="digits-hosts")
     | _rights("coordination.k8s.io", "leases", "create")
 )
-"""``--configmap digits-hosts``; the ConfigMap is there."""
+"""For ``--configmap digits-hosts``, if the ConfigMap exists."""
 
 EXEC: Final = _rights("", "pods", "get") | _rights("", "pods/exec", "get", "create")
-"""``hvd-elastic run --rsh pod``."""
+"""For ``hvd-elastic run --rsh pod``."""
 
 SLEEP: Final[Mapping[str, frozenset[Right]]] = {
     "mpi": _rights("kubeflow.org", "mpijobs", "get", "patch", name="digits") | _rights("", "pods", "list", "delete"),
     "statefulset": _rights("apps", "statefulsets/scale", "get", "patch", name="digits-worker")
     | _rights("", "pods", "list"),
 }
-"""``hvd-elastic run --sleep-releases pods``, by what makes the workers."""
+"""For ``hvd-elastic run --sleep-releases pods``, by the kind of workload."""
 
 READ_JOB: Final[Mapping[str, frozenset[Right]]] = {
     "mpi": _rights("kubeflow.org", "mpijobs", "get", name="digits"),
     "et": _rights("kai.alibabacloud.com", "trainingjobs", "get", name="digits"),
     "statefulset": _rights("apps", "statefulsets", "get", name="digits-worker"),
 }
-"""By operator: reading the job of the manifests. The daemon works without, but for a StatefulSet's selector."""
+"""By operator, for reading the job of the manifests: optional, except for a StatefulSet's selector."""
 
 
 def granted(rules: Iterable[Mapping[str, Any]]) -> frozenset[Right]:
-    """What the rules of a Role say."""
+    """Return the permissions that the rules of a Role grant."""
     return frozenset(
         Right(group, resource, verb, name)
         for rule in rules
@@ -66,7 +66,7 @@ def granted(rules: Iterable[Mapping[str, Any]]) -> frozenset[Right]:
 
 
 def rules(rights: Iterable[Right]) -> list[dict[str, Any]]:
-    """The rules of a Role that grants exactly these."""
+    """Return the rules of a Role that grants exactly these permissions."""
     return [
         {
             "apiGroups": [right.group],

@@ -1,4 +1,4 @@
-"""An HTTP server of this machine, in a thread, for as long as a test needs it; and a client of a socket file."""
+"""An HTTP server of this machine, in a thread, for the time of a test; and a client of a socket file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from typing import Any
 
 
 class Serving(ThreadingHTTPServer):
-    """Answers with the ``codes`` in turn, the last one again and again, and ``body``. ``got``: paths and bodies."""
+    """Answers with each of ``codes`` once, then always with the last one; ``body``: of all answers. ``got``: paths and
+    bodies of the requests."""
 
     def __init__(self, *codes: int) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -29,7 +30,7 @@ class _Handler(BaseHTTPRequestHandler):
         codes = self.server.codes
         self.server.got.append((self.path, self.rfile.read(int(self.headers.get("Content-Length") or 0))))
         self.send_response(codes.pop(0) if len(codes) > 1 else codes[0])
-        self.send_header("Location", "/elsewhere")  # for those that redirect
+        self.send_header("Location", "/elsewhere")  # for codes that redirect
         self.end_headers()
         self.wfile.write(self.server.body)
 
@@ -52,7 +53,7 @@ def serving(*codes: int) -> Iterator[Serving]:
 
 
 class UnixConnection(http.client.HTTPConnection):
-    """HTTP to whoever listens at this path."""
+    """An HTTP connection to the UNIX socket at a path."""
 
     def __init__(self, path: Path) -> None:
         super().__init__("localhost", timeout=40)

@@ -1,11 +1,11 @@
-"""A file system that can be made to stand still, and a command that runs where it is mounted.
+"""A file system that a test can stall, and a command that runs where it is mounted.
 
     python -m tests.support.stalled_filesystem MOUNTPOINT BACKING STALL COMMAND…
 
-MOUNTPOINT/hosts shows what stands in the file BACKING. While the file STALL exists, reads of it are not answered (to
-be looked at it goes on: that is cached elsewhere, too), and whoever reads cannot be interrupted by less than its end.
-STALL.begun exists once somebody waits. It is FUSE, spoken without a library by a child of this process, which goes on
-as COMMAND; the mount is in a namespace of theirs, and gone with them.
+MOUNTPOINT/hosts shows the content of the file BACKING. While the file STALL exists, reads are not answered, and only a
+fatal signal interrupts a reader. The attributes of the file can still be read, because real file systems cache them.
+STALL.begun exists once a reader waits. A child of this process speaks FUSE without a library; this process becomes
+COMMAND. The mount is in a mount namespace of both, and disappears with them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def missing() -> str | None:
-    """What this machine lacks for it, and how to get it; None if nothing."""
+    """Return what this machine lacks for it, and how to get it; None if nothing."""
     if os.geteuid() != 0:
         return "needs root, to mount: sudo make test"
     if not DEVICE.exists():
@@ -47,7 +47,7 @@ def missing() -> str | None:
 
 
 class FileSystem:
-    """Answers the kernel: one folder with one file in it."""
+    """Answers the kernel's requests: one folder with one file in it."""
 
     def __init__(self, device: int, backing: Path, stall: Path) -> None:
         self._device = device
@@ -67,7 +67,7 @@ class FileSystem:
     def _answer(self, request: bytes) -> None:
         _, what, unique, node, *_ = _HEADER.unpack_from(request)
         if what in (_FORGET, _BATCH_FORGET, _INTERRUPT):
-            return  # these want no answer
+            return  # these need no answer
         if what == _READ and self._stall.exists():
             self._waiting.append(request)
             self._stall.with_name(f"{self._stall.name}.begun").touch()
@@ -88,7 +88,7 @@ class FileSystem:
         if what == _GETATTR:
             return struct.pack("<QII", 0, 0, 0) + self._attributes(node)
         if what in (_OPEN, _OPENDIR):
-            return struct.pack("<QII", 0, 1, 0)  # nothing of it is to be cached
+            return struct.pack("<QII", 0, 1, 0)  # nothing may be cached
         if what == _READ:
             _, offset, size = struct.unpack_from("<QQI", body)
             return self._backing.read_bytes()[offset : offset + size]
@@ -104,7 +104,7 @@ class FileSystem:
 
 
 def main(mountpoint: str, backing: str, stall: str, *command: str) -> None:
-    """Mount, leave a child behind that serves, and become the command."""
+    """Mount the file system, start a child that serves it, and become the command."""
     _done(_LIBC.unshare(_CLONE_NEWNS))
     _done(_LIBC.mount(b"none", b"/", None, _MS_PRIVATE_AND_BELOW, None))
     device = os.open(DEVICE, os.O_RDWR)

@@ -1,7 +1,7 @@
-"""Programs that an agent runs beside training, stopped before they have begun.
+"""Programs that an agent runs beside training, stopped before they do anything.
 
-A program that a test finds and stops has got anywhere by then, or has ended: on a busy machine it may be quicker than
-the test. So it stops itself, at the start of its interpreter, if it is one of those that are to stop.
+If a test found a program and stopped it, the program could be at any point by then, or have ended. So a program that
+should stop does so itself, at the start of its interpreter.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if any({PROGRAM!r} in word for word in sys.orig_argv) and stops(os.path.dirname(
 
 
 class Stopping:
-    """``env`` is for what starts the programs, or starts their agents; ``folder`` is made."""
+    """``env``: for the process that starts the programs or their agents. ``folder``: is created."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -56,7 +56,7 @@ class Stopping:
 
     @contextlib.contextmanager
     def of(self, *do: str) -> Iterator[None]:
-        """Stop the programs that begin now and are to ``do`` one of these."""
+        """Stop the programs that begin within the context and that have to ``do`` one of these."""
         draft = self._wanted.with_suffix(".new")
         draft.write_text(" ".join(do))
         draft.replace(self._wanted)

@@ -1,4 +1,4 @@
-"""Waiting for a condition, with a deadline and a message that tells what did not come."""
+"""Waits for a condition, with a deadline and a message that names what did not happen."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ def wait_until(
     interval: float = 0.01,
     show: Callable[[], object] | None = None,
 ) -> T:
-    """Return the first true value of ``condition``, asked every ``interval`` seconds.
+    """Return the first true value of ``condition``, which is called every ``interval`` seconds.
 
-    Raises ``AssertionError`` after ``timeout`` seconds, naming ``what``, the last
-    value and, where ``show`` is given, what it returns (say, a process's output).
-    Exceptions of ``condition`` pass through.
+    Raises ``AssertionError`` after ``timeout`` seconds, with ``what``, the last value and the result of ``show``, if
+    that is given (the output of a process, for example). Exceptions of ``condition`` are passed on.
     """
     deadline = time.monotonic() + timeout
     while True:

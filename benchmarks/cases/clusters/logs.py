@@ -1,4 +1,4 @@
-"""What it costs to follow the output of a job of many pods that each write a line a second."""
+"""The cost of following the output of a job with many pods that each write a line a second."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAME: Final = "digits"
 
 
 def measure(trial: Trial) -> Values:
-    """Follow all pods; measure once lines of all have come."""
+    """Follow all pods; measure once lines of all have arrived."""
     pods, seconds = trial.pick((PODS, SECONDS), (QUICK_PODS, QUICK_SECONDS))
     folder = trial.folder / "follower"
     folder.mkdir()
@@ -44,7 +44,7 @@ def measure(trial: Trial) -> Values:
 
 
 def follower(job: jobs.Job) -> int:
-    """The pid of the command. Raises :class:`BenchmarkError` if it has ended."""
+    """Return the pid of the command. Raises :class:`BenchmarkError` if it has ended."""
     for process in job.processes():
         if process.cmdline()[1:4] == ["-m", "hvd_elastic_ext.cli", "logs"]:
             return process.pid

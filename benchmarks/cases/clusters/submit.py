@@ -1,9 +1,9 @@
 """How long a job takes from ``hvd-elastic submit`` to its first step, beside ``kubectl apply`` of the same objects.
 
-The API server is the tests' own, in a process of its own. Its stand-in for an operator is here: when the MPIJob is
-there, the job starts on this machine. kubectl (over TLS, for it sends its token nowhere else) has its cache of what
-the server has, and checks no fields (``--validate=false``): that server has no OpenAPI. Where there is no kubectl, the
-official client sends the objects of a file one by one.
+The API server is the one of the tests, in a process of its own. This module acts as the operator: when the MPIJob
+exists, it starts the job on this machine. kubectl uses TLS, because it sends its token only over TLS. Its discovery
+cache is filled before, and it checks no fields (``--validate=false``), because that server has no OpenAPI. Without
+kubectl, the official client sends the objects of a file one by one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ELASTIC: Final = (sys.executable, "-m", "hvd_elastic_ext.cli")
 
 
 def measure(trial: Trial) -> Values:
-    """One start of each, in turns."""
+    """Measure one start of each, in alternating order."""
     with cluster(trial, 0, tls=KUBECTL is not None) as at:
         plain = trial.folder / "objects.json"
         plain.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": rendered("raw")}))
@@ -49,12 +49,13 @@ COMMAND: Final = ("--", "python", "/train.py")
 
 
 def words(name: str) -> list[str]:
-    """Words of ``submit``."""
+    """Return the words of ``submit``."""
     return ["submit", name, "--image", "example.org/train:1", "--workers", "2"]
 
 
 def apply(program: Path, at: Cluster, file: Path) -> list[str]:
-    """A command that applies the objects of ``file``, in a shell's place of a user who has asked this server before."""
+    """Return the command that applies the objects of ``file``. Like a usual user's kubectl, it has used this server
+    before."""
     asks = [str(program), f"--kubeconfig={at.kubeconfig}", f"--cache-dir={at.folder / 'cache'}"]
     ended = subprocess.run([*asks, "get", "mpijobs"], capture_output=True, text=True, check=False)
     if ended.returncode:
@@ -63,7 +64,7 @@ def apply(program: Path, at: Cluster, file: Path) -> list[str]:
 
 
 def rendered(name: str) -> list[object]:
-    """The objects of a job."""
+    """Return the objects of a job."""
     how = ["--kind", "mpijob", "--dry-run=client", "-o", "json"]
     ended = subprocess.run([*ELASTIC, *words(name), *how, *COMMAND], capture_output=True, text=True, check=False)
     if ended.returncode:
@@ -73,7 +74,7 @@ def rendered(name: str) -> list[object]:
 
 
 def started(trial: Trial, at: Cluster, name: str, command: Sequence[str]) -> Timing:
-    """Make the job; when the server has it, train. The clock runs from before the first process."""
+    """Create the job; once the server has it, start the training. The time begins before the first process."""
     makes, trains = trial.folder / f"{name}-makes", trial.folder / f"{name}-trains"
     for folder in (makes, trains):
         folder.mkdir()

@@ -1,11 +1,11 @@
-"""The daemon on a cluster: how soon a pod's arrival and end show in the hosts file, and what the daemon costs.
+"""The daemon on a cluster: the delay until a pod's start and end are in the hosts file, and the daemon's cost.
 
-The API server is the tests' own (``tests/support/kube``), in a process of its own; the daemon runs as for a user.
-Stock Horovod has nothing like it. The simplest alternative is measured beside it: a loop over raw events that keeps
+The API server is the one of the tests (``tests/support/kube``), in a process of its own; the daemon runs as for a user.
+Stock Horovod has no such daemon. The simplest alternative is measured beside it: a loop over raw events that keeps
 names and replaces a file (``benchmarks/scripts/bare_watch.py``).
 
-The hosts file is in memory (``/dev/shm``), as in ``docker/manifests``: the daemon waits for ``fsync``, which on a
-disk is the disk's time. A file on a disk is measured beside it.
+The hosts file is in memory (``/dev/shm``), as in ``docker/manifests``: the daemon waits for ``fsync``, which on a disk
+takes the time of the disk. A file on a disk is measured, too.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ RATE: Final = 1000.0
 RATE_S, QUICK_RATE_S = 60.0, 2.0
 IDLE_S, QUICK_IDLE_S = 30.0, 1.0
 GRACE_S: Final = 30.0
-"""Between the deletion of a pod and its end."""
+"""Seconds from the deletion of a pod to its end."""
 LATER: Final = 1.05
 """Changes may take this many times longer than intended."""
 SETTLE_S: Final = 0.1
@@ -74,11 +74,11 @@ class Cluster:
         return self.folder / "kubeconfig"
 
     def tell(self, *words: object) -> None:
-        """Send an order; it is carried out a moment later."""
+        """Send an order; the server carries it out a moment later."""
         os.write(self._orders, (" ".join(map(str, words)) + "\n").encode())
 
     def done(self, order: str, name: object) -> float:
-        """Wait until the server has carried out an order; return the moment (mono)."""
+        """Wait until the server has carried out an order. Return when it did (mono)."""
 
         def found() -> float | None:
             lines = (self.folder / "done").read_text().splitlines()
@@ -98,7 +98,7 @@ class Follower:
         self.folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=trial.folder))
         in_memory = IN_MEMORY.is_dir() and not on_disk
         self._place = Path(tempfile.mkdtemp(prefix="hvd-bench-", dir=IN_MEMORY)) if in_memory else self.folder
-        # Kept open: tests that clean up shared memory see that it is in use.
+        # Kept open: tests that remove unused shared memory must see that it is in use.
         self._held = os.open(self._place, os.O_RDONLY | os.O_DIRECTORY)
         self.file = self._place / "followed"
         self.job = jobs.Job(trial.side, self.folder)
@@ -110,7 +110,7 @@ class Follower:
         os.close(self._held)
 
     def when(self, host: str, *, there: bool) -> float | None:
-        """When the file was first seen with or without a host (mono); None after :data:`LATE_S`."""
+        """Return when the file was first seen with or without a host (mono); None after :data:`LATE_S`."""
         deadline, last = time.monotonic() + LATE_S, -1
         while (moment := time.monotonic()) < deadline:
             with contextlib.suppress(FileNotFoundError):
@@ -123,7 +123,7 @@ class Follower:
         return None
 
     def count(self) -> int:
-        """Hosts in the file."""
+        """Return the number of hosts in the file."""
         try:
             return self.file.read_bytes().count(b"\n")
         except FileNotFoundError:
@@ -143,7 +143,7 @@ def cluster(trial: Trial, pods: int, *, tls: bool = False) -> Iterator[Cluster]:
 def following(
     trial: Trial, at: Cluster, *more: object, bare: bool = False, on_disk: bool = False
 ) -> Iterator[Follower]:
-    """The daemon, with ``more`` options, or a bare loop; ended on leaving."""
+    """Run the daemon, with ``more`` options, or a bare loop, within the context."""
     one = Follower(trial, "bare" if bare else "on-disk" if on_disk else "daemon", on_disk=on_disk)
     argv = ["benchmarks.scripts.bare_watch", at.kubeconfig, SELECTOR, one.file]
     if not bare:
@@ -158,7 +158,7 @@ def following(
 
 
 def pid_of(one: Follower) -> int:
-    """The daemon's pid. Raises :class:`BenchmarkError` if there is none."""
+    """Return the daemon's pid. Raises :class:`BenchmarkError` if there is none."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
@@ -173,7 +173,7 @@ def between(begun: float, ended: float | None, *, less: float = 0.0) -> Timing:
 
 
 def removal(at: Cluster, one: Follower, name: str) -> Timing:
-    """Delete a pod, and wait until the file is without it."""
+    """Delete a pod, and wait until the file does not have it."""
     at.tell("delete", name)
     gone = one.when(name, there=False)
     return between(at.done("delete", name), gone)
@@ -186,7 +186,7 @@ def addition(at: Cluster, one: Follower, name: str) -> Timing:
 
 
 def measure_changes(trial: Trial) -> Values:
-    """Pods go and come one by one; then again with the file on a disk, and with the bare loop."""
+    """Remove and add pods one by one; then again with the file on a disk, and with the bare loop."""
     pods, changes = trial.pick((PODS, CHANGES), (QUICK_PODS, QUICK_CHANGES))
     with cluster(trial, pods) as at:
         with following(trial, at) as one:
@@ -214,7 +214,7 @@ while True:
 
 @contextlib.contextmanager
 def busy_cores(trial: Trial) -> Iterator[None]:
-    """As many busy loops as there are cores."""
+    """Run as many busy loops as there are cores."""
     folder = trial.folder / "busy"
     folder.mkdir()
     job = jobs.Job(trial.side, folder)
@@ -226,7 +226,7 @@ def busy_cores(trial: Trial) -> Iterator[None]:
 
 
 def measure_busy(trial: Trial) -> Values:
-    """Pods go one by one, while the daemon follows and while the bare loop does, in turns."""
+    """Remove pods one by one, in turns while the daemon follows and while the bare loop does."""
     pods, changes = trial.pick((PODS, CHANGES), (QUICK_PODS, QUICK_CHANGES))
     turns = trial.pick(TURNS, QUICK_TURNS)
     found: dict[bool, list[Timing]] = {False: [], True: []}
@@ -241,7 +241,7 @@ def measure_busy(trial: Trial) -> Values:
 
 
 def measure_many(trial: Trial) -> Values:
-    """All pods at once; then 1,000 changes a second with a deletion each second; then nothing."""
+    """List all pods at once; then 1,000 changes a second with a deletion each second; then nothing."""
     pods = trial.pick(MANY, QUICK_MANY)
     rate_s, idle_s = trial.pick((RATE_S, IDLE_S), (QUICK_RATE_S, QUICK_IDLE_S))
     with cluster(trial, pods) as at:
@@ -261,7 +261,7 @@ def measure_many(trial: Trial) -> Values:
             if not trial.quick:
                 refuse_slow(took, rate_s)
             busy = Timing(100 * (cpu_s(pid) - before) / (time.monotonic() - began))
-            # The deleted pods have yet to end, which makes events.
+            # The deleted pods still have to end, which causes events.
             grace = trial.pick(GRACE_S, 0.0)
             time.sleep(max(0.0, last + grace - time.monotonic()) + 2.0)
             began, before = time.monotonic(), cpu_s(pid)
@@ -272,7 +272,8 @@ def measure_many(trial: Trial) -> Values:
 
 
 def refuse_slow(took: float, wanted: float) -> None:
-    """Raises :class:`BenchmarkError` if changes ``took`` clearly longer (s) than is ``wanted``: they were fewer."""
+    """Raise :class:`BenchmarkError` if the changes took clearly longer (s) than ``wanted``: then they were too few a
+    second."""
     if took > LATER * wanted:
         raise BenchmarkError(
             f"the API server made {RATE * wanted / took:,.0f} changes a second instead of {RATE:,.0f}: "
@@ -281,7 +282,7 @@ def refuse_slow(took: float, wanted: float) -> None:
 
 
 def peak_mb(pid: int) -> float:
-    """The peak memory of a process in MB (10^6 bytes)."""
+    """Return the peak memory of a process in MB (10^6 bytes)."""
     status = Path(f"/proc/{pid}/status").read_text()
     return float(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e6
 

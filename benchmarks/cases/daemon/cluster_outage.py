@@ -1,6 +1,6 @@
-"""The API server is away for ten minutes: the file stays, the server is tried seldom, and followed soon afterwards.
+"""The API server is away for ten minutes: the file stays, the daemon tries rarely, and follows again soon afterwards.
 
-This runs in real time. The same in virtual time is a test (``tests/unit/discover/kube/test_outage.py``).
+This takes real time. A test does the same in virtual time (``tests/unit/discover/kube/test_outage.py``).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ ATTEMPTS: Final = "connections tried meanwhile, by the busier reflector"
 BACK: Final = "server back to hosts file that knows what came meanwhile"
 AWAY_S, QUICK_AWAY_S = 600.0, 3.0
 SETTLED_S: Final = 3.0
-"""From the first hosts file until all watches are open."""
+"""Seconds from the first hosts file until all watches are open."""
 LATE_S: Final = 60.0
 GONE: Final = "p0"
 ENDED: Final = re.compile(r'^hvd_discover_watch_restarts_total\{.*resource="(\w+)".*\} (\S+)$', re.MULTILINE)
 
 
 def ended(listening: Path) -> dict[str, float]:
-    """How many watches of each resource have ended, failed attempts included."""
+    """Return how many watches of each resource have ended, with failed attempts."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(READY_S)
         connection.connect(str(listening))
@@ -38,7 +38,7 @@ def ended(listening: Path) -> dict[str, float]:
 
 
 def tried(before: dict[str, float], after: dict[str, float]) -> float:
-    """The attempts of the busier reflector. The end of the open watch is no attempt."""
+    """Return the attempts of the busier reflector. The end of the open watch is not an attempt."""
     more = [after[resource] - before.get(resource, 0.0) - 1.0 for resource in after]
     if len(more) < 2:
         raise BenchmarkError(f"the daemon counts no ends of watches: {after}")
@@ -46,7 +46,7 @@ def tried(before: dict[str, float], after: dict[str, float]) -> float:
 
 
 def measure(trial: Trial) -> Values:
-    """A pod is deleted while the server is away."""
+    """Delete a pod while the server is away."""
     listening = trial.folder / "s"
     with cluster(trial, NODES) as at, following(trial, at, "--listen", f"unix://{listening}") as one:
         one.job.wait_for("first hosts file", lambda: one.count() == NODES, timeout=READY_S)

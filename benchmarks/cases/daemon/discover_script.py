@@ -1,7 +1,7 @@
 """The script that stock Horovod runs every second: ours, beside one that asks the cluster itself.
 
-The latter is what people write without a daemon: `kubectl get pods` with the job's labels. It asks the tests' API
-server over TLS, since kubectl sends its token over TLS only.
+Without a daemon, users write the latter: `kubectl get pods` with the job's labels. It asks the tests' API server over
+TLS, because kubectl sends its token only over TLS.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ exec kubectl get pods --selector {SELECTOR} --field-selector status.phase=Runnin
 
 
 def measure(trial: Trial) -> Values:
-    """Either script, called repeatedly by one shell."""
+    """Measure each script; one shell calls it repeatedly."""
     pods = trial.pick(PODS, QUICK_PODS)
     if trial.side == "ours":
         hosts = trial.folder / "followed"
@@ -44,7 +44,7 @@ def measure(trial: Trial) -> Values:
 
 
 def timed(script: Path, variables: Mapping[str, str], hosts: int, calls: int) -> list[Timing]:
-    """The mean of so many calls in a row, several times. The first call checks the output and does not count."""
+    """Return the mean time of ``calls`` calls in a row, several times. The first call only checks the output."""
     environment = {**os.environ, **variables}
     first = subprocess.run(["sh", str(script)], env=environment, capture_output=True, text=True, check=False)
     if first.stdout.count("\n") != hosts:

@@ -1,1 +1,1 @@
-"""The page of a large job: its server, what a browser sees of it, and what it costs the launcher."""
+"""The page of a large job: its server, its time in a browser, and its cost for the launcher."""

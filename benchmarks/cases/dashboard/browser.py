@@ -1,4 +1,4 @@
-"""The page of a job with 500 hosts and 1,000,000 lines in Debian's Chromium: by the browser's own clock."""
+"""The page of a job with 500 hosts and 1,000,000 lines in Debian's Chromium, timed by the browser's clock."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ WATCH: Final = """
   requestAnimationFrame(look);
 })()
 """
-"""Milliseconds from the beginning of the navigation to the frame in which something is there."""
+"""Milliseconds from the start of the navigation to the first frame that shows something."""
 
 
 def measure(trial: Trial) -> Values:
-    """A server that has read nothing yet, and one page."""
+    """Open one page of a server that has not read the journal yet."""
     home = trial.folder / FOLDERS / "large"
     home.mkdir(parents=True)
     write_journal(home / FILE, trial.pick(1_000_000, 20_000))
@@ -45,7 +45,7 @@ def measure(trial: Trial) -> Values:
 
 
 def missing() -> str | None:
-    """What this machine lacks."""
+    """Return what this machine lacks; None if nothing."""
     return None if CHROMIUM else "needs chromium (Debian: chromium)"
 
 

@@ -1,6 +1,7 @@
-"""What an open page costs the launcher of 512 hosts with 8 processes each: the page asks it what no journal tells.
+"""The cost of an open page for the launcher of 512 hosts with 8 processes each: the page asks it for more than the
+journal has.
 
-As in ``large-job`` the launcher is the real one and its agents are simulated. Times with and without a page take turns.
+As in ``large-job``, the launcher is real and its agents are simulated. Times with and without a page alternate.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ BAR_PERCENT: Final = 1.0
 
 
 def measure(trial: Trial) -> Values:
-    """Nothing happens in the job; the page opens and closes."""
+    """Measure a job in which nothing happens, with the page closed and open."""
     count, turns, seconds = trial.pick((HOSTS, 5, 20.0), (QUICK_HOSTS, 1, 1.0))
     hosts = tuple(f"h{number}:{SLOTS}" for number in range(count))
     closed, opened = list[float](), list[float]()
@@ -41,7 +42,7 @@ def measure(trial: Trial) -> Values:
 
 @contextlib.contextmanager
 def _read(page: Page) -> Iterator[None]:
-    """Take in all that comes, as a browser does, once the launcher has been asked."""
+    """Wait until the launcher was asked. Then read all that the server sends, as a browser does."""
     page.first("now", lambda text: '"launcher":true' in text.replace(" ", ""))
     reader = threading.Thread(target=page.read_all)
     reader.start()

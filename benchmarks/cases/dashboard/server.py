@@ -1,6 +1,5 @@
-"""`hvd-elastic dashboard` of a job with 500 hosts and 1,000,000 lines: how soon the page is there, how soon it tells
-what happens, and what the server takes. The browser's own share is in ``dashboard-browser``.
-"""
+"""`hvd-elastic dashboard` of a job with 500 hosts and 1,000,000 lines: the time until the page is complete, the delay
+of its updates, and the cost of the server. ``dashboard-browser`` measures the time in the browser."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ DEADLINE_S: Final = 120.0
 
 
 def write_journal(path: Path, lines: int) -> float:
-    """A journal in which a host crashes every 5000 steps. Return the ``mono`` of its last line."""
+    """Write a journal in which a host crashes every 5000 steps. Return the ``mono`` of its last line."""
     mono, step, generation = 0.0, 0, 0
 
     def line(event: str, **fields: object) -> str:
@@ -67,7 +66,7 @@ def write_journal(path: Path, lines: int) -> float:
 
 
 class Page:
-    """An open page: the server's events as they come."""
+    """An open page: reads the server's events."""
 
     def __init__(self, url: str, job: str = "large") -> None:
         parts = urlsplit(url)
@@ -81,7 +80,7 @@ class Page:
         self._answer = self._connection.getresponse()
 
     def first(self, name: str, holds: Callable[[str], bool] = lambda _: True) -> float:
-        """When the first part of this name that holds something has come."""
+        """Return when the first part of this name came for which ``holds`` is true."""
         event = ""
         for raw in self._answer:
             text = raw.decode()
@@ -91,23 +90,23 @@ class Page:
         raise BenchmarkError("the server has closed the page")
 
     def read_all(self) -> None:
-        """Take in what comes until :meth:`hang_up` of another thread."""
+        """Read all events until another thread calls :meth:`hang_up`."""
         with contextlib.suppress(OSError, http.client.HTTPException):
             for _ in self._answer:
                 pass
 
     def hang_up(self) -> None:
-        """Nothing more comes."""
+        """End the stream of events."""
         self._connection.sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._connection.close()
 
 
 @contextmanager
 def served(folder: Path, *words: str) -> Iterator[tuple[psutil.Process, str]]:
-    """A server with these arguments, and its address."""
+    """Run a server with these arguments. Yield its process and its address."""
     command = [sys.executable, "-m", "hvd_elastic_ext.cli", "dashboard", "--listen", "0", *words]
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
     try:
@@ -122,7 +121,7 @@ def served(folder: Path, *words: str) -> Iterator[tuple[psutil.Process, str]]:
 
 
 def measure(trial: Trial) -> Values:
-    """One server."""
+    """Measure one server."""
     home = trial.folder / FOLDERS / "large"
     home.mkdir(parents=True)
     journal = home / FILE
@@ -152,7 +151,7 @@ def _update(journal: Path, page: Page, mono: float, number: int) -> float:
 
 
 def _busy(server: psutil.Process, seconds: float) -> float:
-    """The share of a core that the server takes while a page is open."""
+    """Return the share of a core that the server uses while a page is open."""
     before, begun = sum(server.cpu_times()[:2]), time.perf_counter()
     time.sleep(seconds)
     return (sum(server.cpu_times()[:2]) - before) / (time.perf_counter() - begun)

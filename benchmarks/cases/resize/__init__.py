@@ -1,1 +1,1 @@
-"""Jobs that start, jobs whose hosts change, and the launcher of a large job."""
+"""Starts of jobs, changes of their hosts, and the launcher of a large job."""

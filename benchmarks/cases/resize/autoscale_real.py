@@ -1,8 +1,8 @@
 """A real job chooses its size: ``--autoscale efficiency`` on steps of a known curve, with one to six hosts.
 
-A step sleeps for a part that no host shortens and a part that all hosts share, so it needs little of a processor. What
-the machine adds, more with each process where it is busy, is in the stamps of the steps: the rule's size is told for
-steps of the sleeps alone, and for steps as they were. A program makes the hosts come and go, on this machine.
+A step sleeps for a part that no host shortens and for a part that all hosts share, so it needs little CPU. The machine
+adds some time, and more with each process when it is busy. This time is in the stamps of the steps. So the size by the
+rule is reported twice: for the sleeps alone, and for the real steps. A program adds and removes hosts on this machine.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ ALONE_S, SHARED_S = 0.3, 1.2
 SHARE: Final = 0.4
 MOST: Final = 6
 STEADY_S, QUICK_STEADY_S = 120.0, 5.0
-"""A size that lasts so long is the one that was settled at: longer than steps of any size are measured."""
+"""A size that lasts for so many seconds is the final one: steps of any size are measured in less time."""
 LIMIT_S, QUICK_LIMIT_S = 900.0, 120.0
 FEWEST: Final = 10
-"""Steps at a size whose median is taken."""
+"""Steps of a size of which the median is taken."""
 HOSTS: Final = tuple(f"h-{number}" for number in range(1, MOST + 1))
 
 OFF: Final = "hosts between the size settled at and the size by the rule for the steps as they were"
@@ -47,7 +47,7 @@ os.replace({hosts!r} + ".new", {hosts!r})
 
 
 def measure(trial: Trial) -> Values:
-    """One job, until it keeps its size."""
+    """Run one job until its size does not change any more."""
     cloud = _cloud(trial.folder)
     policy = f"efficiency:batch=global,share={SHARE:g}"
     shape = jobs.Shape(
@@ -81,7 +81,8 @@ def _cloud(folder: Path) -> Path:
 
 
 def _wait_until_steady(job: jobs.Job, seconds: float, limit_s: float) -> None:
-    """Return when the size has not changed for ``seconds``. Raises :class:`BenchmarkError` if it always does."""
+    """Return when the size has not changed for ``seconds``. Raises :class:`BenchmarkError` if it changes until the
+    limit."""
     deadline = time.monotonic() + limit_s
     changes, since = 0, time.monotonic()
 
@@ -98,9 +99,9 @@ def _wait_until_steady(job: jobs.Job, seconds: float, limit_s: float) -> None:
 
 
 def standstill(stamps: Sequence[steps.Stamp]) -> float:
-    """The share of the time in which no step was under way, because the world changed.
+    """Return the share of the time without a step because the world changed.
 
-    Of a change that is the time between a step before it and one after it, less a usual step of the new size.
+    For each change this is the time from the step before it to the step after it, less a usual step of the new size.
     """
     usual, changes = lengths(stamps)
     still = sum(max(0.0, gap - median(usual.get(size, [gap]))) for gap, size in changes)
@@ -108,7 +109,7 @@ def standstill(stamps: Sequence[steps.Stamp]) -> float:
 
 
 def lengths(stamps: Sequence[steps.Stamp]) -> tuple[dict[int, list[float]], list[tuple[float, int]]]:
-    """Seconds of the steps within worlds, by their size; and of each first step of a world, with its size."""
+    """Return the seconds of steps within worlds, by size; and of the first step of each world, with its size."""
     ends: dict[int, tuple[float, int]] = {}
     for stamp in stamps:
         ends.setdefault(stamp.step, (stamp.mono, stamp.size))
@@ -126,11 +127,12 @@ def lengths(stamps: Sequence[steps.Stamp]) -> tuple[dict[int, list[float]], list
 
 
 def as_they_were(asleep: TrueCurve, stamps: Sequence[steps.Stamp]) -> TrueCurve:
-    """The curve of the steps that were made; a size without any has what the machine added at the nearest one."""
+    """Return the curve of the real steps. A size without steps gets the additional time of the nearest size that has
+    some."""
     usual = lengths(stamps)[0]
     if not usual:
         raise BenchmarkError("no world has made two steps")
-    fewest = min(FEWEST, max(map(len, usual.values())))  # a quick run has no size with so many
+    fewest = min(FEWEST, max(map(len, usual.values())))  # no size of a quick run has so many steps
     made = {size: median(seconds) for size, seconds in usual.items() if len(seconds) >= fewest}
 
     def step_s(size: int) -> float:

@@ -1,6 +1,8 @@
-"""What launcher and agents take from a training of 8 ranks on this machine with a step of 10 ms. Nothing happens.
+"""The CPU time of launcher and agents beside a training of 8 ranks on this machine with steps of 10 ms. Nothing
+happens.
 
-All processes of the job count but those that train, and their children that have ended: stock's script too.
+All processes of the job count, except those that train. The ended children of the counted processes count, too, such as
+the runs of stock's script.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ BAR_PERCENT: Final = 1.0
 
 
 def measure(trial: Trial) -> Values:
-    """One window of a job that trains."""
+    """Measure a job that trains, for one period."""
     ranks, window_s = trial.pick((RANKS, WINDOW_S), (QUICK_RANKS, QUICK_WINDOW_S))
     shape = jobs.Shape(hosts=(f"{jobs.HOSTS[0]}:{ranks}",), max_np=ranks, within=("env", f"BENCH_PAUSE_S={STEP_S:g}"))
     with jobs.training(trial, shape) as job:
@@ -37,7 +39,7 @@ def measure(trial: Trial) -> Values:
 
 
 def cpu_s(job: jobs.Job) -> float:
-    """CPU time of all that does not train."""
+    """Return the CPU time of all processes that do not train."""
     total = 0.0
     for process in job.processes():
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -47,7 +49,7 @@ def cpu_s(job: jobs.Job) -> float:
 
 
 def is_launcher(process: psutil.Process) -> bool:
-    """Its command line ends with the trainee's."""
+    """Whether it is a launcher: a launcher's command line ends with that of the trainee."""
     return any(name in process.cmdline() for name in ("hvd_elastic_ext.cli", "--min-np"))
 
 

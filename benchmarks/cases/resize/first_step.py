@@ -21,12 +21,12 @@ SCRIPT: Final = Path(__file__).parents[2] / "scripts" / "first_step.py"
 
 
 def quantity(peer: str) -> str:
-    """The table's name of the time beside a peer."""
+    """Return the table's name of the time beside a peer."""
     return f"command to first step of both (stock: {PEERS[peer]})"
 
 
 def measure(trial: Trial) -> Values:
-    """Ours once, or both peers one after the other."""
+    """Measure ours once, or both peers one after the other."""
     if trial.side == "ours":
         took = started(trial, "ours", trial.folder)
         return {quantity(peer): [took] for peer in PEERS}
@@ -39,7 +39,7 @@ def measure(trial: Trial) -> Values:
 
 
 def started(trial: Trial, contender: Contender, folder: Path) -> Timing:
-    """One start. The clock runs from before the launcher's process to the later one of the two first steps."""
+    """Measure one start: from before the launcher's process to the later one of the two first steps."""
     job = jobs.Job(trial.side, folder)
     command = [*launcher(contender, folder), sys.executable, str(SCRIPT), contender, str(job.stamps_file)]
     try:
@@ -51,12 +51,12 @@ def started(trial: Trial, contender: Contender, folder: Path) -> Timing:
 
 
 def both(stamps: Sequence[steps.Stamp]) -> float | None:
-    """When the later of the two had stepped; None until then."""
+    """Return when both processes had done a step; None before."""
     return max(stamp.mono for stamp in stamps) if len({stamp.rank for stamp in stamps}) == RANKS else None
 
 
 def launcher(contender: Contender, folder: Path) -> list[str]:
-    """A launcher's command line, up to the program."""
+    """Return a launcher's command line, up to the program."""
     if contender == "ours":
         size = ["-np", str(RANKS), "-H", f"localhost:{RANKS}", "--job", folder.name]
         return [sys.executable, "-m", "hvd_elastic_ext.cli", "run", *size]

@@ -1,9 +1,9 @@
-"""A second host comes: how long the first one pauses for it, and how long until both train.
+"""A second host comes: how long the first one pauses for it, and how long it takes until both train.
 
-Once with a newcomer that starts at once, once with one that needs 20 s more: survivors must not wait for it. Then the
-newcomer is killed. No change of a world can take less than that one: the floor of the pause, in the same job. Beside
-it, what two ranks need that are told their places (``benchmarks/scripts/bare_ranks.py``): the one that is left after
-the kill meets nobody.
+It is measured with a newcomer that starts at once, and with one that needs 20 s more: survivors must not wait for it.
+Then the newcomer is killed. No change of a world can take less time than this one, so in the same job it is the floor
+of the pause. Beside it, the time of two ranks that know their places is measured
+(``benchmarks/scripts/bare_ranks.py``), because after the kill the remaining rank connects to no other one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KILL_S: Final = 60.0
 
 
 def measure(trial: Trial, *, slowly: bool) -> Values:
-    """One growth from 1 to 2."""
+    """Measure one growth from 1 to 2."""
     settle = trial.pick(STEPS, QUICK_STEPS)
     slow = (jobs.HOSTS[1], trial.pick(SLOW_S, QUICK_SLOW_S)) if slowly else None
     with jobs.training(trial, jobs.Shape(hosts=jobs.HOSTS[:1], max_np=2), slow=slow) as job:
@@ -53,7 +53,7 @@ def measure(trial: Trial, *, slowly: bool) -> Values:
 
 
 def figures(stamps: list[steps.Stamp], *, survivor: int, changed: float) -> Values:
-    """Both quantities. Raises :class:`BenchmarkError` if the first worker did not survive."""
+    """Return both quantities. Raises :class:`BenchmarkError` if the first worker did not survive."""
     first = steps.first_at(stamps, size=2, after=changed)
     if first is None or not any(s.pid == survivor and s.size == 2 for s in stamps):
         raise BenchmarkError("the first worker did not live to see the second")
@@ -65,7 +65,7 @@ def figures(stamps: list[steps.Stamp], *, survivor: int, changed: float) -> Valu
 
 
 def case(name: str, about: str, *, slowly: bool, repeats: int) -> Case:
-    """The case of a fast or a slow newcomer; the bar for survivors is the same."""
+    """Return the case of a fast or a slow newcomer; the bar for survivors is the same."""
     return Case(
         name=name,
         about=about,

@@ -1,7 +1,7 @@
-"""From a change of the hosts file to the driver that knows of it.
+"""From a change of the hosts file to the driver that knows it.
 
-Ours: the ``published`` line of the journal. Stock: the first run of its discovery script with the new list. It is
-stamped before the script answers, so stock's figure is a little too low.
+Ours: the ``published`` line of the journal. Stock: the first run of its discovery script with the new list. The stamp
+is written before the script prints the list, so stock's figure is a little too low.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ CHANGES, QUICK_CHANGES = 30, 4
 DEADLINE_S: Final = 10.0
 BAR_S: Final = 0.05
 SLEEPER: Final = "import time\ntime.sleep(240)"
-"""A worker that takes no CPU from the launcher."""
+"""A worker that uses no CPU."""
 
 
 def measure(trial: Trial) -> Values:
-    """The time of each of many changes of one job's hosts file."""
+    """Measure the time of each of many changes of one job's hosts file."""
     shape = jobs.Shape(hosts=jobs.HOSTS[:1], max_np=1)
     chance = random.Random(trial.number)
     found = []
@@ -35,7 +35,7 @@ def measure(trial: Trial) -> Values:
 
 
 def one_change(job: jobs.Job, *, slots: int) -> Timing:
-    """Give a second host ``slots`` slots, and wait until the driver knows."""
+    """Give a second host ``slots`` slots, and wait until the driver knows it."""
     wanted = (f"{jobs.HOSTS[0]}:1", f"{jobs.HOSTS[1]}:{slots}")
     changed = job.set_hosts(wanted)
     since = changed.mono if job.side == "ours" else changed.wall
@@ -43,7 +43,7 @@ def one_change(job: jobs.Job, *, slots: int) -> Timing:
 
 
 def known(job: jobs.Job) -> dict[tuple[str, ...], float]:
-    """When the driver first knew of each host list, on the clock of its side."""
+    """Return when the driver first knew each host list, by the clock of its side."""
     if job.side == "ours":
         lists = [
             (record.mono, tuple(f"{host}:{slots}" for host, slots in record.get("hosts").items()))

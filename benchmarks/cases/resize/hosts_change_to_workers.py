@@ -1,8 +1,8 @@
-"""From a change of the hosts file to the last worker that knows of it.
+"""From a change of the hosts file to the last worker that knows it.
 
-A host is removed. Ours notifies every worker, which notes the time. Stock's driver notifies one worker, after its
-next look at the hosts, and the others learn of it at the end of a step: for them, and for ours where that is
-earlier, the interrupt of the training function counts.
+A host is removed. Ours notifies every worker, which notes the time. Stock's driver notifies one worker, after its next
+look at the hosts, and the others learn it at the end of a step. For these workers, the interrupt of the training
+function counts; for ours it counts if it comes earlier.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SIZES, QUICK_SIZES = (3, 2), (2,)
 
 
 def measure(trial: Trial) -> Values:
-    """Three workers, then two, then one: the last one's host leaves. A quick run begins with two."""
+    """Remove hosts of three workers until one worker is left. A quick run begins with two workers."""
     settle, sizes, found = trial.pick(STEPS, QUICK_STEPS), trial.pick(SIZES, QUICK_SIZES), []
     with jobs.training(trial, jobs.Shape(hosts=jobs.HOSTS[: sizes[0]], max_np=sizes[0])) as job:
         for size in sizes:
@@ -35,7 +35,7 @@ def measure(trial: Trial) -> Values:
 
 
 def last_to_know(job: jobs.Job, pids: list[int], *, changed: float) -> Timing:
-    """Until each of these processes has learned of what happened at ``changed``."""
+    """Return the time from ``changed`` until each of these processes has learned of the change."""
 
     def last() -> float | None:
         first = {pid: [mono for mono, listener in job.notified() if listener == pid and mono > changed] for pid in pids}

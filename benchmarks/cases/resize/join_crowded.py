@@ -1,7 +1,7 @@
 """How soon an agent is welcomed at the control port while another user's connections occupy it.
 
-The port is the launcher's own, in a process without a job; sockets, frames and signatures are real. Stock Horovod
-has no such port. A foreign connection is closed after 5 s, or sooner where room is short.
+The port is the launcher's own, in a process without a job; sockets, frames and signatures are real. Stock Horovod has
+no such port. A foreign connection is closed after 5 s, or sooner if there is little room.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROUNDS, QUICK_ROUNDS = 6, 1
 JOINS, QUICK_JOINS = 20, 2
 FEW_JOINS, QUICK_FEW_JOINS = 5, 1
 BETWEEN_S: Final = 0.05
-"""Between two agents: some come while many foreign connections are closed at once, others in a calm moment."""
+"""Seconds between two agents: some come while many foreign connections are closed at once, others in a calm moment."""
 AGAIN_S: Final = 1.0
 NEVER_S: Final = math.inf
 BAR: Final = 2.0
@@ -41,7 +41,7 @@ DEADLINE_S: Final = 60.0
 
 
 def measure(trial: Trial) -> Values:
-    """Agents one after another: alone, among silent connections, among connections that come again."""
+    """Let agents join one after another: alone, beside silent connections, beside connections that are opened again."""
     rounds, joins, few = trial.pick((ROUNDS, JOINS, FEW_JOINS), (QUICK_ROUNDS, QUICK_JOINS, QUICK_FEW_JOINS))
     some, many = trial.pick((CONNECTIONS, MANY), (QUICK_CONNECTIONS, QUICK_MANY))
     found = trial.folder / "port"
@@ -61,7 +61,7 @@ def measure(trial: Trial) -> Values:
 
 @contextlib.contextmanager
 def foreign_connections(trial: Trial, port: int, *, count: int, pause: float) -> Iterator[None]:
-    """So many connections of another user, all accepted before this begins.
+    """Keep this many connections of another user open. All of them are accepted before the context begins.
 
     Raises :class:`BenchmarkError` if none is left at the end.
     """
@@ -76,14 +76,14 @@ def foreign_connections(trial: Trial, port: int, *, count: int, pause: float) ->
 
 
 def numbers(told: Path) -> tuple[int, int]:
-    """How many foreign connections are open, and how many were accepted so far."""
+    """Return how many foreign connections are open, and how many were accepted so far."""
     words = read(told).split()
     return (int(words[0]), int(words[1])) if words else (0, 0)
 
 
 @contextlib.contextmanager
 def program(trial: Trial, name: str, *arguments: object) -> Iterator[jobs.Job]:
-    """A script of ``benchmarks/scripts``, ended on leaving."""
+    """Run a script of ``benchmarks/scripts`` within the context."""
     job = jobs.Job(trial.side, Path(tempfile.mkdtemp(prefix=name, dir=trial.folder)))
     try:
         job.launch([sys.executable, "-m", f"benchmarks.scripts.{name}", *map(str, arguments)])
@@ -93,7 +93,7 @@ def program(trial: Trial, name: str, *arguments: object) -> Iterator[jobs.Job]:
 
 
 def joined(port: int, count: int) -> list[Timing]:
-    """How long each of so many agents took, one after another."""
+    """Return how long each of ``count`` agents took to join, one after another."""
     times = []
     for number in range(count):
         time.sleep(BETWEEN_S)
@@ -102,7 +102,7 @@ def joined(port: int, count: int) -> list[Timing]:
 
 
 def join(port: int, host: str) -> Timing:
-    """From the first packet to the welcome, as an agent of the job."""
+    """Join as an agent of the job. Return the time from the first packet to the welcome."""
     wire = AgentWire(KEY)
     who = {"event": "hello", "job": JOB, "host": host, "agent": f"a-{host}", "incarnation": 0, "pid": os.getpid()}
     begun = time.monotonic()
@@ -127,7 +127,7 @@ def heard(wire: AgentWire, connection: socket.socket) -> list[dict[str, object]]
 
 
 def read(path: Path) -> str:
-    """The text of a file; empty if there is none yet."""
+    """Return the text of a file; empty if there is none yet."""
     try:
         return path.read_text()
     except FileNotFoundError:
@@ -135,7 +135,7 @@ def read(path: Path) -> str:
 
 
 def missing() -> str | None:
-    """What this machine lacks, and how to get it; None: nothing."""
+    """Return what this machine lacks, and how to get it; None if nothing."""
     return None if os.geteuid() == 0 else "needs root, to be another user: sudo make bench"
 
 

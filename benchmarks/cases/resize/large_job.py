@@ -1,8 +1,8 @@
-"""The launcher of 512 hosts with 8 processes each: its cost when nothing happens, and when one host goes.
+"""The launcher of 512 hosts with 8 processes each: its cost while nothing happens, and the time when one host leaves.
 
-The launcher is the real one. Its agents are simulated in one other process
-(``benchmarks/scripts/simulated_agents.py``): sockets and frames are real, processes are not. They answer at once.
-The exchange of addresses between real processes is not in any figure.
+The launcher is real. One other process simulates its agents (``benchmarks/scripts/simulated_agents.py``): sockets and
+frames are real, processes are not, and they answer at once. No figure includes the exchange of addresses between real
+processes.
 
 Stock is not measured: each of its workers needs an ssh, so they cannot be simulated.
 """
@@ -28,7 +28,7 @@ SLOTS: Final = 8
 CHANGES, QUICK_CHANGES = 5, 1
 IDLE_S, QUICK_IDLE_S = 20.0, 1.0
 CALM_S: Final = 2.0
-"""Between two changes."""
+"""Seconds between two changes."""
 FORMING_S: Final = 300.0
 DEADLINE_S: Final = 20.0
 IDLE_PERCENT, BAR_S = 2.0, 0.1
@@ -45,7 +45,7 @@ echo "{lines}.$$" >"{lines}"
 
 
 def measure(trial: Trial) -> Values:
-    """Seconds without a change, then hosts that go one by one."""
+    """Measure some seconds without a change, then hosts that leave one by one."""
     count, changes, idle_s = trial.pick((HOSTS, CHANGES, IDLE_S), (QUICK_HOSTS, QUICK_CHANGES, QUICK_IDLE_S))
     hosts = [f"h{number}:{SLOTS}" for number in range(count)]
     with large_job(trial, tuple(hosts)) as (job, told):
@@ -62,7 +62,7 @@ def measure(trial: Trial) -> Values:
 
 @contextlib.contextmanager
 def large_job(trial: Trial, hosts: tuple[str, ...]) -> Iterator[tuple[jobs.Job, Path]]:
-    """The job, and the file in which the simulated agents note what they receive; both end on leaving."""
+    """Run the job within the context. Yield it, and the file in which the simulated agents note their messages."""
     programs, lines, told = trial.folder / "bin", trial.folder / "lines", trial.folder / "told"
     programs.mkdir()
     os.mkfifo(lines)
@@ -94,12 +94,13 @@ def settled(job: jobs.Job, *, size: int, told: Path) -> None:
 
 
 def sizes(job: jobs.Job) -> list[int]:
-    """Of every world so far."""
+    """Return the size of every world so far."""
     return [int(record.get("size")) for record in job.records("resized")]
 
 
 def one_change(job: jobs.Job, told: Path, *, hosts: list[str], size: int) -> tuple[Timing, Timing]:
-    """Remove a host from a world of ``size``; until all processes were notified, and until all have their ranks."""
+    """Remove a host from a world of ``size``. Return the time until all processes were notified, and until all have
+    ranks."""
     generation = job.records("resized")[-1].generation + 1
     changed = job.set_hosts(hosts).mono
 
@@ -114,7 +115,7 @@ def one_change(job: jobs.Job, told: Path, *, hosts: list[str], size: int) -> tup
 
 
 def counts(told: Path) -> dict[tuple[str, int], tuple[int, float]]:
-    """How many processes received each message of each generation, and when the last one did."""
+    """Return how many processes received each message of each generation, and when the last one did."""
     try:
         lines = told.read_text().splitlines(keepends=True)
     except FileNotFoundError:
@@ -124,19 +125,19 @@ def counts(told: Path) -> dict[tuple[str, int], tuple[int, float]]:
 
 
 def launcher(job: jobs.Job) -> int:
-    """The launcher's pid."""
+    """Return the launcher's pid."""
     return int(job.records("started")[0].get("pid"))
 
 
 def cpu_share(pid: int, seconds: float) -> float:
-    """The share of one core that a process takes over so many seconds, kernel time included."""
+    """Return the share of one core that a process uses over so many seconds, kernel time included."""
     begun, before = time.monotonic(), cpu_s(pid)
     time.sleep(seconds)
     return (cpu_s(pid) - before) / (time.monotonic() - begun)
 
 
 def cpu_s(pid: int) -> float:
-    """CPU time of a process until now. Raises :class:`BenchmarkError` if there is no such process."""
+    """Return the CPU time of a process until now. Raises :class:`BenchmarkError` if there is no such process."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

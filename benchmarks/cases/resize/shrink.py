@@ -1,4 +1,4 @@
-"""A world loses a host or a worker: how long until the others train on."""
+"""A world loses a host or a worker: the time until the others train on."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ KILL: Final = "kill to next step, {} to {} workers"
 CUT: Final = "link cut to first step at size 1"
 STEPS: Final = (40, 8)
 QUICK_RANKS: Final = 3
-"""In a quick run of ``removal-16`` and ``removal-32``."""
+"""Ranks in a quick run of ``removal-16`` and ``removal-32``."""
 LINK_TIMEOUT_S: Final = 3
 MANY_START_S: Final = 180.0
-"""For many interpreters that import torch, and for stock's start over ssh, step by step."""
+"""Limit in seconds for the start of many interpreters that import torch, and for stock's start over ssh, step by
+step."""
 
 
 def measure(
@@ -34,7 +35,7 @@ def measure(
     start_s: float = jobs.START_TIMEOUT_S,
     deadline_s: float = 60.0,
 ) -> Values:
-    """From the moment (mono) that ``lose`` returns to the first step of a world of ``size`` - 1."""
+    """Return the time from the return of ``lose`` to the first step of a world of ``size`` - 1."""
     with jobs.training(trial, shape) as job:
         job.settle(size, steps_each=steps_each or trial.pick(*STEPS), timeout=start_s)
         lost = lose(job)
@@ -54,17 +55,17 @@ def unlist(job: jobs.Job, trial: Trial, staying: str) -> float:
 
 
 def removal(trial: Trial) -> Values:
-    """Of two hosts, that of rank 1 is removed."""
+    """Remove the host of rank 1, one of two hosts."""
     shape = jobs.Shape(hosts=jobs.HOSTS[:2], max_np=2)
     lose = lambda job: unlist(job, trial, steps.members(job.stamps())[0].host)  # noqa: E731
     return measure(trial, REMOVAL.format(1), shape, lose, size=2)
 
 
 def removal_of_many(trial: Trial, most: int) -> Values:
-    """All ranks but one are on one host, the last one on another, which is removed.
+    """Remove a host with one rank; all other ranks are on another host.
 
-    The time depends on how processes find one another: each asks for the addresses of all others. What that takes
-    without a launcher is measured beside it (``benchmarks/scripts/bare_ranks.py``).
+    The time depends on how processes find one another: each asks for the addresses of all others. The same without a
+    launcher is measured beside it (``benchmarks/scripts/bare_ranks.py``).
     """
     ranks = trial.pick(most, QUICK_RANKS)
     staying = f"{jobs.HOSTS[0]}:{ranks - 1}"
@@ -83,7 +84,8 @@ def removal_of_many(trial: Trial, most: int) -> Values:
 
 
 def bare(trial: Trial, ranks: int) -> Timing:
-    """From the first ``hvd.shutdown()`` to the first reduction of the next world, with all ranks told their places."""
+    """Return the time from the first ``hvd.shutdown()`` to the first reduction of the next world. All ranks know their
+    places."""
     folder = trial.folder / "bare"
     folder.mkdir()
     job, result = jobs.Job(trial.side, folder), folder / "result"
@@ -95,13 +97,13 @@ def bare(trial: Trial, ranks: int) -> Timing:
 
 
 def number(path: Path) -> float | None:
-    """What a program has written to a file; None until then."""
+    """Return the number that a program has written to a file; None before."""
     text = path.read_text() if path.exists() else ""
     return float(text) if text else None
 
 
 def removal_case(ranks: int, *, bar_ratio: float | None = None, sides: tuple[Side, ...] = SIDES) -> Case:
-    """One rank of so many leaves."""
+    """Return the case in which one of ``ranks`` ranks leaves."""
     floor = BARE.format(ranks - 1)
     return Case(
         name=f"removal-{ranks}",
@@ -127,7 +129,8 @@ def kill(trial: Trial, size: int) -> Values:
 
 
 def link_cut(trial: Trial) -> Values:
-    """Cut off the host of rank 1, which stays listed: nothing ends or is reset, only silence shows that it is gone."""
+    """Cut off the host of rank 1, which stays listed. No connection breaks; only silence shows that the host is
+    gone."""
     names = ("h1", "h2")
     with netns.made(trial, names) as hosts:
 
@@ -148,7 +151,8 @@ def link_cut(trial: Trial) -> Values:
 
 
 def kill_case(size: int, repeats: int) -> Case:
-    """An odd number of ``repeats``: stock's times with three workers form two groups, and no median may lie between."""
+    """Return the case. ``repeats`` is odd: stock's times with three workers form two groups, and a median must be one
+    of them."""
     quantity = KILL.format(size, size - 1)
     return Case(
         name=f"kill-recovery-{size}",
@@ -177,5 +181,5 @@ CASES: Final = (
         measure=removal,
     ),
     removal_case(16, bar_ratio=1 / 5),
-    removal_case(32, sides=("ours",)),  # stock's takes minutes
+    removal_case(32, sides=("ours",)),  # stock's run takes minutes
 )

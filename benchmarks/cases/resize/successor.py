@@ -1,7 +1,8 @@
-"""A worker is killed: how long until the process that follows it trains, with its imports done and without.
+"""A worker is killed: the time until its successor trains, with its imports done before and without that.
 
-Ours runs twice in each repetition, cold and with ``--preload auto``. A job that loses its only worker has no cooldown:
-no other host may work. With two workers both sides wait for a cooldown of 1 s, the shortest that Horovod takes.
+Ours runs twice in each repetition, cold and with ``--preload auto``. A job that loses its only worker has no cooldown,
+because no other host may work. With two workers both sides wait for a cooldown of 1 s, the shortest that Horovod
+allows.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ LONE: Final = "the only worker is killed, to its successor's first step"
 PAIR: Final = "one of 2 is killed, to the first step at size 2 (cooldown 1 s)"
 WARM: Final = "{}, warm"
 READY: Final = "share a template's memory"
-"""What the launcher writes of each host that can start processes warm."""
+"""The launcher's text for each host that can start processes warm."""
 STEPS, QUICK_STEPS = 60, 8
 READY_S: Final = 120.0
 DEADLINE_S: Final = 60.0
 
 
 def measure(trial: Trial) -> Values:
-    """Both jobs, and with ours each of them cold and warm."""
+    """Measure both jobs; ours cold and warm."""
     pair = [successor(trial, size=2, warm=warm) for warm in ((False, True) if trial.side == "ours" else (False,))]
     values = {PAIR: [pair[0]], WARM.format(PAIR): [pair[-1]]}
     if trial.side == "ours":
@@ -34,7 +35,8 @@ def measure(trial: Trial) -> Values:
 
 
 def successor(trial: Trial, *, size: int, warm: bool) -> Timing:
-    """From ``kill -9`` of the newest rank to the first step of a world as large as before, with a new process."""
+    """Return the time from ``kill -9`` of the newest rank to the first step of a new process in a world of the same
+    size."""
     folder = trial.folder / f"{size}-{'warm' if warm else 'cold'}"
     folder.mkdir()
     own = Trial(trial.side, trial.number, folder, trial.quick)

@@ -1,6 +1,6 @@
-"""Who chooses the size best: our policy, Kubernetes' autoscaler over CPU, and each fixed size, beside an oracle.
+"""Which choice of the size is best: our policy, Kubernetes' autoscaler by CPU, and each fixed size, beside an oracle.
 
-A simulation (``benchmarks/scaling_world.py``) around the launcher's own code. All get the same curves and traces.
+A simulation (``benchmarks/scaling_world.py``) with the launcher's own code. All get the same curves and traces.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from hvd_elastic_ext.autoscale.decide import ScaleLimits
 from hvd_elastic_ext.autoscale.efficiency import Efficiency
 
 TRACES, QUICK_TRACES = 20, 2
-"""For each of the ten curves."""
+"""Traces for each of the ten curves."""
 SHARE: Final = 0.5
 MOST: Final = 32
 FIXED: Final = (1, 2, 4, 8, 16, 32)
 NEAR: Final = 1
-"""Hosts from the best size that count as there."""
+"""A size this many hosts from the best one counts as the best."""
 
 WORTH: Final = "less work beyond the price of hosts than the oracle, the worst curve"
 ALL: Final = "the same, mean of all curves"
@@ -48,7 +48,7 @@ HELD_TRIALS: Final = "resizes there until within one host of the best size, the 
 
 
 def measure(trial: Trial) -> Values:
-    """All curves on all traces; no job and no other side is needed."""
+    """Simulate all curves on all traces. No job and no other side is needed."""
     count = trial.pick(TRACES, QUICK_TRACES)
     ours: list[float] = []
     hpa: list[float] = []
@@ -91,7 +91,7 @@ def measure(trial: Trial) -> Values:
 
 
 def held_out(count: int, number: int) -> tuple[list[float], list[int]]:
-    """Of each curve that came after the policy the mean; and changes on steady clusters."""
+    """Return the mean for each curve that was made after the policy, and the numbers of changes on steady clusters."""
     means, trials = [], [0]
     for place, curve in enumerate(HELD_OUT):
         shares = []
@@ -106,7 +106,7 @@ def held_out(count: int, number: int) -> tuple[list[float], list[int]]:
 
 
 def our_policy(curve: TrueCurve) -> Ours:
-    """As ``--autoscale efficiency:share=0.5,batch=...``."""
+    """Return the policy of ``--autoscale efficiency:share=0.5,batch=...``."""
     return Ours(Efficiency(SHARE, curve.batch), ScaleLimits(1, MOST, down_s=0.0))
 
 
@@ -116,7 +116,8 @@ def steady(cluster: ScaleTrace) -> bool:
 
 
 def convergence(run: Run, cluster: ScaleTrace, best: int) -> tuple[int, int]:
-    """Changes until the size stays within :data:`NEAR` of the best, and the most in any hour after that."""
+    """Return the number of changes until the size stays within :data:`NEAR` of the best, and the most later ones in an
+    hour."""
     sizes = [cluster.start, *(size for _, size in run.changes)]
     last_off = max((at for at, size in enumerate(sizes) if abs(size - best) > NEAR), default=-1)
     times = [at for at, _ in run.changes[last_off + 1 :]]
@@ -124,7 +125,7 @@ def convergence(run: Run, cluster: ScaleTrace, best: int) -> tuple[int, int]:
 
 
 def most_in_an_hour(times: Sequence[float]) -> int:
-    """How many of these there are in an hour, at most."""
+    """Return the largest number of these times within an hour."""
     return max((sum(at <= other < at + 3600 for other in times) for at in times), default=0)
 
 

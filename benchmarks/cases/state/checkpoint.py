@@ -1,7 +1,7 @@
-"""A commit written to a disk and read back, by the helper processes of two ranks' agents.
+"""A commit is written to a disk and read back, by the helper processes of two ranks' agents.
 
-Beside it, in the same run: as many zeros with `dd conv=fsync`, and a plain read of the same files into fresh memory;
-and, for stock, what people do without a library: `torch.save` with `fsync` by one rank, and `torch.load`.
+Measured beside it, in the same run: the same amount of zeros with `dd conv=fsync`, and a plain read of the same files
+into new memory. For stock: `torch.save` with `fsync` by one rank, and `torch.load`, as users do without a library.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def measure(trial: Trial) -> Values:
 
 
 class Commit(NamedTuple):
-    """The memory that holds it, its identity, and the bytes of its tensors."""
+    """The memory that holds a commit, its identity, and the bytes of its tensors."""
 
     side: int
     identity: Identity
@@ -76,7 +76,7 @@ def _round(folder: Path, helpers: list[Helper], commit: Commit, memory: int, fou
     os.ftruncate(memory, length + CHUNK)
     with _timed(found[READ]):
         _read(checkpoint, mmap.mmap(memory, 0))
-    os.ftruncate(memory, 0)  # fresh memory, as for the plain read
+    os.ftruncate(memory, 0)  # new memory, as for the plain read
     with _timed(found[LOAD]):
         helpers[0].ask({"do": "load", **place, "ranks": {"0": 0}, "sides": {"0": [memory]}})
         helpers[0].answer()
@@ -92,7 +92,7 @@ for line in sys.stdin:
 
 
 class Helper:
-    """A helper process for checkpoints, which stays: its start is not measured."""
+    """A helper process for checkpoints that stays, so that its start is not measured."""
 
     def __init__(self, *memory: int) -> None:
         command = [sys.executable, "-c", SERVE]
@@ -139,7 +139,7 @@ def _memory(length: int) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _commit(length: int) -> Iterator[tuple[int, Identity]]:
-    """A side with three tensors of random data: weights, and Adam's two moments."""
+    """Yield a side with three tensors of random data: weights, and Adam's two moments."""
     identity = Identity(7, 0, 1, 1)
     rows = [["float32", [length // 12], [1], "cpu", 1]] * 3
     layout = json.dumps(rows, separators=(",", ":")).encode()

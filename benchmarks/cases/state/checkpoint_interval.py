@@ -1,7 +1,7 @@
-"""The checkpoint interval that a job finds by itself, beside the best fixed one.
+"""The checkpoint interval that a job finds itself, beside the best fixed one.
 
-A simulation (``benchmarks/goodput.py``) around the launcher's own code. All get the same traces of failures; the
-best fixed interval is the best one for these very traces.
+A simulation (``benchmarks/goodput.py``) with the launcher's own code. All get the same traces of failures; the best
+fixed interval is the best one for exactly these traces.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from hvd_elastic_ext.launcher.rules.checkpoints.interval import SealCost
 
 TRACES, QUICK_TRACES = 200, 5
 STEP, QUICK_STEP = 1.02, 1.3
-"""The factor between neighbouring fixed intervals."""
+"""The factor between two fixed intervals that follow one another."""
 SEED: Final = 7
 USUAL_S: Final = 600.0
-"""What people usually configure."""
+"""The interval that users usually configure, in seconds."""
 BAR: Final = 3.0
 MINUTE, HOUR = 60.0, 3600.0
 
 
 class Scenario(NamedTuple):
-    """``barred``: the bar applies to it; the others are for information."""
+    """``barred``: the bar applies to it; other scenarios are for information."""
 
     name: str
     failing: Failing
@@ -59,7 +59,7 @@ SCENARIOS: Final = (
 
 
 def measure(trial: Trial) -> Values:
-    """All scenarios; no job and no other side is needed."""
+    """Simulate all scenarios. No job and no other side is needed."""
     found: dict[str, list[Timing]] = {}
     count, step = trial.pick((TRACES, STEP), (QUICK_TRACES, QUICK_STEP))
     for scenario in SCENARIOS:
@@ -75,7 +75,7 @@ def measure(trial: Trial) -> Values:
 
 
 def figures() -> tuple[Figure, ...]:
-    """Three lines of each scenario."""
+    """Return three lines for each scenario."""
     return tuple(
         figure
         for scenario in SCENARIOS

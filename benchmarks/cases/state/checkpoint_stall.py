@@ -1,4 +1,4 @@
-"""What a durable checkpoint of a job of two ranks costs training: the stall, and slower steps during the write."""
+"""The cost of a durable checkpoint for a job of two ranks: the stall, and slower steps during the write."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def measure(trial: Trial) -> Values:
     try:
         with jobs.running(trial, shape, command=command) as job:
             job.wait_for("figures", result.exists, timeout=TIMEOUT_S)
-            if trial.side == "ours":  # a slow machine writes longer than it trains
+            if trial.side == "ours":  # on a slow machine, the write may take longer than the training
                 job.wait_for("a checkpoint", lambda: bool(job.records("sealed")), timeout=TIMEOUT_S)
             sealed = [(record.mono - record.get("seconds"), record.mono) for record in job.records("sealed")]
     finally:
@@ -52,7 +52,7 @@ def _ours(measured: dict[str, list[float]], sealed: Sequence[Span]) -> Values:
     kept = [nearest(commits, at) for at, _ in sealed]
     if not kept:
         raise BenchmarkError("no checkpoint was made")
-    others = [length(each) for each in commits[2:] if each not in kept]  # the first ones allocate memory
+    others = [length(each) for each in commits[2:] if each not in kept]  # the first commits allocate memory
     usual = statistics.median(others)
     return {
         STALL: [Timing(100 * statistics.median(map(length, kept)) / usual)],
@@ -75,7 +75,7 @@ def _stock(measured: dict[str, list[float]]) -> Values:
 
 
 def spans(flat: Sequence[float]) -> list[Span]:
-    """Pairs of a start and an end."""
+    """Return pairs of a start and an end."""
     return list(zip(flat[::2], flat[1::2], strict=True))
 
 
@@ -84,12 +84,12 @@ def length(span: Span) -> float:
 
 
 def nearest(commits: Sequence[Span], at: float) -> Span:
-    """The commit that ended last before ``at``; the report of it takes a moment."""
+    """Return the commit that ended last before ``at``. (It is reported a moment later.)"""
     return max((each for each in commits if each[1] <= at + 0.05), default=commits[0])
 
 
 def slower(steps: Sequence[Span], writing: Sequence[Span]) -> float:
-    """The mean step during a write, in percent of the mean of the other steps."""
+    """Return the mean step during a write, in percent of the mean of the other steps."""
     within = [length(step) for step in steps if any(begun <= step[0] and step[1] <= end for begun, end in writing)]
     without = [length(step) for step in steps if all(step[1] < begun or end < step[0] for begun, end in writing)]
     if not within or not without:

@@ -1,7 +1,7 @@
 """Commits, roll-backs, checks and syncs, each by a script of ``benchmarks/scripts`` in a world that never changes.
 
-A bare copy or broadcast of the same bytes is measured beside them on both sides. It is the floor for ours, and, being
-the same work on both sides, it shows the noise of the run.
+A bare copy or broadcast of the same bytes is measured beside them on both sides. It is the floor for ours. As it is the
+same work on both sides, it also shows the noise of the run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ AGAIN: Final = "sync() when all agree"
 FLAT: Final = "the same bytes, one flat broadcast"
 COMMITS: Final = {COMMIT: "commit", RESTORE: "restore", COPY: "copy", GROWTH: "growth_mb"}
 PARAMETERS: Final = 50_300_000
-"""604 MB with Adam."""
+"""Parameters of a State of 604 MB with Adam."""
 TIMEOUT_S: Final = 300.0
 
 
@@ -37,7 +37,7 @@ def by_script(
     quick: tuple[int | str, ...],
     ranks: int = 1,
 ) -> Callable[[Trial], Values]:
-    """Run ``script`` with the arguments ``full`` or ``quick``; ``quantities`` names its figures for the table."""
+    """Run ``script`` with the arguments ``full`` or ``quick``. ``quantities``: names of its figures in the table."""
 
     def measure(trial: Trial) -> Values:
         found = jobs.figures(trial, script, ranks=ranks, arguments=trial.pick(full, quick), timeout=TIMEOUT_S)
@@ -47,7 +47,7 @@ def by_script(
 
 
 def check(ranks: int, *, bar: float) -> Case:
-    """``check_host_updates()`` after each step of about 6 ms: two blocks of 100 steps."""
+    """Measure ``check_host_updates()`` after each step of about 6 ms: two blocks of 100 steps."""
     return Case(
         name=f"check-{ranks}",
         about=f"a look for host updates after each step, {ranks} ranks",
@@ -57,16 +57,16 @@ def check(ranks: int, *, bar: float) -> Case:
 
 
 def no_gpu() -> str | None:
-    """Say that this machine has no GPU, or None if it has one."""
+    """Return the reason if this machine has no GPU; None if it has one."""
     import torch
 
     return None if torch.cuda.is_available() else "needs a GPU: torch sees no CUDA device"
 
 
 def on_a_gpu(name: str, about: str, *, full: tuple[int | str, ...], quick: tuple[int | str, ...]) -> Case:
-    """Commits and roll-backs of what is on a GPU, beside copies into pinned memory and back.
+    """Measure commits and roll-backs of a state on a GPU, beside copies into pinned memory and back.
 
-    No bar on the ratio: stock's copy stays on the GPU, takes its memory, and is lost with the process.
+    The ratio has no bar: stock's copy stays on the GPU, takes its memory, and is lost with the process.
     """
     return Case(
         name=name,

@@ -1,7 +1,7 @@
-"""How much of the best settings' goodput a job has with those that ``simulate --recommend`` chooses.
+"""The share of the best settings' goodput that a job has with the settings that ``simulate --recommend`` chooses.
 
-They are chosen on some seeds of a fleet, and judged on other seeds: on each trace beside the best of the same grid, for
-that very trace. A line for information has the settings chosen for one fleet judged on another one.
+They are chosen by some seeds of a fleet, and measured with other seeds: each trace beside the best settings of the same
+grid for that trace. One line, for information, has settings that were chosen for another fleet.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ GIVEN: Final = {"num_proc": 8, "max_num_proc": 16, "failure_budget": 100_000, "e
 TIMES: Final = Times(step_s=1.0, every=10, boot_s=40.0, spread=0.3, write_s=20.0, slowed=0.1, stall_s=0.5)
 UNSEEN, QUICK_UNSEEN = 5, 1
 FROM: Final = 1000
-"""The first seed that nothing was chosen on."""
+"""The first seed that was not used to choose."""
 BAR: Final = 3.0
 WORST, MEAN, MEDIAN = "less than the best, worst", "less than the best, mean", "less than the best, median"
 ELSEWHERE: Final = "less, chosen for another fleet"
 
 
 def measure(trial: Trial) -> Values:
-    """All fleets; no job and no other side is needed."""
+    """Simulate all fleets. No job and no other side is needed."""
     grid = study.combinations(GRID)
     fleets = trial.pick(list(FLEETS), list(FLEETS)[:2])
     seeds = trial.pick(range(SEEDS), range(2))
@@ -59,17 +59,17 @@ def measure(trial: Trial) -> Values:
 
 
 def of(fleet: str, seeds: Sequence[int]) -> study.Study:
-    """Jobs on some seeds of a fleet."""
+    """Return the study of a fleet with these seeds."""
     return study.Study(synthetic.parsed(FLEETS[fleet]).trace, GIVEN, TIMES, seeds)
 
 
 def judged(found: study.Study, grid: Sequence[Mapping[str, Any]]) -> list[list[float]]:
-    """The goodput of each combination, by seed."""
+    """Return the goodput of each combination, by seed."""
     return [[result.goodput for result in found.results(changed)] for changed in grid]
 
 
 def shortfalls(goodputs: Sequence[Sequence[float]], chosen: int) -> list[float]:
-    """By how many percent of the best one's goodput a combination has less, by seed."""
+    """Return by seed how many percent less goodput a combination has than the best one."""
     best = [max(values) for values in zip(*goodputs, strict=True)]
     return [100.0 * (1.0 - value / most) for value, most in zip(goodputs[chosen], best, strict=True)]
 

@@ -1,7 +1,7 @@
-"""`simulate`: how fast the launcher's own driver goes through a job in virtual time, on one core.
+"""`simulate`: the speed of the launcher's own driver in virtual time, on one core.
 
-Each host has one process. Hosts go without notice and return half an hour later: each of both changes the world of all
-others.
+Each host has one process. Hosts leave without notice and return half an hour later. Each of both events changes the
+world of all others.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ print(json.dumps({"seconds": seconds, "memory": most, "worlds": found.worlds, "e
 
 
 def measure(trial: Trial, *, hosts: int, mtbf: str, days: float, quick_days: float) -> Values:
-    """One job, in a process of its own: its memory is nobody else's."""
+    """Simulate one job, in a process of its own, so that only its own memory is measured."""
     spec = f"hosts={trial.pick(hosts, 100)},mtbf={mtbf},days={trial.pick(days, quick_days)}"
     command = [sys.executable, "-c", PROGRAM, spec]
     try:

@@ -1,6 +1,6 @@
-"""What ``hvd-elastic simulate`` says of ``spot-trace``, beside what happens.
+"""The predictions of ``hvd-elastic simulate`` for ``spot-trace``, beside the measurements.
 
-The model is made from the very runs. For ours it is that of ``--from-journal``. Stock Horovod and torchrun have no
+The model is made from the same runs. For ours it is the model of ``--from-journal``. Stock Horovod and torchrun have no
 journal: their times come from their steps, and the model is that of ``--versus restart``.
 """
 
@@ -34,18 +34,18 @@ BARS: Final = {"ours": 5.0, "stock": 10.0, "torchrun": 10.0}
 WHO: Final = {"ours": "ours", "stock": "stock Horovod", "torchrun": "torchrun"}
 WHAT: Final = ("steps kept, of all ranks", "time without a step", "steps done again")
 SAVE_EVERY: Final = 40
-"""Steps, as in ``benchmarks/scripts/spot.py``."""
+"""Steps from one save to the next, as in ``benchmarks/scripts/spot.py``."""
 COMMIT_EVERY: Final = 5
-"""The same."""
+"""Steps from one commit to the next, as there."""
 NOTICED_S: Final = 1.0
-"""Between two runs of stock's discovery script."""
+"""Seconds between two runs of stock's discovery script."""
 FIELDS: Final = ("kept", "downtime_s", "lost")
 PAUSE_S: Final = 1.0
-"""Rank 0 that does no step for so long is not training."""
+"""If rank 0 does no step for this many seconds, the job does not train."""
 
 
 class Found(NamedTuple):
-    """What was, or is said to be. ``done``: steps, each counted as often as it was done."""
+    """Measured or predicted values. ``done``: the number of steps, with each repetition."""
 
     kept: float
     downtime_s: float
@@ -54,7 +54,7 @@ class Found(NamedTuple):
 
 
 def measure(trial: Trial) -> Values:
-    """All three contenders, one after the other."""
+    """Run all three contenders, one after the other."""
     values: dict[str, Sequence[Timing]] = {}
     for contender in ("ours", "stock", "torchrun"):
         folder = trial.folder / contender
@@ -71,12 +71,13 @@ def measure(trial: Trial) -> Values:
 
 
 def quantities(contender: str) -> list[str]:
-    """Names of the figures that have a bar."""
+    """Return the names of the figures that have a bar."""
     return [f"{WHO[contender]}: {name}, off by" for name in WHAT]
 
 
 def off(was: Found, said: Found) -> list[float]:
-    """By how many percent a prediction is off; steps that are done again are few, and are compared with all."""
+    """Return the errors of a prediction in percent. Repeated steps are few, so their error is in percent of all
+    steps."""
     return [
         100.0 * abs(said.kept - was.kept) / max(1.0, was.kept),
         100.0 * abs(said.downtime_s - was.downtime_s) / max(1.0, was.downtime_s),
@@ -85,7 +86,7 @@ def off(was: Found, said: Found) -> list[float]:
 
 
 def of_ours(run: spot_trace.Played, folder: Path) -> tuple[Found, Found]:
-    """What our job has done, and what its journal predicts for it, on average over seeds."""
+    """Return the measurements of our job, and the mean prediction from its journal over all seeds."""
     told = measured.read(folder / "journal.jsonl")
     given: dict[str, Any] = {
         "num_proc": run.hosts,
@@ -102,7 +103,7 @@ def of_ours(run: spot_trace.Played, folder: Path) -> tuple[Found, Found]:
 
 
 def stamps_of(folder: Path) -> list[Stamp]:
-    """All steps of a job that has ended."""
+    """Return all steps of a job that has ended."""
     lines = (folder / "stamps").read_text().splitlines(keepends=True)
     return [stamp for line in lines if (stamp := steps.parse(line)) is not None]
 
@@ -111,7 +112,8 @@ def stamps_of(folder: Path) -> list[Stamp]:
 
 
 def of_peer(run: spot_trace.Played, *, in_place: bool) -> tuple[Found, Found]:
-    """What a peer has done from the moment when all its hosts train, and what is predicted with its own times."""
+    """Return the measurements of a peer from the moment when all its hosts train, and the prediction by its own
+    times."""
     within = [each for each in run.stamps if each.rank == 0 and run.since < each.mono <= run.until]
     pauses = list(gaps(within))
     done = kept_work.work(run.stamps, since=run.since, until=run.until)
@@ -130,36 +132,36 @@ def of_peer(run: spot_trace.Played, *, in_place: bool) -> tuple[Found, Found]:
 
 
 def drawn(starts: Sequence[Length], seed: int) -> Callable[[], float]:
-    """Give the seconds of a start as often as asked for."""
+    """Return a function that gives a random duration of a start at each call."""
     chance = random.Random(seed)
     seconds, weights = zip(*starts, strict=True) if starts else ((0.0,), (1.0,))
     return lambda: chance.choices(seconds, weights)[0]
 
 
 def gaps(firsts: Sequence[Stamp]) -> Iterator[float]:
-    """How long rank 0 has done no step, at each change of the world."""
+    """Yield the seconds without a step of rank 0 at each change of the world."""
     for one, other in itertools.pairwise(firsts):
         if changed(one, other):
             yield other.mono - one.mono
 
 
 def changed(one: Stamp, other: Stamp) -> bool:
-    """Whether there is a change of the world between two steps."""
+    """Whether the world has changed between two steps."""
     return (one.pid, one.size) != (other.pid, other.size) or other.mono - one.mono > PAUSE_S
 
 
 class Length(NamedTuple):
-    """How long something takes, and how probable that is."""
+    """A duration, and its probability."""
 
     seconds: float
     probability: float
 
 
 def lengths(ended: Sequence[float], cut_short: Sequence[float]) -> list[Length]:
-    """How long something takes of which some were seen to end, and others only that they last longer.
+    """Return the distribution of a duration, of which some samples are complete and others were cut short.
 
-    The estimate of Kaplan and Meier (Journal of the American Statistical Association 53, 1958). What is beyond the
-    last one cut short ends there.
+    This is the estimate of Kaplan and Meier (Journal of the American Statistical Association 53, 1958). If the longest
+    sample was cut short, it counts as complete.
     """
     seen = sorted([*((each, True) for each in ended), *((each, False) for each in cut_short)])
     found, left = list[Length](), 1.0
@@ -172,10 +174,10 @@ def lengths(ended: Sequence[float], cut_short: Sequence[float]) -> list[Length]:
 
 
 def times_of(firsts: Sequence[Stamp], trace: Trace, since: float) -> tuple[Times, list[Length]]:
-    """Times of a job that trains at the beginning, and of its starts.
+    """Return the times of a job that trains at the beginning, and those of its starts.
 
-    A start begins anew when another host leaves, at its notice, if there is one, and when one that came has started
-    its own part: the one before is cut short.
+    A start begins again when another host leaves (at its notice, if it has one), and when a new host has started its
+    own processes: the earlier start was cut short.
     """
     left = [since + row.at - row.notice for row in trace.rows if row.event == "down"]
     came = [since + row.at for row in trace.rows if row.event == "up" and row.at > 0.0]
@@ -196,7 +198,8 @@ def times_of(firsts: Sequence[Stamp], trace: Trace, since: float) -> tuple[Times
 
 
 def times_in_place(firsts: Sequence[Stamp], trace: Trace, since: float) -> Times:
-    """Times of stock Horovod: of a world without hosts that went, of one that has waited for newcomers."""
+    """Return the times of stock Horovod: of changes without the hosts that left, and of changes that wait for new
+    hosts."""
     left = [since + row.at - row.notice for row in trace.rows if row.event == "down"]
     came = [since + row.at for row in trace.rows if row.event == "up" and row.at > 0.0]
     changes, boots = list[float](), list[float]()
@@ -208,7 +211,7 @@ def times_in_place(firsts: Sequence[Stamp], trace: Trace, since: float) -> Times
         begun = max([one.mono, *(at for at in left if one.mono < at < (newest if waits else other.mono))])
         if waits:
             boots.append(other.mono - max(one.mono, newest))
-        if newest > begun or not waits:  # it had stopped before they came
+        if newest > begun or not waits:  # the world had stopped before they came
             changes.append((newest if waits else other.mono) - begun)
     step_s, sizes = paces_of(firsts)
     change_s = statistics.fmean(changes) if changes else 0.0
@@ -220,7 +223,7 @@ def times_in_place(firsts: Sequence[Stamp], trace: Trace, since: float) -> Times
 
 
 def paces_of(firsts: Sequence[Stamp]) -> tuple[float, dict[int, float]]:
-    """Seconds of a step: in all, and in worlds of each size."""
+    """Return the seconds of a step: over all sizes, and for each size of the world."""
     paces = defaultdict[int, list[float]](list)
     for one, other in itertools.pairwise(firsts):
         if not changed(one, other):
@@ -230,7 +233,7 @@ def paces_of(firsts: Sequence[Stamp]) -> tuple[float, dict[int, float]]:
 
 
 def trace_of(events: Sequence[replay.Event], *, hosts: int, ends: float) -> Trace:
-    """The trace that was replayed, as the simulation has it."""
+    """Return the replayed trace in the form of the simulation."""
     told: dict[int, float] = {}
     rows = [Row(0.0, f"h{number}", "up") for number in range(hosts)]
     for event in events:

@@ -1,7 +1,7 @@
-"""A job on spot instances that come and go as in a published trace: how much work is in the weights at the end.
+"""A job on spot instances that come and go as in a published trace: the work that is in the weights at the end.
 
-Stock's part is done twice, with the same trace and training: by stock Horovod and by torchrun, each in a restart
-loop from its last ``torch.save``.
+Stock's part is done twice, with the same trace and training: by stock Horovod and by torchrun, each in a restart loop
+that begins at its last ``torch.save``.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ Contender = Literal["ours", "stock", "torchrun"]
 
 HOSTS, QUICK_HOSTS = 4, 2
 LASTS_S, QUICK_S = 240.0, 14.0
-"""Length of the whole trace, and of the part that a quick run replays."""
+"""Seconds of the whole trace, and of the part that a quick run replays."""
 NOTICE_S: Final = 10.0
-"""A third of the shortest notice of a cloud, in real seconds, as the reactions to it are."""
+"""A third of the shortest notice of a cloud. It is in real seconds, because reactions to it are."""
 BATCH: Final = 64
 SEED: Final = 4
 CHECKPOINT: Final = "2s"
 GLOO_S: Final = 10
-"""In stock's favour: with the usual 30 s some recoveries take a tenth of the replay."""
+"""This helps stock: with the usual 30 s, some recoveries take a tenth of the replay."""
 STEPS, QUICK_STEPS = 60, 8
 SCRIPTS: Final = Path(__file__).parents[2] / "scripts"
 LAUNCHERS: Final = ("hvd_elastic_ext.cli", "benchmarks.scripts.torchrun_hosts")
@@ -43,20 +43,21 @@ PEERS: Final = {"stock": "Horovod and torch.save", "torchrun": "torchrun and tor
 
 
 def quantities(contender: str) -> tuple[str, str, str]:
-    """The table's names of time, rate and loss beside a peer."""
+    """Return the table's names of time, rate and loss beside a peer."""
     beside = f"(stock: {PEERS[contender]})"
     return f"time for 1,000 samples kept {beside}", f"samples kept {beside}", f"work that was lost {beside}"
 
 
 def names() -> Iterator[str]:
-    """Spellings of this machine's address: a separate host for every launcher, started without ssh."""
+    """Yield spellings of this machine's address. Each launcher takes them for separate hosts, and starts them without
+    ssh."""
     yield "localhost"
     parts = (("127", "0x7f", "0177"), (".", ".0.", ".0.0.", ".00.", ".0x0.", ".00.00."), ("1", "01", "0x1", "0x01"))
     yield from ("".join(spelling) for spelling in itertools.product(*parts))
 
 
 def measure(trial: Trial) -> Values:
-    """Ours once, or both peers one after the other."""
+    """Run ours once, or both peers one after the other."""
     if trial.side == "ours":
         found = played(trial, "ours", trial.folder)
         return {name: timing for peer in PEERS for name, timing in zip(quantities(peer), found, strict=True)}
@@ -70,7 +71,7 @@ def measure(trial: Trial) -> Values:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A contender's run: what was to happen, and all steps. The clock starts at ``since``, when all its hosts train."""
+    """A contender's run: the planned events, and all steps. The time begins at ``since``, when all its hosts train."""
 
     events: Sequence[replay.Event]
     hosts: int
@@ -80,7 +81,7 @@ class Played:
 
 
 def played(trial: Trial, contender: Contender, folder: Path) -> list[list[Timing]]:
-    """The figures of one contender."""
+    """Return the figures of one contender."""
     run = play_through(trial, contender, folder)
     done = kept_work.work(run.stamps, since=run.since, until=run.until)
     rate = max(done.kept, 1) * BATCH / (run.until - run.since)
@@ -105,7 +106,7 @@ def play_through(trial: Trial, contender: Contender, folder: Path) -> Played:
 def running(
     trial: Trial, contender: Contender, folder: Path, hosts: Sequence[str], script: Sequence[str]
 ) -> Iterator[jobs.Job]:
-    """A contender's job, ended on leaving."""
+    """Run a contender's job within the context."""
     job = jobs.Job(trial.side, folder)
     job.set_hosts(jobs.lines(hosts))
     try:
@@ -120,7 +121,7 @@ def running(
 
 
 def shape(trial: Trial, folder: Path, hosts: Sequence[str]) -> jobs.Shape:
-    """A launcher in a restart loop."""
+    """Return a launcher in a restart loop."""
     durable = ("--checkpoint-dir", str(folder / "checkpoints"), "--checkpoint-every", CHECKPOINT)
     return jobs.Shape(
         hosts=tuple(hosts),
@@ -132,7 +133,7 @@ def shape(trial: Trial, folder: Path, hosts: Sequence[str]) -> jobs.Shape:
 
 
 def play(job: jobs.Job, events: Sequence[replay.Event], hosts: Sequence[str], *, count: int, until: float) -> None:
-    """Add and remove hosts, each at its time. The first ``count`` are there."""
+    """Add and remove hosts, each at its time. The first ``count`` hosts exist from the start."""
     begun, listed = time.monotonic(), list(hosts[:count])
     doing: dict[replay.What, Callable[[str], None]] = {
         "comes": listed.append,
@@ -152,7 +153,7 @@ def play(job: jobs.Job, events: Sequence[replay.Event], hosts: Sequence[str], *,
 
 
 def kill(job: jobs.Job, name: str) -> None:
-    """Kill everything on a host of this job at one moment."""
+    """Kill all processes of a host of this job at the same moment."""
     victims: list[psutil.Process] = []
     for process in job.processes():
         with contextlib.suppress(psutil.Error):
@@ -165,7 +166,7 @@ def kill(job: jobs.Job, name: str) -> None:
 
 
 def _agents(process: psutil.Process) -> list[psutil.Process]:
-    """Our processes between a launcher and a training process."""
+    """Return our processes between a launcher and a training process."""
     above = process.parents()
     at = next((at for at, each in enumerate(above) if LAUNCHERS[0] in each.cmdline()), 0)
     return above[:at]

@@ -1,6 +1,6 @@
 """What to do about an event, for a reader who sees the job for the first time. Pure.
 
-The journal says what happened and to whom. The remedies are those of docs/troubleshooting.md.
+The journal says what happened, and on which host. The remedies are those of docs/troubleshooting.md.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from hvd_elastic_ext.report.timeline import Moment, select, whole
 
 STOPS: Final = ("resized", "slept")
 AT_A_STOP, AT_ANY_TIME = 3.0, 10.0
-"""A pause is so many times as long as steps around it take: where the world changed or slept, and elsewhere."""
+"""The time between two steps is a pause if it is this many times as long as for the steps beside it: where the world
+changed or slept, and elsewhere."""
 NEAR: Final = 5
 """Number of steps on each side from which the usual step time is taken."""
 SHORTEST_PAUSE_S: Final = 0.5

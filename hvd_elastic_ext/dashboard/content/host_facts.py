@@ -19,7 +19,7 @@ MAX_HOSTS: Final = 5000
 
 @dataclass(slots=True)
 class HostFacts:
-    """``until``: the end of its cooldown or block in Unix seconds; None: no block, infinite if by hand for good."""
+    """``until``: the end of its cooldown or block (Unix seconds). None: no block; infinite: by hand, without an end."""
 
     slots: int | None = None
     listed: bool = False
@@ -151,7 +151,8 @@ _TAKES: Final[Mapping[str, Callable[[Hosts, Record], None]]] = {
 
 
 def _sizes(value: Any) -> dict[str, int]:
-    """Slots by host, of a mapping; of other than whole numbers 0."""
+    """Return the slots by host from a mapping; 0 for a value that is not a whole number. Anything else gives no
+    hosts."""
     if not isinstance(value, dict):
         return {}
     return {text(name): whole(slots) or 0 for name, slots in value.items()}

@@ -13,7 +13,7 @@ from hvd_elastic_ext.report.table import counted
 
 OK, WARN, BAD, INFO = "ok", "warn", "bad", "info"
 LATE_S: Final = 60.0
-"""Seconds without a new journal line after which the sentence says so, if no launcher answers."""
+"""Seconds without a new journal line after which a run whose launcher does not answer counts as lost."""
 SHORTEST_S: Final = 0.01
 """Shorter downtimes in seconds are not mentioned."""
 NAMED: Final = 3

@@ -35,7 +35,7 @@ _BULKY: Final = ("hosts", "slots_before", "command")
 
 
 class _Step(NamedTuple):
-    """``number``: how many steps were journalled before it. ``beside``: it stands beside a change of the world."""
+    """``number``: how many steps were journalled before it. ``beside``: it is next to a change of the world."""
 
     number: int
     beside: bool
@@ -82,7 +82,7 @@ class Thinned:
         if record is None:
             self.foreign += bool(line.strip())
             return None
-        if record.event == "stepped":  # written by another hand
+        if record.event == "stepped":  # not in the form that our journal writes
             self._add_step(line, str(record.generation).encode())
             return None
         self.counts[record.event] += 1
@@ -184,7 +184,7 @@ class Thinned:
             self._change_of_world()
         kept = self._others.setdefault(record.event, deque(maxlen=self._most_each))
         if record.event not in REPORTED:
-            if record.event in ("committed", "synced"):  # the newest tells the step
+            if record.event in ("committed", "synced"):  # the newest one is enough: it has the step
                 kept.clear()
                 kept.append((self.lines, _compact(record)))
             return

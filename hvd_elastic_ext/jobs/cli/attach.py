@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
     body = terminal.pod_of(cluster, options.name, options.instance)
     source = _descriptor(sys.stdin)
     with_terminal = source is not None and os.isatty(source) and os.isatty(sys.stdout.fileno())
-    if len(command) == 1 and " " in command[0]:  # as arena has it
+    if len(command) == 1 and " " in command[0]:  # as with arena, one word with spaces is a shell line
         command = [*SHELL, "-c", command[0]]
     return terminal.run(
         cluster,

@@ -83,7 +83,7 @@ def watch(
         if name is not None and not jobs:
             return 0
         sleep(changes.LOOKS_S)
-        with contextlib.suppress(ClusterUnanswered):  # it is asked again
+        with contextlib.suppress(ClusterUnanswered):  # the next round asks again
             try:
                 jobs = _looked(cluster, name, labels)
             except changes.NoSuchJob:

@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--diff", action="store_true", help="show how the objects differ from those that are there")
     options, command = read(parser, argv)
     settle(options)
-    # Without a cluster nothing is asked: the kind is given, and objects are only printed.
+    # No cluster is needed if the kind is given and the objects are only printed.
     cluster = None if options.dry_run == "client" and options.kind and not options.diff else cluster_of(options)
     if cluster is not None and not options.kind:
         options.kind = apply.kind_for(cluster, command)

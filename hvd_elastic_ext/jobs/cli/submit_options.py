@@ -40,8 +40,8 @@ def read(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argparse
 
 
 def _last_words(given: list[str], names: Sequence[int]) -> tuple[list[str], list[str]]:
-    """Options, and what comes at the end after the kind: of arena's line, which has its name in an option, that is the
-    command."""
+    """Return the options, and the words after the kind as the command: arena's lines give the job's name by an option,
+    so these words are no name."""
     tail = [number for number in names[1:] if number >= len(given) - len(names) + 1]
     if not tail or tail != list(names[1:]):
         return given, []
@@ -210,6 +210,6 @@ def job_of(options: argparse.Namespace, given: Sequence[str]) -> Job:
 
 def _split(given: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Split words into options of ``hvd-elastic run`` and the rest. Raises :class:`UsageError`."""
-    from hvd_elastic_ext.launcher.cli.run_options import split  # as much to load as all of the rest
+    from hvd_elastic_ext.launcher.cli.run_options import split  # it takes as long to load as all other modules together
 
     return split(given)

@@ -52,7 +52,7 @@ def create(cluster: Cluster, objects: Sequence[Body]) -> Body:
     that it created.
 
     Replaces objects without an owner that an earlier attempt for this job left. Raises :class:`UsageError` for a job
-    that is there already, and for objects of others under a name that is needed.
+    that exists already, and for objects of others that have a needed name.
     """
     *others, root = objects
     if cluster.read(cluster.path_of(root)) is not None:
@@ -71,7 +71,7 @@ def create(cluster: Cluster, objects: Sequence[Body]) -> Body:
         made.append(root)
         give(cluster, others, {**root, "metadata": job["metadata"]})
     except (Permanent, KeyboardInterrupt) as error:
-        # Without an answer the job may be there, and would not have what it needs.
+        # Without an answer the job may exist, and the objects that it needs are deleted here. So it is deleted, too.
         unsure = [] if isinstance(error, ClusterRefused) or root in made else asked
         for body in (*unsure, *reversed(made)):
             with contextlib.suppress(Permanent):

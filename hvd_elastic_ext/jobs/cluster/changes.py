@@ -79,7 +79,7 @@ def root_of(cluster: Cluster, name: str) -> Body:
     try:
         known = [job.name for job in all_of(cluster)]
         hint = nearest(name, known) if known else "nothing was submitted here"
-    except ClusterRefused:  # who may look at a job need not be allowed to list all
+    except ClusterRefused:  # a user who may read one job may lack the right to list all jobs
         hint = "its jobs could not be listed"
     raise NoSuchJob(f"there is no job {name} in namespace {cluster.namespace}; {hint}")
 
@@ -109,7 +109,7 @@ def look(cluster: Cluster, name: str) -> JobStatus:
 
 
 def _roots(cluster: Cluster, kind: Kind, labels: str) -> list[Body]:
-    # Items of a list do not say what they are.
+    # Items of a list have no kind of their own.
     found = cluster.listed(kind.api_version, kind.plural, labels)
     return [{**each, "apiVersion": kind.api_version, "kind": kind.kind} for each in found]
 
@@ -135,7 +135,8 @@ def scale(cluster: Cluster, name: str, workers: int) -> None:
     if workers < low or (high is not None and workers > high):
         raise UsageError(f"{name} was submitted for {low} to {'any number of' if high is None else high} workers")
     if there is not None and KUEUE_LABEL in (there["metadata"].get("labels") or {}) and workers != job.asked:
-        # Its webhook refuses that, and does not see the subresource: it would delete what is too many, for ever.
+        # Kueue's webhook refuses another number, but it does not see the scale subresource. With that, Kueue would
+        # delete the surplus pods again and again.
         raise UsageError(
             f"{name}: Kueue admits workers of a StatefulSet as one group, whose number cannot change; submit it with "
             "another --workers, or as an MPIJob"
@@ -152,7 +153,7 @@ def scale(cluster: Cluster, name: str, workers: int) -> None:
 
 
 def _scale_by_request(cluster: Cluster, root: Body, more: int) -> None:
-    """The et-operator ignores the number in a running job: a change is requested by an object of its own."""
+    """Request a change by an object of its own: the et-operator ignores the number in a running job."""
     if not more:
         return
     name = root["metadata"]["name"]

@@ -1,4 +1,4 @@
-"""The output of a job: of its launcher, which has that of all ranks, or of its workers, where there is no launcher."""
+"""The output of a job: from its launcher, which has the output of all ranks, or else from its workers."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class FollowedJob:
         """Yield lines of the newest launcher, then of each later one in turn."""
         first = True
         while True:
-            ended = self._ended()  # before the look: what there is then is all
+            ended = self._ended()  # checked before the look: pods that are found after the end are complete
             pods = self._new()
             for each in pods[-1:] if first else pods:
                 yield from _of_pod(self._cluster, each, self._part(first), sleep=self._sleep)

@@ -134,7 +134,7 @@ def _raw(source: int) -> Iterator[None]:
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         for number, handler in handlers.items():
-            if handler != signal.SIG_IGN:  # as nohup has it
+            if handler != signal.SIG_IGN:  # under nohup, SIGHUP stays ignored
                 signal.signal(number, _ended)
         tty.setraw(source)
         yield

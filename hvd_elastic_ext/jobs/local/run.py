@@ -43,7 +43,7 @@ _OPTIONS: Final[Mapping[str, str]] = {
 }
 """More arguments of ``horovod.run``, with the options of ``run`` that mean the same."""
 _SIZES: Final[Mapping[str, str]] = {"num_proc": "np", "min_num_proc": "min_np", "max_num_proc": "max_np"}
-"""Horovod's names of sizes, with its older names, which are ours."""
+"""Horovod's names of sizes, with the older names, which our options have."""
 _WITHOUT: Final[Mapping[str, str]] = {
     "use_mpi": "only Gloo can form a new world; leave it out",
     "mpi_args": "only Gloo can form a new world; leave it out",
@@ -77,7 +77,7 @@ def run(
     given = text_of({"args": list(args), "kwargs": dict(kwargs or {})}, "run: given")
     with tempfile.TemporaryDirectory(prefix="hvd-elastic-run-") as name:
         folder = Path(name)
-        script = folder / f"{train.__name__}-function.py"  # no name of a module, whose place it would take
+        script = folder / f"{train.__name__}-function.py"  # this is no module's name, so the script hides no module
         script.write_text(text)
         (folder / GIVEN).write_text(given)
         words = [*sizes, *more, "--state-dir", str(folder / "state"), "--quiet", *options]
@@ -125,7 +125,7 @@ def _hosts(hosts: str | os.PathLike[str]) -> list[str]:
 
 def _launched(command: Sequence[str], folder: Path) -> None:
     """Run the launcher, and copy its output: the output of a notebook's cell has no file descriptor."""
-    # Modules that the caller can import, the function's too, are the job's.
+    # The job can import all modules that the caller can import, also that of the function.
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path)  # noqa: PTH109
     environ = {**os.environ, "PYTHONPATH": paths}
     last = ""
@@ -137,7 +137,7 @@ def _launched(command: Sequence[str], folder: Path) -> None:
         stderr=subprocess.STDOUT,
         encoding="utf-8",
         errors="replace",
-        start_new_session=True,  # a terminal's Ctrl-C is one signal to it: a second one ends it without a checkpoint
+        start_new_session=True,  # Ctrl-C in a terminal must reach it only once: a second one prevents the checkpoint
     ) as process:
         assert process.stdout is not None
         try:
@@ -166,7 +166,7 @@ def _end(process: subprocess.Popen[str]) -> None:
             process.send_signal(signal.SIGINT)
             with contextlib.suppress(KeyboardInterrupt):
                 for line in process.stdout:
-                    with contextlib.suppress(OSError, ValueError):  # nobody may read it
+                    with contextlib.suppress(OSError, ValueError):  # the output may have no reader any more
                         sys.stdout.write(line)
                 process.wait()
     except BaseException:

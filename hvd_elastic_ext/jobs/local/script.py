@@ -73,7 +73,7 @@ def _add_source(value: Any, name: str, parts: dict[str, str], *, what: str) -> N
         raise UsageError(f"{what}: the source of {name} is not known ({error}); put it into a module") from None
     if _wrappers(value) > sum(len(getattr(each, "decorator_list", ())) for each in tree.body):
         raise UsageError(f"{what}: {name} has more around it than its source says: write that as a decorator")
-    parts[name] = ""  # it may use itself
+    parts[name] = ""  # the definition may use its own name
     known = plain.__globals__ if inspect.isfunction(plain) else vars(inspect.getmodule(plain))
     used = _used(text)
     for each in [*used, *(each for each in _annotations(tree) if each not in used)]:
@@ -85,10 +85,10 @@ def _add_source(value: Any, name: str, parts: dict[str, str], *, what: str) -> N
         except UsageError:
             if each in used:
                 raise
-            continue  # of an annotation, which is text in the script
+            continue  # only an annotation uses the name, and annotations are not evaluated in the script
         parts |= trial
         _add_submodules(known[each], each, tree, parts)
-    del parts[name]  # after what it needs
+    del parts[name]  # moved behind the definitions that it needs
     parts[name] = f"\n\n{text}" if value.__name__ == name else f"\n\n{text}\n{name} = {value.__name__}"
 
 
@@ -100,7 +100,7 @@ def _wrappers(value: Any) -> int:
 
 
 def _used(text: str) -> dict[str, None]:
-    """Names that are looked for outside a function or class: none of its own variables, and none of annotations."""
+    """Return the names that a function or class looks up outside itself: neither its own variables nor annotations."""
     annotations = __future__.annotations.compiler_flag
     found: dict[str, None] = {}
     codes = [compile(text, "<function>", "exec", flags=annotations, dont_inherit=True)]
@@ -108,7 +108,7 @@ def _used(text: str) -> dict[str, None]:
         code = codes.pop()
         found |= {each.argval: None for each in dis.get_instructions(code) if each.opname in _GLOBAL}
         codes += [each for each in code.co_consts if isinstance(each, CodeType)]
-    found.pop("__name__", None)  # of each class
+    found.pop("__name__", None)  # each class has this one
     return found
 
 
@@ -118,7 +118,8 @@ def _annotations(tree: ast.AST) -> dict[str, None]:
 
 
 def _add_submodules(value: Any, name: str, tree: ast.AST, parts: dict[str, str]) -> None:
-    """``import concurrent.futures`` makes a module known as ``concurrent``, which alone has no ``futures``."""
+    """Import the submodules in use: ``import concurrent.futures`` gives the name ``concurrent``, whose module has no
+    ``futures`` until that is imported."""
     if not isinstance(value, ModuleType):
         return
     for path in _paths(tree, name):
@@ -132,7 +133,7 @@ def _add_submodules(value: Any, name: str, tree: ast.AST, parts: dict[str, str])
 
 
 def _paths(tree: ast.AST, name: str) -> Iterator[list[str]]:
-    """What is written after ``name``, with a dot before each word."""
+    """Yield each sequence of attributes that the source reads from ``name``."""
     for node in ast.walk(tree):
         words: list[str] = []
         while isinstance(node, ast.Attribute):
@@ -143,7 +144,8 @@ def _paths(tree: ast.AST, name: str) -> Iterator[list[str]]:
 
 
 def _in_its_module(value: Any) -> str | None:
-    """The name by which a module has it, such as a function in C or ``Optional``; None if none has."""
+    """Return the name under which the value's module has it, as for a function in C or ``Optional``; None if it has
+    none."""
     module = getattr(value, "__module__", None)
     name = getattr(value, "__name__", None)
     if not (isinstance(module, str) and isinstance(name, str)) or module in _OURS:

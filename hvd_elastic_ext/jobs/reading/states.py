@@ -13,7 +13,7 @@ from hvd_elastic_ext.jobs.rendering.render import WORKERS
 PENDING, RUNNING, SUSPENDED, SUCCEEDED, FAILED = "Pending", "Running", "Suspended", "Succeeded", "Failed"
 FINISHED: Final = (SUCCEEDED, FAILED)
 GONE: Final = "Gone"
-"""The job does not exist, or no longer."""
+"""The job does not exist, or not any more."""
 
 NO_CODE: Final = "it waits for its code: hvd-elastic sync {} FOLDER"
 

@@ -34,8 +34,8 @@ for each in * .[!.]* ..?*; do
   if test -e "$each"; then mv -- "$each" "$1/"; fi
 done
 """
-"""Waits in a new pod until the code with checksum ``$3`` has come, and moves it into ``$1``: nothing else does, so that
-no file is half-written when this container ends, and with it all that runs in it."""
+"""Waits in a new pod until the code with checksum ``$3`` has come, and moves it into ``$1``. Only this script moves
+files there, so no file is incomplete when this container ends with all programs in it."""
 TAKE: Final = """\
 mkdir -p "$1/.hvd-elastic/new-$$"
 cd "$1/.hvd-elastic"

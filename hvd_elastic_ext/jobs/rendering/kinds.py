@@ -26,7 +26,8 @@ def _mpi_job(objects: Sequence[Body], job: Job) -> list[str]:
     worker["replicas"] = job.workers
     notes = _ssh_secret(job, "MPI Operator makes a key for each job")
     if job.worker_restart_policy:
-        # The operator takes only these two. A worker's sshd never ends by itself: Always says no more than OnFailure.
+        # The operator accepts only these two values. A worker's sshd never ends by itself, so Always has the same
+        # effect as OnFailure.
         worker["restartPolicy"] = "Never" if job.worker_restart_policy in ("Never", "ExitCode") else "OnFailure"
         if worker["restartPolicy"] != job.worker_restart_policy:
             notes.append(
@@ -112,7 +113,7 @@ def _stateful_set(objects: Sequence[Body], job: Job) -> list[str]:
     of_kind(objects, "Job")["spec"] |= _ends(job) | _retries(job.retries)
     scheduler, _, queue = job.queue.partition("/")
     if scheduler == "kueue":
-        # The workers alone: what Kueue takes back of a Job are its pods, and the launcher is to stay.
+        # Only the workers are in the queue. For a Job, Kueue would evict all pods, and the launcher must stay.
         merged(body["metadata"], "labels", {KUEUE: queue})
         notes = [
             *([GANG_OF_KUEUE] if job.gang else []),

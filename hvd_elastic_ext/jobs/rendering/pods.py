@@ -99,7 +99,7 @@ def _resources(container: Body, job: Job) -> None:
 
 
 def _shared_memory(spec: Body, job: Job) -> None:
-    """Each template has it, at /dev/shm."""
+    """Set the size of the shared memory, which each template mounts at /dev/shm."""
     if job.shared_memory:
         volume = next(each for each in spec["volumes"] if each["name"] == SHARED)
         volume["emptyDir"]["sizeLimit"] = job.shared_memory

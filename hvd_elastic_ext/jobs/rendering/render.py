@@ -108,7 +108,7 @@ def _rights(bodies: Sequence[Body], job: Job) -> list[Body]:
     own = renamed(ACCOUNT, job.name)
     operators = [
         subject for subject in subjects if subject["name"] != own
-    ]  # the et-operator's launcher has another one
+    ]  # the et-operator's launcher has an account of its own
     name = renamed(f"hvd-discover-{EXAMPLE}", job.name)
     group = roles[0]["apiVersion"]
     role: dict[str, Any] = {"apiGroup": group.partition("/")[0], "kind": "Role", "name": name}

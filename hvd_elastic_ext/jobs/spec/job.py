@@ -112,8 +112,8 @@ class Job:
 
     @property
     def sleeps(self) -> bool:
-        """Whether the launcher stays, and sleeps, while the job has too few workers; so it is if Kueue evicts the
-        workers of a StatefulSet."""
+        """Whether the launcher stays, and sleeps, while the job has too few workers. This includes a StatefulSet whose
+        workers Kueue may evict."""
         alone = self.kind == "statefulset" and self.queue.startswith("kueue/")
         return self.spot or self.max_wait_s > 0 or alone
 

@@ -104,9 +104,9 @@ class Command(NamedTuple):
 def command(given: Sequence[str], variables: Mapping[str, str], *, shell: str = SHELL) -> Command:
     """Read the words after ``--``.
 
-    One word with spaces is a line of a shell, as arena takes it: ``${workers}`` and ``$((2*3))`` are computed here,
-    and what is left of a shell in it is for ``shell``. A line that begins with ``horovodrun`` or ``hvd-elastic run``
-    has options of ours; hosts come from the cluster, so its discovery script is left out.
+    One word with spaces is a shell line, as in arena. ``${workers}`` and ``$((2*3))`` are computed here. If the rest
+    still needs a shell, ``shell`` runs it. After ``horovodrun`` or ``hvd-elastic run`` the words are options of ours;
+    the option for a discovery script is left out, because the hosts come from the cluster.
     """
     words = list(given)
     if len(words) == 1 and any(space in words[0] for space in " \n\t"):

@@ -27,8 +27,8 @@ take minutes.
 class HeartbeatPace(NamedTuple):
     """``heartbeat_s``: seconds between two heartbeats of an agent.
 
-    ``figures_every``: one heartbeat of so many reports all processes of the host; the others only that the agent lives,
-    and which processes are silent.
+    ``figures_every``: one heartbeat in this many reports all processes of the host. The others report only that the
+    agent lives, and which processes are silent.
     """
 
     heartbeat_s: float = 1.0
@@ -55,12 +55,12 @@ def heartbeat_pace(
 
 
 def files_for(hosts: int, *, written: int = 0) -> int:
-    """Open files that a launcher needs for so many hosts; ``written``: slots with output that goes to files."""
+    """Open files that a launcher needs for this number of hosts. ``written``: slots with output that goes to files."""
     return OWN_FILES + FILES_PER_HOST * hosts + FILES_PER_SLOT * written
 
 
 def too_few_files(hosts: int, limit: int, *, written: int = 0) -> str | None:
-    """What to tell the user where only ``limit`` files may be open; None if they suffice."""
+    """The message if ``limit`` open files are too few; None if they suffice."""
     need = files_for(hosts, written=written)
     if need <= limit:
         return None

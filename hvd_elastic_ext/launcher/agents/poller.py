@@ -88,7 +88,7 @@ class DescriptorPoller:
         self._again = self._loop.call_later(self._pause(count), self._look_again)
 
     def _pause(self, count: int) -> float:
-        """Seconds to pause after serving so many; 0 while there is more."""
+        """Seconds to pause after serving ``count`` descriptors; 0 if more may be ready."""
         if count == _BATCH:
             return 0.0
         if self.steady:

@@ -104,7 +104,7 @@ class Control:
     def listen(self, address: str) -> int:
         """Listen on one more address of this machine, on the same port if it is free there; the port.
 
-        An address that is listened on already stays as it is. Raises ``OSError`` for one that is not ours.
+        An address that it listens on already stays unchanged. Raises ``OSError`` for another machine's address.
         """
         if address in self._acceptors:
             return self._acceptors[address][1]

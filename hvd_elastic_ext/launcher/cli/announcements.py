@@ -30,10 +30,10 @@ def announce(event: str, generation: int, fields: Fields) -> None:
 def _published(_: int, fields: Fields) -> str:
     signs = (("+", "added"), ("-", "removed"), ("more slots: ", "grown"), ("fewer slots: ", "shrunk"))
     if not fields["hosts"] and fields["removed"] and not fields.get("departing"):
-        return ""  # the driver decides whether they are kept, and logs that
+        return ""  # the driver decides whether the hosts are kept, and logs that
     from_none = (
         len(fields["added"]) == len(fields["hosts"]) and not fields["removed"]
-    )  # those before may have been kept
+    )  # earlier hosts may have been kept after an empty list
     changes = [] if from_none else [f"{sign}{host}" for sign, key in signs for host in fields[key]]
     hosts = ", ".join(f"{host}:{slots}" for host, slots in fields["hosts"].items()) or "none"
     return f"hosts: {hosts}" + (f" ({', '.join(changes)})" if changes and fields["number"] > 1 else "")

@@ -200,7 +200,7 @@ def make_output_folder(path: Path | None) -> None:
 
 def make_checkpoint_folder(settings: RunSettings) -> None:
     """Make the folder of ``--checkpoint-dir`` where this machine is the only host. Raises :class:`UsageError` if that
-    can never work; hosts elsewhere may have what is not here.
+    can never work; other hosts may have folders that this machine lacks.
     """
     how, hosts = settings.durability, settings.sources.hosts
     if how is None or "://" in how.place or hosts is None or not {host.name for host in hosts} <= LOCAL_NAMES:
@@ -211,7 +211,7 @@ def make_checkpoint_folder(settings: RunSettings) -> None:
             return
     except OSError as error:
         if error.errno not in PERMANENT_ERRORS:
-            return  # storage may be full, or away for a while: the job says so, and tries again
+            return  # storage may be full or unavailable for a while: the job logs that, and tries again
         why = "it is no folder" if isinstance(error, FileExistsError) else error.strerror
         raise UsageError(
             f"--checkpoint-dir {how.place} cannot be written: {why}; name another folder with --checkpoint-dir"

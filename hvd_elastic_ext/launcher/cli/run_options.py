@@ -344,7 +344,7 @@ GROUPS: Final[Mapping[str, Callable[[Adders], None]]] = {
 
 
 def _config_of(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[Mapping[str, Any], str]:
-    """Read the file that ``--config`` names, if it stands among our options (the command may have its own)."""
+    """Read the file that ``--config`` names, if that is one of our options (the command may have its own)."""
     path = parser.parse_known_args(argv)[0].config
     return ({}, "") if path is None else (read_config(Path(path)), path)
 

@@ -35,7 +35,7 @@ def startup_lines(stream: TextIO, words: Sequence[str]) -> Iterator[None]:
 
 
 def stop() -> None:
-    """Print no more such lines: from now on the job logs what it does."""
+    """Print no more such lines: the job logs what it does from now on."""
     _over.set()
 
 

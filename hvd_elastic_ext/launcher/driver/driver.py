@@ -20,7 +20,7 @@ from hvd_elastic_ext.launcher.state.job import JobState
 
 
 class Driver:
-    """Drives one job. After events, the caller has it look soon: once for many.
+    """Drives one job. After events, the caller calls :meth:`look` soon, once for many events.
 
     ``changed`` is called when the state for the next launcher has to be saved. ``recorder`` records all events.
     ``together``: see :class:`Executor`.

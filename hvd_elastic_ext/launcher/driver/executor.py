@@ -120,7 +120,7 @@ class Executor:
                 case actions.Save():
                     self._save()
                 case _:
-                    self._send_all()  # what follows may end the connection
+                    self._send_all()  # the next action may end the connection
                     self._start_or_end(action)
         self._send_all()
 

@@ -114,7 +114,7 @@ PLANNERS: Final = (
 def look(job: JobState, *, longest_s: float | None = None) -> float | None:
     """Ask the planners in their order; return when to look again at the latest (mono), None if the job is over.
 
-    ``longest_s`` takes the place of :data:`LOOK_S` and its like.
+    ``longest_s``: the longest time until the next look, in place of :data:`LOOK_S` and the longer times of large jobs.
 
     A planner that stops the look is the last one asked. If the job begins to end in this look, whether or not that has
     stopped it, those that are also asked while it ends are asked again at once.
@@ -142,12 +142,12 @@ def look(job: JobState, *, longest_s: float | None = None) -> float | None:
 def due_at(job: JobState) -> float | None:
     """When to look again before the time that :func:`look` returned (mono), by the messages so far.
 
-    It may be past, and :func:`is_due` may see more: whatever has no time of its own, such as a silent process.
+    It may be in the past. :func:`is_due` also finds what has no such time, for example a silent process.
     """
     times = (planner.moving(job) for planner in PLANNERS if planner.moving is not None)
     return min((at for at in times if at is not None), default=None)
 
 
 def is_due(job: JobState) -> bool:
-    """Whether to look now, before that time. To be asked after whatever has arrived is read."""
+    """Whether to look now, before that time. Call it after all messages that have arrived are read."""
     return any(planner.is_due(job) for planner in PLANNERS if planner.is_due is not None)

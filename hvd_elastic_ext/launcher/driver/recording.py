@@ -79,7 +79,7 @@ def _number(found: dict[str, Any]) -> Any:
 
 
 def error_text(error: Exception) -> str:
-    """An exception as a recording has it."""
+    """An exception in the form of a recording."""
     return f"{type(error).__name__}: {error}"
 
 

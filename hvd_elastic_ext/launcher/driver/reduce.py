@@ -159,7 +159,7 @@ def _launch_ended(job: JobState, host: str, code: int, remark: str) -> None:
         before = job.faults.ledger
         if not job.decisions_held:
             job.strike(Cause.UNREACHABLE, agent.host, detail=detail, tried_s=job.now - agent.since)
-        if job.faults.ledger is before:  # else the line of the strike says it
+        if job.faults.ledger is before:  # otherwise the line of the strike reports it
             log.warning("no agent could be started on %s: %s", host, detail)
 
 
@@ -172,7 +172,7 @@ def _agent_ended(job: JobState, agent: Agent, end: LaunchEnd) -> None:
     cut_off.cut_off(job, agent, why, strike=job.outcome.failure is None)
 
 
-# --- what agents say
+# --- messages of agents
 
 
 def _news(job: JobState, host: str, news: Mapping[str, Any]) -> None:
@@ -256,7 +256,7 @@ def _heartbeat(job: JobState, agent: Agent, slots: Any, *, part: bool) -> None:
             job.roster.remember((worker,))
 
 
-# --- what processes say
+# --- messages of processes
 
 
 def _process_message(job: JobState, workers: Sequence[Worker], news: Mapping[str, Any]) -> None:
@@ -346,7 +346,7 @@ def _question_withdrawn(job: JobState, worker: Worker, news: Mapping[str, Any]) 
 
 
 _Handler = Callable[[JobState, Sequence[Worker], Mapping[str, Any]], None]
-"""Takes in what each of some processes says: one, or thousands at a change of a large world."""
+"""Handles a message of one process, or the same message of thousands at a change of a large world."""
 
 
 def _each(handler: Callable[[JobState, Worker, Mapping[str, Any]], None]) -> _Handler:

@@ -39,10 +39,10 @@ class EventFile:
         self._count = 0
         self._file: BinaryIO | None = None
         self._path: Path | None = None
-        """Of the file, while it holds no point."""
+        """Its path while the file contains no point; then None."""
         self._records: Any = None
         self._lost_from: int | None = None
-        """Of points that could not be written, the lowest one; the next point carries it."""
+        """The lowest step of the points that could not be written; the next point reports it."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._open()
@@ -111,7 +111,7 @@ class ScalarWriter:
         self._scalars = Scalars()
         self._follower: Follower[Dated] = Follower(OPTION, file.take, end=file.close)
         self.signals: Callable[[], Mapping[str, float]] = dict
-        """What is observed at this moment."""
+        """Returns the present signals."""
 
     def note(self, event: str, fields: Mapping[str, Any]) -> None:
         """Take in an event of the journal."""

@@ -74,7 +74,7 @@ class Tee:
         self._sink, self._follower, self._mono = sink, follower, mono
 
     def write(self, text: str, /) -> object:
-        """Write ``text``, and have it followed."""
+        """Write ``text``, and pass it to the follower."""
         self._follower.put((text, self._mono()))
         return self._sink.write(text)
 
@@ -120,7 +120,7 @@ class Sender:
         return f"spans cannot be sent: {self._said.text or 'the collector does not answer'}"
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         self._exporter.shutdown()
         logging.getLogger("opentelemetry").removeHandler(self._said)
 

@@ -15,11 +15,12 @@ MAX_VALUES: Final = 100
 MAX_NAME_CHARS: Final = 100
 """Characters of a name."""
 _NOT_FINITE: Final = ("nan", "inf", "-inf")
-"""What the journal has for such numbers."""
+"""The journal's texts for such numbers."""
 
 
 class Point(NamedTuple):
-    """Scalars of a step, by tag. ``lost_from``: what was written from that step on no longer holds."""
+    """Scalars of a step, by tag. ``lost_from``: earlier points of this step and of later ones are not valid any
+    more."""
 
     step: int
     values: Mapping[str, float]
@@ -37,7 +38,7 @@ class Scalars:
         """Time (mono) and number of the last step; None if a world has formed since."""
 
     def take(self, event: str, fields: Mapping[str, Any], now: float, signals: Mapping[str, float]) -> Point | None:
-        """The point of an event at ``now`` (mono), if it is one. ``signals``: what is observed at this moment."""
+        """Return the point of an event at ``now`` (mono); None if it makes none. ``signals``: their present values."""
         if event == "resized":
             self._last = None
         step = fields.get("step")
@@ -70,7 +71,7 @@ def _named(group: str, values: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _readable(name: Any) -> str:
-    """A name without what no file can hold, such as a half of a character."""
+    """Return the name without characters that no file can contain, such as lone surrogates."""
     return str(name)[:MAX_NAME_CHARS].encode(errors="replace").decode()
 
 

@@ -1,6 +1,6 @@
 """Spans of resizes and checkpoints, from the lines of a journal. Pure.
 
-A resize lasts from what caused it, as far as the journal tells, to the first step of the new world. Its phases: the
+A resize lasts from its cause, if the journal has that, to the first step of the new world. Its phases: the
 start of newcomers (the others train meanwhile), the forming of the world, the sync, and the time to the first step. A
 checkpoint lasts from the request to the manifest: the wait for its commit, and the writing.
 """

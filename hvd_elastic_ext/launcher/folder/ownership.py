@@ -60,7 +60,7 @@ def _check_mode(path: Path, status: os.stat_result) -> None:
 
 
 def _user_on_file_system(folder: Path) -> int:
-    """Who owns a file that this process makes in ``folder``; its user if it cannot make one."""
+    """The owner of a file that this process makes in ``folder``; the user of this process if it cannot make one."""
     probe = folder / f".owner.{secrets.token_hex(8)}"
     try:
         descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -77,7 +77,8 @@ def _user_on_file_system(folder: Path) -> int:
 def _is_alone_in(group: int) -> bool:
     """Whether only this user and root are known members of a group.
 
-    One without a name (a volume's, in a container) has no known members. A user's own has his name or number.
+    A group without a name, such as that of a volume in a container, has no known members. A user's own group has the
+    user's name or number.
     """
     try:
         entry = grp.getgrgid(group)

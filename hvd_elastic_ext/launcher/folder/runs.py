@@ -29,7 +29,7 @@ def started(saved: Saved | None, *, fresh: str, resume: bool) -> Saved:
         return Saved(run=fresh)
     if resume or not saved.ended:
         return replace(saved, run=saved.run or fresh, ended=False)
-    # What holds for any run: blocks by hand, where checkpoints are, and where the launcher listened.
+    # These are valid for any run: blocks by hand, where checkpoints are, and where the launcher listened.
     return Saved(
         saved.incarnation,
         run=fresh,

@@ -39,7 +39,7 @@ class Handover:
 
 
 def start_of(saved: Saved, job: JobState, *, wall: float, expects: str | None) -> dict[str, Any]:
-    """What :func:`state_at_start` needs to begin as ``job`` did, for a recording of its events."""
+    """The input with which :func:`state_at_start` makes the state that ``job`` began with, for a recording."""
     # Recordings call the number of the last helper "errands".
     own = {"mono": job.now, "wall": wall, "errands": job.helper_number, "expects": expects}
     return {**own, "options": options_json.to_json(job.options), "saved": saved_text.to_json(saved)}

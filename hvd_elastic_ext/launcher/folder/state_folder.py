@@ -8,7 +8,7 @@
     known_hosts   of ssh, where the user's configuration says nothing of hosts' keys
     control.sock  see :mod:`hvd_elastic_ext.launcher.job.admin_socket`
 
-On a full or read-only disk the next launcher knows less, which is logged once; a launcher that has started goes on.
+On a full or read-only disk the next launcher knows less, which is logged once; a running launcher continues.
 Only the incarnation must be written: with one that was used before, agents would not know which launcher to obey.
 """
 
@@ -51,14 +51,14 @@ UNREAD: Final = ".unread"
 class StateDir(contextlib.AbstractContextManager["StateDir"]):
     """A folder that this process locks, until :meth:`close` or its end.
 
-    Raises :class:`UsageError` if another process holds it, it cannot be made, or it is not ours alone.
+    Raises :class:`UsageError` if another process holds it, it cannot be made, or other users may change it.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._failing: set[str] = set()
         self._backup_allowed = False
-        """Whether what stands at state.json may become the backup."""
+        """Whether the present state.json may become the backup."""
         self._incarnation = 0
         """The newest of this process; 0 before the first."""
         make(path)
@@ -149,7 +149,7 @@ class StateDir(contextlib.AbstractContextManager["StateDir"]):
 
 
 def load(path: Path, *, keep: bool = False) -> tuple[Saved | None, bool]:
-    """What stands in a folder, held or not, and whether ``state.json`` itself is good.
+    """Return the state in a folder, locked or not, and whether it is from ``state.json`` and not from the backup.
 
     ``keep``: rename what cannot be used, so that no later state takes its place.
     """

@@ -65,7 +65,7 @@ class Addresses:
         self._lookups = BackgroundCalls()
 
     async def begin(self, first: str) -> None:
-        """Listen where the host ``first`` comes in. Raises ``JobFailed`` if no given interface is there."""
+        """Listen at the address for the host ``first``. Raises ``JobFailed`` if no given interface exists."""
         own = interface_addresses()
         if self._given and not any(name in own for name in self._given):
             raise JobFailed(
@@ -84,7 +84,7 @@ class Addresses:
         return self._near.get(host, False)
 
     def see(self, there: Iterable[str]) -> bool:
-        """Note which hosts are there: see :func:`there`. True if :meth:`environment` has changed by that."""
+        """Note which hosts are present: see :func:`there`. True if this changes :meth:`environment`."""
         before, used = self.outward, [self._outward[host] for host in there if host in self._outward]
         if self.outward not in used:
             self.outward = used[0] if used else None
@@ -103,13 +103,13 @@ class Addresses:
         return str(known[name]) if isinstance(known, dict) and name in known else LOOPBACK
 
     def unfit(self, host: str, facts: Mapping[str, Mapping[str, Any]]) -> str | None:
-        """Why ``host`` cannot take part, and what to do about it; None if it can. ``facts``: of all that are there."""
+        """Why ``host`` cannot take part, and what to do about it; None if it can. ``facts``: of all hosts."""
         # If all came in over loopback, all are this machine.
         on_one_machine = not any(name in self._outward for name in facts)
         problem = unfit(facts.get(host, {}), self._versions, on_one_machine=on_one_machine, code=self._code)
         if problem is not None or self.is_near(host):
             return problem
-        # What did no harm as long as this machine was alone does so now.
+        # A name that leads to loopback does harm as soon as there are other machines.
         ours = (unfit(each, {}, on_one_machine=on_one_machine) for name, each in facts.items() if self.is_near(name))
         found = next(filter(None, ours), None)
         return None if found is None else f"the launcher's own machine cannot work with others: {found}"

@@ -98,7 +98,7 @@ class AdminSocket:
             if len(self._clients) <= MAX_CLIENTS and _may_ask(writer):
                 await self._answer_all(reader, writer)
         except (OSError, TimeoutError, asyncio.TimeoutError):
-            pass  # the client is gone, or says nothing
+            pass  # the client has disconnected, or sends nothing
         except asyncio.CancelledError:
             pass  # by stop(); nothing awaits this task
         finally:

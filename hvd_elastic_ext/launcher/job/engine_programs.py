@@ -40,7 +40,7 @@ INSTALL_HINT: Final = "apt-get install openmpi-bin libopenmpi-dev, then pip inst
 MPIRUN: Final = "mpirun"
 
 _KEPT: Final = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LD_LIBRARY_PATH", "SSH_AUTH_SOCK", "LANG")
-"""What ``mpirun`` gets of the launcher's environment, beside its own variables: it may pass on what it has."""
+"""Names that ``mpirun`` gets from the launcher's environment. It may pass on its whole environment."""
 _ITS_OWN: Final = ("OMPI_", "PMIX_", "ORTE_", "PRTE_", "OPAL_", "LC_")
 
 
@@ -101,7 +101,7 @@ def environment(
     kept = {name: value for name, value in environ.items() if name in _KEPT or name.startswith(_ITS_OWN)}
     words = ssh.command("host", [], keys=keys)
     options = {
-        "rmaps": "seq",  # rank by rank as the hostfile says
+        "rmaps": "seq",  # ranks in the order of the hostfile
         "plm_rsh_agent": " ".join(words[: words.index("--")]),
         "hwloc_base_binding_policy": "none",
         "rmaps_base_oversubscribe": "1",  # the number of a host's slots decides how many processes it has

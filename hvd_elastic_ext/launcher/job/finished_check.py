@@ -20,13 +20,14 @@ log = logging.getLogger(__name__)
 LOOK_S: Final = 30.0
 """Longest time for the launcher's own look at a folder; hosts look there again before they load."""
 SCRIPTS: Final = (".py", ".sh", ".yaml", ".yml", ".toml", ".cfg", ".ini")
-"""Endings of files in a command that decide what is trained, and that training does not write."""
+"""Endings of files in a command that define the training, and that training does not write."""
 MAX_SCRIPT_BYTES: Final = 1 << 20
 """Larger files are not read."""
 
 
 def mark_of(command: Sequence[str]) -> str:
-    """A hash of the command and of the scripts and settings in it: what a checkpoint is the end of."""
+    """Return a hash of the command, and of the scripts and settings in it. A checkpoint of the end of training has
+    it."""
     words = [word.encode("utf-8", "surrogateescape") for word in command]
     texts = [_text(Path(word)) for word in command if word.endswith(SCRIPTS)]
     return hashlib.blake2b(b"\0".join([*words, *texts]), digest_size=8).hexdigest()

@@ -103,7 +103,7 @@ class Job:
         try:
             asyncio.run(self._main())
         except Asleep:
-            raise  # the run goes on with the next launcher
+            raise  # the next launcher continues the run
         except JobFailed as failure:
             self._end_run(failure.line)
             raise

@@ -161,7 +161,7 @@ class Session:
         self._tell(End(why))
 
     def _tell(self, event: events.Event) -> None:
-        """Tell the driver, and have it look soon."""
+        """Pass an event to the driver, and let it look soon."""
         self.driver.tell(event)
         self._look_soon.set()
 
@@ -380,7 +380,7 @@ class Session:
             self._tell(LaunchEnded(name, ended.code, ended.message))
 
     def stop_launch(self, host: str) -> None:
-        """An agent that runs goes on; no event follows."""
+        """An agent that runs continues; no event follows."""
         self._launches.drop(host)
 
     def end_agent(self, host: Host) -> None:

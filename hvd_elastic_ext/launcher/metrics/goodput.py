@@ -23,7 +23,7 @@ class Goodput:
     def __init__(self, began: float) -> None:
         self._began = began
         self._useful_s = 0.0
-        """Of the stretches before the last sleep or start of the job, which end a stretch."""
+        """Useful seconds of the earlier stretches. A sleep or a start of the job ends a stretch."""
         self._first: float | None = None
         self._last: tuple[float, int] | None = None
         self._lost_s = 0.0

@@ -117,5 +117,5 @@ class Tally:
 
 
 def _keys(counted: _Counted) -> list[tuple[str, ...]]:
-    """Of all samples that it may have."""
+    """The label values of all samples that a counter may have."""
     return [(cause,) for cause in counted.causes] if counted.causes else [()]

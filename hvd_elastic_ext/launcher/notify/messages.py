@@ -27,7 +27,7 @@ Fields = Mapping[str, Any]
 
 
 class Message(NamedTuple):
-    """``topic``: one of :data:`TOPICS`. ``cause`` tells one message of a topic from another."""
+    """``topic``: one of :data:`TOPICS`. ``cause`` distinguishes messages of one topic."""
 
     topic: str
     cause: str

@@ -22,7 +22,7 @@ class Notifier:
     def note(self, event: str, fields: Mapping[str, Any]) -> None:
         """Take in an event of the journal."""
         if event == "struck":
-            # Not its strikes: they are counted to the longest cooldown only, so to two of `10 20`.
+            # Counted here: the ledger counts strikes only up to the longest cooldown, with `10 20` to two.
             subject = str(fields["subject"])
             self._times[subject] = self._times.get(subject, 1) + 1 if fields.get("again") else 1
             fields = {**fields, "again": self._times[subject]}

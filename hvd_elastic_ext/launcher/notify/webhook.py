@@ -32,7 +32,7 @@ MAX_QUEUED: Final = 100
 def webhook_url(given: str) -> str:
     """Read the value of ``--notify``: a URL, or ``file:PATH`` of a file that holds one. Raises :class:`UsageError`.
 
-    Such a URL is a secret, and other users can read command lines: hence the file.
+    Such a URL is a secret, and other users can read command lines. So a file may hold it.
     """
     text, where = given, f"--notify {given!r}"  # not a URL, which may be a secret
     if given.startswith("file:"):
@@ -102,7 +102,7 @@ class Webhook:
             return f"it answers {error.code} {error.reason}", error.code >= 500 or error.code == 429
         except OSError as error:
             return str(getattr(error, "reason", None) or error.strerror or error), True
-        except http.client.HTTPException as error:  # its text may have what the server sent
+        except http.client.HTTPException as error:  # its text may contain text of the server
             return f"its answer is not HTTP ({type(error).__name__})", True
 
 

@@ -34,7 +34,7 @@ def runnable(command: Sequence[str]) -> tuple[str, ...]:
 def check_here(command: Sequence[str]) -> None:
     """Raise :class:`UsageError` if the first word of ``command`` is neither a file nor a program of this machine.
 
-    Only for jobs whose hosts are this machine: others may have what is not here.
+    Only for jobs whose hosts are this machine: other hosts may have other programs.
     """
     name = command[0] if command else ""
     if not name or Path(name).exists() or shutil.which(name) is not None:
@@ -49,7 +49,8 @@ def check_here(command: Sequence[str]) -> None:
 
 
 def nearest(name: str, there: Iterable[str], *, within: Path = Path()) -> str:
-    """``did you mean …?``; empty if nothing is near. ``name`` with ``.py`` is nearest, whatever else is there. Pure."""
+    """``did you mean …?`` with the most similar name; empty if none is similar. ``name`` with ``.py`` comes first.
+    Pure."""
     known = list(dict.fromkeys(there))
     near = [f"{name}.py"] if f"{name}.py" in known else difflib.get_close_matches(name, known, n=1)
     return f"did you mean {within / near[0]}?" if near else ""

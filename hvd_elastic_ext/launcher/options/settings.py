@@ -124,7 +124,7 @@ class RunSettings:
     interfaces: tuple[str, ...] = ()
     rsh: str | None = None
     code: Path | None = None
-    """A folder whose files hosts must have as this machine has them."""
+    """A folder with files that must be the same on the hosts as on this machine."""
     send_code: bool = False
     """Hosts elsewhere that have other files get these, before their agent starts."""
     ssh_port: int | None = None
@@ -132,7 +132,7 @@ class RunSettings:
     output_dir: Path | None = None
     timestamps: bool = False
     log_level: int = logging.INFO
-    """Of the launcher's lines, as :mod:`logging` has them."""
+    """The level of the launcher's lines, as a number of :mod:`logging`."""
     grace_s: float = GRACE_S
     job: str = "job"
     journal: Path = Path("journal.jsonl")
@@ -194,7 +194,7 @@ def _problems(s: RunSettings) -> Iterator[str]:
 
 
 Checks = list[tuple[bool, str]]
-"""Whether something is wrong, and what to say then."""
+"""Whether something is wrong, and the message for that."""
 
 
 def _of_sizes(s: RunSettings) -> Checks:

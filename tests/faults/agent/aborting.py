@@ -1,9 +1,9 @@
-"""Real training with a real State, that Horovod aborts once: the next world's rendezvous is not there.
+"""Real training with a real State, which Horovod aborts once: the rendezvous of the next world does not answer.
 
     aborting.py STEPS MARKER
 
-The first process, which makes the file MARKER, is aborted. Prints "from N steps" at the start of each life, and at the
-end the fingerprint, and that of the same training undisturbed.
+The first process creates the file MARKER and is aborted. Each process prints "from N steps" at its start. The last one
+prints two fingerprints at the end: its own, and that of the same training without an abort.
 """
 
 import os
@@ -34,7 +34,7 @@ def train(state: elastic.TorchState, steps: int, *, aborts: bool) -> None:
         if state.batch % COMMIT_EVERY == 0:
             state.commit()
         if aborts and state.batch == ABORT_AFTER:
-            # As when the launcher is gone: Horovod ends the process, from a thread of its own.
+            # As if the launcher were gone: Horovod ends the process, from a thread of its own.
             os.environ |= {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1", "HOROVOD_GLOO_RENDEZVOUS_PORT": "9"}
             os.environ |= {"HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo", "HOROVOD_ELASTIC": "1"}
             os.environ |= {"HOROVOD_RANK": "0", "HOROVOD_SIZE": "2", "HOROVOD_LOCAL_RANK": "0"}
@@ -55,7 +55,7 @@ def main(steps: int, marker: Path) -> None:
     hvd.init()
     first = not marker.exists()
     marker.touch()
-    # A second life begins with other random weights and generators, as lives do.
+    # Like any new process, the second one begins with other random weights and generators.
     state = begun(1 if first else 2)
     train(state, steps, aborts=first)
     undisturbed = begun(1)

@@ -1,4 +1,4 @@
-"""Agents to be ordered about, and families that are hard to end."""
+"""Agents that get their orders from tests, and groups of processes that are hard to end."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def launcher() -> Iterator[Launcher]:
 
 @pytest.fixture
 def begin(tmp_path: Path) -> Iterator[Begin]:
-    """Starts an agent, given its launcher or its line."""
+    """Start an agent, with a launcher or with its input line."""
     with contextlib.ExitStack() as stack:
 
         def start(whom: Launcher | str, *, preset: str = "", **more: object) -> RunningProcess:
             line = whom if isinstance(whom, str) else whom.line(**more)
             process = stack.enter_context(agent_process(line, tmp_path, preset=preset))
-            stack.callback(lambda: print(process.pid, process.output))  # shown where a test fails
+            stack.callback(lambda: print(process.pid, process.output))  # pytest shows it if a test fails
             return process
 
         yield start
@@ -49,14 +49,14 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
 
 @dataclass(frozen=True)
 class Family:
-    """Who belongs to one ``descendants.py``, and what it holds."""
+    """The processes of one ``descendants.py``, and the memory that they hold."""
 
     pids: list[int]
     shared: str
     memfds: set[tuple[int, int]]
 
     def remains(self) -> list[str]:
-        """What is still there of it."""
+        """Return what is still left of it."""
         left = [f"process {pid}: {marks.command_line(pid)}" for pid in self.pids if marks.start_time(pid)]
         left += [f"commit memory, held by {pid}" for pid in holders_of(self.memfds)]
         left += [self.shared] if (Path("/dev/shm") / self.shared).exists() else []
@@ -66,12 +66,12 @@ class Family:
         wait_until(lambda: not self.remains(), what="the end of it all", timeout=timeout, show=self.remains)
 
     def check_ended_but_for_its_memory(self) -> None:
-        """Which waits for the next process in the slot."""
+        """Check that only the commit memory is left, for the next process in the slot."""
         assert not [line for line in self.remains() if "commit memory" not in line]
 
 
 def holders_of(memfds: set[tuple[int, int]]) -> list[int]:
-    """Processes that have one of these open."""
+    """Return the processes that have one of these files open."""
     found = []
     for pid in marks.pids():
         with contextlib.suppress(OSError):
@@ -88,7 +88,8 @@ MakeFamily = Callable[[str], tuple[list[str], Callable[[], Family]]]
 
 @pytest.fixture
 def family(tmp_path: Path) -> MakeFamily:
-    """Gives a name a command, under a shell as ``bash train.sh`` is, and what waits until all of that family live."""
+    """Make a command by name, which runs under a shell like ``bash train.sh``, and a function that waits until all its
+    processes live."""
 
     def make(name: str) -> tuple[list[str], Callable[[], Family]]:
         file = tmp_path / name

@@ -1,7 +1,7 @@
-"""A training process with descendants of every kind that is hard to end; says in FILE who they are, then waits.
+"""A training process with all kinds of descendants that are hard to end. It writes their pids to FILE, then waits.
 
-With "alone" behind FILE it has no shared memory: killed between making that and
-telling Python's cleaner of it, a process leaves it behind, whoever its parent is.
+With "alone" after FILE it makes no shared memory. If a process is killed after it has made that and before Python's
+resource tracker knows of it, the memory stays, whatever the parent does.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def child_in_a_session_of_its_own() -> int:
 
 
 def child_of_a_thread() -> int:
-    """The kernel's list of a process's children has it under the thread, not under the process."""
+    """Start a child that the kernel lists as a child of the thread, not of the process."""
     pids: list[int] = []
 
     def start() -> None:
@@ -46,7 +46,7 @@ def child_of_a_thread() -> int:
 
 
 def daemon_without_environment() -> int:
-    """Left session, group, parent and environment behind."""
+    """Start a daemon in another session and group, with another parent and without our environment."""
     reader, writer = os.pipe()
     if os.fork() == 0:
         os.setsid()

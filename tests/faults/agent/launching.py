@@ -1,4 +1,5 @@
-"""A launcher for tests: by the agent's own pipes (:class:`Agent`), or a thread that takes connections of agents."""
+"""Launchers for tests: over an agent's own pipes (:class:`Agent`), or in a thread that accepts connections of
+agents."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ def socket_file(tmp_path: Path) -> Path:
 
 
 class Said:
-    """What an agent has said."""
+    """The messages of an agent."""
 
     said: Any
 
@@ -65,7 +66,7 @@ class Said:
         ]
 
     def wait_for(self, event: str, slot: int | None = None, *, count: int = 1, timeout: float = 30) -> dict[str, Any]:
-        """The ``count``-th news of the kind."""
+        """Wait for the ``count``-th message of this kind, and return it."""
         wait_until(
             lambda: len(self.news(event, slot=slot)) >= count,
             what=f"{event!r} number {count} of slot {slot}",
@@ -75,7 +76,7 @@ class Said:
         return self.news(event, slot=slot)[count - 1]
 
     def written(self, slot: int, stream: str = "stdout") -> bytes:
-        """What a process has written, exactly."""
+        """Return the exact output of a process."""
         texts = [news["text"] for news in self.news("output", slot=slot) if news["stream"] == stream]
         return "".join(texts).encode("utf-8", "surrogateescape")
 
@@ -84,12 +85,12 @@ class Said:
         return self.written(slot)
 
     def proxy_port(self, slot: int = 0) -> int:
-        """The port of the rendezvous proxy of a slot that runs :data:`WAIT`."""
+        """Return the port of the rendezvous proxy of a slot that runs :data:`WAIT`."""
         return int(self.wait_for_text(slot, b"\n").split()[1])
 
 
 class Agent(Said):
-    """A running agent that has its launcher at its pipes."""
+    """A running agent whose pipes lead to the test as its launcher."""
 
     def __init__(self, process: RunningProcess) -> None:
         self.process = process
@@ -122,7 +123,7 @@ class Agent(Said):
 
 
 class Session(Said):
-    """One connection of an agent. With ``welcome`` None it is left waiting after its hello."""
+    """One connection of an agent. Without ``welcome``, its hello gets no answer."""
 
     def __init__(self, connection: socket.socket, key: bytes, welcome: dict[str, Any] | None) -> None:
         self.said: list[dict[str, Any]] = []
@@ -171,7 +172,7 @@ class Session(Said):
         self._thread.join(10)
 
     def wait_for_end(self) -> None:
-        """Wait until everything that the agent has said is read: it may have ended before."""
+        """Wait until the connection ends: then all messages are read, even if the agent has ended before."""
         wait_until(lambda: self.closed, what="the end of the connection", timeout=30)
 
     @property
@@ -209,14 +210,14 @@ class Launcher:
         return json.dumps({**order, "incarnation": self.incarnation, "orphan_grace_s": self.grace_s, **more}) + "\n"
 
     def session(self, number: int = 1, *, timeout: float = 20) -> Session:
-        """The ``number``-th connection, once its agent has said hello."""
+        """Return the ``number``-th connection, once the hello of its agent has come."""
         wait_until(lambda: len(self.sessions) >= number, what=f"connection {number}", timeout=timeout)
         session = self.sessions[number - 1]
         assert session.hello["event"] == "hello"
         return session
 
     def close(self) -> None:
-        """As if it were killed."""
+        """Close all connections, as if the launcher were killed."""
         if self._thread.is_alive():
             self._end.send(b"x")
             self._thread.join(10)
@@ -234,7 +235,8 @@ def launching(**options: Any) -> Iterator[Launcher]:
 
 @contextlib.contextmanager
 def agent_process(line: str, runtime: Path, *, preset: str = "") -> Iterator[RunningProcess]:
-    """An agent that was given ``line``, whose socket lies below ``runtime``; ``preset`` is run before it begins."""
+    """Run an agent that gets ``line``, with its socket below ``runtime``. ``preset``: code that runs before it
+    begins."""
     main = f"{preset}\nfrom hvd_elastic_ext.agent.__main__ import main\nraise SystemExit(main())"
     command = [sys.executable, "-c", main] if preset else AGENT
     with run_process(command, stdin=subprocess.PIPE, env={"XDG_RUNTIME_DIR": str(runtime)}) as process:

@@ -69,7 +69,7 @@ def test_training_that_needs_no_launcher_continues_until_it_needs_one(begin: Beg
 def test_an_agent_with_nothing_to_do_does_not_outlive_its_launcher(begin: Begin) -> None:
     with launching(grace_s=0.3) as launcher:
         agent = begin(launcher, orphan_grace_s=GRACE_S)
-        launcher.session().wait_for("beats")  # it has read its welcome, and has the short grace from now on
+        launcher.session().wait_for("beats")  # it has read its welcome: the short grace counts from now on
         launcher.close()
         assert agent.wait(20) == 0
 
@@ -112,7 +112,7 @@ def test_an_agent_that_was_long_without_a_launcher_gives_the_next_one_its_whole_
         session.order(linked(0, "say(say='parked'); hear()"))
         session.wait_for("said", 0)
         first.close()
-        time.sleep(3.2)  # longer than the second one's grace
+        time.sleep(3.2)  # longer than the grace of the second one
         assert begin(second).wait() == 0
         adopted = second.session()
         assert adopted.hello["pid"] == agent.pid
@@ -134,7 +134,7 @@ def test_a_launcher_that_is_replaced_while_it_lives_loses_its_agents(begin: Begi
 
 
 def test_two_jobs_of_one_name_have_separate_agents(begin: Begin) -> None:
-    """Two people's, or two folders', ``train.py`` on one machine."""
+    """Two users, or two folders, have a ``train.py`` on one machine."""
     with launching() as first, launching(incarnation=2) as other:
         agent = begin(first)
         first.session()
@@ -179,7 +179,7 @@ def test_a_folder_that_others_could_enter_is_not_used(
         (tmp_path / "elsewhere").mkdir(mode=0o700)
         folder.symlink_to(tmp_path / "elsewhere")
     agent = begin(launcher)
-    launcher.session()  # it works all the same
+    launcher.session()  # it works in spite of that
     agent.wait_for("is not a folder that only its user can enter; remove it; another folder is used")
     assert not list(tmp_path.rglob("*.sock"))
 

@@ -1,4 +1,4 @@
-"""A real agent whose cloud takes its host back, or says nothing, or is not there."""
+"""A real agent whose cloud takes its host back, does not answer, or does not exist."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def children(agent: RunningProcess) -> list[int]:
 
 
 def child_of(agent: RunningProcess) -> int:
-    """The one that looks: what an agent without slots has, once its resolver's is gone."""
+    """Return the child that asks the cloud: the only one of an agent without slots, after the end of its resolver."""
     return wait_until(lambda: len(found := children(agent)) == 1 and found[0], what="one child")
 
 
-@pytest.mark.parametrize("cloud", ["aws", "azure"])  # tests/contract/notices has all
+@pytest.mark.parametrize("cloud", ["aws", "azure"])  # tests/contract/notices has all clouds
 def test_a_host_with_notice_from_its_cloud_is_going_until_the_notice_is_withdrawn(
     launcher: Launcher, begin: Begin, cloud: str
 ) -> None:
     service, give, within_s = KINDS[cloud]
     found = cloud == (
         cloud_of_firmware(firmware) or "azure"
-    )  # where these tests run in a cloud: that one, found by itself
+    )  # if these tests run in a cloud, the agent finds that one itself
     with MetadataServer(service()) as server:
         begin(launcher, env=settings("auto" if found else cloud, server), preset=OFTEN)
         session = launcher.session()
@@ -53,7 +53,7 @@ def test_a_host_with_notice_from_its_cloud_is_going_until_the_notice_is_withdraw
         going = session.wait_for("going")
         assert f"by {cloud}" in going["reason"].lower()
         assert within_s - 15 <= going["in_s"] <= within_s + 1
-        session.order(python(0, "print('up')"))  # it is the launcher who gives it no work
+        session.order(python(0, "print('up')"))  # the agent still starts processes: the launcher decides about work
         assert session.wait_for("exited", 0)["code"] == 0
         server.service.withdraw()
         session.wait_for("staying", timeout=40)
@@ -161,5 +161,5 @@ def test_the_next_launcher_may_choose_another_cloud_or_none(launcher: Launcher, 
 
 
 def last(session: Session, event: str) -> None:
-    """The last word about the host is this."""
+    """Check the last message about the host."""
     wait_until(lambda: [n["event"] for n in session.news("going", "staying")][-1:] == [event], what=event)

@@ -1,4 +1,4 @@
-"""Environment and command of a job's processes come to an agent on its standard input, never over its connection."""
+"""An agent gets environment and command of a job's processes on its standard input, never over its connection."""
 
 from __future__ import annotations
 

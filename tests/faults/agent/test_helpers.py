@@ -68,7 +68,7 @@ else:
     print("sums", [float(view.double().sum()) for view in last.views], flush=True)
 time.sleep(100)
 """
-"""Keeps its second commit, commits six more, and tells what it found when it began."""
+"""Keeps its second commit, makes six more, and prints what it found at its start."""
 
 
 def write(store: Path, side: int, *, number: int = 2) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def write(store: Path, side: int, *, number: int = 2) -> dict[str, Any]:
 
 
 def sealed(agent: Agent, store: Path) -> None:
-    """Have a checkpoint made of what slot 0 keeps."""
+    """Make a checkpoint of the commit that slot 0 keeps."""
     agent.python(0, KEEP)
     agent.order(write(store, int(agent.wait_for_text(0, b"kept ").split()[-1])))
     part = agent.wait_for("errand")["answer"]
@@ -86,7 +86,7 @@ def sealed(agent: Agent, store: Path) -> None:
     agent.order({"do": "errand", "id": 2, "slots": [0], "request": request})
     assert "failed" not in agent.wait_for("errand", count=2)["answer"]
     ended = agent.wait_for("errand_ended")
-    if ended["id"] == 1:  # it had ended by itself before the second one took its place
+    if ended["id"] == 1:  # the first helper had ended before the second one replaced it
         ended = agent.wait_for("errand_ended", count=2)
     assert (ended["id"], ended["code"]) == (2, 0)
 
@@ -104,7 +104,7 @@ def test_helpers_write_a_kept_commit_and_load_it_into_the_memory_of_another_slot
     agent.order({"do": "drop", "slots": [0]})
     agent.order(*({"do": "stop", "slot": slot, "grace_s": 0} for slot in range(2)), {"do": "finish"})
     agent.process.wait(30)
-    assert marks.start_time(helper) is None  # not even for a moment
+    assert marks.start_time(helper) is None  # it must not exist any more when the agent has ended
 
 
 def load(number: int, store: Path, slot: int) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def load(number: int, store: Path, slot: int) -> dict[str, Any]:
 
 
 def stopped_helper(agent: Stoppable, order: dict[str, Any]) -> int:
-    """Order a helper that stops before it has got anywhere."""
+    """Order a helper that stops before it does anything."""
     before = helpers_of(agent)
     with agent.stopping.of(order["request"]["do"]):
         agent.order(order)
@@ -163,7 +163,7 @@ def test_a_helper_ends_with_its_agent(agent: Stoppable, tmp_path: Path, end: sig
 
 
 def memory_of(pid: int) -> set[int]:
-    """Which commit memory a process has open. It may close other files meanwhile."""
+    """Return the commit memory that a process has open. The process may close other files meanwhile."""
     found = set()
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):
@@ -173,6 +173,6 @@ def memory_of(pid: int) -> set[int]:
 
 
 def helpers_of(agent: Agent) -> list[int]:
-    """Helpers that this agent runs."""
+    """Return the helpers of this agent."""
     children = psutil.Process(agent.process.pid).children()
     return [child.pid for child in children if "checkpoint.programs.agent_requests" in marks.command_line(child.pid)]

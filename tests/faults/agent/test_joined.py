@@ -52,7 +52,7 @@ def test_a_joined_agent_sends_its_hello_serves_and_finishes_on_order(
     events = [news["event"] for news in session.news() if news["event"] not in ("beats", "hello")]
     assert events == ["started", "output", "exited", "ended"]
     assert session.written(0) == b"hello\n"
-    assert not socket_file(tmp_path).parent.parent.exists()  # nothing of it is left there
+    assert not socket_file(tmp_path).parent.parent.exists()  # the folder is removed, too
 
 
 def test_the_end_of_the_stream_that_started_it_neither_ends_nor_blocks_an_agent(
@@ -68,7 +68,7 @@ def test_the_end_of_the_stream_that_started_it_neither_ends_nor_blocks_an_agent(
     session = launcher.session()
     for pipe in (agent.stdin, agent.stdout, agent.stderr):
         pipe.close()  # type: ignore[union-attr]
-    # Output goes over the connection, whatever was ordered.
+    # Output goes over the connection, even if the order names another place.
     talking = start_order(0, "sh", "-c", "echo through; exit 4", output="stderr")
     session.order({"do": "nonsense"}, talking, {"do": "finish"})
     assert agent.wait(20) == 4
@@ -87,7 +87,7 @@ def test_a_launcher_with_another_key_is_not_obeyed(begin: Begin) -> None:
     with (
         launching() as one,
         socket.create_server(("127.0.0.1", 0)) as listener,
-    ):  # one that orders something all the same
+    ):  # this one gives an order in spite of that
         address = ["127.0.0.1", listener.getsockname()[1]]
         agent = begin(one.line(key=os.urandom(KEY_SIZE).hex(), launcher=address, host="h2"))
         connection, _ = listener.accept()
@@ -158,7 +158,7 @@ def test_news_are_kept_while_there_is_no_launcher_and_too_much_output_is_counted
     launcher.welcomes = True
     waiting.hang_up()
     later = launcher.sessions
-    # An agent that was left waiting for long has connected more than once.
+    # An agent that waits long for its welcome connects more than once.
     again = wait_until(
         lambda: next((one for one in later[1:] if one.news("ended")), None), what="a connection that serves", timeout=30
     )
@@ -200,7 +200,7 @@ def test_a_stopped_launcher_delays_neither_the_agent_nor_training_for_long(
     session.stand_still()
     done = tmp_path / "done"
     session.order(start_order(0, "sh", "-c", f"head -c 30000000 /dev/zero; touch {done}"))
-    # Its kernel goes on acknowledging until the buffers are full. Then the connection is given up, and output dropped.
+    # The kernel acknowledges data until the buffers are full. Then the agent closes the connection and drops output.
     wait_until(done.exists, what="training that goes on", timeout=60)
     session.go_on()
 
@@ -253,4 +253,4 @@ def test_orders_sent_together_are_all_obeyed_and_a_bad_one_delays_none(launcher:
     first, last = (start_order(slot, "sh", "-c", f"exit {slot}") for slot in (4, 5))
     session.order({"do": "all", "orders": [first, {"do": "dance"}, "x", last]})
     assert [session.wait_for("exited", slot)["code"] for slot in (4, 5)] == [4, 5]
-    assert sorted(news["slot"] for news in session.news("started")) == [4, 5]  # the two report as they start
+    assert sorted(news["slot"] for news in session.news("started")) == [4, 5]  # in the order of their starts

@@ -1,4 +1,4 @@
-"""How an agent that has joined a job ends, and its processes: noticed, asked, killed, in the right order."""
+"""The end of an agent that has joined a job, and of its processes: notice, request and kill in the right order."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_notice_is_repeated_on_the_next_connection(launcher: Launcher, begin: 
 
 
 def being_cleared_away(launcher: Launcher, begin: Begin, *, grace_s: float) -> Session:
-    """The process of slot 0 has ended, and what it started, which does not want to, is about to be killed."""
+    """The process of slot 0 has ended. A program that it started ignores signals, and is about to be killed."""
     begin(launcher)
     session = launcher.session()
     stubborn = "trap '' TERM; (trap '' TERM; exec setsid sleep 1000) & sleep 0.2; exit 9"
@@ -98,7 +98,7 @@ page[: len(head)] = head
 
 
 def holding(launcher: Launcher, begin: Begin, *, preset: str = "") -> tuple[RunningProcess, Session]:
-    """An agent whose process has left a commit in its memory, and that was sent SIGTERM."""
+    """An agent that got SIGTERM, and that holds a commit of a process that has ended."""
     agent = begin(launcher, preset=preset)
     session = launcher.session()
     session.order(python(0, SEAL))
@@ -115,7 +115,7 @@ def test_an_agent_with_a_commit_stays_after_a_signal_until_the_launcher_releases
     agent, session = holding(launcher, begin)
     assert session.wait_for("notice") == {"event": "notice", "reason": "SIGTERM", "grace_s": 5.0}
     session.hang_up()
-    again = launcher.session(2)  # it is there
+    again = launcher.session(2)  # it has connected again
     assert again.hello["seats"]["0"]["held"] == [1, 2, 7, 70]
     again.order({"do": "finish"})
     assert agent.wait(4.0) == 0

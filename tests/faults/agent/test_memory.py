@@ -1,4 +1,4 @@
-"""What a slot keeps for the process that follows, and what nobody gets: others' memory, and core dumps."""
+"""The memory that a slot keeps for its next process, and what no process gets: memory of others, and core dumps."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_process_that_follows_one_that_aborted_resumes_from_its_last_commit(ag
         agent.wait_for("ended", 0, count=life + 1)
     lives = [line.split(" | ")[1:] for line in agent.written(0).decode().splitlines() if line.startswith("life")]
     assert [(number, weight) for number, weight, *_ in lives] == [("0", "0"), ("5", "15"), ("10", "30")]
-    assert [held for _, _, held, *_ in lives] == ["False", "True", "True"]  # was there memory in use already?
+    assert [held for _, _, held, *_ in lives] == ["False", "True", "True"]  # whether memory was in use before
     assert len({(descriptors, inodes) for *_, descriptors, inodes in lives}) == 1
     assert b"done | 15 | 45" in agent.written(0)
     ends = [(news["code"], news["signal"]) for news in agent.news("exited")]
@@ -41,8 +41,8 @@ def test_training_that_horovod_aborts_ends_with_the_same_result(agent: Agent, tm
         agent.wait_for("ended", 0, count=life + 1, timeout=100)
     assert [news["code"] for news in agent.news("exited")] == [134, 0], agent.process.output
     first, second, end, undisturbed = agent.written(0).decode().splitlines()
-    assert (first, second) == ("from 0 steps", "from 6 steps")  # 8 were done, the last commit was of the 6th
-    # Weights, AdamW's state, counters, and the generator behind the dropout: all went on where the commit was.
+    assert (first, second) == ("from 0 steps", "from 6 steps")  # 8 steps were done; the last commit was at step 6
+    # Weights, AdamW's state, counters and the generator of the dropout all continue from the commit.
     assert end == undisturbed
 
 
@@ -86,7 +86,7 @@ def test_forgetting_a_slot_ends_its_process_and_frees_its_memory(agent: Agent) -
     agent.order({"do": "forget", "slot": 0})
     agent.wait_for("forgotten", 0)
     assert holders_of(memory) == []
-    agent.python(0, "import os; print(os.environ['HVD_ELASTIC_COMMIT_FDS'])", commits=1)  # as good as new
+    agent.python(0, "import os; print(os.environ['HVD_ELASTIC_COMMIT_FDS'])", commits=1)  # like a new slot
     assert agent.wait_for("exited", 0, count=2)["code"] == 0
 
 
@@ -96,7 +96,7 @@ def test_a_process_that_is_ordered_after_its_slot_was_forgotten_gets_new_memory(
         "import os, subprocess, sys\n"
         "print(*[os.fstat(int(word)).st_ino for word in os.environ['HVD_ELASTIC_COMMIT_FDS'].split(',')], flush=True)\n"
     )
-    stays = (  # its supervisor ends it after the grace: until then a start is kept back
+    stays = (  # its supervisor ends this child after the grace, and no process starts before that
         "code = 'import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True); time.sleep(1000)'\n"
         "subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE).stdout.readline()\n"
     )
@@ -113,7 +113,7 @@ def test_a_process_that_is_ordered_after_its_slot_was_forgotten_gets_new_memory(
 
 @pytest.fixture
 def core_limit() -> Iterator[int]:
-    """The largest that this test, and what it starts, may have."""
+    """The largest core dump that this test and its programs may write."""
     soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
     yield hard

@@ -1,4 +1,4 @@
-"""Whatever is killed, nothing remains: no process, no commit memory, no shared memory."""
+"""After a kill of any process nothing remains: no process, no commit memory, no shared memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from tests.support.waiting import wait_until
 
 
 def two_slots(agent: Agent, family: MakeFamily) -> tuple[Family, Family, int]:
-    """A family in slot 0, another one in slot 1, and the pid of the first one's training process."""
+    """Start a group of processes in slot 0 and another one in slot 1; also return the pid of the first training
+    process."""
     command, born = family("victim")
     others, others_born = family("others")
     agent.start(0, *command)
@@ -56,7 +57,7 @@ def test_after_a_killed_training_process_its_descendants_end_and_other_slots_liv
 def test_after_a_killed_agent_nothing_of_any_slot_remains(agent: Agent, family: MakeFamily, whole_group: bool) -> None:
     commands = [family("one"), family("two")]
     for slot, (command, _) in enumerate(commands):
-        agent.start(slot, *command, grace_s=1000)  # a killed agent means no grace
+        agent.start(slot, *command, grace_s=1000)  # after a kill of the agent there is no grace
     families = [born() for _, born in commands]
     if whole_group:
         os.killpg(agent.process.pid, signal.SIGKILL)
@@ -90,7 +91,7 @@ child.stdin.write(sys.argv[1].encode())
 child.stdin.flush()
 child.wait()
 """
-"""A launcher that gives one line of orders to a command and holds its pipe."""
+"""A launcher that writes one line of orders to a command, and keeps its pipe open."""
 
 
 def under_a_parent(command: list[str], *agent: str) -> list[str]:
@@ -128,7 +129,7 @@ def test_a_signal_to_the_agent_ends_every_slot_in_order(agent: Agent, number: si
         agent.python(slot, code, grace_s=30)
         agent.wait_for_text(slot, b"ready")
     agent.process.send_signal(number)
-    assert agent.process.wait() == 0  # theirs, as they ended well
+    assert agent.process.wait() == 0  # the processes' exit code: they ended well
     for slot in range(2):
         assert b"bye" in agent.written(slot)
         assert agent.wait_for("ended", slot)["reason"] == f"the agent was sent {number.name}"
@@ -184,7 +185,7 @@ def test_after_any_process_is_killed_at_any_moment_nothing_remains(tmp_path: Pat
 
 
 def kill_one(chance: random.Random, process: RunningProcess) -> None:
-    """SIGKILL any process of the tree but Python's cleaner, without which nobody can clean."""
+    """Kill a random process of the tree with SIGKILL, except Python's resource tracker, which removes shared memory."""
     tree = [process.pid] * (process.returncode is None) + process.tree()
     victims = [pid for pid in tree if "resource_tracker" not in marks.command_line(pid)]
     if victims:

@@ -1,4 +1,4 @@
-"""A host that is about to go by its agent's notice file: told, told anew, taken back, and told to the next launcher."""
+"""A notice for a host in its agent's notice file: written, changed, withdrawn, and reported to the next launcher."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def notice_file(tmp_path: Path) -> Path:
 
 
 def wait_for_a_look(tmp_path: Path) -> None:
-    """The agent makes its own file again at the beginning of a look: with the second one the first is over."""
+    """Wait until the agent has looked. It creates its file at the beginning of a look, so the second creation ends the
+    first look."""
     for _ in range(2):
         notice_file(tmp_path).unlink()
         wait_until(notice_file(tmp_path).exists, what="a look")
@@ -38,10 +39,10 @@ def test_a_notice_in_the_agents_own_file_is_passed_on_until_it_is_withdrawn(
     assert session.wait_for("going") == {"event": "going", "reason": "drained by Ops", "in_s": None}
     path.write_text(json.dumps({"reason": "drained by Ops", "deadline": time.time() + 100}))
     assert 20 < session.wait_for("going", count=2)["in_s"] <= 100
-    session.order(python(0, "print('up')"))  # it is the launcher who gives it no work
+    session.order(python(0, "print('up')"))  # the agent still starts processes: the launcher decides about work
     assert session.wait_for("exited", 0)["code"] == 0
     session.hang_up()
-    again = launcher.session(2)  # the next launcher, say
+    again = launcher.session(2)  # for example the next launcher
     assert again.hello["going"]["reason"] == "drained by Ops"
     path.unlink()
     assert again.wait_for("staying") == {"event": "staying"}
@@ -55,7 +56,7 @@ def test_a_notice_that_changes_between_hello_and_welcome_is_reported(
     begin(launcher, env={"HVD_ELASTIC_NOTICE_FILE": str(named)})
     session = launcher.session()
     named.write_text("spot reclaim")
-    wait_for_a_look(tmp_path)  # that has nobody to tell
+    wait_for_a_look(tmp_path)  # this look has no launcher for its report
     session.order(launcher.welcome())
     assert session.wait_for("going")["reason"] == "spot reclaim"
 
@@ -79,7 +80,7 @@ def test_old_news_from_before_a_lost_connection_do_not_replace_newer_ones(
 
 @pytest.fixture
 def busy(launcher: Launcher, begin: Begin) -> RunningProcess:
-    """An agent with a process that ends when it is told to leave, and has a second when it is stopped."""
+    """An agent with a process that ends when it is told to leave. If it is stopped, it has one second."""
     agent = begin(launcher)
     session = launcher.session()
     session.order(linked(0, "print('up', flush=True)\nhear()", grace_s=1.0))
@@ -111,7 +112,7 @@ def test_a_notice_shorter_than_the_grace_of_processes_leaves_that_grace(
 
 
 def test_the_pre_stop_hook_writes_the_notice_file(launcher: Launcher, begin: Begin, tmp_path: Path) -> None:
-    """Told of by number, since outside a container it would signal the agents of everybody."""
+    """The hook gets the agent's pid: outside a container, it would otherwise signal the agents of all users."""
     agent = begin(launcher)
     session = launcher.session()
     session.order(python(0, WAIT, grace_s=1.0))
@@ -121,7 +122,7 @@ from hvd_elastic_ext.agent import prestop
 prestop.agents = lambda commands: [{agent.pid}]
 raise SystemExit(prestop.main(["--within", "90", "--reason", "node maintenance"]))
 """
-    notice_file(tmp_path).unlink()  # as whoever takes a notice back does
+    notice_file(tmp_path).unlink()  # as for the withdrawal of a notice
     with run_process([sys.executable, "-c", code]) as hook:
         going = session.wait_for("going")
         assert going["reason"] == "node maintenance"

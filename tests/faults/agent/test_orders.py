@@ -1,4 +1,4 @@
-"""An agent does what it is told, says what it does not do, and is not put out by either."""
+"""An agent carries out orders, reports those that it refuses, and continues in both cases."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_an_agent_told_to_finish_ends_with_its_last_process_and_starts_no_other(
         agent.start(slot, "sh", "-c", f"echo {slot}; sleep 0.2; exit {slot}")
     agent.order({"do": "finish"})
     agent.start(16, "echo", "never")
-    assert agent.process.wait() == 1  # the first that is not 0
+    assert agent.process.wait() == 1  # the first code that is not 0
     assert agent.news("refused")[0]["reason"] == "nothing is started any more: the agent is about to end"
     assert [agent.written(slot) for slot in range(17)] == [*(f"{slot}\n".encode() for slot in range(16)), b""]
 

@@ -1,4 +1,4 @@
-"""The kernel kills a training process for want of memory: the agent can tell that from any other SIGKILL."""
+"""The kernel kills a training process because memory is short. The agent distinguishes that from any other SIGKILL."""
 
 from __future__ import annotations
 

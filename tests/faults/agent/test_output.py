@@ -1,4 +1,4 @@
-"""Output comes through whole and apart, however it is written and however it is read."""
+"""Output arrives complete and separated by process, however it is written and read."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_lines_of_several_processes_and_streams_stay_whole_and_apart(agent: Agen
 
 def test_megabytes_without_line_ends_come_through_whole_and_delay_nothing(agent: Agent) -> None:
     agent.start(0, "sh", "-c", "head -c 4000000 /dev/zero")
-    agent.start(1, "sh", "-c", "yes x & sleep 1000")  # as fast as it can, all the time
+    agent.start(1, "sh", "-c", "yes x & sleep 1000")  # without a pause, as fast as possible
     agent.start(2, "echo", "through")
     agent.wait_for_text(2, b"through")
     assert agent.wait_for("exited", 0)["code"] == 0
@@ -50,7 +50,7 @@ def test_megabytes_without_line_ends_come_through_whole_and_delay_nothing(agent:
 def test_output_comes_when_it_is_written_as_it_is_and_before_the_news_of_the_end(agent: Agent) -> None:
     agent.start(0, "sh", "-c", "printf 'a prompt> '; sleep 1000")
     agent.wait_for_text(0, b"a prompt> ")
-    agent.python(1, "import os; os.write(1, bytes(range(256)) * 4)")  # no text
+    agent.python(1, "import os; os.write(1, bytes(range(256)) * 4)")  # this is not text
     agent.wait_for("ended", 1)
     assert agent.written(1) == bytes(range(256)) * 4
     agent.start(2, "sh", "-c", "head -c 60000 /dev/zero; echo why it died >&2; kill -9 $$")
@@ -70,7 +70,7 @@ def test_output_may_go_to_standard_error_as_it_is(agent: Agent) -> None:
 
 @pytest.fixture
 def unread() -> Iterator[subprocess.Popen[bytes]]:
-    """An agent whose launcher stands still: nobody reads what it says."""
+    """An agent whose launcher is stopped and reads no messages."""
     process = subprocess.Popen(AGENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
     assert process.stdin is not None
     assert process.stdout is not None
@@ -106,7 +106,7 @@ def test_a_launcher_that_does_not_read_delays_neither_orders_nor_the_end(
 
 
 def processes_below(pid: int) -> str:
-    """What each process of an agent waits for, and which signals it holds back or has not taken."""
+    """Return for each process of an agent what it waits for, and which signals are blocked or pending."""
     lines = []
     for each in psutil.Process(pid).children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
@@ -129,7 +129,7 @@ def test_a_launcher_that_was_stopped_gets_all_output_once_it_reads(unread: subpr
     say(unread, start_order(0, "sh", "-c", "head -c 5000000 /dev/zero; exit 9"), {"do": "finish"})
     assert unread.stdout is not None
     assert select.select([unread.stdout], [], [], 20)[0]
-    time.sleep(0.3)  # for the agent to fill what it may fill; more than that is only a stricter test
+    time.sleep(0.3)  # time for the agent to fill its buffers; with more time, the test is only stricter
     entries = [json.loads(line) for line in unread.stdout]
     assert sum(len(news["text"]) for news in entries if news["event"] == "output") == 5_000_000
     assert [news["event"] for news in entries][-2:] == ["exited", "ended"]

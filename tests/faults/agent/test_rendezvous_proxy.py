@@ -1,4 +1,5 @@
-"""A rendezvous proxy carries what Horovod's clients ask, and a link what a process and its launcher have to say."""
+"""A rendezvous proxy passes on the requests of Horovod's clients, and a link the messages of a process and its
+launcher."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def proxy_port(agent: Agent) -> int:
 
 
 class Asking:
-    """A request, asked by a thread; ``wait`` gives the status and the body."""
+    """A request, sent by a thread; ``wait`` returns the status and the body."""
 
     def __init__(self, port: int, method: str, path: str, body: bytes = b"") -> None:
         self.answer: tuple[int, bytes] | None = None
@@ -59,7 +60,7 @@ def reply(agent: Agent, asked: dict[str, Any], status: int, body: bytes = b"") -
 
 
 def check_only_one_is_asked(agent: Agent, proxy_port: int, *, slot: int = 0, besides: tuple[str, ...] = ()) -> None:
-    """Whatever came before it would have been passed on before it."""
+    """Check that no other request was passed on: an earlier one would have been passed on before this one."""
     own = Asking(proxy_port, "GET", "/global/own")
     reply(agent, agent.wait_for("asked", slot), 404)
     assert own.wait() == (404, b"")
@@ -86,7 +87,7 @@ def test_a_question_is_held_until_it_is_answered(agent: Agent, proxy_port: int) 
     asked = agent.wait_for("asked", 0)
     question = {"event": "asked", "slot": 0, "life": 1, "method": "GET", "path": "/rank_and_size/h1:0", "body": ""}
     assert asked == {**question, "id": asked["id"]}
-    other = Asking(proxy_port, "GET", "/global/1")  # answered while the first is held
+    other = Asking(proxy_port, "GET", "/global/1")  # answered while the first one is held
     reply(agent, agent.wait_for("asked", 0, count=2), 404)
     assert other.wait() == (404, b"")
     assert asking.answer is None
@@ -121,7 +122,7 @@ def test_a_key_of_a_world_is_asked_for_once_for_all_processes_of_the_host(agent:
         other.sendall(b"GET /global/1 HTTP/1.1\r\nHost: x\r\n\r\n")
         check_only_one_is_asked(agent, ports[1], slot=1, besides=("/global/1",))
         reply(agent, asked, 404)
-        assert asking.wait() == (404, b"")  # it is not there yet: both ask again
+        assert asking.wait() == (404, b"")  # the key does not exist yet, so both ask again
         assert b" 404 " in other.recv(1000)
 
     again = Asking(ports[1], "GET", "/global/1")
@@ -133,7 +134,7 @@ def test_a_key_of_a_world_is_asked_for_once_for_all_processes_of_the_host(agent:
     reply(agent, agent.wait_for("asked", 0, count=2), 200)
     assert put.wait() == (200, b"")
     assert Asking(ports[1], "GET", "/global/0").wait() == (200, b"mine")
-    assert Asking(ports[1], "DELETE", "/global/0").wait() == (200, b"")  # it leaves; the other still reads
+    assert Asking(ports[1], "DELETE", "/global/0").wait() == (200, b"")  # one process leaves, and the other still reads
 
     name_world(agent, 2, 0, 1)
     for slot, path, answer in ((0, "/global/1", b"there"), (1, "/global/0", b"yours")):
@@ -177,7 +178,7 @@ def test_when_a_process_ends_its_world_is_lost_and_the_launcher_says_what_become
 
 
 class Code:
-    """Runs code when it is unpickled, as an attacker's would."""
+    """Runs code when it is unpickled, as an attacker's object does."""
 
     def __init__(self, trace: Path) -> None:
         self._trace = trace
@@ -195,7 +196,7 @@ def test_a_stock_workers_registration_is_accepted_and_never_read(agent: Agent, p
     assert Asking(proxy_port, "PUT", "/worker_addresses/h1:0", b"no pickle").wait() == (200, b"")
     check_only_one_is_asked(agent, proxy_port)
     assert not (tmp_path / "ran").exists()
-    codec.loads_base64(harmful)  # Horovod's own server reads it like this
+    codec.loads_base64(harmful)  # Horovod's own server would unpickle it
     assert (tmp_path / "ran").exists()
 
 
@@ -257,7 +258,7 @@ for number in range(times):
         except ConnectionError:
             pass
 """
-"""Somebody else's process, that says all it has to say and then resets the connection, closes it, or waits."""
+"""A process of another user. It sends all its data, and then resets the connection, closes it, or waits."""
 
 
 def knock_as_somebody_else(proxy_port: int, how: str, *, times: int) -> None:
@@ -286,7 +287,7 @@ def test_an_agent_that_has_no_descriptor_left_refuses_every_client(agent: Agent,
     fill: list[socket.socket] = []
 
     def in_use() -> int | None:
-        """How many descriptors the agent has, once there is no gap between their numbers."""
+        """Return the number of the agent's descriptors, once there is no gap between their numbers."""
         numbers = {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
         taken = {each.raddr.port for each in psutil.Process(pid).net_connections("tcp4") if each.raddr}
         if not all(each.getsockname()[1] in taken for each in fill):
@@ -298,7 +299,7 @@ def test_an_agent_that_has_no_descriptor_left_refuses_every_client(agent: Agent,
 
     try:
         count = wait_until(in_use, what="all numbers in use")
-        # Room for one connection, and none to ask the kernel whose it is.
+        # Room for one connection, but no descriptor is left to ask the kernel for the user.
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (count + 1, usual[1]))
         knock_as_somebody_else(proxy_port, "stays", times=3)
         knock_as_somebody_else(proxy_port, "reset", times=3)
@@ -323,12 +324,12 @@ def linked(agent: Agent) -> Callable[..., None]:
 def test_a_link_carries_both_ways_through_a_shell(agent: Agent, linked: Callable[..., None]) -> None:
     linked("say(say='parked'); say(say='heard', what=hear()); say(say='heard', what=hear()); hear()")
     assert agent.wait_for("said", 0) == {"event": "said", "slot": 0, "life": 1, "message": {"say": "parked"}}
-    long = "é" * 100_000  # more than the socket holds
+    long = "é" * 100_000  # more than the socket's buffer takes
     for message in ({"tell": "go", "env": {"A": "b"}}, {"tell": "update", "reason": long}):
         agent.order({"do": "tell", "to": {"0": 1}, "message": message})
     assert agent.wait_for("said", 0, count=2)["message"]["what"] == {"tell": "go", "env": {"A": "b"}}
     wait_until(lambda: "was dropped" in agent.process.stderr, what="a complaint about the long answer")
-    agent.order({"do": "tell", "to": {"0": 2}, "message": {"tell": "go"}})  # not that life
+    agent.order({"do": "tell", "to": {"0": 2}, "message": {"tell": "go"}})  # not for that life
     agent.order({"do": "tell", "to": {"0": 1}, "message": {}})
     assert agent.wait_for("exited", 0)["code"] == 0
 
@@ -350,7 +351,7 @@ def test_a_malformed_message_is_dropped_and_reported_once(agent: Agent, linked: 
     def said() -> list[str]:
         return [line for line in agent.process.stderr.splitlines() if "on its link" in line]
 
-    wait_until(lambda: len(said()) > 1, what="both complaints")  # standard error comes by another thread
+    wait_until(lambda: len(said()) > 1, what="both complaints")  # another thread passes on standard error
     assert said() == [
         "hvd-elastic agent: slot 0: a line of more than 65536 bytes on its link was dropped",
         "hvd-elastic agent: slot 0: a line on its link that is no JSON object with 'say' was dropped",

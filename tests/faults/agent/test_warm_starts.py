@@ -1,4 +1,5 @@
-"""Processes that an agent forks from a template begin, run and end as any other; without it they start as ever."""
+"""Processes that an agent forks from a template start, run and end like others. Without a template, starts are
+normal."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ class Host:
         self.lives = 0
 
     def start(self, *, env: dict[str, str] | None = None, argv: list[str] | None = None) -> dict[str, Any]:
-        """Start a process; what it says of its start, and whether the agent calls it warm."""
+        """Start a process. Return its report of its start, and whether the agent calls it warm."""
         words = self._words if argv is None else argv
         self.lives += 1
         self.session.order(start_order(0, *words, link=True, env={"HVD_ELASTIC_PLAN": str(self.lives), **(env or {})}))
@@ -232,7 +233,7 @@ def test_a_template_that_is_killed_while_it_forks_prevents_no_start_and_nothing_
         killer = threading.Timer(chance.uniform(0, 0.03), os.kill, (template, signal.SIGKILL))
         if round_ % 4:
             killer.start()
-        else:  # before it is asked, too, however fast this machine forks
+        else:  # this makes sure that some are killed before the request, also on a machine that forks fast
             os.kill(template, signal.SIGKILL)
         said = one.start()
         if round_ % 4:

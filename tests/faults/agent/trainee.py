@@ -1,4 +1,4 @@
-"""Trains from its own last commit, in plain mmap, and aborts as Horovod does: ``trainee.py ABORTS STEPS-A-LIFE``."""
+"""Trains from its own last commit, with plain mmap, and aborts as Horovod does: ``trainee.py ABORTS STEPS-A-LIFE``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ for _ in range(steps):
     weight += 3
     number += 1
     LAYOUT.pack_into(buffers[number % 2], 0, number, weight)
-weight += 1  # progress that is not committed, and lost
+weight += 1  # progress without a commit, which is lost
 if number <= aborts * steps:
     os.abort()
 print("done", number, number * 3, sep=" | ", flush=True)

@@ -1,4 +1,4 @@
-"""Says what it finds at its start, "trains", and ends as it is told: ``warm_trainee.py MODULE…``."""
+"""Prints what it finds at its start, "trains", and ends as the test orders: ``warm_trainee.py MODULE…``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OF_THIS_ONE = ("HVD_ELASTIC_COMMIT_FDS", "HVD_ELASTIC_PLAN")
 
 
 def facts() -> dict[str, Any]:
-    """What a script can see of its start."""
+    """Return what a script can observe at its start."""
     descriptors = [Path("/proc/self/fd", number) for number in os.listdir("/proc/self/fd")]
     numpy = sys.modules.get("numpy")
     return {
@@ -70,7 +70,7 @@ def end(message: dict[str, Any]) -> None:
         case "pool":
             with get_context(message["context"]).Pool(1) as pool:
                 print("the sum is", pool.apply(sum, ([1, 2],)), flush=True)
-            sys.exit(0)  # which removes the pool's semaphores
+            sys.exit(0)  # this removes the pool's semaphores
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""Random faults against real jobs on this machine, and the check that no commit was lost that somebody held."""
+"""Random faults in real jobs on this machine, and the check that no commit is lost while an agent holds it."""

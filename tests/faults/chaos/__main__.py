@@ -1,4 +1,4 @@
-"""``scripts/chaos``: random faults against real jobs, one job a seed."""
+"""``scripts/chaos``: random faults in real jobs, one job for each seed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.faults.chaos.run import run
 from tests.support import leaks, marks
 
 BUSY: Final = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: sum(range(100000))"
-"""Something else that the machine has to do, as long as its parent lives."""
+"""A program that keeps a core of the machine busy as long as its parent lives."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -67,7 +67,7 @@ def main() -> int:
 
 @contextlib.contextmanager
 def busy(count: int) -> Iterator[None]:
-    """Keep the machine busy meanwhile."""
+    """Keep ``count`` cores of the machine busy within the context."""
     loops = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(count)]
     try:
         yield
@@ -78,7 +78,7 @@ def busy(count: int) -> Iterator[None]:
 
 
 def one(seed: int, *, checkpoints: bool) -> int:
-    """Run one seed in this process, and say all about it."""
+    """Run one seed in this process, and print all results. Return the exit code."""
     mark = os.environ[marks.MARK] = f"{marks.owner()}-chaos"
     before = leaks.snapshot()
     drawn = plan(seed, checkpoints=checkpoints)

@@ -1,4 +1,4 @@
-"""What must hold of a job, whatever was broken: told from what its processes and the watch wrote. Pure."""
+"""The rules that every job must follow under any faults, checked by what its processes and the watch wrote. Pure."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from hvd_elastic_ext.core.journal import Record
 from tests.faults.chaos.lines import Line, Process
 
 OVERLAP_S: Final = 10.0
-"""How long processes of a world that is over may train on before they learn of it."""
+"""Longest time in seconds for which processes of an old world may train on before they learn that it is over."""
 TOLD_S: Final = 3.0
-"""A commit is told to the launcher within this time, unless its agent stands still."""
+"""Longest time in seconds until the launcher knows of a commit, unless the commit's agent is stopped."""
 LATE_S: Final = 0.5
-"""How late a commit may be seen in memory."""
+"""Longest delay in seconds until the watch sees a commit in memory."""
 RETURN_S: Final = 15.0
-"""How long a launcher that was killed may take to be back, and to have heard of its agents."""
+"""Longest time in seconds until a killed launcher is replaced and has messages from its agents."""
 
 
 class Seen(NamedTuple):
-    """``watched``: lines of the watch; ``resized`` and ``sealed``: of the journal; ``goal``: the last step, or None."""
+    """``watched``: lines of the watch. ``resized``, ``sealed``: these records of the journal. ``goal``: the last step,
+    or None."""
 
     processes: tuple[Process, ...]
     watched: tuple[Line, ...]
@@ -33,7 +34,8 @@ class Seen(NamedTuple):
 
 
 class World(NamedTuple):
-    """One that training was entered in. ``at``: when it was formed; ``step``: the least that anybody began with."""
+    """A world that processes have entered. ``at``: when it formed; ``step``: the lowest step with which a rank
+    began."""
 
     generation: int
     at: float
@@ -43,13 +45,13 @@ class World(NamedTuple):
 
 
 def violations(seen: Seen) -> list[str]:
-    """Everything that must not be, in words; empty if all is well."""
+    """Return all violations of the rules, one line each; empty if there are none."""
     checks: tuple[Callable[[Seen], Iterator[str]], ...] = (weights, agreement, steps, one_world, custody, the_end)
     return [said for check in checks for said in check(seen)]
 
 
 def weights(seen: Seen) -> Iterator[str]:
-    """The weight is the number of the step."""
+    """Check that the weight equals the number of the step."""
     for each in seen.processes:
         for line in each.lines:
             if "weight" in line.fields and float(line.fields["weight"]) != line.number:
@@ -57,7 +59,8 @@ def weights(seen: Seen) -> Iterator[str]:
 
 
 def agreement(seen: Seen) -> Iterator[str]:
-    """In each world all begin with the same step, nobody has somebody else's rank, and none changes."""
+    """Check that in each world all ranks begin with the same step, each rank has one process, and neither size nor
+    ranks change."""
     entered: dict[int, set[int]] = defaultdict(set)
     sizes: dict[int, set[int]] = defaultdict(set)
     ranks: dict[tuple[int, int], set[int]] = defaultdict(set)
@@ -79,7 +82,7 @@ def agreement(seen: Seen) -> Iterator[str]:
 
 
 def steps(seen: Seen) -> Iterator[str]:
-    """Within a world each process does one step after the other, from the one it was entered with."""
+    """Check that within a world each process does one step after the other, from the step with which it entered."""
     for each in seen.processes:
         counted = [line for line in each.lines if line.kind in ("enter", "step")]
         for before, after in pairwise(counted):
@@ -88,7 +91,7 @@ def steps(seen: Seen) -> Iterator[str]:
 
 
 def one_world(seen: Seen) -> Iterator[str]:
-    """Who is not in the newest world does not train on for long."""
+    """Check that processes outside the newest world do not train on for long."""
     begins = [(world.entered_at, world.generation) for world in worlds(seen)]
     for each in seen.processes:
         late = [
@@ -101,7 +104,7 @@ def one_world(seen: Seen) -> Iterator[str]:
 
 
 def the_end(seen: Seen) -> Iterator[str]:
-    """All ranks of the last world have come to the end of training."""
+    """Check that all ranks of the last world have reached the end of training."""
     if seen.goal is None:
         return
     last = max((world.generation for world in worlds(seen)), default=0)
@@ -115,7 +118,7 @@ def the_end(seen: Seen) -> Iterator[str]:
 
 
 def worlds(seen: Seen) -> list[World]:
-    """Worlds that training was entered in, in order."""
+    """Return the worlds that processes have entered, in order."""
     formed: dict[int, float] = {}
     for record in seen.resized:
         formed[record.generation] = min(record.mono, formed.get(record.generation, record.mono))
@@ -135,12 +138,13 @@ def _world(generation: int, entries: list[tuple[Line, int]], formed: Mapping[int
 
 
 def custody(seen: Seen) -> Iterator[str]:
-    """No world begins behind a commit that somebody holds, or that is durable; and what is lost is told."""
+    """Check that no world begins behind a commit that an agent holds or that is durable, and that each loss is
+    journalled."""
     return Custody(seen).said()
 
 
 class Commit(NamedTuple):
-    """One that was seen in an agent's memory."""
+    """A commit that was seen in an agent's memory."""
 
     at: float
     name: str
@@ -149,10 +153,10 @@ class Commit(NamedTuple):
 
 @dataclass(slots=True)
 class Holder:
-    """An agent. ``commits``: what it was seen to hold, one after the other; the last one counts.
+    """An agent. ``commits``: the commits that it was seen to hold, in order; the last one counts.
 
-    ``stands_still``: from when to when it was stopped. ``excused``: from when on nobody has to wait for it, and until
-    when. ``over``: when its end was seen; ``killed``: when it was killed.
+    ``stands_still``: times in which it was stopped. ``excused``: times in which no world has to wait for it. ``over``:
+    when the watch saw its end; ``killed``: when the watch killed it.
     """
 
     pid: int
@@ -167,7 +171,8 @@ class Holder:
         return f"agent {self.pid} of {self.host}"
 
     def owes(self, at: float, void: set[str]) -> Commit | None:
-        """The commit that no world that is formed at ``at`` may be behind because of this agent; None if any may."""
+        """Return the commit of this agent behind which no world that forms at ``at`` may begin; None if there is
+        none."""
         if self.killed is not None and self.killed <= at:
             return None
         if any(begin <= at and self._leaves(at, end) for begin, end in self.excused):
@@ -180,7 +185,7 @@ class Holder:
         return held[-1] if held and held[-1].name not in void else None
 
     def _leaves(self, at: float, end: float) -> bool:
-        """Whether it is excused at ``at`` still, or could not be told in time that it is to stay."""
+        """Whether it is still excused at ``at``, or ended before it could learn that it has to stay."""
         return at <= end or (self.over is not None and self.over <= end + TOLD_S)
 
     @property
@@ -188,23 +193,23 @@ class Holder:
         return [at for at in (self.killed, self.over) if at is not None]
 
     def silent_from(self) -> Iterator[float]:
-        """When it could tell nothing any more, for a while at least: when it was stopped, and its end."""
+        """Yield the times from which it could send nothing for a while: when it was stopped, and its end."""
         yield from (begin for begin, _ in self.stands_still)
         yield from self.ends
 
     def unheard_from(self, unheard: Iterable[tuple[float, float]]) -> float:
-        """From when on nobody heard it, if it ended while nobody did; infinite if not. ``unheard``: spans."""
+        """Return the start of the span in ``unheard`` in which it ended; infinite if it ended in none of them."""
         return min((begin for begin, until in unheard if any(begin <= end <= until for end in self.ends)), default=inf)
 
 
 class Custody:
-    """Goes through what was seen in the order of time."""
+    """Goes through all observations in the order of time."""
 
     def __init__(self, seen: Seen) -> None:
         self._seen = seen
         self._holders = holders(seen.watched)
         self._void: set[str] = set()
-        """Commits that a later world did not begin with."""
+        """Names of commits that are newer than the beginning of a later world."""
         self._lost = {record.generation: record.get("steps_lost") for record in seen.resized}
         self._without_launcher = [line.at for line in seen.watched if line.kind == "no_launcher"]
         self._unheard = list(unheard_spans(self._without_launcher))
@@ -218,7 +223,7 @@ class Custody:
     def _behind(self, world: World) -> Iterator[str]:
         for holder in self._holders:
             owed = holder.owes(world.at, self._void)
-            # Who has ended in good order has let go only what others held then.
+            # An agent that ends regularly gives up only commits that others held at that moment.
             if owed is None or owed.step <= world.step or self._passed_on(holder, owed, world):
                 continue
             ended = "" if holder.over is None or holder.over > world.at else f", and ended at {holder.over:.3f}"
@@ -232,7 +237,8 @@ class Custody:
             yield f"world {world.generation} began at {world.at:.3f} with step {world.step}: {step} is durable"
 
     def _passed_on(self, holder: Holder, owed: Commit, world: World) -> bool:
-        """Whether an agent had ended before, and another one was seen with what it held, or more, from then on."""
+        """Whether the agent had ended before, and another agent was seen with the same commit or a newer one from then
+        on."""
         if holder.over is None or holder.over > world.at:
             return False
         return any(
@@ -243,7 +249,7 @@ class Custody:
         )
 
     def _untold(self, world: World) -> Iterator[str]:
-        """What was held, and told to the launcher, and is lost, has to stand in the journal as a number."""
+        """Check the lost steps in the journal, for commits that the launcher knew of and that are lost."""
         lost = max((commit.step for commit in self._told(world)), default=0) - world.step
         said, number = world.generation in self._lost, self._lost.get(world.generation)
         unsaid = not said and any(world.at <= at <= world.at + RETURN_S for at in self._without_launcher)
@@ -252,7 +258,7 @@ class Custody:
             yield f"world {world.generation} began {lost} steps behind a commit; the journal says {words}"
 
     def _told(self, world: World) -> Iterator[Commit]:
-        """What the launcher knew of, and is not void."""
+        """Yield the commits that the launcher knew of and that are not void."""
         for holder in self._holders:
             unheard_from = holder.unheard_from(self._unheard)
             for commit in holder.commits:
@@ -267,9 +273,10 @@ class Custody:
 
 
 def unheard_spans(ends: Iterable[float]) -> Iterator[tuple[float, float]]:
-    """From when until when no launcher may have heard of an agent. ``ends``: when one was killed, in order.
+    """Yield the spans in which no launcher may have had messages from an agent. ``ends``: when launchers were killed,
+    in order.
 
-    One that is killed before it has to have heard of its agents may have heard of none.
+    A launcher that is killed within :data:`RETURN_S` of the one before may have had none, so both spans are one.
     """
     begin = until = -inf
     for at in ends:
@@ -283,7 +290,7 @@ def unheard_spans(ends: Iterable[float]) -> Iterator[tuple[float, float]]:
 
 
 def holders(watched: Iterable[Line]) -> list[Holder]:
-    """What the watch saw of each agent."""
+    """Return what the watch saw of each agent."""
     found: dict[int, Holder] = {}
     for line in watched:
         if line.kind in ("agent", "held", "killed", "over", "still", "excused"):

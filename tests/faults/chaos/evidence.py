@@ -1,4 +1,4 @@
-"""What a job leaves in its folder, read back."""
+"""Reads the files that a job leaves in its folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WATCHED: Final = "seen"
 
 
 def records(folder: Path, *events: str) -> list[Record]:
-    """What the journal has of some events."""
+    """Return the journal records of these events."""
     path = folder / JOURNAL
     if not path.exists():
         return []
@@ -24,7 +24,7 @@ def records(folder: Path, *events: str) -> list[Record]:
 
 
 def seen(folder: Path, *, goal: int | None = None) -> Seen:
-    """Everything that is known of a job."""
+    """Return all that is known of a job."""
     with (folder / WATCHED).open() as file:
         watched = tuple(lines.parse(file))
     resized, sealed = records(folder, "resized"), records(folder, "sealed")

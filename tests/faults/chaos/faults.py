@@ -1,4 +1,4 @@
-"""How each fault of a plan is made, and undone. Each says what it found to break."""
+"""Makes each fault of a plan, and undoes it. Each fault returns a text about what it found and did."""
 
 from __future__ import annotations
 
@@ -18,50 +18,50 @@ from tests.faults.chaos.watch import Agent, family
 from tests.support.processes import RunningProcess
 
 GRACE_S: Final = 5.0
-"""What an agent that was sent SIGTERM leaves its launcher for its processes."""
+"""Seconds from an agent's SIGTERM until it ends its processes."""
 SLACK_S: Final = 1.0
-"""So much before its end a host need not be waited for any more: transfers take time, too."""
+"""A host is excused this many seconds before its end: transfers take time, too."""
 COMMAND_S: Final = 60.0
-"""How long a command may take on a busy machine."""
+"""Longest time in seconds for a command on a busy machine."""
 LOOKED_S: Final = 2.0
-"""A notice that was taken back is not heeded any more after this time."""
+"""Longest time in seconds until an agent has noticed that its notice was withdrawn."""
 
 
 class Later(NamedTuple):
-    """What follows a fault: after so many seconds."""
+    """The action that follows a fault after ``after_s`` seconds."""
 
     after_s: float
     act: Callable[[], str]
 
 
 class Act(NamedTuple):
-    """What was done, in words, and what follows."""
+    """What was done, as text, and what follows."""
 
     said: str
     later: Later | None = None
 
 
 class Acts:
-    """Makes faults. ``listed`` is the list of all hosts."""
+    """Makes faults. ``listed``: the host list with all hosts."""
 
     def __init__(self, job: Job, listed: str) -> None:
         self._job, self._listed = job, listed
         self._notices: dict[str, int] = {}
-        """By host, how many notices were given: only the newest one's end counts."""
+        """By host, the number of notices so far: only the end of the newest one takes effect."""
         self._lists = 0
         self._stopped: set[int] = set()
         self._sent_away: set[int] = set()
         self._blocked: set[str] = set()
         self._commands: list[RunningProcess] = []
         self.down = False
-        """The launcher was killed, and is not back yet."""
+        """Whether the launcher was killed and is not started again yet."""
 
     def make(self, fault: Fault) -> Act:
         """Make a fault."""
         return _HOW[fault.do](self, fault)
 
     def undo_all(self) -> None:
-        """All hosts are there again, and nothing is held against anybody."""
+        """Undo all faults: every host is listed again, no notice stands, and no host is blocked by hand."""
         for pid in self._stopped:
             self._job.signal(pid, signal.SIGCONT)
         for host in list(self._notices):
@@ -137,7 +137,7 @@ class Acts:
         return self._on_agent(fault, self._send_away)
 
     def _send_away(self, agent: Agent) -> Act:
-        # A second signal, or one that no launcher hears of, ends it at once; one whose launcher comes late may.
+        # A second signal ends an agent at once, and the first one may do so while there is no launcher.
         at = time.monotonic() + (0.0 if self.down or agent.pid in self._sent_away else GRACE_S - SLACK_S)
         self._sent_away.add(agent.pid)
         self._job.watch.note("excused", agent.pid, at=at, host=agent.host, until=math.inf)
@@ -199,7 +199,7 @@ class Acts:
                 path.write_text("")
 
     def _notice_path(self, host: str) -> Path | None:
-        """Where the agent of a host looks, beside its socket."""
+        """Return the notice file of a host's agent, beside its socket; None if there is none."""
         found = [path for path in self._job.agent_folders() if (path / f"{host}.sock.notice").exists()]
         return found[0] / f"{host}.sock.notice" if found else None
 

@@ -1,4 +1,4 @@
-"""One job of the chaos trainee's: its list of hosts, its launchers one after the other, and what is seen of it."""
+"""One job of the chaos trainee: its host list, its launchers one after the other, and the observations of it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LOOK_S: Final = 0.05
 
 
 class Job:
-    """A job in a folder of its own. Leaving the block ends everything of it by force."""
+    """A job in a folder of its own. At the end of the context all its processes are killed."""
 
     def __init__(self, folder: Path, name: str, *options: str, env: Mapping[str, str] | None = None) -> None:
         self.folder, self.name = folder, name
@@ -52,13 +52,13 @@ class Job:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._ends.close()
-        for folder in self.agent_folders():  # of agents that were ended by force
+        for folder in self.agent_folders():  # folders of agents that were killed
             shutil.rmtree(folder, ignore_errors=True)
 
-    # What is done to it
+    # Actions
 
     def start(self) -> None:
-        """Start a launcher: the first one, or one that follows."""
+        """Start a launcher: the first one, or the next one."""
         source = ("--hosts-file", str(self._hosts), "--journal", str(self.journal), "--job", self.name)
         command = [*ELASTIC, "run", *source, *self._options, sys.executable, str(TRAINEE), str(self.folder)]
         launcher = self._ends.enter_context(run_process(command, env=self._env, cwd=self.folder))
@@ -71,15 +71,15 @@ class Job:
         self.launcher.wait()
 
     def set_hosts(self, text: str) -> None:
-        """Put another list in the place of the last one, at once."""
+        """Replace the host list as a whole."""
         fresh = self._hosts.with_suffix(".new")
         fresh.write_text(text)
         fresh.replace(self._hosts)
 
     def set_goal(self, more: int) -> int:
-        """Let training end so many steps after the newest one; say after which.
+        """Let training end ``more`` steps after the newest step. Return the step of the end.
 
-        The newest is not always the furthest: training whose holders are all lost begins again.
+        The newest step is not always the highest: if all holders of commits are lost, training starts again.
         """
         step = self.newest_step() + more
         draft = self.folder / "goal.new"
@@ -88,19 +88,19 @@ class Job:
         return step
 
     def hosts_command(self, *words: str) -> RunningProcess:
-        """Begin ``hvd-elastic hosts …``."""
+        """Start ``hvd-elastic hosts …``."""
         command = [*ELASTIC, "hosts", *words, "--job", self.name]
         return self._ends.enter_context(run_process(command, env=self._env, cwd=self.folder))
 
     def signal(self, pid: int, number: signal.Signals) -> bool:
-        """Send a process of this job a signal; False if it is gone."""
+        """Send a signal to a process of this job. Return False if the process does not exist any more."""
         with contextlib.suppress(ProcessLookupError):
             if marks.environment(pid).get(MARK) == self.name:
                 os.kill(pid, number)
                 return True
         return False
 
-    # What is seen of it
+    # Observations
 
     @property
     def launcher(self) -> RunningProcess:
@@ -108,20 +108,21 @@ class Job:
 
     @property
     def ended(self) -> int | None:
-        """Exit code of the launcher, if there is one that has ended by itself."""
+        """Exit code of the launcher; None if there is none, or if it was killed."""
         return None if not self.launchers or self.launcher.returncode == -signal.SIGKILL else self.launcher.returncode
 
     def processes(self) -> list[lines.Process]:
-        """Training processes that live, in the order of their hosts."""
+        """Return the living training processes, in the order of their hosts."""
         return [each for each in lines.processes(self.traces) if marks.environment(each.pid).get(MARK) == self.name]
 
     def entries(self) -> list[lines.Line]:
-        """Each entry of a process to a world, in the order of time."""
+        """Return each entry of a process into a world, in the order of time."""
         found = (line for each in lines.processes(self.traces) for line in each.lines if line.kind == "enter")
         return sorted(found, key=lambda line: line.at)
 
     def last_step(self, *, size: int | None = None, since: float = 0.0, until: float = math.inf) -> int:
-        """The furthest step of that time (mono), of a world of ``size`` if it is given; 0 if there is none."""
+        """Return the highest step within these times (mono), only of worlds of ``size`` if that is given; 0 if there is
+        none."""
         return max(
             (
                 line.number
@@ -133,21 +134,22 @@ class Job:
         )
 
     def newest_step(self) -> int:
-        """The step that was done last, whatever its number; 0 if there is none."""
+        """Return the step that was done last, whatever its number; 0 if there is none."""
         steps = (line for each in lines.processes(self.traces) for line in each.lines if line.kind == "step")
         newest = max(steps, key=lambda line: line.at, default=None)
         return 0 if newest is None else newest.number
 
     def records(self, *events: str) -> list[Record]:
-        """What the journal has of some events."""
+        """Return the journal records of these events."""
         return evidence.records(self.folder, *events)
 
     def seen(self, *, goal: int | None = None) -> Seen:
-        """Everything that is known, for the checker."""
+        """Return all observations, for the checker."""
         return evidence.seen(self.folder, goal=goal)
 
     def wait_for(self, what: str, found: Callable[[], object], *, timeout: float = 90.0) -> None:
-        """Wait until ``found`` is true, watching all the while. ``AssertionError`` if the job ends before."""
+        """Wait until ``found`` is true, and let the watch look meanwhile. Raises ``AssertionError`` if the job ends
+        before."""
 
         def look() -> object:
             self.watch.look()
@@ -158,17 +160,17 @@ class Job:
         wait_until(look, what=what, timeout=timeout, interval=LOOK_S, show=self.details)
 
     def wait(self, timeout: float) -> int:
-        """Wait for the end of the job; its exit code. ``AssertionError`` if it does not come."""
+        """Wait for the end of the job. Return its exit code. Raises ``AssertionError`` after ``timeout`` seconds."""
         self.wait_for("the end", lambda: self.launcher.returncode is not None, timeout=timeout)
         return self.launcher.wait()
 
     def agent_folders(self) -> list[Path]:
-        """Where this job's agents have their sockets and notice files."""
+        """Return the folders with the sockets and notice files of this job's agents."""
         bases = {Path("/tmp"), Path(os.environ.get("XDG_RUNTIME_DIR", "/tmp"))}
         return [path for base in bases for path in base.glob(f"hvd-elastic-{os.geteuid()}/{self.name}.*")]
 
     def left_behind(self) -> list[str]:
-        """Processes of the job, and folders of its agents, some time after its end."""
+        """Return what is left some seconds after the job's end: its processes, and the folders of its agents."""
         deadline = time.monotonic() + 5.0
         while (left := self._left_behind()) and time.monotonic() < deadline:
             time.sleep(LOOK_S)
@@ -179,14 +181,15 @@ class Job:
         found = [f"process {pid}: {marks.command_line(pid)}" for pid in there]
         excused = {f"{host}.sock{end}" for host in self.watch.ended_by_force() for end in ("", NOTICE)}
         for folder in self.agent_folders():
-            with contextlib.suppress(FileNotFoundError):  # it has just been taken away
+            with contextlib.suppress(FileNotFoundError):  # it has just been removed
                 names = {path.name for path in folder.iterdir()}
                 if names - excused or not names:
                     found.append(f"folder {folder}: {', '.join(sorted(names - excused))}")
         return found
 
     def details(self) -> str:
-        """Of use in a failure: what the launchers said, the journal but for steps, and the last lines of each trace."""
+        """Return details for a failure: output of the launchers, the journal without steps, the last line of each
+        trace."""
         told = [line for launcher in self.launchers for line in launcher.output.splitlines()]
         sampled = ('"stepped"', '"committed"')
         journal = self.journal.read_text().splitlines() if self.journal.exists() else []

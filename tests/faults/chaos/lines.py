@@ -1,6 +1,6 @@
-"""Lines of words about what was done when: what trainees and the watch write, and the checker reads.
+"""Lines that trainees and the watch write and that the checker reads: what was done, and when.
 
-``TIME KIND NUMBER NAME VALUE NAME VALUE …``, the time being that of the machine's monotonic clock.
+``TIME KIND NUMBER NAME VALUE NAME VALUE …``. TIME is that of the machine's monotonic clock.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Line(NamedTuple):
-    """One line. ``number`` is a step in what a trainee writes, but for ``boot``; a process in what the watch writes."""
+    """One line. ``number``: in a trainee's line the step (in ``boot`` the pid); in a line of the watch the pid."""
 
     at: float
     kind: str
@@ -27,7 +27,7 @@ class Line(NamedTuple):
 
 
 def parse(lines: Iterable[str]) -> Iterator[Line]:
-    """Yield what is whole. The last line of a file may be torn."""
+    """Yield the complete lines. The last line of a file may be incomplete."""
     for text in lines:
         words = text.split()
         if text.endswith("\n") and len(words) >= 3 and len(words) % 2:
@@ -35,7 +35,7 @@ def parse(lines: Iterable[str]) -> Iterator[Line]:
 
 
 class Process(NamedTuple):
-    """What one training process wrote. ``lines`` come after the first one, which says what it is."""
+    """The lines of one training process. ``lines`` are those after the first one, which identifies the process."""
 
     pid: int
     host: str
@@ -46,7 +46,7 @@ class Process(NamedTuple):
         return f"process {self.pid} on {self.host}"
 
     def in_worlds(self) -> Iterator[tuple[int, Line]]:
-        """Each line with the generation of the world that it was written in."""
+        """Yield each line with the generation of the world in which it was written."""
         generation = 0
         for line in self.lines:
             generation = line.number_of("generation") if line.kind == "enter" else generation
@@ -54,7 +54,7 @@ class Process(NamedTuple):
 
 
 def process(lines: Iterable[str]) -> Process | None:
-    """Take one process's file; None if it has not come to its first line."""
+    """Read the file of one process; None if its first line is not written yet."""
     found = list(parse(lines))
     if not found or found[0].kind != "boot":
         return None
@@ -63,6 +63,6 @@ def process(lines: Iterable[str]) -> Process | None:
 
 
 def processes(folder: Path) -> list[Process]:
-    """Everything in a folder of traces."""
+    """Read all files in a folder of traces."""
     read = (process(path.read_text().splitlines(keepends=True)) for path in sorted(folder.iterdir()))
     return [each for each in read if each is not None]

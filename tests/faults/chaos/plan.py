@@ -1,4 +1,4 @@
-"""Which faults a seed means: hosts, options and what happens when. Pure."""
+"""The plan of a seed: hosts, options, and which fault happens when. Pure."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from enum import Enum
 from typing import Final
 
 FAULTS_S: Final = 75.0
-"""How long there are faults, from the first steps on."""
+"""Seconds from the first steps in which faults are made."""
 NAMES: Final = ("localhost", "127.0.0.1", "127.0.0.2", "127.0.0.3")
 MOST_PROCESSES: Final = 5
 TOGETHER: Final = (0.58, 0.26, 0.11, 0.05)
-"""How likely one, two, three and four faults come within :data:`MOMENT_S`."""
+"""Probabilities of one, two, three and four faults within :data:`MOMENT_S`."""
 MOMENT_S: Final = 0.1
 GARBAGE: Final = ("127.0.0.1:x\n", "localhost\x00:1", "localhost:1\n127.0.0.1:1 #", "one two\n", "localhost:0\n")
 
 
 class Do(Enum):
-    """A fault, as it is told."""
+    """A kind of fault, with the text that describes it."""
 
     KILL = "kill -9 of {which}"
     TERM = "SIGTERM to {which}"
@@ -43,17 +43,17 @@ WEIGHTS: Final = {
     Do.KILL_AGENT: 1.5, Do.TERM_AGENT: 1.0, Do.LIST: 8.0, Do.NOTICE: 1.5, Do.NOTICE_BACK: 1.0, Do.NOTICE_GONE: 1.0,
     Do.BLOCK: 2.0, Do.KILL_LAUNCHER: 2.5,
 }  # fmt: skip
-"""How often each comes."""
+"""How often each kind comes, relative to the others."""
 SECONDS: Final = {
     Do.STOP: (0.5, 6.0), Do.STOP_AGENT: (0.5, 6.0), Do.STOP_HOST: (0.5, 6.0), Do.STOP_LAUNCHER: (0.5, 6.0),
     Do.LIST: (0.3, 12.0), Do.NOTICE: (0.6, 12.0), Do.BLOCK: (1.0, 12.0), Do.KILL_LAUNCHER: (0.0, 2.0),
 }  # fmt: skip
-"""How long each holds."""
+"""Shortest and longest duration of each kind, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host of the job, when it is there."""
+    """A host of the job, while it is listed."""
 
     name: str
     slots: int
@@ -65,7 +65,8 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """``at``: seconds from the first steps on. ``which``: numbers among the processes that live then; empty: all."""
+    """``at``: seconds from the first steps. ``which``: indexes into the processes that live then; empty: all of
+    them."""
 
     at: float
     do: Do
@@ -80,7 +81,7 @@ class Fault:
 
     @property
     def told(self) -> str:
-        """What it is, in words."""
+        """The fault as text."""
         which = f"process {' and '.join(map(str, self.which))}" if self.which else "all processes"
         fields = {"host": self.host, "seconds": self.seconds, "deadline": self.deadline, "text": self.text}
         return self.do.value.format(which=which, **fields)
@@ -88,7 +89,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a seed means. ``most`` is ``--max-np``, None without it."""
+    """The plan of a seed. ``most``: the value of ``--max-np``; None without that option."""
 
     seed: int
     checkpoints: bool
@@ -98,12 +99,12 @@ class Plan:
 
     @property
     def listed(self) -> str:
-        """The list of all hosts."""
+        """The host list with all hosts."""
         return "".join(host.line for host in self.hosts)
 
     @property
     def size(self) -> int:
-        """Of the largest world."""
+        """The size of the largest world."""
         slots = sum(host.slots for host in self.hosts)
         return slots if self.most is None else min(slots, self.most)
 
@@ -115,7 +116,7 @@ class Plan:
 
 
 def plan(seed: int, *, checkpoints: bool) -> Plan:
-    """Draw the plan of a seed."""
+    """Return the plan of a seed."""
     chance = random.Random(seed)
     hosts = _hosts(chance)
     slots = sum(host.slots for host in hosts)
@@ -167,7 +168,7 @@ def _fault(chance: random.Random, at: float, do: Do, *, hosts: tuple[Host, ...])
 
 
 def _list(chance: random.Random, hosts: tuple[Host, ...]) -> str:
-    """Some of the hosts mostly, with other slots sometimes; or nothing, or nonsense."""
+    """Return a host list: usually some of the hosts, sometimes with other slots; or an empty or invalid one."""
     kind = chance.random()
     if kind < 0.15:
         return ""

@@ -1,4 +1,4 @@
-"""One seed: a job, its faults, and what came of it."""
+"""Runs one seed: a job and its faults. Returns a report."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tests.faults.chaos.job import LOOK_S, Job
 from tests.faults.chaos.plan import FAULTS_S, Fault, Plan
 
 BEGIN_S: Final = 180.0
-"""How long the first world may take."""
+"""Longest time in seconds until the first world trains."""
 WHOLE_S: Final = 150.0
-"""How long after the last fault the world has everybody in it, at the latest.
+"""Longest time in seconds from the last fault until a world of all processes trains.
 
-That is ``--commit-wait``, for a holder that cannot be reached, then the longest cooldown, and the time that processes
-take to boot on a machine that has ten times as much to do as it can.
+It includes ``--commit-wait`` for a holder that cannot be reached, then the longest cooldown, then the start of
+processes on a machine with ten times more load than it can handle.
 """
 END_S: Final = 60.0
-"""How long the last steps may take."""
+"""Longest time in seconds for the last steps."""
 LAST_STEPS: Final = 60
 OPTIONS: Final = (
     *("--settle", "0.3", "--blacklist-cooldown-range", "1", "4", "--heartbeat-interval", "0.5"),
@@ -33,7 +33,7 @@ OPTIONS: Final = (
 
 
 class Report(NamedTuple):
-    """What came of a seed. ``happened`` is told with the times of the plan."""
+    """The result of a seed. ``happened``: lines with the times of the plan."""
 
     plan: Plan
     happened: list[str]
@@ -51,14 +51,14 @@ class Report(NamedTuple):
 
 
 def options(plan: Plan, folder: Path) -> tuple[str, ...]:
-    """Of the launcher."""
+    """Return the options of the launcher."""
     size = ("-np", str(plan.size), "--min-np", "1", *(("--max-np", str(plan.most)) if plan.most else ()))
     storage = ("--checkpoint-dir", str(folder / "checkpoints"), "--checkpoint-every", "3s") if plan.checkpoints else ()
     return (*size, *OPTIONS, *storage)
 
 
 def run(plan: Plan, folder: Path, *, told: Callable[[str], object] = lambda _: None) -> Report:
-    """Run the job of a plan in an empty folder. ``told`` is called with each thing that happens."""
+    """Run the job of a plan in an empty folder. ``told`` is called with a line for each thing that happens."""
     happened: list[str] = []
 
     def tell(line: str) -> None:
@@ -87,7 +87,7 @@ def _course(job: Job, plan: Plan, tell: Callable[[str], object]) -> list[str]:
 
 
 def _end(job: Job, plan: Plan, tell: Callable[[str], object]) -> int:
-    """There are no faults any more: the world gets whole, and training ends."""
+    """After the last fault: wait for a world of all processes, then let training end. Return the last step."""
     since = time.monotonic()
     job.wait_for(f"a world of {plan.size}", lambda: job.last_step(size=plan.size, since=since) > 0, timeout=WHOLE_S)
     tell(f"a world of {plan.size} trains {time.monotonic() - since:.1f} s after the last fault")

@@ -1,4 +1,4 @@
-"""The seeds of a soak."""
+"""The seeds of a soak test."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from tests.faults.chaos.run import run
 
 _FIRST: Final = int(os.environ.get("HVD_TEST_SEED", "1"))
 SEEDS: Final = tuple(range(_FIRST, _FIRST + int(os.environ.get("HVD_TEST_SEEDS", "4"))))
-"""Four, or ``HVD_TEST_SEEDS``, from ``HVD_TEST_SEED`` on."""
+"""Four seeds, or ``HVD_TEST_SEEDS`` of them, from ``HVD_TEST_SEED`` on."""
 TIMEOUT_S: Final = 600.0
-"""For one seed: more than all of its waits take together."""
+"""Limit in seconds for one seed: longer than all of its waits together."""
 
 
 def check(seed: int, folder: Path, *, checkpoints: bool) -> None:
-    """Run a seed; its plan is printed before, and told again with what happened if anything is wrong."""
+    """Run a seed. Prints its plan first. Raises ``AssertionError`` with the plan and all events if something is
+    wrong."""
     drawn = plan(seed, checkpoints=checkpoints)
     print(drawn)
     report = run(drawn, folder)

@@ -1,4 +1,4 @@
-"""Random faults for 75 s a seed: no commit is lost that somebody held, and training comes to its end."""
+"""Random faults for 75 s a seed: no commit is lost while an agent holds it, and training reaches its end."""
 
 from __future__ import annotations
 

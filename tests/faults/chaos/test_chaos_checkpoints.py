@@ -1,4 +1,5 @@
-"""The same with durable checkpoints, where all agents may be killed at once. In a file of its own, to run beside it."""
+"""The same with durable checkpoints, where all agents may be killed at once. It is a file of its own, so that both can
+run in parallel."""
 
 from __future__ import annotations
 

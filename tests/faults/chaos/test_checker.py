@@ -1,4 +1,4 @@
-"""The checker, on made-up lines: what is well passes, and each kind of violation is found."""
+"""The checker with constructed lines: correct ones pass, and each kind of violation is found."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ A, B = 10, 20
 
 
 class Story:
-    """Lines of a job, made one after the other. Processes have the numbers 1, 2, …, agents 10 and 20."""
+    """Lines of a job, made one after the other. Processes have the pids 1, 2, …, agents 10 and 20."""
 
     def __init__(self) -> None:
         self._lines: dict[int, list[str]] = {}
@@ -29,7 +29,7 @@ class Story:
         self._lines[pid] = [f"0 boot {pid} host {host} agent {agent}\n"]
 
     def world(self, at: float, generation: int, *pids: int, step: int = 0, lost: int | None = 0) -> None:
-        """These processes enter a world, as ranks in this order."""
+        """These processes enter a world, with ranks in this order."""
         fields = {"steps_lost": lost}
         self._resized.append(Record(at, at, generation, "resized", fields))
         for rank, pid in enumerate(pids):
@@ -70,7 +70,7 @@ class Story:
 
 
 def two_that_train() -> Story:
-    """Hosts a and b train in world 1 to step 40; both hold that."""
+    """Hosts a and b train in world 1 up to step 40, and both hold that commit."""
     story = Story()
     story.begin(1, "a", A)
     story.begin(2, "b", B)
@@ -83,7 +83,7 @@ def two_that_train() -> Story:
 
 
 def go_on(story: Story, at: float, step: int, **fields: Any) -> None:
-    """Host b goes on alone in world 2 from ``step``, with another process."""
+    """Host b continues alone in world 2 from ``step``, with another process."""
     story.begin(3, "b", B)
     story.world(at, 2, 3, step=step, **fields)
     story.train(at + 0.2, step + 1, step + 20, 3)
@@ -91,7 +91,7 @@ def go_on(story: Story, at: float, step: int, **fields: Any) -> None:
 
 
 def only(found: list[str], *words: str) -> None:
-    """There is one violation, of which these are words."""
+    """Check that there is one violation, and that it contains these words."""
     assert len(found) == 1, found
     assert all(word in found[0] for word in words), found
 
@@ -195,7 +195,7 @@ def test_a_commit_that_no_launcher_knew_of_need_not_be_counted() -> None:
 
 
 def test_a_commit_made_without_a_launcher_need_not_be_counted() -> None:
-    """Its agent ends before the next launcher has come up, however long after the commit that is."""
+    """Its agent ends before the next launcher is ready, any time after the commit."""
     story = two_that_train()
     story.no_launcher(4.0)
     for agent in (A, B):

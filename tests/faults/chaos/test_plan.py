@@ -1,4 +1,4 @@
-"""Plans of seeds: the same each time, with everything in them."""
+"""Plans of seeds: the same each time, with every kind of fault."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_every_fault_is_in_some_plan() -> None:
     assert set(plain) == set(Do) - {Do.KILL_AGENTS}
     assert set(saved) == set(Do)
     kinds = {fault.which for seed in SEEDS for fault in plan(seed, checkpoints=False).faults if fault.do is Do.KILL}
-    assert {len(which) for which in kinds} == {0, 1, 2}  # none is all
+    assert {len(which) for which in kinds} == {0, 1, 2}  # an empty one means all
 
 
 def test_lists_are_subsets_empty_and_garbage() -> None:

@@ -1,10 +1,10 @@
-"""An elastic job whose weight equals its batch number, and which leaves a trace of all that it does.
+"""An elastic job with a weight that equals the number of the step. It writes a trace of all that it does.
 
     trainee.py FOLDER
 
-It trains until the step that stands in FOLDER/goal; without that file it trains on. Each process appends to a file of
-its own in FOLDER/traces, with one ``write`` a line: what was written is there, however the process ends.
-``SLOW_HOST`` boots for ``BOOT_S`` seconds longer.
+It trains up to the step in FOLDER/goal; without that file it does not end. Each process appends to its own file in
+FOLDER/traces, one ``write`` for each line, so that no line is lost when the process ends. ``SLOW_HOST`` starts
+``BOOT_S`` seconds later.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def note(text: str) -> None:
 
 
 def parent(pid: int) -> int:
-    """The parent of a process."""
+    """Return the parent's pid."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-# Between a process and its agent stands the supervisor of its slot.
+# The supervisor of the slot is between a process and its agent.
 note(f"boot {os.getpid()} host {HOST} agent {parent(os.getppid())}")
 if os.environ.get("SLOW_HOST") == HOST:
     time.sleep(float(os.environ["BOOT_S"]))
@@ -45,7 +45,7 @@ from hvd_elastic_ext.worker.process import standby  # noqa: E402
 
 
 class Weight(torch.nn.Module):
-    """One number, whose gradient is -1 whatever it is."""
+    """A model with one parameter, whose gradient is always -1."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Weight(torch.nn.Module):
 
 
 def goal() -> float:
-    """The last step. It is made known long before that."""
+    """Return the last step. The test names it well before the step is reached."""
     try:
         return int((FOLDER / "goal").read_text())
     except FileNotFoundError:
@@ -71,7 +71,7 @@ state = elastic.TorchState(model=model, optimizer=optimizer, count=0)
 
 
 def place() -> str:
-    """Where this process is, and its weight."""
+    """Return the place of this process, and its weight."""
     generation = standby.current().generation
     return f"rank {hvd.rank()} size {hvd.size()} host {HOST} generation {generation} weight {model.weight.item()}"
 

@@ -1,8 +1,7 @@
-"""What a job's agents hold, and when they end: seen from outside, in their commit memory itself.
+"""Observes from outside which commits a job's agents hold in their commit memory, and when agents end.
 
-A commit may come into an agent's memory without any training process, so what
-processes write does not tell who holds what. The watch looks many times a second,
-and once more just before it kills an agent.
+A commit may come into an agent's memory without any training process. So the output of processes does not show which
+agent holds what. The watch looks many times a second, and again just before it kills an agent.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ from hvd_elastic_ext.core.commit_record import PAGE, Identity, Record, newest
 from tests.support import marks
 
 MARK: Final = "HVD_CHAOS"
-"""Environment variable by which everything of a job is found."""
+"""The environment variable that marks all processes of a job."""
 SCAN_S: Final = 0.2
-"""How often new agents are looked for."""
+"""Seconds between two looks for new agents."""
 LOOKS: Final = 4
-"""A process that is no agent at so many scans never becomes one."""
+"""A process that was no agent at so many looks is not checked any more."""
 MEMORY: Final = "/memfd:hvd-commit-"
 
 
 @dataclass(slots=True)
 class Agent:
-    """``commit`` and ``step`` of the newest commit that it was seen to hold."""
+    """``commit`` and ``step``: of the newest commit that it was seen to hold."""
 
     pid: int
     host: str
@@ -53,7 +52,7 @@ class Agent:
 
 
 class Watch:
-    """Follows the agents of the job with ``mark``, and writes what it sees to ``path``."""
+    """Follows the agents of the job with ``mark``, and writes its observations to ``path``."""
 
     def __init__(self, mark: str, path: Path) -> None:
         self.agents: list[Agent] = []
@@ -73,26 +72,26 @@ class Watch:
         self._file.write(f"{time.monotonic() if at is None else at:.6f} {kind} {number}{words}\n")
 
     def look(self) -> None:
-        """See which agents there are, and what they hold now."""
+        """Look for new agents, and at the commits that all agents hold now."""
         if time.monotonic() >= self._scan_at:
             self._scan_at = time.monotonic() + SCAN_S
             self.agents += self._newcomers()
         self._see(self.living())
 
     def living(self) -> list[Agent]:
-        """Agents that have not been seen to end."""
+        """Return the agents whose end was not seen yet."""
         return [agent for agent in self.agents if not agent.gone]
 
     def on(self, host: str) -> Agent | None:
-        """The agent of a host."""
+        """Return the living agent of a host; None if there is none."""
         return next((agent for agent in reversed(self.living()) if agent.host == host), None)
 
     def ended_by_force(self) -> set[str]:
-        """Hosts whose last agent was killed: nobody was left there to take its socket away."""
+        """Return the hosts whose last agent was killed: that agent could not remove its socket."""
         return {host for host, killed in {agent.host: agent.killed for agent in self.agents}.items() if killed}
 
     def kill(self, agent: Agent) -> None:
-        """SIGKILL an agent. What it held until then is known."""
+        """Kill an agent with SIGKILL. Writes what it held until then."""
         self._see([agent] if not agent.gone else [])
         self.note("killed", agent.pid, host=agent.host)
         agent.killed = True
@@ -103,7 +102,8 @@ class Watch:
             signal.pidfd_send_signal(agent.pidfd, number)
 
     def _see(self, agents: list[Agent]) -> None:
-        # Who has ended is told last: what it passed on until then is in another's memory, and is told before.
+        # The end of an agent is written last: what it passed on before is in another agent's memory, and is written
+        # first.
         ended = [agent for agent in agents if select.select([agent.pidfd], [], [], 0)[0]]
         for agent in agents:
             found = _newest(agent.pid)
@@ -129,7 +129,7 @@ class Watch:
                     yield agent
 
     def _agent(self, pid: int) -> Agent | None:
-        """The agent that a process is, if it is one of this job, no fork of one, and has its place."""
+        """Return the agent that a process is; None if it is none of this job, a fork of one, or has no socket yet."""
         if not is_agent(_words(pid)) or marks.environment(pid).get(MARK) != self._mark:
             return None
         try:
@@ -139,13 +139,13 @@ class Watch:
         files = [] if is_agent(_words(next(marks.ancestors(pid), 0))) else notice_files(pid)
         if not files:
             os.close(pidfd)
-            self._looked[pid] -= 1  # it is on its way
+            self._looked[pid] -= 1  # its socket may come: look again
             return None
         return Agent(pid, Path(files[0]).name.removesuffix(f".sock{NOTICE}"), pidfd)
 
 
 def _newest(pid: int) -> tuple[Identity, int] | None:
-    """The newest commit in an agent's memory, and its step; None if there is none that a world has agreed on."""
+    """Return the newest commit in an agent's memory, and its step; None if no world has agreed on any."""
     records = [record for record in _records(pid) if record.identity.lineage]
     found = max(records, key=lambda record: record.identity[1:], default=None)
     return None if found is None else (found.identity, found.step)
@@ -164,7 +164,7 @@ def _records(pid: int) -> Iterator[Record]:
 
 
 def family(pid: int) -> list[int]:
-    """A process and everything below it."""
+    """Return a process and all its descendants."""
     try:
         return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
     except psutil.NoSuchProcess:

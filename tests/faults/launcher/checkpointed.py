@@ -1,4 +1,4 @@
-"""Jobs with durable checkpoints: the helpers that write them, stopped where a fault is to come, and what was sealed."""
+"""Jobs with durable checkpoints: helpers that write them, which a test can stop for a fault, and sealed checkpoints."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EVERY: Final = 20
 
 
 class Helper(NamedTuple):
-    """One that is at work: what it was asked, and what it is told of the memory."""
+    """A running helper, and its request."""
 
     pid: int
     agent: int
@@ -40,7 +40,7 @@ class Helper(NamedTuple):
         return marks.start_time(self.pid) is None
 
     def kept_side(self, slot: int = 0) -> KeptSide:
-        """The side whose commit it writes. It may be looked at as long as this test likes."""
+        """Return the side with the commit that the helper writes. The test may read it until it is closed."""
         side = self.request["shares"][str(slot)][2]
         descriptor = self.request["sides"][str(slot)][side]
         commit = Identity(*self.request["commit"])
@@ -48,7 +48,7 @@ class Helper(NamedTuple):
 
 
 class KeptSide(NamedTuple):
-    """A side of a slot's commit memory, and the commit that it is kept for."""
+    """A side of a slot's commit memory, and the commit for which it is kept."""
 
     descriptor: int
     commit: Identity
@@ -58,7 +58,7 @@ class KeptSide(NamedTuple):
         return os.pread(self.descriptor, 1, KEPT_AT) == b"\1"
 
     def spoiled(self) -> str | None:
-        """What else is sealed on it, if it is kept all the while that we look."""
+        """Return another commit that is sealed on the side while it is kept; None if there is none."""
         kept, page = self.is_kept, os.pread(self.descriptor, PAGE, 0)
         if not kept or not self.is_kept:
             return None
@@ -70,7 +70,7 @@ class KeptSide(NamedTuple):
 
 
 class Checkpointed(Training):
-    """A job of the trainee's that may outlive its launcher; ``checkpoints`` is where it leaves them."""
+    """A job of the trainee that may outlive its launcher. ``checkpoints``: the folder of its checkpoints."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -81,33 +81,33 @@ class Checkpointed(Training):
 
     @contextlib.contextmanager
     def go(self, *options: str | Path, wrap: tuple[str, ...] = ()) -> Iterator[RunningProcess]:
-        """Run it, or go on with it."""
+        """Run the job, or continue it."""
         where = ("--checkpoint-dir", self.checkpoints, "--checkpoint-every", self.every)
         with self.train("-np", "2", *where, *options, env=self.stopping.env, wrap=wrap) as process:
             self.launchers.append(process)
             yield process
 
     def sealed(self) -> list[int]:
-        """After how many steps each checkpoint was."""
+        """Return the step of each checkpoint."""
         return [record.get("step") for record in self.events("sealed")]
 
     def wait_for(self, what: str, found: Callable[[], object], *, timeout: float = 120.0) -> None:
         super().wait_for(what, found, timeout=timeout)
 
     def wait_for_sealed(self, more: int = 1) -> None:
-        """Wait for further checkpoints, from now on."""
+        """Wait for ``more`` further checkpoints."""
         before = len(self.sealed())
         self.wait_for(f"{more} more checkpoints", lambda: len(self.sealed()) >= before + more)
 
     def helpers(self) -> list[Helper]:
-        """Those of this job that are there, stopped ones too."""
+        """Return the living helpers of this job, also stopped ones."""
         return [helper for helper in map(_helper, marks.pids()) if helper and self._is_ours(helper)]
 
     def _is_ours(self, helper: Helper) -> bool:
         return helper.request.get("place") == str(self.checkpoints)
 
     def stopped_helpers(self, count: int, *, after: Callable[[], object] = lambda: None) -> list[Helper]:
-        """Stop the next helpers that are to write, of ``count`` hosts at once; ``after`` is done before they begin."""
+        """Stop the next writing helpers of ``count`` hosts at once. ``after`` is called before they begin."""
         found: list[Helper] = []
 
         def all_stopped() -> bool:
@@ -120,15 +120,15 @@ class Checkpointed(Training):
         return found
 
     def steps(self) -> list[int]:
-        """Every step of the job, under whichever launcher. One may be told of twice."""
+        """Return every step of the job, under any launcher. A step may be reported twice."""
         told = [(record.mono, record.get("step")) for record in self.events("stepped")]
         return [step for _, step in sorted(dict.fromkeys(told))]
 
     def check_never_interrupted(self) -> None:
-        """Each step was done, and none again, whoever was in charge.
+        """Check that each step was done exactly once, under any launcher.
 
-        Their times are of two journals' clocks where one launcher follows another, and may be out of order by as long
-        as news take on a busy machine.
+        The steps are compared as a set: at a change of the launcher, times come from the clocks of two journals, and
+        may be out of order by the delay of messages on a busy machine.
         """
         steps = sorted(set(self.steps()))
         once = list(range(1, len(steps) + 1))
@@ -136,12 +136,12 @@ class Checkpointed(Training):
         assert not self.events("rolled_back")
 
     def sealed_steps(self) -> list[int]:
-        """Of the checkpoints that are there."""
+        """Return the steps of the sealed checkpoints in the folder."""
         listed = catalog.listing(open_store(str(self.checkpoints))) if self.checkpoints.exists() else []
         return [entry.step for entry in listed if entry.sealed and entry.step is not None]
 
     def check_whole(self, step: int | None = None) -> None:
-        """Every checkpoint is whole, and holds what its steps made of the weights; that of ``step`` is there."""
+        """Check that every checkpoint is whole and has the weights of its step. ``step``: one that must be there."""
         store = open_store(str(self.checkpoints))
         there = [entry for entry in catalog.listing(store) if entry.sealed]
         assert there
@@ -150,7 +150,7 @@ class Checkpointed(Training):
                 self._check_entry(store, entry)
             except (ElasticError, OSError):
                 if any(each.sealed and each.name == entry.name for each in catalog.listing(store)):
-                    raise  # else a job that still runs has removed it meanwhile
+                    raise  # otherwise the running job has removed it meanwhile
         assert step is None or step in [entry.step for entry in there]
 
     def _check_entry(self, store: Store, entry: Entry) -> None:
@@ -164,14 +164,14 @@ class Checkpointed(Training):
 
 
 def _helper(pid: int) -> Helper | None:
-    """What a process is, if it is a helper. Its orders are the file that is its standard input."""
+    """Return the helper that a process is; None if it is none. Its request is the file at its standard input."""
     if "hvd_elastic_ext.checkpoint.programs.agent_requests" not in marks.command_line(pid):
         return None
     try:
         request = json.loads(Path(f"/proc/{pid}/fd/0").read_text())
         agent = marks.parent(pid)
     except (OSError, ValueError):
-        return None  # it has ended, or is only about to become one
+        return None  # it has ended, or is about to become a helper
     return Helper(pid, agent, request) if isinstance(request, dict) else None
 
 
@@ -189,7 +189,7 @@ def _weights(value: Any) -> Iterator[torch.Tensor]:
 
 
 def wait_until_gone(helpers: list[Helper], *, timeout: float = 30.0) -> None:
-    """Wait for the end of helpers."""
+    """Wait for the end of the helpers."""
     wait_until(lambda: all(helper.gone for helper in helpers), what="the end of the helpers", timeout=timeout)
 
 

@@ -1,4 +1,4 @@
-"""Trains ten steps; after the fifth, rank 0 is at work for so many seconds, and keeps the interpreter all the while."""
+"""Trains ten steps. After the fifth, rank 0 computes for some seconds, and never releases the interpreter's lock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ state = elastic.TorchState(model=model, optimizer=optimizer, step=0)
 
 
 def compute(seconds: float) -> float:
-    """One call into C that works so long and never lets go of the interpreter; the seconds that it took."""
+    """Compute in one call of C for ``seconds``, without releasing the interpreter's lock. Return the seconds that it
+    took."""
     since = time.monotonic()
     return next(filter((since + seconds).__lt__, iter(time.monotonic, None))) - since
 

@@ -1,10 +1,10 @@
-"""An elastic job for hosts that are sent away: it commits, sometimes evaluates, and leaves a trace.
+"""An elastic job for hosts that get notice: it commits, sometimes evaluates, and writes a trace.
 
     noticed.py TRACES SEED
 
-Each process appends its steps to a file of its own in TRACES, which ``tests/faults/launcher/traces.py`` reads. When it
-evaluates, and for how long, depends on SEED and the step alone; sometimes all ranks do, sometimes rank 0 does and the
-others wait for it.
+Each process appends its steps to a file of its own in TRACES, which ``tests/faults/launcher/traces.py`` reads. SEED and
+the step alone decide when it evaluates, and for how long. Sometimes all ranks do; sometimes rank 0 does, and the others
+wait for it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ HOST = os.environ["HOROVOD_HOSTNAME"]
 PAUSE_S = 0.1
 COMMIT_EVERY = 5
 EVALUATES = 0.05
-"""How likely a step is followed by an evaluation."""
+"""Probability of an evaluation after a step."""
 SHORT_S, LONG_S, LONG = (0.1, 2.0), (4.0, 7.0), 0.05
-"""How long that takes: from … to …, and how likely it is a long one."""
+"""Shortest and longest seconds of a short and of a long evaluation, and the probability of a long one."""
 
 hvd.init()
 torch.set_num_threads(1)
@@ -37,7 +37,7 @@ trace = os.open(f"{sys.argv[1]}/{HOST}-{os.getpid()}", os.O_WRONLY | os.O_APPEND
 
 
 def evaluate(step: int) -> None:
-    """Train and commit nothing for a while, after some steps."""
+    """After some steps, neither train nor commit for a while."""
     chance = random.Random(f"{sys.argv[2]} {step}")
     if chance.random() < EVALUATES:
         long_s = chance.uniform(*(LONG_S if chance.random() < LONG else SHORT_S))
@@ -49,7 +49,7 @@ def evaluate(step: int) -> None:
 def train(state: elastic.TorchState) -> None:
     while True:
         optimizer.zero_grad()
-        # Small whole numbers: their mean is exact, however many ranks there are.
+        # The mean of small whole numbers is exact for any number of ranks.
         model(torch.full((1, 4), float(state.count % 3 + 1))).sum().backward()
         optimizer.step()
         state.count += 1

@@ -1,8 +1,8 @@
-"""Hosts of a cloud that takes them back: each channel by which they are told, and their end.
+"""Hosts of a cloud that takes them back: notices over each channel, and the end of the hosts.
 
-Hosts are addresses of this machine. What runs on one is its agent with everything below it; when the host's time is
-over that is killed at one moment. Another host comes in its place, sometimes under the same name, with a UID of its
-own as a pod has.
+Hosts are addresses of this machine. The processes of a host are its agent and all below it. At the host's end all of
+them are killed at the same moment. Another host replaces it, sometimes with the same name; its UID differs, as a pod's
+does.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ from tests.support.waiting import wait_until
 
 Channel = Literal["list", "file", "signal", "cloud"]
 CHANNELS: Final[tuple[Channel, ...]] = ("list", "file", "signal", "cloud")
-"""By the daemon's push; a file beside the agent; that and SIGTERM, as a pod's hook does; the metadata service."""
+"""The daemon's push; a file beside the agent; such a file and SIGTERM, as a pod's hook does; the metadata service."""
 REASON: Final = "spot reclaim"
 
 
 @dataclass(slots=True)
 class Life:
-    """One host from its coming to its end. ``pids`` are its training processes; ``agent`` is 0 until there is one."""
+    """One host from its start to its end. ``pids``: its training processes; ``agent``: 0 until there is one."""
 
     host: Host
     since: float
     agent: int = 0
     pids: list[int] = field(default_factory=list)
     told: tuple[Channel, float, float] | None = None
-    """How, when, and by when it is gone (mono)."""
+    """The channel of its notice, when it got that, and when it will be gone (mono)."""
     files: list[Path] = field(default_factory=list)
-    """Where it was told."""
+    """The notice files that were written for it."""
     gone: float | None = None
-    """When nothing of it was left (mono)."""
+    """When all of its processes had ended (mono)."""
     forced: bool = False
-    """It had not left by then, and was killed at its work."""
+    """It had not left by then, and was killed while it worked."""
 
     @property
     def name(self) -> str:
@@ -65,11 +65,11 @@ class Life:
 
     @property
     def has_left(self) -> bool:
-        """It has had training processes, and has none now."""
+        """Whether it has had training processes, and has none now."""
         return bool(self.pids) and not any(map(marks.start_time, self.pids))
 
     def kill(self) -> None:
-        """Everything on it at one moment; its agent, which was its name, is forgotten."""
+        """Kill all processes of the host at the same moment."""
         try:
             family = [psutil.Process(self.agent), *psutil.Process(self.agent).children(recursive=True)]
         except psutil.NoSuchProcess:
@@ -83,7 +83,7 @@ class Life:
 
 
 class Region(AwsService):
-    """A metadata service that knows its machines by the agents that ask."""
+    """A metadata service that tells its machines apart by the agents that ask."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class Region(AwsService):
         self._sessions: dict[int, int] = {}
 
     def take_back(self, agent: int, *, in_s: float) -> bool:
-        """Have an agent told that its machine ends in so many seconds. False if it has never asked."""
+        """Announce to an agent that its machine ends in ``in_s`` seconds. False if it has never asked."""
         if agent not in self._sessions.values():
             return False
         self._taken[agent] = json.dumps({"action": "terminate", "time": iso(time.time() + in_s)})
@@ -107,7 +107,7 @@ class Region(AwsService):
 
 
 def _agent_at(port: int) -> int:
-    """Whose child asks from this port of 127.0.0.1."""
+    """Return the agent whose child uses this port of 127.0.0.1; 0 if there is none."""
     for connection in psutil.net_connections("tcp4"):
         if connection.pid and connection.laddr and connection.laddr.port == port and connection.pid != os.getpid():
             return psutil.Process(connection.pid).ppid()
@@ -115,7 +115,7 @@ def _agent_at(port: int) -> int:
 
 
 class Cloud:
-    """``lives`` are all hosts there ever were, in the order of their coming. It serves its list as the daemon does."""
+    """``lives``: all hosts so far, in the order of their start. It serves its list as the daemon does."""
 
     def __init__(self, folder: Path, chance: random.Random) -> None:
         clock = SystemClock()
@@ -141,21 +141,21 @@ class Cloud:
 
     @property
     def options(self) -> list[str]:
-        """For a job that has its hosts here."""
+        """Options of a job that gets its hosts here."""
         return ["--discovery", f"unix://{self.socket}", "--notices-from", "aws", "--metadata-url", self.region.url]
 
     def here(self) -> list[Life]:
-        """Those that are not gone, whether they were told to go or not."""
+        """Return the hosts that are not gone, with or without notice."""
         return [life for life in self.lives if life.gone is None]
 
     def add(self, name: str | None = None) -> None:
-        """A new host comes, under this name or one that nobody ever had. :meth:`publish` tells of it."""
+        """Start a host with this name, or with a new one. :meth:`publish` publishes it."""
         number = len(self.lives) + 1
         host = Host(name or f"127.0.{1 + number // 250}.{1 + number % 250}", 1, uid=f"uid-{number}")
         self.lives.append(Life(host, time.monotonic()))
 
     def publish(self) -> None:
-        """Push the list as it is."""
+        """Publish the present list."""
         listed = [life for life in self.here() if life.told is None or life.told[0] != "list"]
         ahead = time.time() - time.monotonic()
         going = [
@@ -168,11 +168,11 @@ class Cloud:
         self._board.publish(Publication("tests", self._sequence, hosts, tuple(going)))
 
     def give_notice(self, lives: list[Life], *, in_s: float) -> None:
-        """Tell these hosts, each by a channel that is drawn, that they will be gone then."""
+        """Give notice to these hosts, each over a random channel: they will be gone in ``in_s`` seconds."""
         for life in lives:
             channel, now = self._chance.choice(CHANNELS), time.monotonic()
             if channel == "cloud" and not self.region.service.take_back(life.agent, in_s=in_s):
-                channel = "list"  # it has only just come, and has not asked yet
+                channel = "list"  # it has just started, and has not asked yet
             life.told = (channel, now, now + in_s)
             if channel in ("file", "signal"):
                 life.files = list(map(Path, notice_files(life.agent)))
@@ -185,10 +185,11 @@ class Cloud:
         self.publish()
 
     def end(self, life: Life) -> None:
-        """A host is gone, whatever it does now, and is listed no more; the last of all takes the list along."""
+        """End a host at once, whatever it does, and remove it from the list. After the last host, no list is
+        published."""
         life.kill()
         life.gone = time.monotonic()
         if self.here():
             self.publish()
         for path in life.files:
-            path.unlink(missing_ok=True)  # on a machine of its own it would have gone with that
+            path.unlink(missing_ok=True)  # on a machine of its own, the file would disappear with the machine

@@ -1,4 +1,4 @@
-"""Jobs whose ranks show each of their steps; what must hold of those steps, whatever was broken."""
+"""Jobs whose ranks print each of their steps, and the rules for those steps under any fault."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.waiting import wait_until
 TRAINEE: Final = Path(__file__).with_name("trainee.py")
 COMMIT_EVERY: Final = 5
 JOB: Final = f"faults-{os.getpid()}"
-"""A host has one agent for each job, by its name: other sessions of tests on this machine have other names."""
+"""A host has one agent for each job name, so other test sessions on this machine use other names."""
 QUICK: Final = ("--settle", "0.2", "--blacklist-cooldown-range", "2", "10", "--min-np", "1")
 
 _STEP = re.compile(
@@ -33,7 +33,7 @@ Popen = Callable[..., contextlib.AbstractContextManager[RunningProcess]]
 
 
 class Step(NamedTuple):
-    """One step of one rank, as it showed it."""
+    """One printed step of one rank."""
 
     count: int
     rank: int
@@ -69,7 +69,7 @@ class Training(Launched):
         env: Mapping[str, str] | None = None,
         wrap: tuple[str, ...] = (),
     ) -> Iterator[RunningProcess]:
-        """Run the trainee. ``wrap`` stands before the launcher's command."""
+        """Run the trainee. ``wrap``: words before the launcher's command."""
         source = source or ("--hosts-file", str(self.hosts))
         named = ("--job", JOB, "--journal", str(self.journal))
         words = [*source, *named, *QUICK, *map(str, options), sys.executable, str(TRAINEE)]
@@ -88,17 +88,17 @@ class Training(Launched):
         wait_until(look, what=what, timeout=timeout, show=self._details)
 
     def _details(self) -> str:
-        """What is of use in a failure: all but the steps, and the last of these."""
+        """Return details for a failure: all output except the steps, the last lines, and the journal."""
         lines = self.process.output.splitlines()
         told = [line for line in lines if "step " not in line]
         journal = [line for line in self.journal.read_text().splitlines() if '"stepped"' not in line]
         return "\n".join([*told[-100:], *lines[-10:], *journal[-60:]])
 
     def shown(self) -> list[Step]:
-        """All steps so far, in the order in which they were shown.
+        """Return all steps so far, in the order in which they were printed.
 
-        What may have been lost with a connection is said again: a line may come twice, a step does not. Only lines
-        that are new since the last call are parsed.
+        Output that may be lost with a connection is repeated, so a line may come twice; its step is returned once. Each
+        call parses only new lines.
         """
         if self._reading is not self.process:
             self._reading, self._steps, self._read_to = self.process, {}, 0
@@ -124,7 +124,8 @@ class Training(Launched):
         self.wait_for(f"{more} steps of a world of {size}", ranks, timeout=timeout)
 
     def of_rank_0(self) -> list[Step]:
-        """The steps of rank 0 in the order in which they were done: those of two hosts may be shown in another one."""
+        """Return the steps of rank 0 in the order in which they were done. Lines of two hosts may come in another
+        order."""
         return sorted((step for step in self.shown() if step.rank == 0), key=lambda step: step.mono)
 
     def causes(self) -> list[str]:
@@ -134,7 +135,8 @@ class Training(Launched):
         return self.events(event)[-1]
 
     def check_steps(self, *, first: int = 1) -> None:
-        """Nobody skipped a step, lost more than one commit's worth, or differs from anybody in anything."""
+        """Check that no step was skipped, that no more than one commit's steps were lost, and that ranks have the same
+        state."""
         steps = self.shown()
         prints: dict[int, str] = {}
         for step in steps:
@@ -146,13 +148,13 @@ class Training(Launched):
             assert before.count - COMMIT_EVERY <= after.count - 1 <= before.count, (before, after)
 
     def check_uninterrupted(self, host: str) -> None:
-        """A host did every step just once, one after the other: no interrupt has cost it any."""
+        """Check that a host did every step exactly once, in order, and that nothing was rolled back."""
         counts = [step.count for step in self.shown() if step.host == host]
         assert counts == list(range(counts[0], counts[0] + len(counts)))
         assert not self.events("rolled_back")
 
     def longest_pause(self, host: str, *, since: float, until: float = math.inf) -> float:
-        """Seconds between two steps of a host, from one moment to another (mono)."""
+        """Return the longest time in seconds between two steps of a host within these times (mono)."""
         times = [step.mono for step in self.shown() if step.host == host and since <= step.mono <= until]
         return max((after - before for before, after in pairwise(times)), default=0.0)
 

@@ -1,4 +1,4 @@
-"""A host's agent is sent a signal, reads a notice, or stands still with all that it has and goes on."""
+"""A host's agent gets a signal, reads a notice, or is stopped with all its processes and continues."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BESIDE = "127.0.0.1"
 
 
 def agent_of(training: Training, host: str) -> int:
-    """A host's agent: its processes are children of a supervisor, and that is one of the agent's."""
+    """Return a host's agent: the parent of the supervisor of a training process."""
     return marks.parent(marks.parent(training.pids()[host]))
 
 
@@ -31,7 +31,7 @@ def gone(*pids: int) -> bool:
 
 @contextlib.contextmanager
 def paused(*pids: int) -> Iterator[None]:
-    """Hold processes for a while, as a virtual machine that is paused does: their connections live on."""
+    """Stop processes for a while, like a paused virtual machine: their connections stay open."""
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     try:
@@ -81,7 +81,7 @@ def test_a_host_leaves_without_loss_by_a_signal_or_a_notice_file_and_returns(
         named.write_text("maintenance")  # on every host
         training.wait_for("both notices", lambda: len(training.events("notice")) == before + 2)
         shown = len(training.shown())
-        # Whoever was told first may have left by then.
+        # The host with the first notice may have left by then.
         training.wait_for("further steps", lambda: len(training.shown()) > shown + 20)
         assert process.returncode is None
     training.check_steps()

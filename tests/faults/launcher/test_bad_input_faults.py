@@ -1,4 +1,5 @@
-"""Lists that are no lists, scripts that hang, strangers at the port: told once, and nobody is interrupted."""
+"""Invalid host lists, scripts that hang, foreign connections: each is reported once, and training is not
+interrupted."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ BESIDE = "127.0.0.1"
 THIRD = "127.0.0.2"
 
 AS_ANYBODY = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
-"""For root, too, files that may not be read shall not be."""
+"""Words that make root respect file permissions, too."""
 
 
 def refusals(job: Training) -> list[str]:
@@ -52,7 +53,7 @@ SPOILT: dict[str, Callable[[Path], None]] = {
     "may not be read by this user": unreadable,
     "is no regular file": os.mkfifo,
 }
-"""What stands in the hosts file's place, one after the other, and what is said of it."""
+"""The faults of a hosts file, one after the other, by a text of the refusal."""
 
 
 @pytest.mark.timeout(240)
@@ -109,7 +110,7 @@ def test_a_discovery_script_that_hangs_is_reported_once_and_interrupts_no_rank(t
         read_back(training.journal, why, folder=training.state_dir)
         hang.unlink()
         training.set_hosts("localhost:1", f"{BESIDE}:1")
-        training.wait_for_size(2, timeout=120)  # the run that hangs now has its 30 s first
+        training.wait_for_size(2, timeout=120)  # the run that hangs now is killed after 30 s
     training.check_steps()
     training.check_uninterrupted("localhost")
     assert training.causes() == ["start", "hosts added"]
@@ -117,14 +118,14 @@ def test_a_discovery_script_that_hangs_is_reported_once_and_interrupts_no_rank(t
 
 
 def port_of(launcher: int) -> tuple[str, int]:
-    """Where the launcher listens: at one port."""
+    """Return the only address at which the launcher listens."""
     found = [c.laddr for c in psutil.Process(launcher).net_connections("tcp") if c.status == psutil.CONN_LISTEN]
     assert len(found) == 1, found
     return found[0].ip, found[0].port
 
 
 def knock(address: tuple[str, int], words: Callable[[bytes], bytes]) -> None:
-    """Say to the control port what ``words`` makes of its nonce, and wait until it hangs up."""
+    """Send ``words`` of the nonce to the control port, and wait until the port closes the connection."""
     with socket.create_connection(address, timeout=30) as stranger:
         greeting = b""
         while len(greeting) < len(MAGIC) + NONCE_SIZE:
@@ -132,14 +133,15 @@ def knock(address: tuple[str, int], words: Callable[[bytes], bytes]) -> None:
             assert heard, "it has hung up"
             greeting += heard
         assert greeting.startswith(MAGIC)
-        with contextlib.suppress(ConnectionError):  # it may have hung up before it has heard everything
+        with contextlib.suppress(ConnectionError):  # the port may have closed before it has read everything
             stranger.sendall(words(greeting[len(MAGIC) :]))
             while stranger.recv(1000):
                 pass
 
 
 def frame(payload: bytes, key: bytes, nonce: bytes, *, size: int | None = None) -> bytes:
-    """The first words of an agent: its nonce, and one frame, signed with ``key``; ``size`` is what its head says."""
+    """Return an agent's first bytes: its nonce and one frame, signed with ``key``. ``size``: the length in the frame's
+    head."""
     own = os.urandom(NONCE_SIZE)
     session = hmac.digest(key, b"session" + nonce + own, "sha256")
     signed = hmac.digest(session, b"a" + bytes(8) + payload, "sha256") + payload
@@ -155,12 +157,13 @@ STRANGERS: dict[str, Callable[[bytes, bytes], bytes]] = {
     "its first message is no hello": lambda key, nonce: frame(b'{"event":"exited","slot":0,"code":1}', key, nonce),
     "its agent is one of another job": lambda key, nonce: frame(b'{"event":"hello","job":"other"}', key, nonce),
 }
-"""By the reason for which each is refused. (Some know the job's key, and have a defect.)"""
+"""By the reason of the refusal. (Some know the job's key, and have a defect.)"""
 
 
 @contextlib.contextmanager
 def flood(address: tuple[str, int], *, count: int) -> Iterator[list[int]]:
-    """Keep so many connections half open all the time: the closed ones connect again. The list grows with those."""
+    """Keep ``count`` connections half open: each closed one is opened again. The list has an entry for each closed
+    one."""
     ended: list[int] = []
     stop = threading.Event()
 

@@ -1,4 +1,5 @@
-"""Faults around durable checkpoints: training goes on, nobody waits for ever, and a later one is sealed."""
+"""Faults around durable checkpoints: training continues, no process waits for ever, and a later checkpoint is
+sealed."""
 
 from __future__ import annotations
 
@@ -109,7 +110,7 @@ def test_the_process_after_one_killed_during_a_write_does_not_change_that_commit
         written = job.stopped_helpers(2)
         [helper] = [helper for helper in written if helper.agent == agent_of(job, BESIDE)]
         side = helper.kept_side()
-        job.wait_for_size(2, more=20)  # so many that every side has had its turn since
+        job.wait_for_size(2, more=20)  # enough steps for every side to be used again
         assert side.spoiled() is None
         assert side.is_kept
         pid, before, spoiled = job.pids()[BESIDE], job.sealed()[-1], list[str]()
@@ -135,7 +136,7 @@ def test_the_process_after_one_killed_during_a_write_does_not_change_that_commit
 
 
 class Disk:
-    """A small file system of the job's own, in a mount namespace of its launcher's, for what is on its storage."""
+    """A small file system for the job's storage, in a mount namespace of its launcher's."""
 
     def __init__(self, job: Checkpointed) -> None:
         script = 'mount -t tmpfs -o size=256k,mode=0755 tmpfs "$0" || exit 77; exec "$@"'
@@ -169,7 +170,7 @@ class Disk:
         pid = str(self._job.process.pid)
         mount = ["mount", "-o", f"remount,{how}", str(self._place)]
         enter = ["nsenter", "--user", "--mount", "--target", pid, "--preserve-credentials"]
-        # It is refused while a file is open for writing, as one of a checkpoint may be.
+        # The remount is refused while a file is open for writing, for example one of a checkpoint.
         wait_until(lambda: subprocess.run([*enter, *mount], check=False).returncode == 0, what=f"a disk that is {how}")
 
 
@@ -186,14 +187,14 @@ def test_training_continues_on_full_storage_and_a_checkpoint_is_sealed_once_ther
     def wait_for_failures(reason: str) -> list[Record]:
         known = len(job.events("not_sealed"))
         job.wait_for("two attempts", lambda: len(job.events("not_sealed")) >= known + 2)
-        failed = job.events("not_sealed")[known + 1 :]  # the first may have begun before
+        failed = job.events("not_sealed")[known + 1 :]  # the first attempt may have begun before
         assert all(reason in record.get("reason") and "\n" not in record.get("reason") for record in failed), failed
         return failed
 
     job.set_hosts(*HOSTS)
     with job.go(wrap=disk.wrap) as process:
         wait_until(lambda: os.path.ismount(disk.inside), what="the disk", timeout=60)
-        disk.fill()  # from the beginning
+        disk.fill()  # full from the start
         wait_for_failures("No space left on device")
         why = Answer("", "No space left on device", "Make room there: `hvd-elastic checkpoints prune")
         read_back(job.journal, why, folder=job.state_dir)
@@ -234,13 +235,13 @@ def test_a_job_that_is_told_to_end_does_not_wait_for_ever_for_storage_that_hangs
 
 
 def _a_host_comes(job: Checkpointed) -> None:
-    """It boots when the job is told to end."""
+    """A newcomer is starting when the job is told to end."""
     job.set_hosts(*HOSTS, f"{THIRD}:1")
     job.wait_for("a newcomer", lambda: job.events("standby"))
 
 
 def _a_host_is_let_in(job: Checkpointed) -> None:
-    """The world has just been told that there will be another one."""
+    """The world has just learned that another world will follow."""
     job.set_hosts(*HOSTS, f"{THIRD}:1")
     job.wait_for("a newcomer that is ready", lambda: [r for r in job.events("parked") if r.get("host") == THIRD])
 
@@ -269,9 +270,9 @@ LOSSES = {_a_host_is_lost: BESIDE, _a_process_is_lost: None}
 
 
 def _check_sealed_after_a_loss(job: Checkpointed, sealed: int, *, before: int, lost: str | None) -> None:
-    """What is sealed is the last step of the world after the loss; without such a world, the newest commit.
+    """Check that the last step of the world after the loss is sealed; without such a world, the newest commit.
 
-    ``before`` is the generation of the world that was lost. A step that was done after its last commit is lost with it.
+    ``before``: the generation of the lost world. A step after the last commit of that world is lost with it.
     """
     after = [record for record in job.events("synced", "stepped") if record.generation > before]
     if after:
@@ -279,7 +280,7 @@ def _check_sealed_after_a_loss(job: Checkpointed, sealed: int, *, before: int, l
         assert sealed == [record.get("step") for record in after if record.generation == newest][-1], after
         return
     shown = max(step.count for step in job.shown())
-    # No rank has a part in a step before it has made each commit that is due after an earlier one.
+    # Each rank makes all commits that are due before it takes part in a later step.
     assert (shown - 1) // COMMIT_EVERY * COMMIT_EVERY <= sealed <= shown
     assert sealed % COMMIT_EVERY == 0
     known = [record.get("step") for record in job.events("committed") if record.get("host") != lost]
@@ -313,5 +314,5 @@ def test_a_job_that_is_told_to_end_while_hosts_change_resumes_at_the_same_step(j
         else:
             assert job.steps()[-1] == sealed, change
         told = [record.get("reason") for record in job.events("exited")]
-        assert not [reason for reason in told if "by the launcher" in reason], told  # but by SIGTERM
+        assert not [reason for reason in told if "by the launcher" in reason], told  # only SIGTERM may end them
         job.check_whole(sealed)

@@ -1,4 +1,4 @@
-"""Whole jobs on hosts that ask their cloud: one is taken back, and then not; the last one stays."""
+"""Whole jobs on hosts that ask their cloud: one host gets notice, the notice is withdrawn, and the last host stays."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_spot_instance_leaves_without_losing_a_step_and_returns(
     with MetadataServer(AwsService()) as server, training.train(*asking(server, 2)) as process:
         training.wait_for_size(2)
         wait_until(lambda: len(server.service.tokens) == 2, what="a session of each host")
-        server.service.interrupt(in_s=300.0, session=1)  # of one of the two: which, is its own affair
+        server.service.interrupt(in_s=300.0, session=1)  # of one of the two hosts: any of them
         training.wait_for("a world without it", lambda: training.causes()[-1] == "hosts removed")
         (notice,) = training.events("notice")
         gone = notice.get("host")
@@ -67,7 +67,7 @@ def test_a_spot_instance_leaves_without_losing_a_step_and_returns(
 
 @contextlib.contextmanager
 def metadata_of(host: NetHost) -> Iterator[GcpService]:
-    """What answers on a host, and there only, where such services always are."""
+    """Run a metadata service on one host only, at the address that clouds use."""
     assert host.run(["ip", "address", "add", f"{LINK_LOCAL}/32", "dev", "lo"]).returncode == 0
     with MetadataServer(
         GcpService(), at=(LINK_LOCAL, 80), open_=lambda: namespaces.socket_in(host.namespace)

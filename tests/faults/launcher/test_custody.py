@@ -1,4 +1,4 @@
-"""Training goes on from the newest commit that any agent holds, though that agent's processes have no part in it."""
+"""Training continues from the newest commit that any agent holds, even if no process of that agent takes part."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.support.waiting import wait_until
 BESIDE = "127.0.0.1"
 THIRD = "127.0.0.2"
 MORE = 40
-"""Steps that are still to be done after all faults."""
+"""Steps that are done after all faults."""
 
 
 def kill(job: Job, *hosts: str) -> None:
-    """SIGKILL the training processes of these hosts, all at once."""
+    """Kill the training processes of these hosts with SIGKILL, all at once."""
     victims = [each.pid for each in job.processes() if each.host in hosts]
     assert len(victims) == len(hosts)
     for pid in victims:
@@ -31,14 +31,15 @@ def kill(job: Job, *hosts: str) -> None:
 
 
 def kill_at_once(job: Job, first: str, second: str) -> None:
-    """The same for both hosts of the world, in one moment."""
+    """Kill the processes of both hosts of the world at the same moment."""
     kill(job, first, second)
 
 
 def kill_in_turn(job: Job, first: str, second: str) -> None:
-    """SIGKILL one, and the other one when the launcher has noticed and is about to form a world without the first.
+    """Kill one process. Kill the other one when the launcher has noticed and is about to form a world without the
+    first.
 
-    The other one is stopped meanwhile: else it might be in that world before it is killed.
+    The other one is stopped meanwhile: otherwise it might be in that world before it is killed.
     """
     [other] = [each.pid for each in job.processes() if each.host == second]
     os.kill(other, signal.SIGSTOP)
@@ -48,14 +49,15 @@ def kill_in_turn(job: Job, first: str, second: str) -> None:
 
 
 def committed(job: Job, host: str) -> int:
-    """The newest commit that a host's agent was seen to hold; 0 if it has none."""
+    """Return the newest commit that a host's agent was seen to hold; 0 if there is none."""
     job.watch.look()
     agent = job.watch.on(host)
     return 0 if agent is None else agent.step
 
 
 def check_to_the_end(job: Job, *, held: int, entries: int) -> Line:
-    """After so many entries training went on at a commit, lost nothing else, says so, and ends well; the next entry."""
+    """Check the entry after ``entries`` entries: training continues at a commit, loses nothing else, journals the loss,
+    and ends well. Return that entry."""
     job.wait_for("another world", lambda: len(job.entries()) > entries)
     entry = job.entries()[entries]
     assert held <= entry.number, job.details()

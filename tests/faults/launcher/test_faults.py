@@ -1,4 +1,4 @@
-"""One fault at a time, with real Horovod: it has happened, and training goes on from the right step and host."""
+"""One fault at a time, with real Horovod: it happens, and training continues from the right step and host."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_crashed_newcomer_a_stopped_worker_and_a_sigterm_end_are_told_apart(la
         launched.wait_for("two strikes", lambda: len(launched.events("struck")) >= 2)
         assert "no such module here" in process.stderr
         launched.wait_for_steps(2)
-        assert causes(launched) == ["start"]  # it costs nobody anything
+        assert causes(launched) == ["start"]  # no rank is interrupted
         launched.set_hosts(*both)
         os.kill(launched.pids()[BESIDE], signal.SIGSTOP)
         launched.wait_for("a world of one", lambda: launched.events("resized")[-1].get("size") == 1, timeout=15)
@@ -54,7 +54,7 @@ def test_a_crashed_newcomer_a_stopped_worker_and_a_sigterm_end_are_told_apart(la
         launched.wait_for("a world of one", lambda: launched.events("resized")[-1].get("size") == 1)
         launched.wait_for_steps(1)
         assert process.popen.poll() is None
-        assert len(launched.events("struck")) == strikes  # it is a departure
+        assert len(launched.events("struck")) == strikes  # it counts as a departure
         crashed = Answer(THIRD, "no such module here", f"Install on {THIRD}", output="no such module here")
         stopped = Answer(BESIDE, "silent", "see what stops processes there")
         left = Answer(BESIDE, "left with exit code 0 before training was done", "It ended by itself")

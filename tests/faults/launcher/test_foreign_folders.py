@@ -1,4 +1,4 @@
-"""State folders that somebody else has made, or may change: real launchers of root's, and nobody (uid 65534)."""
+"""State folders that another user has made, or may change: real launchers of root, and the user nobody (uid 65534)."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ runpy.run_module("hvd_elastic_ext.cli", run_name="__main__", alter_sys=True)
 
 
 def plant(folder: Path, *, group: int | None = None) -> None:
-    """Leave a key and hosts in ``folder`` as nobody, who makes it if he can."""
+    """As the user nobody, leave a key and hosts in ``folder``, which is created if possible."""
     command = [sys.executable, "-c", PLANT, str(folder), "" if group is None else str(group), STATE]
     subprocess.run(command, check=True, timeout=60)
 
 
 @pytest.fixture
 def shared() -> Iterator[Path]:
-    """A folder that everybody may write to, as /tmp: pytest's own can be entered by root only."""
+    """A folder that all users may write to, like /tmp: only root can enter pytest's own folder."""
     with tempfile.TemporaryDirectory(prefix="hvd-test-") as name:
         Path(name).chmod(0o1777)
         yield Path(name)
 
 
 class Ran:
-    """A launcher of root's that has ended, in ``here``."""
+    """A run of a launcher of root in ``here``, which has ended."""
 
     def __init__(self, here: Path, tmp_path: Path, *options: str) -> None:
         self.acts = tmp_path / "acts"
@@ -70,7 +70,7 @@ class Ran:
         self.done = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=60, check=False)
 
     def refused(self) -> str:
-        """The one line that it said, and nothing was done."""
+        """Check that it printed one line and did nothing else. Return the line."""
         assert (self.done.returncode, self.done.stdout) == (2, ""), self.done.stdout + self.done.stderr
         assert self.done.stderr.count("\n") == 1 + self.done.stderr.count("starting for")
         assert self.acts.read_text() == "", "it has opened a port, or started something"
@@ -89,7 +89,7 @@ def test_a_folder_planted_where_every_user_may_write_is_refused(shared: Path, tm
 
 
 def test_a_folder_planted_in_a_folder_of_ones_own_is_refused(shared: Path, tmp_path: Path) -> None:
-    """The folder above is root's; what is in it is not."""
+    """Root owns the folder above, but not the folder in it."""
     job(shared).parent.mkdir(mode=0o755)
     job(shared).parent.chmod(0o777)
     plant(job(shared))
@@ -107,7 +107,7 @@ def test_a_folder_that_a_group_may_write_is_refused_with_the_remedy(shared: Path
     said = Ran(shared, tmp_path, "--job", "job").refused()
     assert "may write to" in said
     assert "chmod g-w " in said
-    job(shared).chmod(0o700)  # what was put there meanwhile is still another's
+    job(shared).chmod(0o700)  # the files that another user has put there stay
     said = Ran(shared, tmp_path, "--job", "job").refused()
     assert "belongs to user" in said
     assert str(Path("job") / "state.json") in said or str(Path("job") / "key") in said
@@ -143,7 +143,7 @@ def test_a_folder_that_we_made_in_a_shared_folder_is_used_again(shared: Path, tm
 def test_a_replacement_of_ones_own_folder_is_refused_where_others_may_move_it(
     shared: Path, tmp_path: Path, by_link: bool
 ) -> None:
-    shared.chmod(0o777)  # not sticky, as an emptyDir is, and the folder of a project whose group works there
+    shared.chmod(0o777)  # not sticky, like an emptyDir, or a project's folder that a group shares
     assert Ran(shared, tmp_path, "--job", "job").done.returncode == 0
     move = "import os, sys; os.setuid(65534); os.rename(*sys.argv[1:3]); sys.argv[3:] and os.symlink(*sys.argv[3:])"
     away = [str(job(shared).parent), str(shared / "away")]

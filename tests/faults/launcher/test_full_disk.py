@@ -1,4 +1,4 @@
-"""A disk that fills up under the state directory stops nothing and spoils nothing."""
+"""A full disk under the state directory stops nothing and damages nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only looks like a fault."""
+"""Long steps, which only look like a fault."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ EVALUATING = Path(__file__).with_name("evaluating.py")
 
 @pytest.mark.soak
 def test_an_evaluation_six_times_as_long_as_the_heartbeat_timeout_ends_no_process(launched: Launched) -> None:
-    """As 60 s of it, or of a first compiled step, are with the default of 10 s: no ``heartbeat()``, no Python even."""
+    """Like 60 s of evaluation, or of a first compiled step, with the default limit of 10 s: no ``heartbeat()`` and no
+    Python code runs."""
     launched.set_hosts("localhost:1", "127.0.0.1:1")
     options = ("-np", "2", "--heartbeat-timeout", "3", "--heartbeat-interval", "0.5")
     with launched.run(*options, sys.executable, EVALUATING, "18") as process:

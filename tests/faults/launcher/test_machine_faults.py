@@ -1,4 +1,4 @@
-"""Of the machine itself: its wall clock is stepped, its disk is full, its cores are few."""
+"""Faults of the machine itself: a step of its wall clock, a full disk, few cores."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOUR = 3600
 
 
 def stepped_clock(directory: Path) -> tuple[Path, dict[str, str]]:
-    """A file whose eight bytes step the wall clock of all processes with this environment, C++ and Python alike."""
+    """Return a file whose eight bytes step the wall clock of all processes with this environment, in C++ and Python."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("needs a C compiler: apt-get install gcc")
@@ -47,7 +47,7 @@ def test_a_wall_clock_that_is_stepped_back_changes_nothing(training: Training) -
         with step.open("r+b") as file:
             file.write(struct.pack("q", -HOUR))
         training.wait_for_size(2, more=60)
-        for host in ("localhost", BESIDE):  # every worker's clock, and the launcher's
+        for host in ("localhost", BESIDE):  # the clocks of every worker and of the launcher
             walls = [shown.wall for shown in training.shown() if shown.host == host]
             assert min(after - before for before, after in pairwise(walls)) < -HOUR + 60
         times = [record.t for record in training.events("stepped")]
@@ -64,14 +64,14 @@ def test_a_wall_clock_that_is_stepped_back_changes_nothing(training: Training) -
     training.check_steps()
     assert training.causes() == ["start", "hosts added", "worker failed", "cooldown over", "hosts removed"]
     back = next(record for record in training.events("resized") if record.get("cause") == "cooldown over")
-    assert back.mono - training.last("struck").mono > 2  # the cooldown is as long as ever
+    assert back.mono - training.last("struck").mono > 2  # the cooldown is not shorter
 
 
 SIZE = "size=4m,nr_inodes=64"
 
 
 def small_disk(folder: Path) -> tuple[str, ...]:
-    """What makes a command find a small disk of its own at ``folder``."""
+    """Return the words that make a command see a small disk of its own at ``folder``."""
     folder.mkdir()
     mount = f'mount -t tmpfs -o mode=0700,{SIZE} tmpfs "$0" && exec "$@"'
     unshare = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
@@ -81,7 +81,7 @@ def small_disk(folder: Path) -> tuple[str, ...]:
 
 
 def fill(disk: Path) -> list[Path]:
-    """Leave neither space nor a free inode on a disk; the files that fill it."""
+    """Use up all space and all inodes of a disk. Return the files for that."""
     made = [disk / "filler"]
     with made[0].open("wb", buffering=0) as file:
         while not _no_space(lambda: file.write(bytes(1024))):
@@ -92,7 +92,7 @@ def fill(disk: Path) -> list[Path]:
 
 
 def _no_space(act: Callable[[], object]) -> bool:
-    """Whether this fails for want of space."""
+    """Whether the call fails because there is no space."""
     try:
         act()
     except OSError as error:
@@ -115,10 +115,10 @@ def test_a_full_disk_under_journal_state_and_output_stops_nothing(training: Trai
         training.journal = disk / "journal.jsonl"
         training.wait_for_size(2)
         filled = fill(disk)
-        saved = (disk / "state" / "state.json").read_text()  # it was saved each second until then
+        saved = (disk / "state" / "state.json").read_text()  # it was saved every second before
         training.set_hosts("localhost:1", f"{BESIDE}:1", f"{THIRD}:1")
         training.wait_for_size(3)
-        assert training.causes() == ["start"]  # nobody could write of the other one
+        assert training.causes() == ["start"]  # the line of the other change could not be written
         assert (disk / "state" / "state.json").read_text() == saved
         for path in filled:
             path.unlink()

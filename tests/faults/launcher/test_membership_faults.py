@@ -1,4 +1,4 @@
-"""Workers that die and hosts that come and go at the worst moments: training goes on, from the right step."""
+"""Workers that die, and hosts that come and go at the worst moments: training continues from the right step."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ __all__ = ["training"]
 
 FIRST, SECOND, THIRD, FOURTH = HOSTS = ("localhost", "127.0.0.1", "127.0.0.2", "127.0.0.3")
 OUT_FOR_LONG: Final = ("--blacklist-cooldown-range", "120", "240")
-"""Whoever failed is not back before the test is over."""
+"""With these options, a host that has failed does not return before the end of the test."""
 
 
 def hosts_of(job: Training) -> set[str]:
-    """Those of the newest world."""
+    """Return the hosts of the newest world."""
     resizes = job.events("resized")
     return set(resizes[-1].get("hosts")) if resizes else set()
 
@@ -40,7 +40,7 @@ def sizes(job: Training) -> list[int]:
 
 
 def ended(job: Training) -> dict[str, str]:
-    """Why the last process of each host ended."""
+    """Return the cause of the last end of a process on each host."""
     return {record.get("host"): record.get("cause") for record in job.events("exited")}
 
 
@@ -49,13 +49,13 @@ def wait_for_hosts(job: Training, *names: str) -> None:
 
 
 def come(moment: float) -> None:
-    """Wait for a moment (mono): here it is the pace of events that is tested."""
+    """Wait until a moment (mono): these tests depend on the times of events."""
     wait_until(lambda: time.monotonic() >= moment, what="the next turn", timeout=30)
 
 
 @contextlib.contextmanager
 def stopped(pid: int) -> Iterator[None]:
-    """Hold a process for a while."""
+    """Stop a process for a while."""
     os.kill(pid, signal.SIGSTOP)
     try:
         yield
@@ -71,14 +71,14 @@ def test_a_second_worker_killed_while_the_world_forms_again_costs_the_rest_no_mo
     with training.train("-np", str(size), *OUT_FOR_LONG):
         training.wait_for_size(size)
         pids = training.pids()
-        with stopped(pids[FIRST]):  # so that no other world can form before the second is gone
+        with stopped(pids[FIRST]):  # so no other world can form before the second process is killed
             os.kill(pids[SECOND], signal.SIGKILL)
             training.wait_for("the first loss", lambda: set(ended(training)) == {SECOND})
             os.kill(pids[THIRD], signal.SIGKILL)
             training.wait_for("the second loss", lambda: set(ended(training)) == {SECOND, THIRD})
             assert sizes(training) == [size]
         training.wait_for_size(size - 2)
-        assert {name: training.pids()[name] for name in pids} == pids  # nobody was started again
+        assert {name: training.pids()[name] for name in pids} == pids  # no process was started again
     training.check_steps()
     assert hosts_of(training) == {FIRST, FOURTH}
     assert set(ended(training).values()) == {"crashed"}
@@ -92,7 +92,7 @@ def test_a_veteran_killed_right_after_a_join_leaves_its_state_with_the_newcomer(
         training.wait_for_size(1)
         veteran = training.pids()[FIRST]
         training.set_hosts(f"{FIRST}:1", f"{SECOND}:1")
-        both = {FIRST, SECOND}  # who has done a step may be killed before it says so
+        both = {FIRST, SECOND}  # a process may be killed after a step and before it has printed it
         training.wait_for("a step together", lambda: {s.host for s in training.shown() if s.size == 2} == both)
         os.kill(veteran, signal.SIGKILL)
         training.wait_for("the loss", lambda: ended(training) == {FIRST: "crashed"})
@@ -101,7 +101,7 @@ def test_a_veteran_killed_right_after_a_join_leaves_its_state_with_the_newcomer(
     together = [step.count for step in newcomer if step.size == 2]
     alone = [step.count for step in newcomer if step.size == 1]
     shown = [step.count for step in training.shown() if step.size == 2]
-    commits = {together[0] - 1, *(count for count in shown if count % 5 == 0)}  # the first is that of the join
+    commits = {together[0] - 1, *(count for count in shown if count % 5 == 0)}  # the first commit is that of the sync
     assert alone[0] - 1 in commits
     assert len(together) < 5
     training.check_steps()
@@ -116,12 +116,12 @@ def test_at_the_smallest_size_the_rest_waits_for_a_replacement_and_keeps_its_com
         pids = training.pids()
         training.set_hosts(f"{FIRST}:1")
         training.wait_for("the list", lambda: len(training.events("published")) == 2)
-        training.wait_for_size(2)  # who is to go stays as long as nobody is there instead
+        training.wait_for_size(2)  # the removed host stays as long as there is no replacement
         os.kill(pids[SECOND], signal.SIGKILL)
         training.wait_for("the loss", lambda: set(ended(training)) == {SECOND})
         training.wait_for("the roll-back", lambda: training.events("rolled_back"))
         rolled_back_at = training.last("rolled_back").mono
-        time.sleep(2.0)  # nothing tells that nothing happens
+        time.sleep(2.0)  # no event shows that nothing happens
         assert max(step.mono for step in training.shown()) < rolled_back_at
         assert process.popen.poll() is None
         training.set_hosts(f"{FIRST}:1", f"{THIRD}:1")
@@ -196,7 +196,7 @@ def test_a_host_whose_worker_crashes_each_time_it_joins_backs_off_and_the_rest_t
     struck = training.events("struck")
     assert {record.get("host") for record in struck} == {THIRD}
     assert [record.get("cooldown_s") for record in struck[:5]] == [1.0, 2.0, 4.0, 4.0, 4.0]
-    assert len(sizes(training)) - 1 <= 2 * len(struck) + 1  # in and out
+    assert len(sizes(training)) - 1 <= 2 * len(struck) + 1  # each time out and in again
     training.check_steps()
 
 
@@ -213,7 +213,7 @@ def test_a_host_that_comes_and_goes_every_second_costs_the_others_nothing(traini
             come(began + turn + 1)
         assert sizes(training) == [1]
         training.set_hosts(f"{FIRST}:1", f"{SECOND}:1")
-        training.wait_for_size(2)  # now that it stays it is let in
+        training.wait_for_size(2)  # now it stays, so it joins
     assert sizes(training) == [1, 2]
     assert set(ended(training).values()) <= {"told to leave"}
     assert not training.events("struck", "fenced")
@@ -246,7 +246,7 @@ def test_a_host_that_is_removed_before_its_newcomer_is_in_costs_the_others_nothi
 
 
 class Wire:
-    """An agent's end of its connection to the launcher, taken from under it."""
+    """An agent's end of its connection to the launcher, as a duplicate descriptor."""
 
     def __init__(self, worker: int) -> None:
         for process in psutil.Process(worker).parents():
@@ -258,13 +258,13 @@ class Wire:
 
     @property
     def unread(self) -> int:
-        """Bytes that have come and that the agent has not read."""
+        """Bytes that have arrived and that the agent has not read."""
         size = array.array("i", [0])
         fcntl.ioctl(self._end, termios.FIONREAD, size)
         return size[0]
 
     def lose(self) -> None:
-        """What has come is gone, and so is the connection."""
+        """Drop the data that has arrived, and the connection."""
         assert self._end.recv(1 << 20)
         self._end.shutdown(socket.SHUT_RDWR)
         self._end.close()
@@ -284,7 +284,7 @@ def _dup_of(pid: int, descriptor: int) -> socket.socket:
 @pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_an_order_lost_with_its_connection_while_a_world_forms_is_given_again(training: Training) -> None:
-    settle_s = 15.0  # from the newcomer's start: it has to be ready well before that
+    settle_s = 15.0  # from the newcomer's start, which has to be ready well before that
     training.set_hosts(f"{FIRST}:1")
     with training.train("-np", "1", "--settle", f"{settle_s:g}"):
         training.wait_for_size(1)

@@ -1,4 +1,4 @@
-"""Cables pulled, hosts that cannot be reached, hosts that are slow: real ssh, hosts that are network namespaces."""
+"""Broken links, hosts that cannot be reached, slow hosts: real ssh, and network namespaces as hosts."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ while True:
 
 
 def answered(training: Training) -> set[int]:
-    """On which of the user's connections something came back."""
+    """Return the numbers of the user's connections on which an answer came."""
     said = [step.user.split(",") for step in training.shown()]
     return {number for each in said for number, words in enumerate(each) if words == "still open"}
 
 
 def over_ssh(training: Training, hosts: NetHosts) -> tuple[str, ...]:
-    """Have the launcher run on the hosts' network; the options that let it in everywhere."""
+    """Let the launcher run on the hosts' network. Return the options with which it can log in to all hosts."""
     training.popen = hosts.launcher.popen
     return ("--ssh-identity-file", str(hosts.identity))
 
@@ -61,7 +61,7 @@ def test_a_silent_host_is_cut_off_and_returns_with_its_network_link(training: Tr
             old, cut_at = training.pids()["h2"], training.shown()[-1].mono
             hosts["h2"].cut()
             training.wait_for_size(1)
-            assert marks.start_time(old) is not None  # it is there, and deaf
+            assert marks.start_time(old) is not None  # it lives, and receives nothing
             assert {step.host for step in training.shown() if step.size == 1} == {"h1"}
             fenced = training.last("fenced")
             assert fenced.get("host") == "h2"
@@ -71,7 +71,7 @@ def test_a_silent_host_is_cut_off_and_returns_with_its_network_link(training: Tr
             tried = re.compile("h2 is blocked, .*: unreachable")
             training.wait_for("attempts to reach it", lambda: tried.search(process.stderr))
             training.wait_for_size(1)
-            assert training.shown()[-1].user == "quiet,quiet"  # the user's own connections: no end, no error
+            assert training.shown()[-1].user == "quiet,quiet"  # the user's own connections are open and without errors
             assert training.causes() == ["start", "worker failed"]
             hosts["h2"].restore()
             training.wait_for_size(2)

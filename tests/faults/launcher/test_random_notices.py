@@ -1,4 +1,4 @@
-"""A hundred hosts are sent away at random moments of a job's life, with 30 s of notice: next to no step is lost."""
+"""A hundred hosts get notice at random moments of a job, 30 s before their end: almost no step is lost."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from tests.support.waiting import wait_until
 NOTICES: Final = int(os.environ.get("HVD_TEST_NOTICES", "40"))
 IN_S: Final = 30.0
 AT_MOST: Final = 1
-"""How many of the notices may cost a step, or leave a process on its host that is killed in the end."""
+"""The most notices that may cost a step, or end with a process that is killed at work."""
 SEED: Final = int(os.environ.get("HVD_TEST_SEED", "20260"))
 HOSTS: Final = 5
 ALL: Final = 2
-"""How often all hosts go at once."""
+"""How often all hosts leave at once."""
 AT_ONCE: Final = (1, 1, 1, 2, 2, 3)
-"""How many do otherwise: one of these, drawn."""
+"""Otherwise one of these numbers of hosts leaves, chosen at random."""
 PAUSE_S: Final = 1.5
-"""The longest from when there are enough hosts again to the next notice."""
+"""Longest time from when there are enough hosts again to the next notice."""
 LONGEST_S: Final = 300.0
 NOTICED: Final = Path(__file__).with_name("noticed.py")
 JOB: Final = f"notices-{os.getpid()}"
@@ -57,7 +57,7 @@ class Round(NamedTuple):
 
 
 class Job:
-    """One job, under as many launchers one after the other as it takes; ``records`` is its journal so far."""
+    """One job, under several launchers one after the other. ``records``: its journal so far."""
 
     def __init__(self, folder: Path, cloud: Cloud) -> None:
         self.folder = folder
@@ -72,7 +72,7 @@ class Job:
 
     @contextlib.contextmanager
     def run(self) -> Iterator[RunningProcess]:
-        """Start it, or go on with it."""
+        """Start the job, or continue it."""
         state = ["--state-dir", self.folder / "state", "--checkpoint-dir", self.folder / "checkpoints"]
         quick = ["--settle", "0.2", "--checkpoint-every", "notice", "--heartbeat-timeout", "20"]
         size = ["-np", HOSTS, "--min-np", "1", "--max-np", HOSTS]
@@ -83,7 +83,7 @@ class Job:
             yield process
 
     def look(self) -> None:
-        """Take in what the journal has to say since the last look, and let those go who have left."""
+        """Read the new part of the journal, and end the hosts whose processes have left."""
         with contextlib.suppress(FileNotFoundError), self._journal.open() as file:
             file.seek(self._offset)
             text = file.read()
@@ -96,7 +96,7 @@ class Job:
     def _take(self, record: Record) -> None:
         if record.event == "spawned":
             life = next(life for life in reversed(self.cloud.lives) if life.name == record.get("host"))
-            with contextlib.suppress(OSError):  # it has ended since
+            with contextlib.suppress(OSError):  # it has ended since then
                 life.agent = marks.parent(marks.parent(record.get("pid")))
                 life.pids.append(record.get("pid"))
         if record.event == "resized":
@@ -111,7 +111,7 @@ class Job:
                 self.cloud.end(life)
 
     def wait_for(self, what: str, found: Callable[[], bool]) -> None:
-        """``found`` is called until it is true, after a look at everything."""
+        """Look at everything again and again until ``found`` returns true."""
 
         def look() -> bool:
             self.look()
@@ -121,18 +121,18 @@ class Job:
         wait_until(look, what=what, timeout=LONGEST_S, interval=0.02, show=self.details)
 
     def details(self, since: float = 0.0, until: float = math.inf) -> str:
-        """Of the journal, and of what the launcher said."""
+        """Return the journal and the launcher's output of this time."""
         told = [record for record in self.records if since <= record.mono <= until]
         lines = [f"{each.mono:.3f} {each.event} {dict(each.fields)}" for each in told[-60:]]
         return "\n".join([f"seed {SEED}", *lines, *self._process.stderr.splitlines()[-20:]])
 
     def working(self) -> list[Life]:
-        """Hosts with a process that may train, and that were not told to go."""
+        """Return the hosts with a process that may train, and without notice."""
         return [life for life in self.cloud.here() if life.told is None and any(map(marks.start_time, life.pids))]
 
 
 def episodes(chance: random.Random) -> list[list[int]]:
-    """How many hosts go each time: :data:`NOTICES` in all. Each episode but the last ends with all of them."""
+    """Return how many hosts leave each time, :data:`NOTICES` in all. Each episode but the last ends with all hosts."""
     rest = NOTICES - ALL * HOSTS
     planned: list[int] = []
     while sum(planned) < rest:
@@ -143,7 +143,7 @@ def episodes(chance: random.Random) -> list[list[int]]:
 
 
 def send_away(job: Job, chance: random.Random, count: int) -> Round:
-    """Give notice to ``count`` hosts at a random moment, of which some may not train yet; wait until they are gone."""
+    """Give notice to ``count`` hosts at a random moment. Some may not train yet. Wait until they are gone."""
     job.wait_for("enough hosts", lambda: len(job.working()) >= count and job.size >= min(count + 1, HOSTS))
     moment = time.monotonic() + chance.uniform(0.0, PAUSE_S)
     job.wait_for("the moment", lambda: time.monotonic() >= moment)
@@ -155,14 +155,15 @@ def send_away(job: Job, chance: random.Random, count: int) -> Round:
 
 
 def replace(cloud: Cloud, chance: random.Random, gone: list[Life]) -> None:
-    """Let others come for those who are gone, some under their names."""
+    """Start other hosts in place of those that are gone, some with the same names."""
     for life in gone:
         cloud.add(life.name if chance.random() < 0.5 else None)
     cloud.publish()
 
 
 def losses(job: Job, given: list[Round]) -> Iterator[tuple[Round, int, int, str]]:
-    """After which notices steps were done again: how many by the traces, by the journal, and what happened then."""
+    """Yield the notices after which steps were done again: how many by the traces and by the journal, and the
+    details."""
     again = traces.done_again(traces.read(job.traces))
     told = [record for record in job.records if record.get("steps_lost")]
     for each, until in zip(given, [*(after.at for after in given[1:]), math.inf], strict=True):
@@ -177,7 +178,7 @@ def losses(job: Job, given: list[Round]) -> Iterator[tuple[Round, int, int, str]
 
 
 def summary(given: list[Round]) -> str:
-    """How long hosts took to leave that others stayed for, by how they were told."""
+    """Return by channel how long hosts took to leave, if others stayed."""
     lines = [f"seed {SEED}: {sum(len(each.lives) for each in given)} notices"]
     for channel in CHANNELS:
         took = sorted(
@@ -213,7 +214,7 @@ def test_hosts_leave_at_random_moments_within_their_notice(
                         replace(cloud, chance, given[-1].lives)
                 job.wait_for("training", lambda: not cloud.here() or job.size == HOSTS)
                 process.kill()
-            if not cloud.here():  # the launcher's own host went with them; storage is what is left
+            if not cloud.here():  # the launcher's host is gone, too; only the storage is left
                 shutil.rmtree(tmp_path / "state")
                 job.size = 0
                 replace(cloud, chance, given[-1].lives)
@@ -222,8 +223,8 @@ def test_hosts_leave_at_random_moments_within_their_notice(
 
 
 def check(job: Job, given: list[Round]) -> None:
-    """Next to nothing was lost, next to nobody stayed too long, what was lost is told; after a loss of all it went on
-    from the very step."""
+    """Check that almost nothing was lost, that almost no host stayed too long, and that losses are journalled. After a
+    loss of all hosts, training continued from exactly the last step."""
     steps = traces.read(job.traces)
     assert sum(len(each.lives) for each in given) == NOTICES
     assert traces.missing(steps) == []

@@ -1,7 +1,8 @@
-"""A worker's container dies and is started again in its pod: nobody waits for what ran in it, or blames what runs now.
+"""A worker's container ends and is started again in its pod: the job does not wait for the old one, or blame the new
+one.
 
-Containers are agents with all that they run; they are reached over what stands in for ssh, so that their end looks
-like that of a connection.
+Containers are agents with all their processes. The tests' stand-in for ssh reaches them, so their end looks like the
+end of a connection.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ __all__ = ["training"]
 FIRST, SECOND = "127.0.0.1", "127.0.0.2"
 FAKE_SSH = Path(__file__).parents[2] / "support" / "fake_ssh.py"
 OFF_S, BACK_S = 1.2, 1.8
-"""Seconds after its end a real kubelet's container was off the list, and listed again."""
+"""Seconds after its end until a container is not listed, and is listed again, as measured with a real kubelet."""
 TIMEOUT_S = 25.0
 
 
 def ssh_on_path(folder: Path) -> str:
-    """A ``PATH`` with an ``ssh`` that ends as the real one does when the other side is gone."""
+    """Return a ``PATH`` with an ``ssh`` that ends like the real one when the other side is gone."""
     command = folder / "bin" / "ssh"
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\n"{sys.executable}" "{FAKE_SSH}" "$@" || exit 255\n')
@@ -39,7 +40,7 @@ def ssh_on_path(folder: Path) -> str:
 
 
 def restart(life: Life, cloud: Cloud, died: float) -> None:
-    """The list first lacks the host, and then tells its new life."""
+    """First publish a list without the host, then one with its new life."""
     wait_until(lambda: time.monotonic() >= died + OFF_S, what="the list without it", timeout=30)
     life.gone = died
     cloud.publish()

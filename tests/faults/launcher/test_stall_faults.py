@@ -1,4 +1,4 @@
-"""Ranks that beat and do not get on, or get on more slowly than the others."""
+"""Ranks that send heartbeats and make no progress, or less progress than the others."""
 
 from __future__ import annotations
 

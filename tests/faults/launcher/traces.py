@@ -1,7 +1,7 @@
-"""What the steps say that processes left a trace of: which of them were done again. Pure, but for the reading.
+"""Steps from the traces that processes write: which of them were done again. Pure, except for :func:`read`.
 
-A job's steps are counted in its State, so that a step that was lost is done again under its own number: by a rank
-that has done it already, or in a world of another size.
+A job counts steps in its State. So a lost step is done again under the same number: by a rank that has done it before,
+or in a world of another size.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Traced(NamedTuple):
-    """One step of one process. ``mono`` is when it was done; ``process`` is the name of its file."""
+    """One step of one process. ``mono``: when it was done; ``process``: the name of its file."""
 
     mono: float
     size: int
@@ -24,7 +24,7 @@ class Traced(NamedTuple):
 
 
 def read(folder: Path) -> list[Traced]:
-    """Every step of every process, in order of time. A last line that is not whole is passed over."""
+    """Return every step of every process, in order of time. An incomplete last line is ignored."""
     found = []
     for path in folder.iterdir():
         for line in path.read_text().splitlines(keepends=True):
@@ -36,7 +36,7 @@ def read(folder: Path) -> list[Traced]:
 
 
 def done_again(steps: Sequence[Traced]) -> list[Traced]:
-    """Of each step that was lost, each time that it was begun anew: the first process to do it again."""
+    """Return for each repetition of a lost step the first process that did it again."""
     again = []
     for of_one in _by_count(steps).values():
         world: list[Traced] = []
@@ -55,13 +55,13 @@ def _same_world(world: Sequence[Traced], step: Traced) -> bool:
 
 
 def missing(steps: Sequence[Traced]) -> list[int]:
-    """The numbers between the first step of all and the last that nobody did."""
+    """Return the step numbers from 1 to the highest one that no process did."""
     counts = _by_count(steps)
     return [count for count in range(1, max(counts, default=0) + 1) if count not in counts]
 
 
 def divided(steps: Sequence[Traced]) -> list[int]:
-    """The steps after which not everybody had the same state."""
+    """Return the steps after which ranks had different states."""
     return [count for count, of_one in _by_count(steps).items() if len({step.fingerprint for step in of_one}) > 1]
 
 

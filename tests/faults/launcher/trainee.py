@@ -1,8 +1,8 @@
-"""An elastic job whose weights tell which steps were done: they are the same after step N in whatever worlds it ran.
+"""An elastic job whose weights show which steps were done: after step N they are the same in any sequence of worlds.
 
-Every rank shows each step, with a fingerprint of all that is shared. ``SLOW_HOST`` boots for ``BOOT_S`` seconds.
-``LAG_HOST`` takes ``LAG_S`` seconds longer for each step; if ``LAG_ONCE`` names a file, for one step, and makes it.
-``USER_PORT`` is where a connection of the user's own goes from ``h1`` to an echo server on ``h2``.
+Every rank prints each step, with a fingerprint of the shared state. ``SLOW_HOST`` starts ``BOOT_S`` seconds later.
+``LAG_HOST`` takes ``LAG_S`` seconds longer for each step; with ``LAG_ONCE``, for one step only, and creates that file.
+``USER_PORT``: the script itself connects from ``h1`` to an echo server at this port of ``h2``.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ USER_PORT = os.environ.get("USER_PORT") if HOST == "h1" else None
 
 
 def connect() -> list[socket.socket]:
-    """A connection of the script's own to h2, which Horovod knows nothing of."""
+    """Connect to h2, without Horovod's knowledge."""
     return [socket.create_connection(("h2", int(USER_PORT)))] if USER_PORT else []
 
 
 def lag() -> None:
-    """Be slow, each time or once. It is the process's own work: the others wait for it."""
+    """Be slow at each step, or once. This is the process's own work, for which the others wait."""
     if LAG_ONCE is None:
         time.sleep(LAG_S)
     elif LAG_S and state.count == 20 and not os.path.exists(LAG_ONCE):
@@ -44,7 +44,8 @@ def lag() -> None:
 
 
 def user_connection() -> str:
-    """How the user's connections are: "quiet" if they are open, and nothing came; else what came, or the error."""
+    """Return the state of the script's own connections: "quiet" if open without input, otherwise the input or the
+    error."""
     said = []
     for connection in users:
         try:
@@ -72,7 +73,7 @@ def train(state: elastic.TorchState) -> None:
     while state.count < STEPS:
         lag()
         optimizer.zero_grad()
-        # Small whole numbers: their mean is exact, however many ranks there are.
+        # The mean of small whole numbers is exact for any number of ranks.
         model(torch.full((1, 4), float(state.count % 3 + 1))).sum().backward()
         optimizer.step()
         state.count += 1

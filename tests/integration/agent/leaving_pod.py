@@ -1,6 +1,6 @@
-"""Be a pod of one agent and one bystander that is told to leave, and print what came of it.
+"""Plays the programs of a pod that must end: an agent and another process. Prints the result as JSON.
 
-Arguments: the agent's command (JSON), how long it may take, and what it is to run (shell); without that no agent.
+Arguments: the agent's command (JSON), the time limit, and a shell command that the agent runs; without that, no agent.
 """
 
 import json

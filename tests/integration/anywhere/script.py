@@ -1,7 +1,7 @@
-"""One training script for every launcher: ``script.py DIRECTORY STEPS PAUSE``. Nothing but the public face.
+"""One training script for every launcher: ``script.py DIRECTORY STEPS PAUSE``. It uses only the public API.
 
-What happens goes to ``DIRECTORY/PID.jsonl``, one line an event. Each step is
-followed by a pause until there is a file ``DIRECTORY/hurry``.
+It writes its events to ``DIRECTORY/PID.jsonl``, one line for each. It pauses after each step until the file
+``DIRECTORY/hurry`` exists.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def tell(event: str, **facts: object) -> None:
 
 torch.set_num_threads(1)
 elastic.init()
-torch.manual_seed(1000 + os.getpid())  # everybody begins elsewhere; the first sync decides
+torch.manual_seed(1000 + os.getpid())  # each process begins with other weights; the first sync makes them equal
 model = torch.nn.Linear(3, 1)
 optimizer = elastic.wrap(torch.optim.Adam(model.parameters(), lr=0.3), model.named_parameters())
 state = elastic.TorchState(model=model, optimizer=optimizer, step=0)
 
 
 def batch(step: int) -> torch.Tensor:
-    """This rank's part of a batch of 12 that depends on nothing but the step."""
+    """Return this rank's part of a batch of 12 that depends only on the step."""
     whole = torch.randn(12, 3, generator=torch.Generator().manual_seed(step))
     return whole[elastic.rank() :: elastic.size()]
 

@@ -1,4 +1,4 @@
-"""What the processes of ``script.py`` told, and running it under each launcher."""
+"""The events of ``script.py``, and its command line under each launcher."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Event = dict[str, Any]
 
 
 def events(directory: Path, kind: str | None = None) -> list[Event]:
-    """All whole lines so far, those of each process in order."""
+    """Return the events of all complete lines so far, those of each process in order."""
     lines = [line for file in sorted(directory.glob("*.jsonl")) for line in file.read_text().splitlines(keepends=True)]
     found = [json.loads(line) for line in lines if line.endswith("\n")]
     return [event for event in found if kind in (None, event["event"])]
@@ -28,9 +28,8 @@ def script(directory: Path, *, steps: int, pause: float) -> list[str]:
 
 
 def torchrun(endpoint: int, *, last_call: float) -> list[str]:
-    """One agent of a job of one or two nodes. A node alone waits ``last_call`` s for another; the first one hosts
-    the rendezvous.
-    """
+    """Return the command of an agent of a job with one or two nodes. A single node waits ``last_call`` seconds for
+    another one; the first one hosts the rendezvous."""
     return [
         os.fspath(BESIDE / "torchrun"), "--nnodes", "1:2", "--nproc-per-node", "1", "--max-restarts", "5",
         "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{endpoint}", "--rdzv-id", "job",
@@ -42,7 +41,7 @@ QUIET: Mapping[str, str | None] = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME":
 
 
 def assert_finished_alike(done: list[Event], *, ranks: int, steps: int) -> None:
-    """All ranks ended at the same step with the same bytes, and learnt something."""
+    """Check that all ranks ended at the same step with the same weights, and that training reduced the error."""
     assert sorted(event["rank"] for event in done) == list(range(ranks))
     assert {event["size"] for event in done} == {ranks}
     assert {event["step"] for event in done} == {steps}

@@ -1,4 +1,4 @@
-"""``python -m benchmarks`` with processes that import less of torch, as other tests' do."""
+"""``python -m benchmarks``, with processes that import only a part of torch, as in other tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ whole = jobs.environ
 
 
 def environ(base: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Measured processes have no ``PYTHONPATH`` of their user's."""
+    """Return the environment with our folder in ``PYTHONPATH``: measured processes get no path from the user."""
     kept = whole(base, folder)
     return {**kept, "PYTHONPATH": os.pathsep.join([FOLDER, kept["PYTHONPATH"]])}
 

@@ -1,4 +1,4 @@
-"""Commits as a training process makes them, and checkpoints of them as agents make those."""
+"""Commits as a training process makes them, and checkpoints as agents make them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Trained:
     optimizer: torch.optim.Optimizer
 
     def contents(self, *, epoch: int, rank: int = 0) -> Contents:
-        """What a commit of them holds."""
+        """Return the contents of a commit of them."""
         tensors: list[Tensor] = []
         optimizer = {"state_dict": self.optimizer.state_dict(), "names": [list(dict(self.model.named_parameters()))]}
         parts = {"model": write(self.model.state_dict(keep_vars=True), tensors), "optimizer": write(optimizer, tensors)}
@@ -41,7 +41,7 @@ class Trained:
 
 
 def trained(width: int = 8) -> Trained:
-    """Trained on noise; its convolution lies in memory with the channels last."""
+    """Return a model trained on noise. The weights of its convolution are in channels-last order in memory."""
     torch.manual_seed(width)
     model = nn.Sequential(nn.Conv2d(3, width, 3), nn.BatchNorm2d(width)).to(memory_format=torch.channels_last)
     optimizer = torch.optim.Adam(model.parameters())
@@ -74,7 +74,7 @@ def kept(of: Trained, identity: Identity, *, step: int = 40, rank: int = 0) -> I
 
 
 def written(place: Path, one: Kept, *, part: int = 0, parts: int = 1) -> dict[str, Any]:
-    """The request of an agent that writes this commit as one part of a checkpoint."""
+    """Return an agent's request to write this commit as one part of a checkpoint."""
     commit = {"place": str(place), "commit": [*one.record.identity], "parts": parts}
     return {"do": "write", **commit, "shares": {"0": [part, part, 0]}, "sides": {"0": [one.descriptor]}}
 
@@ -86,7 +86,7 @@ def done(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def save(place: Path, commits: Sequence[Kept], **facts: Any) -> str:
-    """Each rank its part, then the seal; the checkpoint's name."""
+    """Write the part of each rank, then seal the checkpoint. Return its name."""
     parts = len(commits)
     answers = [done(written(place, one, part=rank, parts=parts)) for rank, one in enumerate(commits)]
     seal = {"parts": parts, "world": parts, "written": answers, "keep": 3, "facts": facts}

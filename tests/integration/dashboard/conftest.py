@@ -1,4 +1,4 @@
-"""A dashboard as a user starts it, and what a browser sends."""
+"""A dashboard as a user starts it, and requests as a browser sends them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MARKUP = "<img src=x onerror=\"document.title='XSS'\"><script>document.title='XS
 
 
 class Served:
-    """``url``: the whole address, with the token."""
+    """A running dashboard. ``url``: its whole address, with the token."""
 
     def __init__(self, process: RunningProcess, url: str) -> None:
         self.process, self.url = process, url
@@ -34,7 +34,7 @@ class Served:
     def ask(
         self, path: str, *, method: str = "GET", token: str | None = "", body: str | None = None, **headers: str
     ) -> tuple[int, str, dict[str, str]]:
-        """Status, body and headers of an answer. ``token``: empty is the right one, None is none."""
+        """Return status, body and headers of an answer. ``token``: "" is the right one, None sends none."""
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         if token is not None:
             sent["Authorization"] = f"Bearer {token or self.token}"
@@ -60,14 +60,14 @@ def dashboard(folder: Path, *words: str) -> Iterator[Served]:
 
 
 def write_job(folder: Path, name: str, journal: JournalMaker) -> Path:
-    """Its journal, in a folder of jobs."""
+    """Write a journal into the folder of a job of this name."""
     home = folder / ".hvd-elastic" / name
     home.mkdir(parents=True)
     return journal.write(home / "journal.jsonl")
 
 
 def write_output(folder: Path, who: str, *lines: str, host: str, generation: int, t: float) -> None:
-    """Output of a rank, as the launcher keeps it."""
+    """Write output of a rank, as the launcher keeps it."""
     indexer, file = Indexer(folder, lambda: t), file_of(who, "stderr")
     (folder / file).parent.mkdir(parents=True, exist_ok=True)
     with (folder / INDEX).open("a") as index, (folder / file).open("a") as output:
@@ -77,7 +77,7 @@ def write_output(folder: Path, who: str, *lines: str, host: str, generation: int
 
 
 def failed_job(folder: Path) -> JournalMaker:
-    """A job that loses host h3 twice, and fails; names, reasons and output hold markup."""
+    """Return the journal of a job that loses host h3 twice, and fails. Names, reasons and output contain markup."""
     output = folder / "output"
     evil = f"h3{MARKUP}"
     journal = JournalMaker(wall=1_790_000_000.0)
@@ -105,11 +105,12 @@ def failed_job(folder: Path) -> JournalMaker:
 
 
 EVIL: Final = "<img src=x onerror=alert(1)>"
-"""A folder may have this name."""
+"""A name that a folder may have."""
 
 
 def other_jobs(folder: Path) -> None:
-    """Jobs that are as a job can be, older than the failed one. ``bare`` keeps no output; that of ``moved`` is gone."""
+    """Write jobs in each state, older than the failed one. ``bare`` keeps no output; the output of ``moved`` is
+    missing."""
 
     def begun(name: str, output: Path | None = None) -> JournalMaker:
         journal = JournalMaker().add("started", run="r", job=name, output=output and str(output))
@@ -136,7 +137,7 @@ def other_jobs(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with a job that has failed; and older ones, of which one has a launcher."""
+    """A folder with a failed job, and with older jobs, one of which has a launcher."""
     made = tmp_path_factory.mktemp("jobs")
     other_jobs(made)
     write_job(made, "digits", failed_job(made))
@@ -146,6 +147,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def served(folder: Path) -> Iterator[Served]:
-    """A server for the tests of a module: it takes seconds to start."""
+    """A server for all tests of a module, because it takes seconds to start."""
     with dashboard(folder) as found:
         yield found

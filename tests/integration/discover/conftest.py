@@ -31,7 +31,7 @@ class Place:
         return self.serve_as([*self.options, *options])
 
     def run_as(self, options: Sequence[object]) -> contextlib.AbstractContextManager[RunningProcess]:
-        """With these options alone."""
+        """Run a daemon with only these options."""
         return run_process([sys.executable, "-m", "discover.cli", *map(str, options)])
 
     def serve_as(self, options: Sequence[object]) -> contextlib.AbstractContextManager[RunningProcess]:
@@ -47,7 +47,7 @@ class Place:
         return self.hosts.read_text() if self.hosts.exists() else None
 
     def litter(self) -> set[str]:
-        """What lies in the published directory beside the file and its lock."""
+        """Return the files in the published directory other than the hosts file and its lock."""
         return {entry.name for entry in self.hosts.parent.iterdir()} - {"hosts", ".hosts.lock"}
 
 

@@ -1,7 +1,7 @@
-"""Connections of another user: ``python many_connections.py HOST PORT COUNT drip|deaf``. Says "there" once all stand.
+"""Connections of another user: ``python many_connections.py HOST PORT COUNT drip|deaf``. Prints "there" when all exist.
 
-``drip`` sends a byte of a request now and then, and ``deaf`` asks again and again and reads nothing. Whoever is sent
-away comes again.
+``drip`` sends a byte of a request from time to time. ``deaf`` sends requests and reads no answer. A connection that the
+server closes is opened again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 
 NOBODY = 65534
 ROUND_S = 2.0
-"""Seconds in which each connection is looked at once, one after the other: it is their number that is to do harm."""
+"""Seconds for one round over all connections. Each is used rarely: only their number should be a load."""
 
 WORDS = {
     "drip": b"G",
@@ -57,7 +57,7 @@ def _connected(host: str, port: int) -> socket.socket:
 
 
 def _spoke(connection: socket.socket, how: str) -> bool:
-    """False if the other side has ended the connection."""
+    """Send the words. Return False if the other side has closed the connection."""
     try:
         connection.send(WORDS[how])
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""A watch that remembers what it was led to."""
+"""A watch that keeps each text that it has read."""
 
 import threading
 from pathlib import Path
@@ -11,7 +11,7 @@ NEVER = 3600.0
 
 
 class Watched:
-    """A watch that remembers each text it was led to."""
+    """A watch of a file that keeps each text that it has read."""
 
     def __init__(self, path: Path, *, relook: float = NEVER) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""Jobs of the engines that begin other processes for each world."""
+"""Jobs with the engines that start other processes for each world."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tests.integration.launcher.conftest import Launched
 
 LEARNER = Path(__file__).with_name("learner.py")
 OPTIONS = ("--rsh", "local", "--settle", "1", "--heartbeat-timeout", "60", "--blacklist-cooldown-range", "600", "600")
-"""Every host is this machine. A host that failed does not come back within a test."""
+"""Every host is this machine. A host that has failed does not return within a test."""
 
 
 AHEAD = 150
-"""Steps from when training is told where to end to that step: some seconds, in which every rank hears of it."""
+"""Steps from the request to stop to the last step: some seconds, in which every rank reads the request."""
 
 
 class Job(Launched):
@@ -28,13 +28,14 @@ class Job(Launched):
         return ["--engine", engine, *OPTIONS, *sizes, "--state-dir", str(self.directory / "state"), *words, *script]
 
     def worlds(self, size: int) -> list[list[tuple[int, int]]]:
-        """Of each world of so many that has begun to train: count and process of each rank, in no order."""
+        """Return for each world of this size that trains the count and pid of each rank, in any order."""
         found = re.findall(r"goes on count=(\d+) size=(\d+) pid=(\d+)", self.process.output)
         those = [(int(count), int(pid)) for count, of, pid in found if int(of) == size]
         return [those[at : at + size] for at in range(0, len(those) - size + 1, size)]
 
     def wait_for_world(self, size: int, *, number: int = 1) -> int:
-        """Wait until the ``number``-th world of this size trains; the count that all of its ranks went on with."""
+        """Wait until the ``number``-th world of this size trains. Return the count from which all its ranks
+        continue."""
         self.wait_for(
             f"world {number} of {size}",
             lambda: len(self.worlds(size)) >= number and self.steps_at(size) > 2,
@@ -45,7 +46,7 @@ class Job(Launched):
         return counts.pop()
 
     def stop(self) -> str:
-        """Have training end well; what each rank printed last."""
+        """Let training end well. Return the standard output."""
         done = max(record.get("step") for record in self.events("stepped"))
         fresh = self.directory / "stop.new"
         fresh.write_text(str(done + AHEAD))

@@ -1,6 +1,6 @@
-"""One training script for every engine: counts steps to COUNT, and tells of each world that it goes on in.
+"""One training script for every engine. It counts steps to COUNT, and prints a line for each world that it enters.
 
-It knows nothing of what started it. Plain values only where the second argument is ``plain``.
+It does not know which launcher has started it. If the second argument is ``plain``, its State has plain values only.
 """
 
 import os
@@ -23,7 +23,8 @@ state = elastic.TorchState(count=0) if PLAIN else elastic.TorchState(model=model
 
 
 def last() -> int:
-    """The same on every rank, as long as the file comes well before its step: one alone would wait for the others."""
+    """Return the last step. It is the same on every rank if the file is written well before that step. Otherwise one
+    rank would wait for the others."""
     try:
         return min(COUNT, int(Path("stop").read_text()))
     except FileNotFoundError:

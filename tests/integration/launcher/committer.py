@@ -1,6 +1,6 @@
-"""A job that calls commit() after every step, which takes COPY_S besides; each step takes STEP_S.
+"""A job that calls commit() after every step. A commit takes COPY_S more, and a step STEP_S.
 
-With PLAIN=1 it is a script that was written for Horovod's own State and loop.
+With PLAIN=1 it uses Horovod's own State and loop.
 """
 
 import importlib
@@ -19,14 +19,14 @@ COPY_S = float(os.environ.get("COPY_S", "0"))
 
 
 class Slow:
-    """State that takes its time to be written."""
+    """An object with a state that takes long to copy."""
 
     def state_dict(self) -> dict[str, Any]:
         time.sleep(COPY_S)
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """There is none."""
+        """Do nothing: the state is empty."""
 
 
 hvd.init()

@@ -20,7 +20,7 @@ COUNTER = Path(__file__).with_name("counter.py")
 
 
 _HEAD: Final = 80
-"""So many bytes at its beginning, with the time of its first line, tell a journal from the one before at its path."""
+"""Bytes at the beginning of a journal that identify it: they include the time of its first line."""
 _known: dict[Path, tuple[bytes, int, list[Record]]] = {}
 
 
@@ -60,7 +60,8 @@ class Launched:
 
     @contextlib.contextmanager
     def run(self, *arguments: str | Path, source: tuple[str, ...] = ()) -> Iterator[RunningProcess]:
-        """``arguments`` are options and the command; hosts come from the hosts file unless ``source`` says else."""
+        """Run a job. ``arguments``: options and the command. ``source``: options for the hosts, by default the hosts
+        file."""
         source = source or ("--hosts-file", str(self.hosts))
         command = [*self.elastic, "run", *source, "--journal", str(self.journal), *map(str, arguments)]
         with run_process(command, env={"HVD_ELASTIC_SAMPLE": "0"}, cwd=self.directory) as process:
@@ -74,7 +75,7 @@ class Launched:
         wait_until(found, what=what, timeout=timeout, show=lambda: self.process.output)
 
     def steps_at(self, size: int) -> int:
-        """Steps that a world of ``size`` has done since the last world formed."""
+        """Return the number of steps that a world of ``size`` has done since the last world formed."""
         formed = self.events("resized")
         since = formed[-1].mono if formed else 0.0
         return sum(r.get("size") == size and r.mono > since for r in self.events("stepped"))
@@ -83,7 +84,7 @@ class Launched:
         self.wait_for(f"steps of a world of {size}", lambda: self.steps_at(size) > 2, timeout=timeout)
 
     def pids(self) -> dict[str, int]:
-        """The newest training process of each host."""
+        """Return the pid of the newest training process of each host."""
         return {record.get("host"): record.get("pid") for record in self.events("spawned")}
 
 

@@ -1,6 +1,6 @@
-"""A job that begins with a checkpoint from before, which only one of its processes can see: FILES/RANK.pt.
+"""A job that continues from an existing checkpoint, which only one of its processes can see: FILES/RANK.pt.
 
-Says what every rank began with, and trains until a file named ``stop`` appears.
+Each rank prints what it begins with, and trains until a file named ``stop`` exists.
 """
 
 import hashlib

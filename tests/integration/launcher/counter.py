@@ -1,4 +1,4 @@
-"""The smallest elastic job: counts steps until a file named ``stop`` appears, or STEPS are done."""
+"""The smallest elastic job: counts steps until a file named ``stop`` exists, or STEPS are done."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""A counter whose last rank hangs in a step while a file of the name ``hang`` is in its folder."""
+"""Counts steps. Its last rank hangs in a step while a file named ``hang`` exists in its folder."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A script for Alibaba's SDK that never heard of us: a check before every batch, rank 0 saves, all end with -1."""
+"""A script for Alibaba's SDK, without our package: checks before every batch; rank 0 saves; all ranks end with -1."""
 
 import sys
 import time
@@ -44,7 +44,7 @@ def train(state):
         state.batch += 1
         state.commit()
         Path(f"batch-{hvd.rank()}").write_text(str(state.batch))
-        time.sleep(0.1)  # long compared with the moment between which ranks learn that they must leave
+        time.sleep(0.1)  # much longer than the time between the ranks' notices that they must leave
 
 
 train(state)

@@ -1,4 +1,4 @@
-"""A launcher without a job: holds a state directory and answers `hvd-elastic hosts` over a ledger of its own.
+"""A launcher without a job: holds a state directory, and answers `hvd-elastic hosts` from a ledger of its own.
 
 Arguments: the folder, then published hosts as host:slots.
 """

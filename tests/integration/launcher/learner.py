@@ -1,7 +1,7 @@
-"""A job whose every number depends on all that went before: dropout, momentum, a schedule, its own order of samples.
+"""A job in which every number depends on all earlier ones: dropout, momentum, a schedule, a random order of samples.
 
-Counts to STEPS, and prints what came out of it, and at each commit what it has come to. Each step takes PAUSE_S. With
-a second argument its checkpoints are in a format of its own (user_format.py).
+Counts to STEPS. Prints a digest of its state at each commit and at the end. Each step takes PAUSE_S. With a second
+argument, its checkpoints have a format of their own (user_format.py).
 """
 
 import hashlib
@@ -35,7 +35,7 @@ state = elastic.TorchState(**parts, count=0, **more)
 
 
 def digest() -> str:
-    """Return a hash of all that the next step depends on but the moments, which change with the weights."""
+    """Return a hash of all on which the next step depends, except the moments, which change with the weights."""
     parts = [value.numpy().tobytes() for value in (*model.state_dict().values(), torch.get_rng_state())]
     return hashlib.sha256(b"".join([*parts, repr(random.getstate()).encode()])).hexdigest()[:16]
 

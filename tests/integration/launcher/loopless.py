@@ -1,7 +1,7 @@
-"""Scripts of Horovod's own, with nothing of ours: ``plain`` without an elastic loop, ``stock`` with Horovod's State.
+"""Scripts for Horovod alone, without our package: ``plain`` has no elastic loop, ``stock`` has Horovod's State.
 
-Steps are shown, and end when a file named ``stop`` appears or STEPS are done. Rank FAILS raises an error at its end,
-rank FEWER ends before the others do, and rank SAVES fails within the training function when all steps are done.
+They print each step, and end when a file named ``stop`` exists or STEPS are done. Rank FAILS raises an error at its
+end, rank FEWER ends before the others, and rank SAVES fails within the training function when all steps are done.
 """
 
 import os
@@ -22,7 +22,7 @@ optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1)
 
 
 def step(number: int) -> bool:
-    """Whether there is another one."""
+    """Do a step. Return whether another one follows."""
     optimizer.zero_grad()
     loss = model(torch.ones(1, 2)).sum()
     loss.backward()

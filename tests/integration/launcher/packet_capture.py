@@ -1,4 +1,4 @@
-"""Write whatever goes through any interface of this host to the file named, from the line ``listening`` on."""
+"""Writes all packets of all interfaces of this host to a file, after the line ``listening`` on its output."""
 
 import socket
 import sys

@@ -1,7 +1,7 @@
-"""An elastic job whose processes say at each step which device their local rank leads to.
+"""An elastic job whose processes print at each step which device their local rank selects.
 
-Where ``broken`` stands in the working directory with the name of a device, the process that has this one fails;
-where ``leave`` does, the process leaves, once.
+If the file ``broken`` in the working directory names the device of a process, that process fails. If ``leave`` does,
+the process leaves, and removes the file.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Start a program over ssh on each host named, and print what becomes of it: one JSON object a line."""
+"""Starts a program over ssh on each given host, and prints its remarks and its end: one JSON object a line."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Functions that learner.py saves its checkpoints with: two files, one of them in a folder. Loading is said."""
+"""The functions with which learner.py saves and loads its checkpoints: two files, one in a folder. Prints each load."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ import hvd_elastic_ext.torch as elastic
 
 
 def functions(kind: str, parts: Mapping[str, Any], state: Callable[[], Any]) -> elastic.Checkpoint:
-    """``kind``: "own", or what goes wrong: "raises", "none" if no file is saved, "dies" the first time, or "draws"."""
+    """Return the functions. ``kind``: "own", or what is wrong: "raises", "none" (saves no file), "dies" (once), or
+    "draws" (uses random numbers)."""
 
     def save(folder: Path) -> None:
         if kind == "raises":

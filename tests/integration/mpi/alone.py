@@ -1,4 +1,4 @@
-"""A usual script under mpirun: Horovod was built without MPI here, so each process is rank 0 of 1."""
+"""A usual script under mpirun. Horovod is built without MPI here, so each process is rank 0 of a world of 1."""
 
 import horovod.torch as hvd
 import torch

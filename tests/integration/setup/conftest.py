@@ -13,7 +13,7 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @pytest.fixture
 def fresh_tree(tmp_path: Path) -> Path:
-    """A copy of the tree, like a clone."""
+    """Return a copy of the tree, like a clone."""
     ignored = shutil.ignore_patterns(
         ".venv*", ".git", "__pycache__", ".*_cache", "*.egg-info", ".hypothesis", "demo-out"
     )
@@ -22,7 +22,8 @@ def fresh_tree(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def bare_environment(tmp_path: Path) -> dict[str, str]:
-    """HOME, PATH and the sources of packages; the user's own cache of wheels, so nothing is built twice."""
+    """Return HOME, PATH and the sources of packages, with the user's cache of wheels, so that nothing is built
+    twice."""
     home = tmp_path / "home"
     home.mkdir()
     environment = {"HOME": str(home), "PATH": SYSTEM_PATH}
@@ -37,5 +38,5 @@ def bare_environment(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def base_python() -> str:
-    """The interpreter that the environment running these tests was made with."""
+    """Return the interpreter from which the tests' environment was made."""
     return f"{sys.base_exec_prefix}/bin/python{sys.version_info[0]}.{sys.version_info[1]}"

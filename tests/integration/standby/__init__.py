@@ -1,1 +1,1 @@
-"""Real training processes with a link and a rendezvous proxy, and a small agent and launcher within the test."""
+"""Real training processes with a link and a rendezvous proxy. A small agent and launcher run within the test."""

@@ -1,4 +1,4 @@
-"""Two ranks with a connection of user code beside Horovod's. It must survive a fence."""
+"""Two ranks with a connection of user code beside Horovod's. A fence must not close it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ users: list[socket.socket] = []
 
 
 def connect() -> None:
-    """Connect the ranks, as user code may."""
+    """Connect the ranks, as user code may do."""
     if listener is not None:
         users.append(listener.accept()[0])
     else:

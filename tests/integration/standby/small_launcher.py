@@ -32,7 +32,7 @@ HOLD_S = 2.0
 
 
 def places(hosts: Sequence[str]) -> list[Place]:
-    """The place of each process, given the host of each; processes of one host are adjacent."""
+    """Return the place of each process, by the host of each. Processes of one host are adjacent."""
     found = []
     for rank, host in enumerate(hosts):
         local = rank - hosts.index(host)
@@ -42,7 +42,7 @@ def places(hosts: Sequence[str]) -> list[Place]:
 
 
 class World:
-    """One generation: its members, those that asked, and its keys."""
+    """One generation: its members, those that have asked, and its keys."""
 
     def __init__(self, generation: int, members: Mapping[Member, Place]) -> None:
         self.generation = generation
@@ -52,7 +52,7 @@ class World:
 
 
 class Member:
-    """One training process, its link and its proxy."""
+    """One training process, with its link and its proxy."""
 
     def __init__(self, job: Job, host: str) -> None:
         self.job = job
@@ -81,7 +81,7 @@ class Member:
         self.end.sendall(json.dumps({"tell": what, **fields}).encode() + b"\n")
 
     def go(self) -> None:
-        """Call it from the park to a place in the newest world."""
+        """Call a parked process to its place in the newest world."""
         place = self.job.newest.places[self]
         env = place.environment()
         port = str(self.proxy.server_address[1])
@@ -92,7 +92,7 @@ class Member:
         return [message for message in list(self.said) if message["say"] == what]
 
     def wait_said(self, what: str, *, count: int = 1, timeout: float = 40.0) -> dict[str, Any]:
-        """Wait for the n-th message ``what``, and return it."""
+        """Wait for the ``count``-th message ``what``, and return it."""
 
         def look() -> dict[str, Any] | None:
             found = self.heard(what)
@@ -109,12 +109,12 @@ class Member:
         return found
 
     def steps(self) -> list[tuple[int, int, int]]:
-        """(step, rank, size) of each step that it has printed."""
+        """Return (step, rank, size) of each step that it has printed."""
         lines = [line.split() for line in self.process.stdout.splitlines() if line.startswith("step ")]
         return [(int(words[1]), int(words[3]), int(words[5])) for words in lines if len(words) >= 6]
 
     def wait_step(self, *, size: int, more: int = 1, timeout: float = 40.0) -> None:
-        """Wait for ``more`` steps in a world of that size, beyond those made so far."""
+        """Wait for ``more`` further steps in a world of that size."""
         before = sum(found == size for _, _, found in self.steps())
         wait_until(
             lambda: sum(found == size for _, _, found in self.steps()) >= before + more,
@@ -161,7 +161,7 @@ class Job:
         env: Mapping[str, str] | None = None,
         python: Sequence[str | Path] = (sys.executable,),
     ) -> Member:
-        """Start a training process with a link. ``plan`` is the place that it sees while it is parked."""
+        """Start a training process with a link. ``plan``: the place that it sees while it is parked."""
         member = Member(self, host)
         self._stack.callback(member.close)
         planned = plan or ALONE
@@ -185,7 +185,7 @@ class Job:
         return member
 
     def form(self, *members: Member) -> World:
-        """Start the next generation; it has formed when all members have asked."""
+        """Begin the next generation; it has formed when all members have asked."""
         with self.changed:
             found = dict(zip(members, places([member.host for member in members]), strict=True))
             self.newest = World(self.newest.generation + 1, found)
@@ -197,7 +197,7 @@ class Job:
         self._stop.touch()
 
     def live(self, *members: Member) -> None:
-        """Wait until they are parked, and join them in a world."""
+        """Wait until the members are parked, and let them join one world."""
         for member in members:
             member.wait_said("parked")
         self.form(*members)
@@ -205,13 +205,13 @@ class Job:
             member.go()
 
     def update(self, *members: Member, leave: Sequence[Member] = (), in_s: float | None = None) -> None:
-        """Notify members of a change of hosts, and those of ``leave`` that they must leave."""
+        """Notify members of a change of hosts. Those of ``leave`` must leave."""
         generation = self.newest.generation + 1
         for member in members:
             member.tell("update", generation=generation, leave=member in leave, in_s=in_s, reason="the test says so")
 
     def answer_rank(self, member: Member) -> bytes | None:
-        """The place of ``member`` in a world newer than its last, once all members have asked."""
+        """Return the place of ``member`` in a world newer than its last one, once all members have asked."""
         with self.changed:
             asked_in: World | None = None
             while not self.closed:
@@ -268,6 +268,6 @@ def _handler(member: Member) -> type[BaseHTTPRequestHandler]:
                 self.wfile.write(body or b"")
 
         def log_message(self, *_: object) -> None:
-            """Be silent: the test's output is for the trainees."""
+            """Log nothing: the test's output is for the trainees."""
 
     return Handler

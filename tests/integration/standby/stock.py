@@ -25,7 +25,7 @@ state = hvd.elastic.TorchState(model=model, optimizer=optimizer, sampler=sampler
 
 
 def stopped() -> bool:
-    """Whether the test wants an end; the same answer on all ranks."""
+    """Whether the test wants the end. The answer is the same on all ranks."""
     return bool(hvd.allreduce(torch.tensor(float(os.path.exists(os.environ["STOP"]))), op=hvd.Max, name="stop"))
 
 

@@ -1,4 +1,5 @@
-"""A training script for our State. ``LOOP`` is ours or stock; it ends after ``STEPS``, or when ``STOP`` exists."""
+"""A training script for our State. ``LOOP``: ours or stock. It ends after ``STEPS``, or when the file ``STOP``
+exists."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ torch.manual_seed(0)
 model = torch.nn.Linear(4, 1)
 optimizer = hvd.DistributedOptimizer(torch.optim.Adam(model.parameters(), lr=0.01), model.named_parameters())
 hvd.broadcast_parameters(model.state_dict(), root_rank=0)
-# A dummy step, as scripts make them to build their optimizer's state; then one that is left in the middle.
+# A step without effect, as scripts do it to create the optimizer's state, then an incomplete one.
 model(torch.ones(2, 4)).sum().backward()
 optimizer.step()
 print("dummy step", [round(float(parameter.grad.sum()), 4) for parameter in model.parameters()], flush=True)
@@ -39,7 +40,7 @@ print("sampler deals", len(sampler), flush=True)
 
 
 class OverHorovods(elastic.ElasticMixin, hvd.elastic.TorchState):
-    """The mixin over Horovod's State."""
+    """Our mixin over Horovod's State."""
 
 
 class Users(State):
@@ -66,7 +67,7 @@ class Users(State):
 
 
 class OverUsers(elastic.ElasticMixin, Users):
-    """The mixin over it."""
+    """Our mixin over a user's State."""
 
 
 KINDS: dict[str, Any] = {"ours": elastic.TorchState, "over_horovods": OverHorovods, "over_users": OverUsers}
@@ -75,7 +76,7 @@ state.register_reset_callbacks([lambda: print("reset", hvd.rank(), hvd.size(), f
 
 
 def stopped() -> bool:
-    """Whether the test wants an end; the same answer on all ranks."""
+    """Whether the test wants the end. The answer is the same on all ranks."""
     return bool(hvd.allreduce(torch.tensor(float(os.path.exists(os.environ["STOP"]))), op=hvd.Max, name="stop"))
 
 

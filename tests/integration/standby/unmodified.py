@@ -1,4 +1,4 @@
-"""A script for plain ``hvd.elastic`` that records the samples that all ranks consumed."""
+"""A script for plain ``hvd.elastic`` that records the samples of all ranks."""
 
 from __future__ import annotations
 

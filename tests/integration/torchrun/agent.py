@@ -1,4 +1,4 @@
-"""A stand-in for a torchrun agent: each number on its standard input starts so many workers at once."""
+"""A stand-in for a torchrun agent. Each number on its standard input starts that many workers at once."""
 
 from __future__ import annotations
 

@@ -13,17 +13,17 @@ from tests.support.environments import environment_without_horovod
 
 
 class Environment:
-    """The environment's Python, and what is run in it."""
+    """The environment, with methods that run programs in it."""
 
     def __init__(self, python: Path) -> None:
         self.python = python
 
     def run(self, module: str, *words: str | Path, cwd: Path, code: int = 0) -> str:
-        """Run a module of this package; what it said."""
+        """Run a module of this package. Return its output."""
         return self.execute("-m", module, *words, cwd=cwd, code=code)
 
     def execute(self, *words: str | Path, cwd: Path, code: int = 0) -> str:
-        """Run this Python; what it said."""
+        """Run this Python. Return its output."""
         done = subprocess.run([self.python, *words], cwd=cwd, capture_output=True, text=True, timeout=100)
         said = done.stdout + done.stderr
         assert done.returncode == code, said

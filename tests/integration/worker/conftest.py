@@ -46,19 +46,19 @@ class ElasticJob:
             return [record for record in read(lines) if record.event == name]
 
     def size(self) -> int:
-        """Workers in the world, as the last journalled step says."""
+        """Return the number of workers in the world, by the last step in the journal."""
         steps = self.events("stepped")
         return int(steps[-1].get("size")) if steps else 0
 
     def worker_on(self, process: RunningProcess, host: str) -> int:
-        """The process number of the training process on ``host``."""
+        """Return the pid of the training process on ``host``."""
         found = [
             pid
             for pid in process.tree()
             if marks.environment(pid).get("HOROVOD_HOSTNAME") == host and "python" in marks.command_line(pid).split()[0]
         ]
         assert found, f"no worker on {host}"
-        return max(found)  # the shell that started it came before it
+        return max(found)  # the shell that started it has a lower pid
 
 
 @pytest.fixture

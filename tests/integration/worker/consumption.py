@@ -1,7 +1,7 @@
-"""``consumption.py DIRECTORY``: train two epochs, and write down before each step what it consumes.
+"""``consumption.py DIRECTORY``: trains two epochs, and writes before each step which data it uses.
 
-Each rank writes lines to a file of its own: when its world began, the step, the epoch, the samples and the records. A
-step that was rolled back is written again by a later world. Until there is a file ``hurry`` it takes its time.
+Each rank writes to a file of its own: when its world began, the step, the epoch, the samples and the records. A step
+that was rolled back is written again by a later world. Steps are slow until the file ``hurry`` exists.
 """
 
 import os
@@ -38,7 +38,7 @@ def train(state, out):
             state.optimizer.zero_grad()
             state.model(indices[:, None].float()).mean().backward()
             state.optimizer.step()
-            time.sleep(0.01 if Path(sys.argv[1], "hurry").exists() else 0.75)  # whoever is to come has time to
+            time.sleep(0.01 if Path(sys.argv[1], "hurry").exists() else 0.75)  # slow enough for hosts that are to join
             state.sampler.record_batch(state.step, len(indices))
             state.stream.record_batch(state.step, len(texts))
             if state.step % 4 == 0:

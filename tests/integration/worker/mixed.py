@@ -1,4 +1,4 @@
-"""``mixed.py ours|stock ours|stock BATCHES``: this State under that loop, in every combination."""
+"""``mixed.py ours|stock ours|stock BATCHES``: the given State under the given loop."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""A folder for ``PYTHONPATH``: torch without its compiler, in the processes that tests start."""
+"""A folder for ``PYTHONPATH``: processes of tests import torch without its compiler."""
 
 from pathlib import Path
 from typing import Final

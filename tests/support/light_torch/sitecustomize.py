@@ -1,7 +1,7 @@
-"""Leaves the compiler out of torch until somebody uses it.
+"""Delays the import of torch's compiler until something uses it.
 
-The first optimizer of a process imports it, which is half of the processor time of the process's start. All that
-eager optimizers do with it is to tell it what not to compile.
+The first optimizer of a process imports it, which takes half of the CPU time of the process's start. Eager optimizers
+only use it to name functions that it must not compile.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def graph_break() -> None:
 
 
 def of_the_compiler(name: str) -> object:
-    """The compiler itself is imported for anything else."""
-    if name.startswith("__") and name != "__path__":  # what looks through all modules does not use it
+    """Return an attribute of the compiler, which is imported now."""
+    if name.startswith("__") and name != "__path__":  # code that looks through all modules does not use the compiler
         raise AttributeError(name)
     if _stub in sys.meta_path:
         sys.meta_path.remove(_stub)
@@ -37,7 +37,7 @@ def of_the_compiler(name: str) -> object:
 
 
 class _Stub:
-    """Finds a module in the compiler's place."""
+    """Finds a small module in place of the compiler."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         return ModuleSpec(name, self) if name == COMPILER else None  # type: ignore[arg-type]

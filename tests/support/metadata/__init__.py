@@ -1,12 +1,12 @@
 """Metadata services of clouds as their vendors document them, on a port of 127.0.0.1, with notices on demand.
 
     with MetadataServer(AwsService()) as server:
-        server.service.interrupt(in_s=120)     # … and whatever looks at server.url is told
+        server.service.interrupt(in_s=120)     # … requests to server.url get the notice
         server.service.withdraw()
         server.faults.answer(500)              # … until server.faults.clear()
 
-``tests/contract/notices`` holds them to the documents, and real ones to the same tests where there is one
-(``HVD_TEST_METADATA=aws``, on a machine of that cloud).
+``tests/contract/notices`` checks them against the documents. On a machine of a cloud, the same tests check its real
+service (``HVD_TEST_METADATA=aws``).
 """
 
 from tests.support.metadata.alibaba import AlibabaService

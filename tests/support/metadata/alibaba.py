@@ -1,6 +1,6 @@
 """The metadata of Alibaba Cloud's ECS, in normal and in hardened mode.
 
-The documents do not say with which status a question without a token is refused: ``refusal`` is 403 or 401.
+The documents do not name the status for a request without a token, so ``refusal`` is 403 or 401.
 """
 
 from __future__ import annotations

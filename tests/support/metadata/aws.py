@@ -1,4 +1,4 @@
-"""The Instance Metadata Service of Amazon EC2, version 2 only. Each session is another instance, if a test says so."""
+"""The Instance Metadata Service of Amazon EC2, version 2 only. A test can treat each session as another instance."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ class AwsService:
         self.closing = threading.Event()
         self.tokens = Tokens("X-aws-ec2-metadata-token")
         self.fails: set[str] = set()
-        """Paths that are answered with 500."""
+        """Paths that are answered with status 500."""
         self._said: dict[str, str] = {}
         self._to: int | None = None
 
     def interrupt(self, *, in_s: float = 120.0, action: str = "terminate", session: int | None = None) -> None:
-        """Take the instance back; with ``session`` the one whose token was the so many-th, from 0, and no other."""
+        """Announce the end of the instance. ``session``: only for the session with this number, from 0; None: for
+        all."""
         self._to = session
         self._said[SPOT] = json.dumps({"action": action, "time": iso(time.time() + in_s)})
 

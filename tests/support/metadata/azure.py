@@ -1,4 +1,4 @@
-"""Azure's Instance Metadata Service, as far as scheduled events take it."""
+"""Azure's Instance Metadata Service, as far as scheduled events need it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class AzureService:
         self._events: list[dict[str, Any]] = []
 
     def schedule(self, kind: str, *resources: str, in_s: float = 30.0, started: bool = False) -> None:
-        """An event of these machines, or of this one. One that has begun tells no time."""
+        """Add an event for these machines, by default for this one. An event that has begun has no time."""
         event: dict[str, Any] = {
             "EventId": f"602d9444-d2cd-49c7-8624-{self._incarnation:012d}",
             "EventStatus": "Started" if started else "Scheduled",
@@ -37,7 +37,7 @@ class AzureService:
         self._change([*self._events, event])
 
     def withdraw(self) -> None:
-        """The events are over, or called off: they are listed no more."""
+        """Remove all events: they are over, or were cancelled."""
         self._change([])
 
     def _change(self, events: list[dict[str, Any]]) -> None:

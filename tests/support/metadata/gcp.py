@@ -1,4 +1,4 @@
-"""The metadata server of Google Compute Engine: values with ETags, and questions that wait for a change."""
+"""The metadata server of Google Compute Engine: values with ETags, and requests that wait for a change."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class GcpService:
         return Reply(200, value, {**FLAVOR, "ETag": _tag(value), "Content-Type": "application/text"})
 
     def _wait(self, name: str, known: str | None, timeout_s: float) -> None:
-        """Until the value is another than the one that is known, or than the one of now; then it is told as it is."""
+        """Wait until the value differs from the ``known`` one (None: from the present one), or until the timeout."""
         known = known if known is not None else _tag(self._values[name])
         end = time.monotonic() + timeout_s
         with self._changed:

@@ -1,4 +1,4 @@
-"""The port that a stand-in answers at, and all that can go wrong there."""
+"""The port of a stand-in for a metadata service, and the faults that it can have."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ S = TypeVar("S", bound=Service)
 Misbehave = Callable[["_Handler"], None]
 
 PAUSE_S = 0.05
-"""Between two bytes of what comes slowly."""
+"""Seconds between two bytes of a slow answer."""
 
 
 class Faults:
-    """What happens to requests instead of an answer, until :meth:`clear`."""
+    """What requests get in place of an answer, until :meth:`clear`."""
 
     def __init__(self) -> None:
         self._misbehave: Misbehave | None = None
@@ -39,22 +39,22 @@ class Faults:
         self._misbehave = lambda handler: handler.reply(Reply(status, body, headers))
 
     def raw(self, data: bytes) -> None:
-        """These bytes, and then the end of the connection."""
+        """Send these bytes, then close the connection."""
         self._misbehave = lambda handler: handler.say(data)
 
     def hang(self) -> None:
-        """The request is taken, and never answered."""
+        """Accept requests, and never answer."""
         self._misbehave = lambda handler: handler.wait()
 
     def drip(self, data: bytes) -> None:
-        """A byte at a time, for ever."""
+        """Send a byte at a time, for ever."""
         self._misbehave = lambda handler: handler.drip(data)
 
 
 class MetadataServer(Generic[S]):
-    """Answers for ``service`` from when it is entered. ``calls`` are all requests that came; ``ahead_s`` is how far its
-    clock is ahead of this machine's. The port is ours before: until then, and after :meth:`refuse`, it refuses.
-    ``open_`` makes the socket that listens, in another network than this process's, say."""
+    """Answers for ``service`` within the context. ``calls``: all requests so far; ``ahead_s``: how far its clock is
+    ahead of this machine's. The port is reserved from the start, and refuses connections before the context and after
+    :meth:`refuse`. ``open_`` makes the listening socket, for example in another network than that of this process."""
 
     def __init__(
         self, service: S, *, at: tuple[str, int] = ("127.0.0.1", 0), open_: Callable[[], socket.socket] = socket.socket
@@ -80,7 +80,7 @@ class MetadataServer(Generic[S]):
         self._held.close()
 
     def listen(self) -> None:
-        """Answer, until :meth:`refuse`."""
+        """Answer until :meth:`refuse`."""
         self.service.closing.clear()
         self._server = _Server(self._at, _Handler, bind_and_activate=False)
         self._server.told = self  # type: ignore[attr-defined]
@@ -91,12 +91,12 @@ class MetadataServer(Generic[S]):
         self._thread.start()
 
     def refuse(self) -> None:
-        """Refuse connections, as where there is nobody."""
+        """Refuse connections, as if no server existed."""
         if self._server is not None and self._thread is not None:
             self.service.closing.set()
             self._server.shutdown()
             self._thread.join()
-            self._server.server_close()  # which waits for those that answer
+            self._server.server_close()  # waits for requests that are being answered
             self._server = self._thread = None
 
     def asked(self, path: str) -> list[Call]:
@@ -108,7 +108,7 @@ class _Server(ThreadingHTTPServer):
 
 
 def _bound(made: socket.socket, at: tuple[str, int]) -> socket.socket:
-    """A port that is nobody else's, and refuses until it listens."""
+    """Return the socket, bound to a port that no other process has. It refuses connections until it listens."""
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     made.bind(at)
@@ -153,18 +153,18 @@ class _Handler(BaseHTTPRequestHandler):
         self._told.service.closing.wait(60)
 
     def drip(self, data: bytes) -> None:
-        with contextlib.suppress(OSError):  # whoever asked has given up
+        with contextlib.suppress(OSError):  # the client has given up
             while not self._told.service.closing.wait(PAUSE_S):
                 for byte in data:
                     self.wfile.write(bytes([byte]))
                     self._told.service.closing.wait(PAUSE_S)
 
     def handle(self) -> None:
-        with contextlib.suppress(ConnectionError):  # as above
+        with contextlib.suppress(ConnectionError):  # the client has disconnected
             super().handle()
 
     def date_time_string(self, timestamp: float | None = None) -> str:
         return formatdate((time.time() if timestamp is None else timestamp) + self._told.ahead_s, usegmt=True)
 
     def log_message(self, format: str, *_: object) -> None:
-        """Nowhere."""
+        """Log nothing."""

@@ -1,4 +1,4 @@
-"""What the stand-ins for the metadata services have in common: questions, replies, tokens."""
+"""The common parts of the stand-ins for metadata services: requests, replies, tokens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import parse_qs
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request. ``headers`` by lower-case name."""
+    """One request. ``headers``: by lower-case name."""
 
     method: str
     path: str
@@ -21,7 +21,7 @@ class Call:
     headers: Mapping[str, str]
     body: bytes = b""
     port: int = 0
-    """Where it came from."""
+    """The client's port."""
 
 
 def call(method: str, target: str, headers: Mapping[str, str], body: bytes = b"", port: int = 0) -> Call:
@@ -38,7 +38,7 @@ class Reply:
 
 
 class Service(Protocol):
-    """One cloud's. ``closing`` is set when nobody may wait any more."""
+    """The service of one cloud. ``closing`` is set when no request may wait any more."""
 
     closing: threading.Event
 
@@ -46,7 +46,7 @@ class Service(Protocol):
 
 
 class Tokens:
-    """Sessions by token: ``PUT`` gives one, which holds for as long as was asked for."""
+    """Sessions by token: ``PUT`` returns a token, which is valid for the requested time."""
 
     PATH = "/latest/api/token"
     LONGEST_S = 21600
@@ -72,14 +72,14 @@ class Tokens:
         return Reply(200, token, {f"{self.header}-ttl-seconds": str(life_s)})
 
     def number(self, call: Call) -> int | None:
-        """Which session a request belongs to, in the order in which they began; None if to none that lives."""
+        """Return the number of a request's session, in the order of their beginnings; None without a valid token."""
         token = call.headers.get(self.header)
         if token is None or self._until.get(token, 0.0) <= time.monotonic():
             return None
         return list(self._until).index(token)
 
     def expire(self) -> None:
-        """All that were given are old."""
+        """End the validity of all tokens."""
         self._until = dict.fromkeys(self._until, 0.0)
 
 

@@ -1,4 +1,4 @@
-"""What operators allow in their own kinds of objects: JSON schemas, reduced from their CRDs. See NOTICE."""
+"""The schemas of operators' own kinds of objects: JSON schemas, reduced from their CRDs. See NOTICE."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FOLDER: Final = Path(__file__).parent
 
 MPI_JOB: Final = "mpijob-v2beta1-0.8.2.json"
 OLD_MPI_JOB: Final = "mpijob-v2beta1-0.4.0.json"
-"""The last release whose MPIJob knows nothing of native sidecars."""
+"""The last release whose MPIJob does not have native sidecars."""
 TRAINING_JOB: Final = "trainingjob-v1alpha1.json"
 
 PYTORCH_JOB: Final = "pytorchjob-v1.json"

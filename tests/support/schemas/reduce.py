@@ -1,8 +1,7 @@
 """Makes a JSON schema of one version of a CRD: ``python -m tests.support.schemas.reduce VERSION < crd.yaml``.
 
-An API server *prunes* fields that a CRD does not know, and says nothing. Here
-they are errors, as they are to ``kubectl apply --validate=strict``: a field that
-is pruned is a field that somebody meant.
+An API server drops (*prunes*) fields that a CRD does not have, without an error. Here they are errors, as with
+``kubectl apply --validate=strict``: the author of such a field wanted it to have an effect.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any
 import yaml
 
 LEFT_OUT = frozenset({"description", "default", "example", "externalDocs"})
-"""Prose, and what only servers use."""
+"""Descriptions, and keys that only servers use."""
 
 
 def reduced(node: dict[str, Any], *, top: bool = False) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Steps of scenarios in which agents are asked for checkpoints."""
+"""Steps of scenarios about the helpers of agents: checkpoints, loads, saved memory."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ class HelperSteps:
         self.cluster.answers[host, helper] = {"failed": " ".join(why)}
 
     def breaks_(self, host: str, helper: str) -> None:
-        """The helper's process fails."""
+        """The helper's process on that host fails."""
         self.cluster.answers[host, helper] = 1
 
     def found_(self, *hosts: str) -> None:
-        """What they load is a checkpoint of step 40."""
+        """These hosts load a checkpoint of step 40."""
         for host in hosts:
             self.cluster.answers[host, "load"] = {"path": "/store/y", "step": 40, "generation": 3}
 
     def damaged_(self, host: str) -> None:
-        """All of its checkpoints are."""
+        """All checkpoints on that host are damaged."""
         self.cluster.answers[host, "load"] = {"failed": "all are damaged", "for_good": True}
 
     def unwritable_(self, host: str) -> None:
-        """No checkpoint could be written there."""
+        """The host cannot write checkpoints."""
         why = {"failed": "Read-only file system; give a folder", "for_good": True, "unwritable": True}
         self.cluster.answers[host, "load"] = why
 
     def trains_(self, *words: str) -> None:
-        """Somebody does."""
+        """Wait until a process trains."""
         self._wait(lambda _: self.cluster.training, *words)
 
     def first_world_(self, host: str) -> None:
-        """It was formed with that host."""
+        """Check that the first world included that host."""
         assert host in self.cluster.events("resized")[0]["added"]
 
     def loaded_(self, host: str, times: str) -> None:
@@ -52,30 +52,30 @@ class HelperSteps:
         assert found >= int(times), found
 
     def forgotten_(self, host: str) -> None:
-        """The memory of its slot 0 was given up, and no other's."""
+        """Check that the memory of the host's slot 0 was given back, and of no other slot."""
         assert self.cluster.forgotten == [(host, 0)], self.cluster.forgotten
 
     def finished_(self, finished: str) -> None:
-        """Whether the newest checkpoint says that it is the end of training."""
+        """Check whether the newest checkpoint says that it is the end of training."""
         assert str(self.cluster.of("seal")[-1][1]["facts"].get("finished")) == finished
 
     def accepts_(self, host: str, helper: str) -> None:
         del self.cluster.answers[host, helper]
 
     def saves_(self, *why: str) -> None:
-        """Rank 0 has a function that saves files; why it fails, if it does."""
+        """Rank 0 has a function that saves files; ``why`` it fails, if it does."""
         self.cluster.saves = " ".join(why)
 
     def request_(self) -> None:
-        """A checkpoint is asked for, beyond which no process trains."""
+        """Request a checkpoint beyond which no process trains."""
         self.cluster.ask(attempts.request)
 
     def attempts_(self, *words: str) -> None:
-        """``1``: one is under way; ``0``: none is."""
+        """``1``: wait until an attempt is in progress; ``0``: until none is."""
         self._wait(lambda w: (self.cluster.driver.job.checkpoints.attempt is not None) == (w[0] == "1"), *words)
 
     def let_on_(self) -> None:
-        """Processes were let train on."""
+        """Check that processes were allowed to train on."""
         assert None in self.cluster.stays
 
     def lose_b_(self) -> None:
@@ -84,11 +84,11 @@ class HelperSteps:
         self.cluster.hosts(a=1)
 
     def asked_(self, *words: str) -> None:
-        """Wait for so many helpers of a kind, or one."""
+        """Wait for so many requests for a kind of helper; one if no number is given."""
         self._wait(lambda w: len(self.cluster.of(w[0])) >= int(w[1] if w[1:] else 1), *words)
 
     def helpers_(self, kind: str, *hosts: str) -> None:
-        """Which hosts have been asked for that."""
+        """Check which hosts were asked for that kind of helper, in order."""
         found = [host for host, _ in self.cluster.of(kind)]
         assert found == list(hosts), found
 
@@ -96,23 +96,23 @@ class HelperSteps:
         assert self.cluster.dropped == list(hosts), self.cluster.dropped
 
     def stays_(self, *words: str) -> None:
-        """Wait until nobody may go beyond the commit that is named."""
+        """Wait for a message that lets no process train beyond the named commit."""
         self._wait(lambda _: True in self.cluster.stays, *words)
 
     def held_back_(self) -> None:
-        """Nobody is let beyond the last commit that was named."""
+        """Check that no process may train beyond the last named commit."""
         assert None not in self.cluster.stays
         assert self.cluster.stays[-1] is True
 
     def released_(self) -> None:
-        """All may go on."""
+        """Check that all processes may train on."""
         assert self.cluster.stays[-1] is None, self.cluster.stays
 
     def note_step_(self, host: str) -> None:
         self.step = self._process(host).steps
 
     def sealed_there_(self) -> None:
-        """The newest checkpoint is of that step."""
+        """Check that the newest checkpoint is of the step noted by ``note-step``."""
         assert self.cluster.events("sealed")[-1]["step"] == self.step
 
     def asleep_(self, path: str = "/store/x", within: str = "<120") -> None:

@@ -1,8 +1,8 @@
-"""Scenarios of the simulated cluster as text, a step on a line or before each semicolon: what happens, and what is so.
+"""Scenarios of the simulated cluster as text. Each line, or part before a semicolon, is a step: an event or a check.
 
-train a b heartbeat_timeout_s=3; run 2; cut b     hosts of one slot each train; options are those of Rules or Limits
-until a <4.5                                      time passes until these hosts train, by rank: less than that
-is exited.cause crashed, silent                   that field of all such journal lines, in their order
+train a b heartbeat_timeout_s=3; run 2; cut b     hosts with one slot each train; fields of JobOptions or WorldLimits
+until a <4.5                                      wait until exactly these hosts train, by rank, for 4.5 s at most
+is exited.cause crashed, silent                   check this field of all such journal lines, in their order
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _LIMITS = {field.name for field in fields(WorldLimits)}
 def play(
     text: str, kind: Callable[[JobOptions], Cluster] = Cluster, *, steps: type[Scenario] | None = None, **options: Any
 ) -> Any:
-    """Play a scenario; the cluster. A step that fails is named, with the journal. ``options``: see :meth:`begin_`."""
+    """Play a scenario. Return the cluster. The error of a failed step names the step and has the journal. ``options``:
+    see :meth:`begin_`."""
     played = (steps or Scenario)(kind, options)
     for step in filter(None, map(str.strip, re.split(r"[;\n]", text))):
         try:
@@ -39,30 +40,31 @@ def play(
 
 
 _WHOLE = frozenset({"is", "only", "last", "says", "fails", "notice", "departs"})
-"""Steps with text in them."""
+"""Steps with text as their argument."""
 _SETS = frozenset({"cut", "dead", "deaf", "mute", "dumb", "undying", "silent"})
-"""``cut b``: these hosts are from now on, see the cluster."""
+"""Steps such as ``cut b``, which add hosts to these sets of the cluster."""
 _NUMBERS = {
-    "boot": "boot_s",  # `boot b 20`: a process takes so long until it is ready
-    "dies": "ends_s",  # one that is told to stop
-    "comes": "join_s",  # an agent, from its start until it connects
-    "clears": "clears_s",  # `clears 3`: agents, to end
-    "step": "step_s",  # ranks that are to leave, to come to their next step
-    "takes": "takes_s",  # `takes write 10`: a kind of helper
-    "held": "held_s",  # helpers of a host, beyond that
-    "busy": "busy_s",  # ranks, until they keep a commit that was named
-    "late": "late",  # so many of the first words of such a commit arrive too late
+    "boot": "boot_s",  # `boot b 20`: seconds until a process on b is ready
+    "dies": "ends_s",  # until a process that is told to stop has ended
+    "comes": "join_s",  # from an agent's start until it connects
+    "clears": "clears_s",  # `clears 3`: until agents have ended
+    "step": "step_s",  # until ranks that have to leave reach their next step
+    "takes": "takes_s",  # `takes write 10`: duration of a kind of helper
+    "held": "held_s",  # additional time for helpers of a host
+    "busy": "busy_s",  # until ranks keep a named commit
+    "late": "late",  # how many messages with a named commit arrive too late
 }
 
 
 class Scenario(HelperSteps):
-    """A method for each kind of step. ``took``: how long the last wait was. ``options``: unless a step says others."""
+    """One method for each kind of step. ``took``: duration of the last wait. ``options``: defaults for the steps'
+    options."""
 
     def __init__(self, kind: Callable[[JobOptions], Cluster], options: Mapping[str, Any]) -> None:
         self.kind, self.options, self.cluster, self.took = kind, options, Cluster(), 0.0
 
     def do(self, verb: str, rest: str = "") -> None:
-        """A step."""
+        """Do one step."""
         if verb in _SETS:
             getattr(self.cluster, verb).update(rest.split())
         elif verb in _NUMBERS:
@@ -71,7 +73,7 @@ class Scenario(HelperSteps):
             getattr(self, verb.replace("-", "_") + "_")(*([rest] if verb in _WHOLE else rest.split()))
 
     def _set(self, what: str, *words: str) -> None:
-        """``b 20``, or only ``20`` where that is the same for all."""
+        """``b 20`` for one host, or only ``20`` where all have the same value."""
         *of, number = words
         if of:
             getattr(self.cluster, what)[of[0]] = float(number)
@@ -81,7 +83,7 @@ class Scenario(HelperSteps):
     # --- beginnings
 
     def begin_(self, *words: str) -> None:
-        """A launcher; options only, and ``every=5``: how often checkpoints are made."""
+        """Start a launcher. Takes options only; ``every=5``: how often checkpoints are made."""
         said = {name: _value(text) for name, _, text in (word.partition("=") for word in words)}
         options = {**self.options, **said}
         limits = WorldLimits(**{"settle_s": 0.1, **{name: options.pop(name) for name in _LIMITS & options.keys()}})
@@ -90,7 +92,7 @@ class Scenario(HelperSteps):
         self.cluster = self.kind(made(limits=limits, **options))
 
     def start_(self, *words: str) -> None:
-        """A launcher and its hosts, all of which are needed for the first world."""
+        """Start a launcher and publish its hosts; the first world needs all of them."""
         hosts = [word for word in words if "=" not in word]
         self.begin_(f"start={sum(_slots(hosts).values())}", *(word for word in words if "=" in word))
         self.hosts_(*hosts)
@@ -102,24 +104,24 @@ class Scenario(HelperSteps):
         self._wait(lambda _: self.cluster.world == world)
 
     def inherit_(self, *words: str) -> None:
-        """A launcher of a job whose hosts train in generation 7 under an earlier one; ``c=12``: it comes so late."""
+        """Start a launcher whose hosts train in generation 7 under an earlier one; ``c=12``: c connects after 12 s."""
         self.cluster.join_s.update({host: float(at) for host, _, at in (word.partition("=") for word in words) if at})
         hosts = [word.partition("=")[0] for word in words]
         self.left_(*hosts)
         self.expect_(*hosts)
 
     def left_(self, *hosts: str) -> None:
-        """An earlier launcher has left a world behind; this one does not know it yet."""
+        """An earlier launcher has left a world, of which this one does not know yet."""
         self.cluster.options.limits = replace(self.cluster.options.limits, start=len(hosts))
         self.hosts_(*hosts)
         self.cluster.inherit(*hosts)
 
     def expect_(self, *hosts: str) -> None:
-        """It does now."""
+        """The launcher learns of these hosts of the earlier launcher."""
         until = self.cluster.clock.mono() + self.cluster.options.orphan_grace_s
         self.cluster.driver.tell(Expected(tuple(Host(name, 1) for name in hosts), until))
 
-    # --- what happens
+    # --- events
 
     def run_(self, seconds: str) -> None:
         self.cluster.run(float(seconds))
@@ -128,16 +130,16 @@ class Scenario(HelperSteps):
         self.cluster.hosts(**_slots(hosts))
 
     def refuse_list_(self) -> None:
-        """The newest list cannot be read: the hosts before it stay."""
+        """The newest list cannot be read: the earlier hosts stay."""
         self.cluster.driver.tell(HostsChanged(HostSet(), refused=f"hosts: does not exist{HOSTS_KEPT}"))
 
     def pods_(self, *pods: str) -> None:
-        """``a=1``: the pod a with the UID 1."""
+        """``a=1``: publish the pod a with the UID 1."""
         named = [word.split("=") for word in pods]
         self.cluster.publish(HostSet(tuple(Host(name, 1, uid=uid, node=f"node-of-{uid}") for name, uid in named)))
 
     def lives_(self, *pods: str) -> None:
-        """``a=1``: the first container of the pod a."""
+        """``a=1``: publish the pod a with its first container."""
         named = [word.split("=") for word in pods]
         hosts = tuple(Host(name, 1, uid=f"uid-{name}", node="n", life=life) for name, life in named)
         self.cluster.publish(HostSet(hosts))
@@ -159,19 +161,19 @@ class Scenario(HelperSteps):
         self.cluster.stop(host)
 
     def wedge_(self, host: str, wedged: str = "1") -> None:
-        """Its process waits for a peer, whatever becomes of that."""
+        """The host's process waits for a peer, even if the peer is lost."""
         self._process(host).wedged = wedged == "1"
 
     def stick_(self, host: str, stuck: str = "1") -> None:
-        """Its main thread stands still."""
+        """The main thread of the host's process stops."""
         self._process(host).stuck = stuck == "1"
 
     def hang_(self, host: str) -> None:
-        """It does, for good."""
+        """The main thread of the host's process stops for ever."""
         self._process(host).stuck = self._process(host).wedged = True
 
     def beats_(self, host: str) -> None:
-        """Its script calls heartbeat()."""
+        """The script of the host's process calls heartbeat()."""
         self._process(host).beats = True
 
     def pace_(self, host: str, seconds: str) -> None:
@@ -186,13 +188,13 @@ class Scenario(HelperSteps):
         self.cluster.lose_agent(host)
 
     def vanish_(self, host: str) -> None:
-        """Host and processes are gone, and no connection tells so."""
+        """A host and its processes are gone, but the connection does not break."""
         self.cluster.agents[host].clear()
         self.cluster.mute.add(host)
         self.cluster.lose_world("a")
 
     def container_(self, host: str) -> None:
-        """Its container ends: over ssh that looks as if only the connection were lost."""
+        """The container ends. With ssh, the launcher sees only a lost connection."""
         cluster = self.cluster
         cluster.disconnect(host)
         del cluster._kept[host]
@@ -212,7 +214,7 @@ class Scenario(HelperSteps):
         self.cluster.join(host)
 
     def back_(self, *hosts: str) -> None:
-        """Their network is."""
+        """The network of these hosts works again."""
         self.cluster.cut.difference_update(hosts)
         self.cluster.dead.difference_update(hosts)
 
@@ -222,7 +224,7 @@ class Scenario(HelperSteps):
             del self.cluster.misfits[host]
 
     def lose_(self, what: str, count: str) -> None:
-        """The next so many messages of a kind get lost."""
+        """The next ``count`` messages of a kind are lost."""
         self.cluster.lose[what] = self.cluster.told[what] + int(count)
 
     def lose_news_(self, what: str, count: str) -> None:
@@ -232,12 +234,12 @@ class Scenario(HelperSteps):
         self.cluster.terminate(host)
 
     def notice_(self, text: str) -> None:
-        """``b 120 spot reclaim``; ``?``: nobody knows when."""
+        """``b 120 spot reclaim``: the notice; ``?``: its time is unknown."""
         host, in_s, reason = text.split(" ", 2)
         self.cluster.write_notice(host, reason, None if in_s == "?" else float(in_s))
 
     def stay_(self, host: str) -> None:
-        """Its notice is taken back."""
+        """The notice is withdrawn."""
         self.cluster.write_notice(host, "")
 
     def warned_(self, host: str, leaving: str = "1") -> None:
@@ -251,13 +253,13 @@ class Scenario(HelperSteps):
             self.cluster.says(host, "done")
 
     def loop_(self, *hosts: str) -> None:
-        """Their training function begins."""
+        """The training functions on these hosts begin."""
         for host in hosts:
             self.cluster.says(host, "looping")
             self.cluster.says(host, "synced")
 
     def well_(self, host: str) -> None:
-        """Its processes end with 0."""
+        """The processes of a host end with exit code 0."""
         self.cluster.ends_well(host)
 
     def finish_(self, hanging: str | None = None) -> None:
@@ -272,7 +274,7 @@ class Scenario(HelperSteps):
     def ctrl_c_(self) -> None:
         self.cluster.driver.tell(End(Interrupted(2, "stopped by SIGINT")))
 
-    # --- what is waited for
+    # --- waits
 
     def until_(self, *words: str) -> None:
         self._wait(lambda hosts: self.cluster.world == hosts, *words)
@@ -281,20 +283,20 @@ class Scenario(HelperSteps):
         self._wait(lambda hosts: self.cluster.world == hosts and self.cluster.driver.job.formed, *words)
 
     def together_(self, *words: str) -> None:
-        """In any order."""
+        """Wait until exactly these hosts train, in any order."""
         self._wait(lambda hosts: sorted(self.cluster.world) == sorted(hosts), *words)
 
     def members_(self, *words: str) -> None:
-        """Of the newest world, formed."""
+        """Wait until these hosts are the members of the newest world, and it has formed."""
         job = self.cluster.driver.job
         self._wait(lambda hosts: [life.seat.host for life in job.world.members] == hosts and job.formed, *words)
 
     def has_(self, *words: str) -> None:
-        """One of that host trains."""
+        """Wait until a process of that host trains."""
         self._wait(lambda hosts: hosts[0] in self.cluster.world, *words)
 
     def without_(self, *words: str) -> None:
-        """No process of that host is in the newest world."""
+        """Wait until the newest world has formed without processes of that host."""
         cluster = self.cluster
         self._wait(lambda hosts: hosts[0] not in cluster.world and cluster.driver.job.formed, *words)
 
@@ -302,30 +304,30 @@ class Scenario(HelperSteps):
         self._wait(lambda given: len(self.cluster.world) == int(given[0]), *words)
 
     def begun_(self, *words: str) -> None:
-        """The world of that generation has begun to form."""
+        """Wait until the world of that generation begins to form."""
         self._wait(lambda given: self.cluster.driver.job.generation == int(given[0]), *words)
 
     def parked_(self, *words: str) -> None:
         self._wait(lambda given: self.cluster.events("parked")[-1]["host"] == given[0], *words)
 
     def state_(self, *words: str) -> None:
-        """``b waiting``."""
+        """``b waiting``: wait until a process of b is in that state."""
         self._wait(lambda w: w[1] in [each.state for each in self.cluster.agents.get(w[0], {}).values()], *words)
 
     def ending_(self, *words: str) -> None:
-        """Its agent is about to end."""
+        """Wait until the host's agent is about to end."""
         self._wait(lambda hosts: hosts[0] in self.cluster.finishing, *words)
 
     def gone_(self, *words: str) -> None:
-        """Agents are."""
+        """Wait until these hosts have no agent."""
         self._wait(lambda hosts: not set(hosts) & self.cluster.agents.keys(), *words)
 
     def sees_(self, *words: str) -> None:
-        """So many lines of the journal, or one."""
+        """Wait for so many journal lines of an event; one if no number is given."""
         self._wait(lambda w: len(self.cluster.events(w[0])) >= int(w[1] if w[1:] else 1), *words)
 
     def told_(self, *words: str) -> None:
-        """So many messages of a kind were sent."""
+        """Wait until so many messages of a kind were sent."""
         self._wait(lambda w: self.cluster.told[w[0]] == int(w[1]), *words)
 
     def over_(self, *words: str) -> None:
@@ -336,15 +338,15 @@ class Scenario(HelperSteps):
         self.goes_on_()
 
     def fails_(self, text: str) -> None:
-        """With this in the reason, within two minutes."""
+        """Wait, two minutes at most, until the job fails. The reason must contain ``text``."""
         self._wait(lambda _: self.cluster.driver.outcome is not None, "<120")
         assert text in str(self.cluster.driver.outcome), self.cluster.driver.outcome
 
     def took_(self, low: str, high: str = "inf") -> None:
-        """The last wait did."""
+        """Check the duration of the last wait."""
         assert float(low) < self.took < float(high), self.took
 
-    # --- what is so
+    # --- checks
 
     def world_(self, *hosts: str) -> None:
         assert self.cluster.world == list(hosts), self.cluster.world
@@ -370,7 +372,7 @@ class Scenario(HelperSteps):
         assert self._values(where) == expected, self._values(where)
 
     def only_(self, text: str) -> None:
-        """The same as a set."""
+        """As ``is``, but as sets."""
         where, expected = _field(text)
         assert set(self._values(where)) == set(expected), self._values(where)
 
@@ -379,7 +381,7 @@ class Scenario(HelperSteps):
         assert self._values(where)[-1:] == expected, self._values(where)
 
     def says_(self, text: str) -> None:
-        """The last one has this in it."""
+        """The field of the last such line contains the text."""
         where, _, expected = text.partition(" ")
         assert expected in self._values(where)[-1], self._values(where)
 
@@ -387,25 +389,25 @@ class Scenario(HelperSteps):
         assert self.cluster.driver.outcome is None, self.cluster.driver.outcome
 
     def reclaimed_(self, *hosts: str) -> None:
-        """Their processes have been told to save what they have."""
+        """Exactly the processes of these hosts were told to save their state."""
         workers = self.cluster.driver.job.roster.workers.values()
         found = [worker.seat.host for worker in workers if worker.reclaimed]
         assert found == list(hosts), found
 
     def processes_(self, *lives: str) -> None:
-        """``a:1``: it trains, and is in its first life."""
+        """``a:1``: a process of a trains, and is the first one of its slot."""
         found = sorted(f"{each.host}:{each.life}" for each in self.cluster.training)
         assert found == list(lives), found
 
     def untold_(self, *hosts: str) -> None:
-        """Could not be told to end."""
+        """Exactly these hosts could not be told to end."""
         assert sorted(self.cluster.driver.job.shutdown.unconnected) == list(hosts), self.cluster.driver.job.shutdown
 
     def hung_up_(self, times: str) -> None:
         assert self.cluster.hung_up == int(times), self.cluster.hung_up
 
     def undisturbed_(self, *hosts: str) -> None:
-        """They train on in the inherited world."""
+        """These hosts train on in the inherited world, without any message."""
         assert not self.cluster.lines.getvalue()
         self.messages_("update", "0")
         self.messages_("fence", "0")
@@ -418,7 +420,7 @@ class Scenario(HelperSteps):
         assert not self.cluster.driver.over
 
     def untouched_(self) -> None:
-        """Nobody was blamed, or ended, or interrupted since the start."""
+        """No process was blamed, ended or interrupted since the start."""
         self.no_("fenced", "struck", "exited")
         self.is_("resized.cause start")
         self.messages_("update", "0")
@@ -427,11 +429,11 @@ class Scenario(HelperSteps):
         self.no_("struck", "fenced", "rolled_back")
 
     def sent_(self, *transfers: str) -> None:
-        """``a>b``: commits went so."""
+        """``a>b``: commits were sent from a to b, in this order."""
         found = [f"{source}>{target}" for source, target, _ in self.cluster.transferred]
         assert found == list(transfers), found
 
-    # --- inside
+    # --- helpers
 
     def _process(self, host: str) -> Process:
         return next(iter(self.cluster.agents[host].values()))
@@ -441,7 +443,7 @@ class Scenario(HelperSteps):
         return [str(entry.get(field)) for entry in self.cluster.events(event)]
 
     def _wait(self, condition: Callable[..., object], *words: str) -> None:
-        """``<5`` among the words: within so many seconds; else 60."""
+        """``<5`` among the words: wait 5 s at most, otherwise 60 s."""
         within = next((float(word[1:]) for word in words if word[0] == "<"), 60.0)
         given = [word for word in words if word[0] != "<"]
         self.took = self.cluster.until(lambda: condition(given), within=within)
@@ -453,7 +455,7 @@ def _field(text: str) -> tuple[str, list[str]]:
 
 
 def _slots(hosts: Any) -> Mapping[str, int]:
-    """``a b:2``."""
+    """Read hosts such as ``a b:2``."""
     return {name: int(slots or 1) for name, _, slots in (word.partition(":") for word in hosts)}
 
 

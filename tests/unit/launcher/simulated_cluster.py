@@ -1,6 +1,6 @@
-"""A cluster that exists in memory: agents and processes as the driver meets them, moved by a manual clock.
+"""A cluster in memory: agents and processes as the driver knows them, with a manual clock.
 
-Every order does what docs/agent.md says it does; time passes only in :meth:`Cluster.run`.
+Every order has the effect that docs/agent.md describes. Time passes only in :meth:`Cluster.run` and similar methods.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tests.unit.launcher.simulated_helpers import Helpers
 from tests.unit.launcher.simulated_processes import Process
 
 GRACE_S: Final = 5.0
-"""Of an agent that is sent a signal."""
+"""Grace period in seconds of an agent that gets a signal."""
 USUAL: Final[Mapping[str, Any]] = {
     "limits": WorldLimits(settle_s=0.1),
     "cooldown_s": (10.0, 300.0),
@@ -56,20 +56,20 @@ USUAL: Final[Mapping[str, Any]] = {
     "restart_stalled": False,
     "drain_stragglers": False,
 }
-"""Options that have no value of their own."""
+"""Values of options without a default."""
 JobOptions: Any = make_dataclass(
     "JobOptions", [(each.name, Any, USUAL.get(each.name, each.default)) for each in fields(product.JobOptions)]
 )
-"""The same, and a test may change them while its job runs."""
+"""The same fields as the product's, but a test may change them while its job runs."""
 
 
 def storing(every: str, **options: Any) -> JobOptions:
-    """With checkpoints so often, as on the command line."""
+    """Return options with checkpoints at this interval, as on the command line."""
     return JobOptions(durability=Durability("/store", parse_checkpoint_every(every), mark="this"), **options)
 
 
 class CheckedDriver(Driver):
-    """What the roster keeps so that a look need not ask each process is what a look at each finds."""
+    """A driver that checks the roster's caches at each look: they must equal the result of asking each process."""
 
     def look(self, *, longest_s: float | None = None) -> float | None:
         roster = self.job.roster
@@ -81,14 +81,13 @@ class CheckedDriver(Driver):
 
 
 class Cluster(Helpers):
-    """``boot_s`` and ``join_s`` by host name; ``dead`` hosts cannot be reached; ``cut`` ones have lost their network.
+    """``boot_s`` and ``join_s``: by host name. ``dead`` hosts cannot be reached; ``cut`` hosts have lost their network.
 
-    Orders to ``deaf`` hosts are sent well and never arrive, as over a connection that broke and nobody knows;
-    what ``mute`` ones say is never read. Nothing ends the processes of ``undying`` ones.
-    ``unstartable``: why the command cannot be started on a host.
-    ``sealed``: the commit that all tell of when they ask for a rank.
-    ``lose``: how many messages of a kind ("update", say), the first ones, never arrive. ``told`` counts all of them.
-    ``lose_news``: likewise, of the agents' news. Processes of ``dumb`` hosts have not beaten yet as long as they boot.
+    Orders to ``deaf`` hosts are accepted and never arrive, as over a connection that is broken without notice. Messages
+    of ``mute`` hosts are never read. Processes of ``undying`` hosts never end. ``unstartable``: by host, why the
+    command cannot be started. ``sealed``: the commit that all processes report when they ask for a rank. ``lose``: by
+    kind of message ("update", for example), how many of the first ones are lost. ``told`` counts all of them.
+    ``lose_news``: the same for messages of agents. Processes of ``dumb`` hosts send no heartbeat while they start.
     """
 
     def __init__(
@@ -105,7 +104,7 @@ class Cluster(Helpers):
         self._entries: list[dict[str, Any]] = []
         self.options = options or JobOptions()
         self.scaled: list[tuple[int, tuple[str, ...]]] = []
-        """Requests for hosts: how many, and who may go."""
+        """Requests for hosts: the number, and the hosts that may go."""
         self.boot_s: dict[str, float] = {}
         self.dead: set[str] = set()
         self.ssh_says = "no route to host"
@@ -113,7 +112,7 @@ class Cluster(Helpers):
         self.lose: Counter[str] = Counter()
         self.hung_up = 0
         self.pid: int | None = 1
-        """What agents say in their account of any process."""
+        """The pid that agents report for every process."""
         self._notices: dict[str, float] = {}
         self._going: dict[str, dict[str, Any]] = {}
         self._dismissed: set[str] = set()
@@ -135,7 +134,7 @@ class Cluster(Helpers):
         )
         self.driver = CheckedDriver(job, self, journal=Journal(self.lines, self.clock), clock=self.clock)
 
-    # --- what tests do
+    # --- for tests
 
     def hosts(self, **slots: int) -> None:
         """Publish a list of hosts."""
@@ -151,25 +150,25 @@ class Cluster(Helpers):
             again_at = self._go_on(again_at, end)
 
     def _go_on(self, again_at: float | None, end: float) -> float | None:
-        """To what happens next, to the next look, or to ``end``; when to look then."""
+        """Go to the next event, the next look, or ``end``. Return when to look then."""
         at = min((at for at in (again_at, self.sim.next_at) if at is not None), default=end)
         self.sim.happen(end if at >= end else max(self.sim.now, at) + 1e-6)  # everything takes some time
         return self.driver.look()
 
     def standstill(self, seconds: float) -> None:
-        """Time passes for all but the launcher."""
+        """Let time pass for all but the launcher."""
         self.clock.now += seconds
         self.driver.tell(LauncherPaused(seconds))
 
     def ask(self, planner: Callable[[JobState], object]) -> None:
-        """Have one planner asked, or one part of the state told something, and done what it wants done."""
+        """Call one planner, or another function of the state, and do the actions that it requests."""
         job = self.driver.job
         job.now = self.clock.mono()
         planner(job)
         self.driver.executor.do(job.take_actions())
 
     def until(self, condition: Callable[[], object], *, within: float = 60.0) -> float:
-        """Let time pass until ``condition``; how long it took."""
+        """Let time pass until ``condition`` is true. Return the seconds that it took."""
         begun, again_at = self.sim.now, self.driver.look()
         while not condition():
             assert self.sim.now < begun + within, f"not within {within} s\n{self.lines.getvalue()}"
@@ -182,7 +181,7 @@ class Cluster(Helpers):
         self._end(process, code)
 
     def fail(self, host: str, error: str) -> None:
-        """Have the training script of a host's first process raise an error."""
+        """Let the training script of a host's first process raise an error."""
         process = self.agents[host][min(self.agents[host])]
         self.say(process, "failed", digest=error, error=error, traceback="")
         self._end(process, 1)
@@ -197,7 +196,8 @@ class Cluster(Helpers):
                 self._lose(process)
 
     def lose_agent(self, host: str, *, lost_first: bool = True) -> None:
-        """An agent is gone with all that it knows, and its command has ended; which of the two is read first."""
+        """An agent ends with all its knowledge, and so does its command. ``lost_first``: which of the two is read
+        first."""
         self._connections[host] += 1
         del self.agents[host]
         self._forget(host)
@@ -206,12 +206,12 @@ class Cluster(Helpers):
             self.driver.tell(end)
 
     def _forget(self, host: str) -> None:
-        """With an agent all goes that it knew, and its memory."""
+        """Delete what an agent knew, and its memory."""
         self._ended = {seat: process for seat, process in self._ended.items() if seat[0] != host}
         self.memory = {seat: held for seat, held in self.memory.items() if seat[0] != host}
 
     def terminate(self, host: str) -> None:
-        """Send an agent SIGTERM: it gives notice, starts nothing any more, and ends when its processes have."""
+        """Send SIGTERM to an agent: it gives notice, starts no process any more, and ends after its processes."""
         grace_s = GRACE_S if self.agents[host] else 0.0
         self.finishing.add(host)
         self._notices[host] = self.clock.mono() + grace_s
@@ -221,7 +221,7 @@ class Cluster(Helpers):
         self._see_out(host)
 
     def write_notice(self, host: str, reason: str, in_s: float | None = None) -> None:
-        """Somebody writes into an agent's notice file that the host is about to go; and nothing to take it back."""
+        """Write into an agent's notice file that its host is about to go; an empty reason withdraws the notice."""
         going = {"reason": reason, "in_s": in_s} if reason else {}
         self._going[host] = going
         if host not in self._kept:
@@ -239,19 +239,19 @@ class Cluster(Helpers):
             self.later(0.01, self._finish, host)
 
     def inherit(self, *hosts: str, generation: int = 7) -> None:
-        """A world of another launcher trains on these hosts."""
+        """A world of an earlier launcher trains on these hosts."""
         for rank, name in enumerate(hosts):
             process = Process(name, 0, 4, "training", rank, generation, agreed=generation, beat_at=self.clock.mono())
             self.agents[name] = {0: process}
 
     def disconnect(self, host: str) -> None:
-        """Break an agent's connection: orders on their way are lost, news are kept."""
+        """Break an agent's connection: orders on their way are lost, and its messages are kept."""
         self._connections[host] += 1
         self._kept[host] = []
         self.driver.tell(AgentLost(host, "the connection was reset"))
 
     def reconnect(self, host: str, *, again_s: float = 0.0) -> None:
-        """Have an agent come back, and say once more what it said in the last ``again_s`` seconds before it was cut."""
+        """An agent connects again, and repeats its messages of the last ``again_s`` seconds before the break."""
         self.deaf.discard(host)
         self.mute.discard(host)
         kept, now = self._kept.pop(host), self.clock.mono()
@@ -264,7 +264,7 @@ class Cluster(Helpers):
                 self._ask_again(process)
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        """Journal lines of an event. A misspelt name is an error: nothing would ever be found by it."""
+        """Return the journal lines of an event. An unknown name is an error, because it would never match."""
         assert name in EVENTS, name
         text = self.lines.getvalue()
         for line in text[self._read :].splitlines():
@@ -275,7 +275,7 @@ class Cluster(Helpers):
         self._read = len(text)
         return [entry for entry in self._entries if entry["event"] == name]
 
-    # --- what the executor acts through
+    # --- the executor's backend
 
     def start_agent(self, host: Host) -> None:
         if host.name in self.dead:
@@ -284,7 +284,7 @@ class Cluster(Helpers):
         self.later(self.join_s.get(host.name, 0.3), self.join, host.name)
 
     def hang_up(self, host: str, reason: str) -> None:
-        """The agent notices when its network lets it, and comes again."""
+        """Close the connection. The agent connects again once its network works."""
         self.hung_up += 1
         if host in self.agents and host not in self._kept and host not in self.finishing:
             self._connections[host] += 1
@@ -317,7 +317,7 @@ class Cluster(Helpers):
         left_s = max(0.0, self._notices.get(name, 0.0) - self.clock.mono())
         notice = {"notice": {"reason": "SIGTERM", "grace_s": left_s}} if name in self._notices else {}
         going = {"going": self._going[name]} if self._going.get(name) else {}
-        agent = str(id(self.agents[name]))  # another one after each end
+        agent = str(id(self.agents[name]))  # another identity after each end
         return {"agent": agent, "facts": {}, "seats": self._seats(name), **notice, **going}
 
     def _seats(self, name: str) -> dict[str, Any]:
@@ -325,7 +325,7 @@ class Cluster(Helpers):
         return {str(slot): self._account(process) for slot, process in {**ended, **self.agents[name]}.items()}
 
     def _account(self, process: Process) -> dict[str, Any]:
-        """What its agent says of a process when it connects."""
+        """What an agent reports of a process when it connects."""
         held = self.memory.get((process.host, process.slot))
         more: dict[str, Any] = {"pid": self.pid, "parked": process.state == "parked", "agreed": process.agreed}
         if process.code is not None:
@@ -359,7 +359,7 @@ class Cluster(Helpers):
         self.scaled.append((hosts, tuple(leaving)))
 
     def begin_world(self, generation: int, hosts: Sequence[str]) -> None:
-        """No engine starts a program."""
+        """Do nothing: no engine starts a program."""
 
     def unfit(self, host: Host) -> str | None:
         return self.misfits.get(host.name)
@@ -378,7 +378,7 @@ class Cluster(Helpers):
         self.later(0.3, end)
 
     def stop_launch(self, host: str) -> None:
-        """No word follows of a launch that was given up."""
+        """Do nothing: no event follows after a launch is given up."""
 
     def send(self, host: str, order: Mapping[str, Any]) -> bool:
         if order["do"] == "all":
@@ -395,7 +395,7 @@ class Cluster(Helpers):
             return
         if order["do"] == "finish":
             self._dismissed.add(host)
-            if host not in self._notices:  # else it looks by itself whether its time has come
+            if host not in self._notices:  # otherwise it checks its deadline itself
                 self.finishing.add(host)
                 self._finish(host)
             return
@@ -440,7 +440,7 @@ class Cluster(Helpers):
             self._told(process, message)
 
     def _finish(self, host: str) -> None:
-        """It ends when what it clears away is gone, and its connection is lost with it."""
+        """The agent ends after its cleanup, and its connection is lost."""
         self._connections[host] += 1
         connection = self._connections[host]
 

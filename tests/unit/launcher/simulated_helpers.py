@@ -1,4 +1,4 @@
-"""Helpers of agents: commits that they send, and checkpoints; what they are asked, and when and how they answer."""
+"""Helpers of agents, for commits and checkpoints: which requests they get, and how and when they answer."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from tests.unit.launcher.simulated_processes import Process, Processes
 
 
 class Helpers(Processes):
-    """One commit a step, one step a second. ``asked`` has every request for a checkpoint, by host; ``transferred``
-    every commit that was sent: from and to which host, and its step. ``dropped`` counts hosts let go.
+    """One commit a step, one step a second. ``asked``: every request for a checkpoint, with its host. ``transferred``:
+    every commit that was sent: source host, target host and step. ``dropped``: hosts that were told to drop a transfer.
 
-    ``takes_s``: how long each kind of helper takes; ``held_s``: how much longer on a host. ``answers``: what a host
-    says to a kind of helper instead of that it went well; ``exits_s`` after that the helper's process has ended.
-    ``busy_s``: so long ranks do something else before they keep what was named. ``saves``: rank 0 has a function that
-    saves files; why it fails, if it does. ``late``: so many of the first words of a commit to keep arrive when it has
-    passed. ``forgotten``: whose memory was given up. Storage has no checkpoint at first.
+    ``takes_s``: duration of each kind of helper; ``held_s``: additional time by host. ``answers``: by host and kind,
+    the answer in place of a success; an exit code: the helper's process fails. ``exits_s``: seconds from the answer to
+    the end of the helper's process. ``busy_s``: delay until ranks keep a named commit. ``saves``: rank 0 has a function
+    that saves files; why it fails, empty if it does not. ``late``: this many messages with a named commit arrive too
+    late. ``forgotten``: slots whose memory was given back. Storage has no checkpoint at first.
     """
 
     def __init__(self) -> None:
@@ -37,10 +37,10 @@ class Helpers(Processes):
         self._written: list[int] = []
         self.silent: set[str] = set()
         self.stays: list[bool | None] = []
-        """Of each word about a commit to keep, whether nobody goes on beyond it; None where all may go on."""
+        """For each message about a commit to keep: whether no process may train beyond it; None: all may train on."""
 
     def of(self, kind: str) -> list[tuple[str, dict[str, Any]]]:
-        """Every request of a kind, and whose it was."""
+        """Return every request of a kind, with its host."""
         return [(host, request) for host, request in self.asked if request["do"] == kind]
 
     def _told(self, process: Process, message: Mapping[str, Any]) -> None:
@@ -72,7 +72,7 @@ class Helpers(Processes):
             self.say(process, "kept", commit=[77, *newest], step=process.steps, side=2, files=True, stall_s=9.0)
 
     def _usual(self, host: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        """What a host says if all goes well. What was sealed last is the newest one there is."""
+        """The answer of a host if all goes well. The newest checkpoint is the one that was sealed last."""
         match request["do"]:
             case "held":
                 slots = self.agents[host].values()
@@ -91,7 +91,7 @@ class Helpers(Processes):
         return {"path": "/store/x", "step": 40, "bytes": 9}
 
     def _sent(self, host: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        """What a host says of a commit that is sent to another slot."""
+        """The answer of a host about a commit that is sent to another slot."""
         if request["do"] == "send":
             self.sending[request["transfer"]] = (host, request["slot"])
             return {"listening": [request["address"], 4711]}

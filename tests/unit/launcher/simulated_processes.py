@@ -1,8 +1,8 @@
-"""Processes of a cluster that exists in memory, and what their agents say of them.
+"""The processes of a cluster in memory, and what their agents report of them.
 
-What they are told, and when, is the business of :mod:`tests.unit.launcher.simulated_cluster`. Each process, agent and
-message can be made to fail by itself. The simulator (``hvd_elastic_ext/simulate/cluster``), in which the histories of
-:mod:`tests.unit.launcher.model` are played, has worlds in lockstep instead: it is fast, and true to what happens.
+:mod:`tests.unit.launcher.simulated_cluster` decides which messages they get, and when. Here each process, agent and
+message can fail by itself. The simulator (``hvd_elastic_ext/simulate/cluster``), which plays the histories of
+:mod:`tests.unit.launcher.model`, moves all processes of a world together instead: it is fast, and knows the real state.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ STEP_S = 0.02
 class Process:
     """``state``: booting, parked, waiting (for a rank), training, gone. ``stopped``: as by SIGSTOP.
 
-    ``stuck``: its main thread stands still, and the others wait for it. ``beats``: it says that it does not.
-    ``wedged``: it waits for a peer, whatever becomes of that, as Gloo does in the middle of sending.
+    ``stuck``: its main thread stands still, and the others wait for it. ``beats``: its script calls heartbeat()
+    meanwhile. ``wedged``: it waits for a peer even if the peer is lost, as Gloo does in the middle of a send.
     """
 
     host: str
@@ -56,22 +56,23 @@ class Process:
 
 
 class Processes:
-    """All that live, by host and slot.
+    """All living processes, by host and slot.
 
     ``cut``, ``mute``, ``dumb``, ``undying``, ``sealed``, ``lose_news``: see the cluster.
     """
 
     driver: Driver
     commits = True
-    """They have a State of ours."""
+    """Whether they have a State of ours."""
     loops = True
-    """Their script has an elastic loop."""
+    """Whether their script has an elastic loop."""
     leaves_with = START_AGAIN
     """Their exit code if another process takes their place in the next world."""
     pace: Callable[[int], float] | None = None
-    """Seconds of a step in a world of a size, for steps that do not end with a heartbeat."""
+    """Seconds of a step by size of the world, for steps that do not end with a heartbeat; None: one step each
+    heartbeat."""
     call_s: float | None = 1.0
-    """What they report of the time from one call of ``commit()`` to the next."""
+    """Seconds from one call of ``commit()`` to the next, as they report them."""
 
     def __init__(self) -> None:
         self.sim = Sim()
@@ -86,25 +87,25 @@ class Processes:
         self.undying: set[str] = set()
         self.sealed: list[int] | None = None
         self._beating: set[str] = set()
-        """Hosts whose agent has ever connected."""
+        """Hosts whose agent has connected at least once."""
         self._said_lately: dict[str, list[tuple[float, dict[str, Any]]]] = {}
         self._kept: dict[str, list[dict[str, Any]]] = {}
         self._ended: dict[tuple[str, int], Process] = {}
         self._asks = itertools.count()
         self.memory: dict[tuple[str, int], list[int]] = {}
-        """What lies in the memory of each slot: incarnation, generation, number and step of the newest commit."""
+        """By slot, the newest commit in its memory: incarnation, generation, number and step."""
         self._steps: Counter[int] = Counter()
-        """By generation the steps that its processes have done: all the same ones."""
+        """By generation, the number of steps of its processes, which is the same for all."""
 
     @property
     def training(self) -> list[Process]:
-        """Those that are in the world, by rank."""
+        """The processes in the world, by rank."""
         found = [p for p in self._all() if p.state == "training" and not p.lost]
         return sorted(found, key=lambda p: p.rank if p.rank is not None else -1)
 
     @property
     def world(self) -> list[str]:
-        """Host of each rank."""
+        """The host of each rank."""
         return [process.host for process in self.training]
 
     # --- processes
@@ -124,7 +125,7 @@ class Processes:
             self._lose(process)
 
     def _interrupt_all(self, generation: int) -> None:
-        """Ranks agree: one that was told takes all of them out of the world, at their next step."""
+        """One interrupted rank takes all ranks out of the world, at their next step."""
         for each in self._all():
             if each.generation == generation and each.state == "training" and not each.interrupted:
                 each.interrupted = True
@@ -136,21 +137,22 @@ class Processes:
             return
         peers = [peer for peer in self._all() if peer.generation == process.generation]
         if process.host not in self.cut and any(peer.host in self.cut for peer in peers):
-            return  # there is no next step: it waits for one that is not heard of, and nobody tells it so
+            return  # there is no next step: it waits for a rank that is cut off, and cannot learn that
         if process.leave:
             self._end(process, 0)
         else:
             self._ask(process)
 
     def _lose(self, process: Process, generation: int | None = None) -> None:
-        """The world is gone; it asks for the next one."""
+        """A process loses its world, and asks for the next one."""
         stays = process.lost or process.wedged or process.state != "training"
         if not stays and generation in (None, process.generation):
             process.lost = True
             self.later(0.005, self._ask, process)
 
     def _ask(self, process: Process) -> None:
-        """It asks for its rank; where each world has processes of its own, one that has been in one ends."""
+        """A process asks for its rank. With an engine that starts other processes for each world, a former member ends
+        instead."""
         if process.state == "gone" or process.stopped:
             return
         if process.generation and not self.driver.job.in_place:
@@ -167,14 +169,14 @@ class Processes:
         self._ask_again(process)
 
     def _commit(self, process: Process) -> None:
-        """All that have agreed on their state have done the same steps since, and commit after each."""
+        """Commit for a process. All that have agreed on their state do the same steps, with a commit after each."""
         if process.agreed != process.generation:
             return
         process.steps = self._steps[process.generation] = max(process.steps, self._steps[process.generation])
         self.memory[process.host, process.slot] = [1, process.generation, process.steps, process.steps]
 
     def commit_of(self, process: Process) -> list[int] | None:
-        """The commit that it reports in its heartbeats."""
+        """The commit that a process reports in its heartbeats."""
         return [1, process.generation, process.steps] if process.generation and self.commits else None
 
     def _ask_again(self, process: Process) -> None:
@@ -189,7 +191,7 @@ class Processes:
         self.later(0.05, self.enter, process)
 
     def enter(self, process: Process) -> None:
-        """It has joined a world, and agrees with the others at once."""
+        """A process joins a world, and agrees with the others at once."""
         if process.state == "training":
             self.say(process, "entered", generation=process.generation)
             self.say(process, "looping")
@@ -197,7 +199,7 @@ class Processes:
             self.say(process, "synced")
 
     def ends_well(self, host: str) -> None:
-        """The processes of a host that are in a world end with 0."""
+        """The processes of a host that are in a world end with exit code 0."""
         for process in self.training:
             if process.host == host:
                 process.interrupted = True
@@ -219,13 +221,13 @@ class Processes:
                     self.later(0.01, self._lose, peer, generation)
 
     def says(self, host: str, what: str) -> None:
-        """The processes of a host that are in a world say something about their training."""
+        """The processes of a host that are in a world send a message about their training."""
         for process in self.training:
             if process.host == host:
                 self.say(process, what)
 
     def finish(self, *, hanging: str | None = None) -> None:
-        """Training is over everywhere; processes of a host that is ``hanging`` never get to their end."""
+        """Training is done on all ranks. Processes of the host ``hanging`` never end."""
         for process in self.training:
             process.done = True
             self.say(process, "done")
@@ -236,13 +238,13 @@ class Processes:
             else:
                 self._end(process, 0)
 
-    # --- news
+    # --- messages
 
     def _all(self) -> Iterable[Process]:
         return [process for seats in self.agents.values() for process in seats.values()]
 
     def warned(self, host: str, *, leaving: bool = True) -> None:
-        """The scripts of a host have seen by ``check_alive()`` whether they have to leave."""
+        """The scripts on a host have seen by ``check_alive()`` whether they have to leave."""
         for process in self.training:
             if process.host == host:
                 process.warned = leaving
@@ -287,7 +289,7 @@ class Processes:
         self.later(1.0, self._beat, name)
 
     def _beat_of(self, process: Process) -> dict[str, Any]:
-        """What it says in its heartbeat."""
+        """What a process reports in its heartbeat."""
         return {
             "step": process.steps,
             "commit": self.commit_of(process),

@@ -1,4 +1,4 @@
-"""Agents of a few lines, made of the same wire, and a control port that they come to over real sockets."""
+"""Small agents over the real wire, and a control port to which they connect over real sockets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def hello(host="h1", agent="a1", **changes):
 
 
 class Agent:
-    """The other end of a session."""
+    """The agent's end of a session."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key=KEY) -> None:
         self.reader, self.writer = reader, writer
@@ -56,7 +56,7 @@ class Agent:
 
 
 class Scene:
-    """A control and what came of it."""
+    """A control port, and the events from it."""
 
     def __init__(self) -> None:
         self.events: list = []
@@ -106,5 +106,5 @@ async def scene() -> AsyncIterator[Scene]:
 
 @pytest.fixture
 def made() -> AbstractAsyncContextManager[Scene]:
-    """For ``async def`` tests, which find it entered."""
+    """For ``async def`` tests, which get it entered."""
     return scene()

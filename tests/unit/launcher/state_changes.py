@@ -1,4 +1,4 @@
-"""What an event or a planner changes in a small job, as lines of text: first the state, then the actions."""
+"""The changes that an event or a planner makes to a small job, as lines of text: first the state, then the actions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOW: Final = 100.0
 def small_job(**options: Any) -> JobState:
     """Four hosts of one slot at second 100: a and b train in generation 3, c boots, the agent of d is being started.
 
-    Each process is the second life of its slot. Everybody has been heard just now.
+    Each process is the second life of its slot. All agents have just sent a message.
     """
     job = JobState.new(JobOptions(**options), NOW, helper_number=40, generation=3)
     job.fleet.hosts = HostSet.of(dict.fromkeys("abcd", 1))
@@ -55,34 +55,34 @@ def _worker(host: str, stage: Stage) -> Worker:
 
 
 def news(host: str, event: str, **fields: Any) -> News:
-    """News of a host's agent."""
+    """A message of a host's agent."""
     return News(host, {"event": event, **fields})
 
 
 def of_slot(host: str, event: str, **fields: Any) -> News:
-    """News of the process there."""
+    """A message about the process on a host."""
     return news(host, event, slot=0, life=2, **fields)
 
 
 def held(host: str) -> News:
-    """Its memory holds commit 5 of generation 3, of step 50."""
+    """The host's memory holds commit 5 of generation 3, at step 50."""
     return news(host, "held", slots={"0": [1, 3, 5, 50]})
 
 
 def hello(agent: str, **more: Any) -> Mapping[str, Any]:
-    """What an agent says when it joins."""
+    """The first message of an agent."""
     return {"agent": agent, "facts": {}, "seats": {}, **more}
 
 
 def runs(generation: int) -> Mapping[str, Any]:
-    """An agent's account of a process that trains."""
+    """An agent's report of a process that trains."""
     return {
         "0": {"life": 2, "pid": 9, "state": "running", "code": None, "generation": generation, "agreed": generation}
     }
 
 
 def happen(job: JobState, *events: Any) -> None:
-    """Apply events. A number: so many seconds pass; a function: it prepares the state."""
+    """Apply events. A number lets so many seconds pass; a function prepares the state."""
     for event in events:
         if isinstance(event, float):
             job.now += event
@@ -93,7 +93,7 @@ def happen(job: JobState, *events: Any) -> None:
 
 
 def changes(job: JobState, act: Callable[[], object]) -> list[str]:
-    """What ``act`` changes: new values, ``gone`` for what is not there any more, and after a ``>`` each action."""
+    """Return the changes that ``act`` makes: new values, ``gone`` for removed ones, and after ``>`` each action."""
     job.take_actions()
     before = dict(_leaves(job))
     act()
@@ -104,7 +104,7 @@ def changes(job: JobState, act: Callable[[], object]) -> list[str]:
 
 
 def lines(text: str) -> list[str]:
-    """Expected changes, one on a line; ``..`` continues the line before."""
+    """Split expected changes into lines; ``..`` continues the line before."""
     return [line.strip() for line in re.sub(r"\n\s*\.\. ", " ", text).splitlines() if line.strip()]
 
 
@@ -113,7 +113,7 @@ _SHORT: Final = {"roster.agents": "agents", "roster.workers": "workers", "roster
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Each part of the state that is no container, by its path."""
+    """Yield each value of the state that is no container, with its path."""
     path = _SHORT.get(path, path)
     if isinstance(value, HealthLedger):
         for subject, record in value.records.items():
@@ -138,14 +138,15 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _entry(path: str, after: Mapping[str, str]) -> str:
-    """The outermost part of a path with nothing left."""
+    """Return the outermost part of a path of which nothing is left."""
     starts = (path[: number + 1] for number, letter in enumerate(path) if letter == "]")
     return next((start for start in starts if not any(each.startswith(start) for each in after)), path)
 
 
 def _action(action: Any) -> str:
     if isinstance(action, Record):
-        # All blocks of the host, in words: `tests/unit/launcher/state/effects/health/test_blame.py`.
+        # The texts about all blocks of the host are left out: `tests/unit/launcher/state/effects/health/test_blame.py`
+        # checks it.
         told = {name: value for name, value in action.fields.items() if name not in ("host_blocked", "host_blocked_s")}
         return f"Record {action.event} {_text(told)}".rstrip()
     return " ".join([type(action).__name__, *(_text(getattr(action, field.name)) for field in fields(action))])

@@ -81,7 +81,7 @@ class Child:
             return
         self._unread.extend(map(memoryview, filter(None, pieces)))
         self._write()
-        if self._unread:  # more than an empty pipe takes: the rest as it is read
+        if self._unread:  # more than an empty pipe takes: the rest follows as it is read
             self._loop.add_writer(self._stdin.fileno(), self._write)
 
     def kill(self) -> None:

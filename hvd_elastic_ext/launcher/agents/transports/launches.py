@@ -50,7 +50,7 @@ class Launches:
             task.cancel()
 
     def drop(self, host: str) -> None:
-        """Give up on a start. An agent that runs goes on."""
+        """Give up a start. An agent that runs continues."""
         task, launch = self._waiting.pop(host, None), self._running.pop(host, None)
         if task is not None:
             task.cancel()
@@ -67,6 +67,6 @@ class Launches:
             end.cancel()
 
     def close(self) -> None:
-        """Give up on all starts. Agents that run go on."""
+        """Give up all starts. Agents that run continue."""
         for host in [*self._waiting, *self._running]:
             self.drop(host)

@@ -25,7 +25,7 @@ from hvd_elastic_ext.launcher.agents.transports.pods import Pod
 log = logging.getLogger(__name__)
 
 EXIT_CODE_UNKNOWN: Final = 255
-"""Exit code where the command's own is not known, as ssh has it."""
+"""Exit code where the command's own is not known; ssh uses the same one."""
 KILLED: Final = 137
 
 _LOOK_S: Final = 1.0

@@ -28,7 +28,7 @@ from hvd_elastic_ext.launcher.agents.transports.pods import Pod
 
 _PIECE: Final = 32 << 10
 _CLOSE: Final = 255
-"""The channel on which v5 tells that another one has ended."""
+"""The channel on which v5 reports that another channel has ended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,8 +60,8 @@ def join_line(
 ) -> bytes:
     """The line that makes an agent join ``launcher``, or hand over to the agent of that job and host. Pure.
 
-    ``argv`` and ``env`` are those of every process that is started without others of its own. ``code``: the files whose
-    checksum it is to report (``io/code/checksum.py``).
+    ``argv`` and ``env``: for every process that is started without its own. ``code``: the files whose
+    checksum it has to report (``io/code/checksum.py``).
     """
     who = {"do": "join", "job": job, "host": host, "key": key.hex(), "launcher": list(launcher)}
     times = {"incarnation": incarnation, "orphan_grace_s": orphan_grace_s}
@@ -161,7 +161,7 @@ class Launch:
         return LaunchResult(code, self.reached, message if remedy is None else f"{message.rstrip('.')}: {remedy}")
 
     def close(self) -> None:
-        """Take no more remarks. An agent that runs goes on; a carrier ends."""
+        """Take no more remarks. An agent that runs continues; a carrier ends."""
         if self._child is not None:
             self._child.close()
             if self._carrier:

@@ -33,8 +33,8 @@ class Finding:
 def judge(facts: DoctorFacts, *, local: bool = False) -> list[Finding]:
     """All findings, in the order in which things are needed.
 
-    ``local`` says that the job stays on this machine, as do hosts that are all names of it: what only breaks jobs over
-    several machines is a note then.
+    ``local``: the job stays on this machine; so it does if all hosts are names of it. Then a problem of jobs on
+    several machines is only a note.
     """
     local = local or (bool(facts.hosts) and all(host.answer is None for host in facts.hosts))
     findings = [

@@ -21,7 +21,7 @@ MAX_BAR_BYTES: Final = 1000
 """A longer state of a progress bar waits for the end of its line (bytes): all of it is written again as it grows."""
 
 ERASE: Final = "\r\x1b[K"
-"""Removes what stands in a terminal's last line."""
+"""Erases the last line of a terminal."""
 
 PIECE: Final = re.compile(rb"\r*[^\r\n]*(?:\r?\n)?")
 """A line, or a state of a progress bar."""
@@ -72,7 +72,7 @@ class Outlets(contextlib.AbstractContextManager["Outlets"]):
 
 
 class _Line:
-    """The last line of a terminal: a progress bar may leave it unfinished, and the status stands in it."""
+    """The last line of a terminal: a progress bar may leave it unfinished, and it may contain the status."""
 
     def __init__(self) -> None:
         self._bar = False
@@ -129,7 +129,7 @@ class LineAssembler:
         self._bar = False
         """The unfinished line began with a carriage return."""
         self._shown = b""
-        """What was passed on of it."""
+        """The part of it that was passed on."""
 
     def feed(self, text: str) -> list[str]:
         """The lines that ``text`` completes, each with its line end; states of a progress bar begin with ``\\r``."""

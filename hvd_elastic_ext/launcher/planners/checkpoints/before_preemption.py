@@ -35,7 +35,7 @@ def plan(job: JobState) -> Plan:
 
 
 def why_not(job: JobState) -> HeldBack | None:
-    """Why the next world does not form: the last checkpoint is made, and what it trains would be lost."""
+    """Why the next world does not form: the last checkpoint is made, and further steps would be lost."""
     if job.decision.members is None or job.before_preemption.made is not Call.LAST or not job.covers_all_commits:
         return None
     return HeldBack("all that training needs is about to go, and the last checkpoint is made")

@@ -29,7 +29,7 @@ def plan(job: JobState) -> Plan:
     state = job.commit_interval
     now = job.now
     auto = job.options.commit_every is not None and job.options.commit_every.auto
-    if not auto and now < state.look_at:  # there may be thousands of ranks, and mostly nothing to tell
+    if not auto and now < state.look_at:  # there may be thousands of ranks, and usually nothing to send
         return NOTHING
     state.look_at = now + RETRY_S
     if not job.settled:

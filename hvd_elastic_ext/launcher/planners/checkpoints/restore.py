@@ -46,7 +46,7 @@ def plan(job: JobState) -> Plan:
             if all(worker.stage is not Stage.LIVE for worker in found):
                 job.restore.hosts[host] = Loading(agent.identity, ready=True)  # it ran already: it has its state
                 job.helpers[Purpose.RESTORE].pop(host, None)
-            # Else they are of a lost world: they are sent away, and their commits may be old.
+            # Otherwise its processes are of a lost world: they are told to leave, and their commits may be old.
         elif loading is None or (loading.again_at is not None and now >= loading.again_at):
             _load(job, agent, slots)
     _fail_if_unreadable(job, set(ranks))

@@ -103,7 +103,7 @@ def best_interval(cost_s: float, failures_per_s: float) -> float:
 def checkpoint_interval(
     seals: Sequence[SealCost], rate: Rate, *, before: IntervalInSeconds | None = None
 ) -> IntervalInSeconds:
-    """Say how often to seal; ``before`` itself where that stands.
+    """Return how often to seal; ``before`` itself if that choice stays.
 
     ``seals``: those that were measured, newest last. ``rate``: of failures that lose every commit in memory, and
     no others (:mod:`hvd_elastic_ext.launcher.rules.checkpoints.failure_rate`).
@@ -134,13 +134,13 @@ def _bound(best: float, wanted: float) -> str:
 def commit_every(
     commits_s: Sequence[float], step_s: float, rate: Rate, *, before: IntervalInSteps | None = None
 ) -> IntervalInSteps:
-    """Say how many steps to go from one commit to the next; ``before`` itself where that stands.
+    """Return how many steps there are from one commit to the next; ``before`` itself if that choice stays.
 
     ``commits_s``: seconds that commits took, newest last; ``step_s``: those of a step without one. ``rate``: of
     failures of any process.
 
-    The best interval, with two bounds: commits that take at most ``FREE_SHARE`` of the time are all made, and between
-    two lies at most ``MAX_LOST_S`` of training, or what keeps them at ``MAX_SHARE`` if that is longer.
+    The best interval, with two bounds. Commits that take at most ``FREE_SHARE`` of the time are all made. Between two
+    commits there are at most ``MAX_LOST_S`` of training, or the longer time that keeps commits at ``MAX_SHARE``.
     """
     if not commits_s or step_s <= 0.0:
         return before or IntervalInSteps(1, "no commit has been measured yet")

@@ -1,4 +1,4 @@
-"""How often, and where to: the values of ``--checkpoint-every``, ``--commit-every`` and their like."""
+"""Values of ``--checkpoint-every``, ``--commit-every`` and similar options: how often, and where to."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ SSH_FAILED: Final = 255
 LEFT_AS_ASKED: Final = 255
 """Exit code (-1) of scripts for Alibaba's SDK that leave when asked."""
 BUDGET_WINDOW_S: Final = 3600.0
-"""``--failure-budget`` is so many faults within this time."""
+"""Time in which faults count towards ``--failure-budget``."""
 SIGNALLED: Final = 128
 """Exit codes above this are 128 + the number of the signal that ended the process."""
 

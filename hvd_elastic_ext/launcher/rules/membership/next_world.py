@@ -141,7 +141,7 @@ class WorldDecision:
 
 
 FINISHED: Final = "ranks finished"
-"""Cause of a world that goes on without members that are done with training."""
+"""Cause of a world that continues without members that are done with training."""
 CAUSES: Final = (
     *("start", "all were lost", "worker failed", "connection lost", FINISHED),
     *("hosts added", "hosts removed", "hosts changed", "cooldown over"),
@@ -179,7 +179,7 @@ def seats(
     needed = frozenset() if Stage.LIVE in stages.values() else holders()
 
     def preference(offer: tuple[Host, Seat]) -> tuple[bool, int]:
-        """What is least is chosen first; of equal ones, the most senior."""
+        """The lowest value is chosen first; of equal ones, the most senior seat."""
         host, seat = offer
         return host.name not in needed, _NEARNESS[stages.get(seat)]
 

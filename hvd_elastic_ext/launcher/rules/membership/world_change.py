@@ -19,20 +19,20 @@ from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
 LOSS_CAUSES: Final = ("worker failed", "connection lost", next_world.FINISHED)
 BACK_S: Final = 30.0
-"""Longest time from the end of a process for a change until the next one stands by in its seat."""
+"""Longest time from the end of a process for a change until the next one is on standby in its seat."""
 
 
 class ChangeAction(Enum):
     """What is to be done about the world."""
 
     NOTHING = "nothing"
-    """It stands, or not enough are ready for one. Next: any other."""
+    """The world stays, or too few processes are ready for one. Next: any other."""
     FORM = "form"
-    """No process is in a world; these form the next one."""
+    """No process is in a world; the given members form the next one."""
     DRAIN = "drain"
     """All members end at one and the same step. Next: FORM, or END if one is lost on the way."""
     END = "end"
-    """One is lost: the others cannot continue, and end now. Next: FORM."""
+    """A member is lost: the others cannot continue, and end now. Next: FORM."""
 
 
 class ChangeDecision(NamedTuple):

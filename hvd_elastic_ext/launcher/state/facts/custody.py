@@ -73,7 +73,7 @@ def has_newest(job: JobState, seats: Sequence[Seat]) -> bool:
 
 
 def _facts(job: JobState) -> CustodyFacts:
-    """Who holds commits."""
+    """The facts that do not depend on members: which slots hold which commits."""
     how = job.options.durability
     return CustodyFacts(
         holdings=job.roster.commits.holdings(leaves_by(job)),

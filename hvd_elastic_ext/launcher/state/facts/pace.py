@@ -13,7 +13,7 @@ from hvd_elastic_ext.launcher.state.roster import Worker
 SILENT_S: Final = 1.9
 """A process without a heartbeat for this time, almost two heartbeats, may hang, whatever the last one reported."""
 KNOWN_S: Final = 1.2
-"""How long a heartbeat of its agent tells of no progress: until the next one is due."""
+"""How long a heartbeat of its agent without progress is valid: until the next one is due."""
 
 
 def pause_of(job: JobState) -> StepPause | None:

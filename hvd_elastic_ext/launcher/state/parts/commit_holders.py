@@ -263,7 +263,7 @@ def whole_number(value: Any) -> int | None:
 
 
 def whole_numbers(value: Any, count: int) -> tuple[int, ...] | None:
-    """The list of so many of them; None for anything else."""
+    """A list of ``count`` such numbers; None for anything else."""
     found = [each for each in map(whole_number, value) if each is not None] if isinstance(value, list) else []
     return tuple(found) if len(found) == count == len(value) else None
 

@@ -1,4 +1,4 @@
-"""Where there is no room for one more, those of the most crowded place give way, the oldest first."""
+"""If there is no room for another connection, the source with the most connections loses one, the oldest first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOW = 100.0
 
 
 def crowd(*sources: str, now: float = NOW) -> Unauthenticated[int]:
-    """Numbered from 0 in the order in which they came."""
+    """Connections, numbered from 0 in their order."""
     strangers = Unauthenticated[int]()
     for number, source in enumerate(sources):
         strangers.add(number, source, now)
@@ -28,7 +28,7 @@ def test_as_long_as_there_is_room_nobody_gives_way() -> None:
 
 
 def test_what_one_place_has_beyond_its_share_gives_way_at_once_and_others_do_not() -> None:
-    strangers = crowd("b", "a", "a", "b", "a", "c", "d", "a")  # a share is 2
+    strangers = crowd("b", "a", "a", "b", "a", "c", "d", "a")  # a share is 2 connections
     decision = strangers.room(NOW, most=8)
     assert (decision.out, decision.wait) == (1, False)
     assert "too many connections" in decision.reason

@@ -1,4 +1,4 @@
-"""What many hosts cost the launcher."""
+"""The cost of many hosts for the launcher."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
         (1.0, 10.0, 1, 1.0),
         (1.0, 10.0, 128, 1.0),
         (1.0, 10.0, 256, 2.0),
-        (1.0, 10.0, 512, 10 / 3),  # three of them still fit into the timeout
+        (1.0, 10.0, 512, 10 / 3),  # three heartbeats still fit into the timeout
         (1.0, 60.0, 512, 4.0),
         (1.0, 3.0, 4096, 1.0),
-        (5.0, 10.0, 512, 5.0),  # never more often than asked for
+        (5.0, 10.0, 512, 5.0),  # never more often than requested
     ],
 )
 def test_the_more_hosts_the_more_seldom_each_of_them_beats(
@@ -41,9 +41,9 @@ def test_the_more_hosts_the_more_seldom_each_of_them_beats(
         (32, None, 1),
         (33, None, 2),
         (512, None, 5),  # 154 heartbeats a second
-        (10_000, None, 5),  # never older than that
+        (10_000, None, 5),  # one heartbeat in five is full, at least
         (512, 600.0, 5),
-        (512, 25.0, 2),  # three of them still fit into the time in which there must be progress
+        (512, 25.0, 2),  # three full ones still fit into the time in which there must be progress
         (512, 1.0, 1),
     ],
 )
@@ -76,7 +76,7 @@ def test_a_slots_output_by_rank_and_by_seat_is_no_more_files_than_are_counted(tm
         for stream in ("stdout", "stderr"):
             console.take(ProcessId(Seat("h", 0), 1), stream, "x\n")
     outlets.close()
-    # The index is one file for all slots, of those that the launcher has open itself.
+    # All slots share one index file, which is one of the launcher's own files.
     written = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != INDEX]
     assert len(written) == files_for(1, written=1) - files_for(1)
 

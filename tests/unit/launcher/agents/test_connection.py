@@ -1,4 +1,4 @@
-"""Connections of the control port that are slow, many, deaf or gone, over real sockets."""
+"""Slow, numerous, unread and lost connections of the control port, over real sockets."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_a_crowd_waits_and_those_who_only_stand_there_make_room(
 
 async def test_many_agents_at_once_are_all_let_in(made: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "max_unauthenticated", lambda files: 8)
-    monkeypatch.setattr(admission, "MIN_TIME_S", 60.0)  # on a busy machine they need longer than strangers are given
+    monkeypatch.setattr(admission, "MIN_TIME_S", 60.0)  # on a busy machine, agents may need longer
     await asyncio.gather(*(made.joined(host=f"h{number}") for number in range(100)))
     assert len(made.control.hosts) == 100
     assert not made.control.refused
@@ -70,7 +70,7 @@ while True:
             key.fileobj.close()
             stand()
 """
-"""Somebody else's process, of which so many connections stand at the port, and say nothing."""
+"""A process of another user with many connections to the port that send nothing."""
 
 
 async def test_a_crowd_of_another_user_that_stands_there_keeps_no_agent_out(
@@ -99,7 +99,7 @@ async def test_those_who_say_much_and_not_who_they_are_cost_no_more_than_so_much
     monkeypatch.setattr(connection, "MAX_UNPROVEN", 100_000)
     strangers = [await made.connect() for _ in range(3)]
     for _, writer in strangers:
-        writer.write(bytes(32) + (60_000).to_bytes(4, "big") + bytes(50_000))  # a frame that does not end
+        writer.write(bytes(32) + (60_000).to_bytes(4, "big") + bytes(50_000))  # an incomplete frame
     await made.until(lambda: made.control.refused.total() >= 1)
     await made.joined()
     assert set(made.control.refused) == {"it sent much without authentication"}
@@ -180,7 +180,7 @@ async def test_a_defect_while_something_is_taken_in_leads_to_a_hang_up_and_to_no
     for _ in range(2):
         agent = await made.joined()
         agent.say({"event": "output", "text": "x"})
-        agent.say({"event": "exited", "slot": 0})  # in the same read: it is not taken in, so it has to be told again
+        agent.say({"event": "exited", "slot": 0})  # in the same read: it is not handled, so the agent must repeat it
         assert await agent.is_hung_up_on()
     await made.until(lambda: len(made.events) == 4)
     lost = AgentLost("h1", "a defect of hvd-elastic")

@@ -1,4 +1,4 @@
-"""What processes find in their environment, and which hosts do not fit."""
+"""The environment of processes, and hosts that are not fit."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_host_with_other_code_is_left_out_with_the_reason() -> None:
         "it has not the code of --code: train.py: no such file or directory; bring it there"
     )
     assert of() == "it has not the code of --code: its agent does not say; bring it there"
-    assert unfit({**FACTS, "code": {"sha256": "c"}}, SAME, on_one_machine=False) is None  # nobody asks for any
+    assert unfit({**FACTS, "code": {"sha256": "c"}}, SAME, on_one_machine=False) is None  # no checksum is required
 
 
 def test_a_package_that_the_launcher_lacks_is_not_asked_for() -> None:
@@ -116,7 +116,7 @@ def test_a_name_that_does_not_resolve_ends_processes_anywhere() -> None:
         assert "/etc/hosts" in found
     assert unfit(there, {"horovod": None}, on_one_machine=False) is None
     slow = {**there, "resolving": "the resolver did not answer within 2 s"}
-    assert unfit(slow, SAME, on_one_machine=False) is None  # it may when it matters
+    assert unfit(slow, SAME, on_one_machine=False) is None  # the name may resolve when it matters
 
 
 def test_switches_that_no_elastic_job_survives_are_off_on_every_host() -> None:
@@ -124,4 +124,4 @@ def test_switches_that_no_elastic_job_survives_are_off_on_every_host() -> None:
     assert (env["HOROVOD_AUTOTUNE"], env["HOROVOD_DYNAMIC_PROCESS_SETS"]) == ("0", "0")
     assert why_not_elastic(env) is None
     assert why_not_elastic({"HOROVOD_AUTOTUNE": " 2x"}) is not None  # as Horovod reads it
-    assert why_not_elastic({"HOROVOD_AUTOTUNE": "true"}) is None  # Horovod takes that for 0
+    assert why_not_elastic({"HOROVOD_AUTOTUNE": "true"}) is None  # Horovod reads that as 0

@@ -1,4 +1,4 @@
-"""What is ready is served in batches, soon, and whatever becomes of it."""
+"""Ready descriptors are served in batches and soon, also after errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hvd_elastic_ext.launcher.agents.poller import DescriptorPoller
 
 
 class Pipes:
-    """``count`` pipes at a poller; ``read`` is what came out of each, ``broken`` those whose act raises."""
+    """``count`` pipes of a poller. ``read``: what was read from each; ``broken``: those whose act raises."""
 
     def __init__(self, count: int) -> None:
         self.poller = DescriptorPoller()
@@ -67,7 +67,7 @@ def test_whatever_is_ready_is_served_again_and_again(count: int, *, steady: bool
                 for number in range(count):
                     made.write(number, b"x")
                 await made.until_read(dict.fromkeys(range(count), b"x" * turn))
-            await asyncio.sleep(0.06)  # longer than any pause: it has gone back to listening
+            await asyncio.sleep(0.06)  # longer than any pause: the poller listens again
             made.write(0, b"y")
             await made.until_read({number: b"xxxy" if number == 0 else b"xxx" for number in range(count)})
 
@@ -75,7 +75,7 @@ def test_whatever_is_ready_is_served_again_and_again(count: int, *, steady: bool
 
 
 async def served_at_once(made: Pipes) -> bool:
-    """Whether each of three messages is served within some turns of the loop, without any pause."""
+    """Whether each of three messages is served within some turns of the loop, without a pause."""
     for _ in range(3):
         made.read[0] = b""
         made.write(0, b"x")

@@ -1,4 +1,4 @@
-"""The control port over real sockets: who is let in, what is said, and who is refused."""
+"""The control port over real sockets: which connections it accepts, what it sends, and which it refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two living agents of one name: a recreated pod whose old one lingers, two machines behind one name."""
+"""Two living agents of one name: a recreated pod whose old pod still runs, or two machines with one name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ async def test_the_one_that_came_last_stays_and_the_other_is_ended_with_all_it_r
     back = await made.agent()
     back.say(hello(agent="old", seats={"0": {"life": 1, "state": "running"}, "3": {"life": 2, "state": "rest"}}))
     orders = await back.hear(4)
-    assert orders[0]["do"] == "welcome"  # an agent obeys nobody that it was not welcomed by
+    assert orders[0]["do"] == "welcome"  # an agent obeys only a launcher that has welcomed it
     assert orders[1:] == [{"do": "kill", "slot": 0}, {"do": "kill", "slot": 3}, {"do": "finish"}]
     assert await back.is_hung_up_on()
     assert made.control.refused == {"its host has a newer agent": 1}
@@ -56,7 +56,7 @@ def test_what_the_older_one_ran_counts_as_ended_and_the_seats_are_filled_anew() 
     cluster.hosts(a=1, b=1)
     cluster.until(lambda: cluster.world == ["a", "b"])
     cluster.run(1.0)
-    cluster.agents["b"].clear()  # its machine was replaced by another one of the same name
+    cluster.agents["b"].clear()  # another machine with the same name has replaced it
     cluster.driver.tell(events.AgentLost("b", "another agent has taken its place"))
     cluster.driver.tell(events.AgentJoined("b", {"facts": {}, "seats": {}}))
     cluster.run(0.2)

@@ -1,4 +1,4 @@
-"""What people read on the terminal of each event."""
+"""The terminal's line for each event."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COOLS = {**STRUCK, "cooldown_s": 20.0, "host_blocked_s": 20.0}
     [
         ("published", {**LISTED, "number": 1}, "hosts: a:2, b:1"),
         ("published", LISTED, "hosts: a:2, b:1 (+b, -c, fewer slots: a)"),
-        ("published", {**LISTED, "hosts": {}, "added": [], "shrunk": []}, ""),  # kept or not: the driver says it
+        ("published", {**LISTED, "hosts": {}, "added": [], "shrunk": []}, ""),  # the driver reports if they are kept
         (
             "published",
             {**LISTED, "hosts": {}, "added": [], "shrunk": [], "departing": ["c"]},
@@ -144,7 +144,7 @@ COOLS = {**STRUCK, "cooldown_s": 20.0, "host_blocked_s": 20.0}
             "b is blocked, and gets no work for 20 s: unreachable: no route",
         ),
         (
-            "struck",  # slot 0 is back earlier
+            "struck",  # slot 0 may work again earlier
             {**STRUCK, "cooldown_s": 20.0, "host_blocked": "each of its 2 slots is blocked", "host_blocked_s": 4.0},
             "b is blocked, and gets no work for 4 s: each of its 2 slots is blocked",
         ),

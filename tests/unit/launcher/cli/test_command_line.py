@@ -1,4 +1,4 @@
-"""Mistakes on the command line of ``run``: the real one first, in two lines, with the nearest option."""
+"""Mistakes on the command line of ``run``: the real one comes first, in two lines, with the nearest option."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hvd_elastic_ext.launcher.cli.run_options import parse
     ("words", "line"),
     [
         ("--checkpoint-evry 5 python s.py", "--checkpoint-evry is no option; did you mean --checkpoint-every?"),
-        ("-np 2 --hostfil=h python s.py", None),  # argparse takes what begins one option only for it
+        ("-np 2 --hostfil=h python s.py", None),  # argparse accepts a word that is the beginning of a single option
         ("--verbos --nonsense python s.py", "--nonsense is no option; did you mean"),
         ("-np x python s.py", "-np 'x': write a whole number, such as -np 2"),
         ("-np 2 --min-np one python s.py", "--min-np 'one': write a whole number, such as --min-np 2"),

@@ -1,4 +1,4 @@
-"""What `hvd-elastic hosts` says of folders that are not the user's."""
+"""The messages of `hvd-elastic hosts` about folders that are not the user's."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_ones_own_folder_that_others_may_write_is_refused_with_what_mends_it(tmp
 
 @pytest.fixture
 def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Three jobs that have ended; ``new`` is the one that wrote last."""
+    """Three jobs that have ended; ``new`` has written last."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HVD_ELASTIC_STATE_DIR", raising=False)
     monkeypatch.delenv("HVD_ELASTIC_JOB", raising=False)

@@ -1,4 +1,4 @@
-"""A launcher that does not answer: whether it is stopped, and what to do, is said soon."""
+"""A launcher that does not answer: the message soon says whether it is stopped, and what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said before a job starts."""
+"""Messages before a job starts."""
 
 from __future__ import annotations
 

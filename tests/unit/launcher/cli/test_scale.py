@@ -1,4 +1,4 @@
-"""What ``hvd-elastic scale`` says of a job that is not here."""
+"""The message of ``hvd-elastic scale`` for a job that does not exist here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever waits for the launcher's own modules is told so."""
+"""Lines while the launcher's own modules load."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hvd_elastic_ext.launcher.cli import starting
 
 
 class Told(io.StringIO):
-    """A stream that tells when the second line is there."""
+    """A stream that notes when the second line is written."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""``hvd-elastic status`` finds the job, and says what it does in one line."""
+"""``hvd-elastic status`` finds the job, and prints its state in one line."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_job_without_a_launcher_is_told_and_never_where_a_pid_is_expected(caps
     assert status.main([]) == 1
     said = "new: no launcher runs; `hvd-elastic events new` shows how it ended\n"
     assert capsys.readouterr().out == said
-    # In `kill $(hvd-elastic status --pid 1)` the shell reads what is printed as numbers of processes.
+    # In `kill $(hvd-elastic status --pid 1)`, the shell would take each number in the output for a pid.
     assert status.main(["--pid", "1"]) == 1
     assert capsys.readouterr() == ("", said)
 

@@ -1,4 +1,4 @@
-"""Between the end of training and the end of the processes, in which much may be done yet."""
+"""The time between the end of training and the end of the processes."""
 
 from __future__ import annotations
 

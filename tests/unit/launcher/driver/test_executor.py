@@ -1,4 +1,4 @@
-"""The executor does what was decided, in order, with few messages."""
+"""The executor does the actions in order, with few messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PLACE = Place(0, 1, 0, 1, 0, 1)
 
 
 class ExecutorBackend:
-    """Notes what is done."""
+    """Notes all actions."""
 
     def __init__(self) -> None:
         self.done: list[tuple[str, Any]] = []
@@ -56,7 +56,7 @@ class ExecutorBackend:
         pass
 
     def begin_world(self, generation: int, hosts: Sequence[str]) -> None:
-        """No engine starts a program."""
+        """Do nothing: no engine starts a program."""
 
     def unfit(self, host: Host) -> str | None:
         return None

@@ -1,4 +1,4 @@
-"""An answer of a helper goes to the planner that waits for it; all other news of helpers change nothing."""
+"""A helper's answer goes to the planner that waits for it. All other messages about helpers change nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.unit.launcher.simulated_cluster import Cluster
 
 
 class Asked(NamedTuple):
-    """A cluster whose agents never answer; of each helper, the host and its number, in their order."""
+    """A cluster whose agents never answer, and the host and number of each helper, in order."""
 
     cluster: Cluster
     helpers: list[tuple[str, int]]
@@ -86,7 +86,7 @@ each_purpose = pytest.mark.parametrize("purpose", Purpose, ids=lambda purpose: p
 
 
 def running_helper(purpose: Purpose) -> Asked:
-    """Host a runs a helper for it, and b too if there may be two."""
+    """Host a runs a helper for this purpose, and b, too, if there may be two."""
     asked = BEGIN[purpose]()
     asked.cluster.until(lambda: len(asked.helpers) == (1 if purpose is Purpose.TRANSFER else 2))
     assert asked.helpers[0][0] == "a"
@@ -94,7 +94,7 @@ def running_helper(purpose: Purpose) -> Asked:
 
 
 def news_of(number: Any, answer: dict[str, Any]) -> list[dict[str, Any]]:
-    """Whatever may be said of a helper."""
+    """Return all messages that an agent may send about a helper."""
     return [
         {"event": "errand", "id": number, "answer": answer},
         {"event": "errand", "id": number, "answer": {"failed": "no room", "for_good": True}},
@@ -104,9 +104,9 @@ def news_of(number: Any, answer: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def changes(cluster: Cluster, host: str, news: dict[str, Any]) -> bool:
-    """Whether news change the state or cause an action."""
+    """Whether a message changes the state or causes an action."""
     job = cluster.driver.job
-    reduce(job, News(host, {"event": "nothing"}))  # the host is heard
+    reduce(job, News(host, {"event": "nothing"}))  # the host has sent a message
     job.take_actions()
     before = repr(job)
     reduce(job, News(host, news))
@@ -195,7 +195,7 @@ def test_the_end_of_a_helper_after_its_answer_says_nothing_new(purpose: Purpose)
 
 
 def receiving() -> tuple[Cluster, int, int]:
-    """A sends to b; the numbers of both helpers."""
+    """Host a sends to b. Return the cluster, and the numbers of both helpers."""
     cluster, helpers = running_helper(Purpose.TRANSFER)
     cluster.driver.tell(News("a", news_of(helpers[0][1], GOOD[Purpose.TRANSFER])[0]))
     cluster.until(lambda: len(helpers) == 2)

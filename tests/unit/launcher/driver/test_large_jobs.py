@@ -1,4 +1,4 @@
-"""What hundreds of hosts must not cost: time for looks at which there is nothing to see, and hosts that only wait."""
+"""Costs that hundreds of hosts must not have: looks without any change, and hosts that only wait."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 
 
 def steady(*names: str) -> Cluster:
-    """Nobody has anything to say any more but that it lives."""
+    """A job in which only heartbeats come."""
     cluster = play(f"train {' '.join(names)}")
     cluster.run(15.0)
     return cluster
@@ -115,7 +115,7 @@ def test_a_beat_that_tells_of_some_processes_only_says_nothing_of_the_others(par
         cluster.clock.now += cluster.options.heartbeat_timeout_s / 2 + 1.0
         cluster.driver.tell(News("a", {"event": "beats", "slots": {}, **({"part": True} if part else {})}))
         cluster.driver.look()
-    assert bool(hung_up) is missed  # to come back and say what has become of it
+    assert bool(hung_up) is missed  # so that it connects again, and reports what it runs
     assert not cluster.events("fenced")
     assert len(cluster.training) == 1
 

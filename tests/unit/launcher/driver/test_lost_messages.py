@@ -1,4 +1,4 @@
-"""Orders that never arrive, news that come twice, agents that come back: the job ends up where it would have been."""
+"""Lost orders, repeated messages, and agents that connect again: the job reaches the same state as without them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hvd_elastic_ext.launcher.planners.membership.world import CALL_AGAIN_S
 from tests.unit.launcher.scenarios import play
 
 UNNOTICED = "deaf b; run {}; disconnect b; run 0.2; reconnect b; "
-"""For so long all orders to b get lost; then its connection breaks, and is made again."""
+"""All orders to b are lost for this time. Then its connection breaks, and is made again."""
 SOON, NOW = UNNOTICED.format(0.3), UNNOTICED.format(0.1)
 
 LOST = {

@@ -1,4 +1,4 @@
-"""Each piece of news of an agent, and each message of a process: exactly what it changes in a small job."""
+"""Each message of an agent, and each message of a process: its exact changes in a small job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hvd_elastic_ext.launcher.state.job import JobState
 from tests.unit.launcher.state_changes import changes, happen, held, lines, news, of_slot, small_job
 
 Case = tuple[Any, ...]
-"""Events, and what the last one of them changes. A number: so many seconds pass; a function prepares the state."""
+"""Events, and the changes by the last one. A number lets so many seconds pass; a function prepares the state."""
 NOTHING = ""
 BEAT = {"step": 7, "commit": [1, 3, 5], "progress": 4, "step_s": 0.2, "every": 1, "commit_s": 0.1, "call_s": 0.3}
 
@@ -34,7 +34,7 @@ def beats(host: str, *, part: bool = False, **fields: Any) -> News:
 
 
 def given_ranks(job: JobState) -> None:
-    """A alone is the fourth world, and has its rank."""
+    """Host a alone is the fourth world, and has its rank."""
     (worker,) = job.roster.on("a")
     job.rendezvous.form(4, [worker.life])
     happen(job, asked("a", 1, "GET", "/rank_and_size/a/0"))
@@ -43,7 +43,7 @@ def given_ranks(job: JobState) -> None:
 
 
 def later(job: JobState) -> None:
-    """A second later, at which the agent of a was heard."""
+    """A second passes, and the agent of a sends a message."""
     job.now = job.roster.agents["a"].last_message_at = job.now + 1.0
 
 
@@ -52,7 +52,7 @@ def never_begun(job: JobState) -> None:
 
 
 def leaving(job: JobState) -> None:
-    """A was told to leave at its next step."""
+    """The process of a was told to leave at its next step."""
     (worker,) = job.roster.on("a")
     worker.leaving, worker.stopping_at = "its host goes", float("inf")
     job.roster.watch(worker)
@@ -377,7 +377,7 @@ FOREIGN: Mapping[str, Mapping[str, Any]] = {
 
 @pytest.mark.parametrize("other", FOREIGN.values(), ids=FOREIGN)
 def test_news_of_a_process_that_is_not_there_change_nothing(other: Mapping[str, Any]) -> None:
-    """Only what the memory of the slot holds is taken from them."""
+    """Only the report about the memory of the slot is used."""
     found = {}
     for name, (*before, event, _) in TABLE.items():
         if "life" in event.news:
@@ -403,7 +403,8 @@ JOURNALLED_EACH_TIME = tuple(
 
 
 def test_news_that_come_twice_change_no_more_than_once() -> None:
-    """After a lost connection an agent sends some again. Each question is answered, some lines are written again."""
+    """After a lost connection an agent repeats some messages. Each question is answered; some lines are written
+    again."""
     for name, (*before, event, _) in TABLE.items():
         job = small_job()
         happen(job, *before, event)

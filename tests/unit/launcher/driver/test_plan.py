@@ -1,4 +1,4 @@
-"""``driver/plan.py`` shows all that a job does: nothing else decides."""
+"""``driver/plan.py`` lists all planners: nothing else decides."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A pod that is made again under its name, or whose container is started again, is another host.
+"""A pod that is recreated under its name, or whose container is started again, is another host.
 
-Nobody waits for the former one, and what was held against it does not hold for the new one.
+The job does not wait for the former one, and blocks of the former one do not apply to the new one.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def test_what_is_published_of_a_pods_life_reaches_the_launcher() -> None:
 
 
 def test_a_successor_that_was_reached_before_it_was_published_is_not_cut_off() -> None:
-    """The source of hosts was away while the pod died and was made again, under the name that was listed still."""
+    """The source of hosts failed while the pod died and was recreated under a name that was still listed."""
     cluster = play(SHORT_PODS + "kill b; lose-agent b; until a; until a b")
     changes = len(cluster.events("resized"))
     cluster.publish(HostSet((Host("a", 1, uid="0", node="node-of-0"), Host("b", 1, uid="2", node="node-of-2"))))
@@ -93,10 +93,10 @@ def test_a_successor_that_was_reached_before_it_was_published_is_not_cut_off() -
 
 
 def test_whoever_says_nothing_after_its_pod_was_made_again_is_not_held_against_the_new_one() -> None:
-    """Whether another agent than before is that of the same pod is not known."""
+    """It is not known whether another agent than before belongs to the same pod."""
     cluster = play(CUT_OFF_ONCE.format("kill b; lose-agent b"))
     struck = len(cluster.events("struck"))
-    del cluster.agents["b"]  # without a word, as a node that is switched off
+    del cluster.agents["b"]  # without a message, like a node that loses its power
     cluster.lose_world("a")
     cluster.publish(HostSet((Host("a", 1, uid="0", node="node-of-0"), Host("b", 1, uid="2", node="node-of-2"))))
     cluster.until(lambda: cluster.world == ["a", "b"])
@@ -107,7 +107,7 @@ def test_an_agent_that_speaks_on_is_kept_whatever_the_list_says_and_is_that_of_t
     cluster = play(CONTAINERS + "lives a=1 b=2; run 0.5; lives a=1 b=1; run 0.5; lives a=1 b=7; run 20; world a b")
     assert len(cluster.events("resized")) == len(cluster.events("spawned")) - 1 == 1
     assert cluster.driver.job.roster.agents["b"].host.life == "7"
-    cluster.disconnect("b")  # a link that breaks for a moment is no more than that
+    cluster.disconnect("b")  # only the connection breaks, for a moment
     cluster.run(1.5)
     cluster.reconnect("b")
     cluster.run(20.0)

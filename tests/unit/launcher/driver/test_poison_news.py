@@ -1,4 +1,4 @@
-"""Whatever a process or an agent says, the launcher takes what makes sense and goes on."""
+"""The launcher accepts the valid part of any message, and continues."""
 
 from __future__ import annotations
 
@@ -156,11 +156,12 @@ STAGES: list[tuple[Purpose, list[dict[str, Any]]]] = [
     (Purpose.TRANSFER, [LISTENING]),
     (Purpose.TRANSFER, [LISTENING, LISTENING]),
 ]
-"""What a helper is for, and what all helpers say one after the other; the last of it is the one that is poisoned."""
+"""The purpose of a helper, and the messages of all helpers, one after the other. The last one gets the invalid
+values."""
 
 
 def replaced(answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The answer with each poison in the place of each field, also of fields of fields."""
+    """Yield the answer with each invalid value in place of each field, also of inner fields."""
     for field, value in answer.items():
         yield from ({**answer, field: poison} for poison in POISON)
         if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""A recording of what a launcher was told is enough for the driver to decide the same again."""
+"""A recording of the launcher's input is enough for the driver to make the same decisions again."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_the_state_is_printed_with_everything_in_it(tmp_path: Path, capsys: pyte
 
 
 def replayed(path: Path) -> JobState:
-    """The state after the last recorded event."""
+    """Return the state after the last recorded event."""
     job: JobState | None = None
     for line in map(json.loads, path.read_text().splitlines()):
         if "recording" in line:
@@ -138,7 +138,7 @@ def test_states_after_the_same_events_are_equal_and_after_others_are_not(tmp_pat
 def test_states_of_jobs_that_end_for_the_same_reason_are_equal(why: JobFailed) -> None:
     def ended(event: events.Event) -> JobState:
         job = Cluster(OPTIONS).driver.job
-        job.helper_number = 0  # drawn by chance, so that no helper has a number of another launcher's
+        job.helper_number = 0  # it is random, so that no helper has the number of another launcher's
         reduce(job, event)
         return job
 

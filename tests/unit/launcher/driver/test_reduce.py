@@ -1,4 +1,4 @@
-"""Each event but news of agents: exactly what it changes in a small job, and which actions follow."""
+"""Each event except messages of agents: its exact changes in a small job, and the actions that follow."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from hvd_elastic_ext.launcher.state.job import JobState
 from tests.unit.launcher.state_changes import changes, happen, held, hello, lines, runs, small_job
 
 Case = tuple[Any, ...]
-"""Events, and what the last one of them changes. A number: so many seconds pass; a function prepares the state."""
+"""Events, and the changes by the last one. A number lets so many seconds pass; a function prepares the state."""
 NOTHING = ""
 DONE = {"event": "said", "message": {"say": "done"}}
 E_HOST = Host("e", 1)
@@ -46,12 +46,12 @@ NEW_POD = HostsChanged(HostSet((Host("a", 1, uid="2"), *map(Host, "bcd", (1, 1, 
 
 
 def unconnected(job: JobState) -> None:
-    """The job has ended, and d is told by ssh."""
+    """The job has ended, and ssh ends the agent of d."""
     job.shutdown.pending, job.shutdown.unconnected = {"d"}, {"d": Host("d", 1)}
 
 
 def finishing(job: JobState) -> None:
-    """C was told to end, and nothing runs there."""
+    """The agent of c was told to end, and no process runs there."""
     job.roster.remove(job.roster.on("c")[0])
     job.roster.agents["c"].finishing = True
     job.roster.watch_agent(job.roster.agents["c"])

@@ -1,4 +1,4 @@
-"""The driver in a cluster that exists in memory: which worlds form when hosts and processes come, go and fail."""
+"""The driver in a cluster in memory: the worlds that form when hosts and processes come, go and fail."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_an_empty_list_is_told_in_one_line_that_says_whether_hosts_are_kept(capl
     cluster.hosts()
     kept = "a list without any host was published; the hosts known so far are kept while they work"
     assert [each.getMessage() for each in caplog.records] == [kept]
-    cluster.hosts()  # the launcher hears of a list that is refused in the same way
+    cluster.hosts()  # the launcher receives a refused list in the same way
     assert [each.getMessage() for each in caplog.records] == [kept]
     cluster.hosts(a=1)
     cluster.hosts()
@@ -242,7 +242,7 @@ def test_a_worker_that_crashes_each_time_it_joins_is_let_in_ever_more_seldom_and
         cluster.kill("b", code=1)
         cluster.until(lambda: cluster.world == ["a"], within=1.0)
     waits = [after - before for before, after in pairwise(joined)]
-    assert [round(wait - 1.0) for wait in waits[:3]] == [4, 5, 7]  # its boot and 1, 2, 4 s, up to 8
+    assert [round(wait - 1.0) for wait in waits[:3]] == [4, 5, 7]  # the time of its start and 1, 2, 4 s, up to 8
     assert all(wait > 8.0 for wait in waits[3:])
     assert not cluster.driver.over
 

@@ -1,4 +1,4 @@
-"""Event files, read back by TensorBoard's own reader."""
+"""Event files, read by TensorBoard's own reader."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def scalars(folder: Path) -> Mapping[str, list[tuple[int, float]]]:
 
 
 class Launcher:
-    """One launcher that writes into ``folder``."""
+    """A launcher that writes into ``folder``."""
 
     def __init__(self, folder: Path, clock: ManualClock) -> None:
         self.clock = clock
@@ -77,7 +77,7 @@ def test_after_an_error_of_the_disk_another_file_goes_on(tmp_path: Path) -> None
     assert file._file is not None
 
     class Full:
-        """Takes a part of a record."""
+        """Accepts only a part of a record."""
 
         def write(self, data: bytes, /) -> int:
             file._file.write(data[:5])
@@ -104,7 +104,7 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
 
 
 class Disk:
-    """Files can be made and not be written while it is full, as on a real one."""
+    """While it is full, files can be created and not written, as on a real disk."""
 
     def __init__(self) -> None:
         self.full = False

@@ -1,4 +1,4 @@
-"""Spans to a collector: with the SDK's own exporter in memory, and with a collector on this machine."""
+"""Spans that go to a collector: with the SDK's own exporter in memory, and with a collector on this machine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 
 def lines() -> list[str]:
-    """A journal of a crash and a checkpoint."""
+    """Return a journal with a crash and a checkpoint."""
     clock, sink = ManualClock(mono=100.0, wall=2_000_000.0), io.StringIO()
     journal = Journal(sink, clock)
     journal.record("started", generation=0)

@@ -64,7 +64,7 @@ def test_a_crash_begins_the_resize_that_leaves_its_host_out_and_says_what_it_cos
     cost = {"downtime_s": 2.5, "steps_lost": 3, "added": []}
     synced = line(22.0, "synced", 2)
     *_, span = spans(*BEGUN, crash, synced, line(21.0, "resized", 2, **resize, **cost))
-    assert told(span) == ("resize", 19.5, 22.0)  # the last step was before the crash
+    assert told(span) == ("resize", 19.5, 22.0)  # the last step came before the crash
     assert phases(span) == [
         ("resize.form", 19.5, 21.0),
         ("resize.sync", 21.0, 22.0),

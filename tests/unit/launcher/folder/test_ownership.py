@@ -1,4 +1,4 @@
-"""Whose a folder is: users, groups, file systems that take root for somebody else, containers."""
+"""The owner of a folder: users, groups, file systems that map root to another user, containers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ except UsageError as error:
     sys.exit(str(error))
 """
 SQUASHED = f"ctypes.CDLL(None).setfsuid({NOBODY})"
-"""Who makes files is another user than who runs, as on NFS that squashes root."""
+"""Files are created by another user than that of the process, as on NFS that squashes root."""
 CONTAINER = "os.setgroups([]); os.setgid(10001); os.setuid(10001)"
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs other users: run the tests as root")
@@ -46,7 +46,7 @@ def place() -> Iterator[Path]:
 
 
 def use(folder: Path, become: str) -> str:
-    """What a launcher of this kind says of a folder; empty if it takes it."""
+    """Return the message of a launcher of this kind about a folder; empty if it uses the folder."""
     command = [sys.executable, "-c", AS_ANOTHER.format(become=become), str(folder)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stderr
 

@@ -1,4 +1,4 @@
-"""Which run a launcher goes on with, what a new one begins with."""
+"""The run that a launcher continues, and the state with which a new run begins."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SAVED = Saved(
 
 @pytest.mark.parametrize(
     ("ended", "resume", "joins"),
-    [(True, False, False), (True, True, True), (False, False, True)],  # not ended: its launcher was killed, or sleeps
+    [(True, False, False), (True, True, True), (False, False, True)],  # not ended: killed or asleep
 )
 def test_a_run_that_has_ended_is_followed_by_another_one(*, ended: bool, resume: bool, joins: bool) -> None:
     found = started(replace(SAVED, ended=ended), fresh="today", resume=resume)
@@ -44,7 +44,7 @@ def test_a_run_that_has_ended_is_followed_by_another_one(*, ended: bool, resume:
         assert found == SAVED
         return
     assert found == Saved(
-        3,  # commits of a later launcher are newer, whatever run they are of
+        3,  # commits of a later launcher are newer, also in another run
         run="today",
         ledger=found.ledger,
         ports=SAVED.ports,

@@ -1,4 +1,4 @@
-"""States on their way to the disk: one at a time, the newest last, and the loop never waits."""
+"""States are written one at a time, the newest one last, and the loop never waits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECONDS = 60
 
 
 class Disk:
-    """A real folder whose disk stands still while ``goes`` is not set."""
+    """A real folder whose disk is blocked while ``goes`` is not set."""
 
     def __init__(self, folder: StateDir) -> None:
         self.folder = folder

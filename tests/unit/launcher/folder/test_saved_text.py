@@ -1,4 +1,4 @@
-"""The text of a saved state: what one launcher writes is what the next one reads, and nothing else is."""
+"""The text of a saved state: the next launcher reads exactly what a launcher writes, and nothing else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hvd_elastic_ext.launcher.state.parts.commit_holders import NotedCommit
 from hvd_elastic_ext.launcher.state.saved import Saved, SavedScaling, UnrecordedChange
 
 STATES = Path(__file__).with_name("states")
-"""What launchers of earlier versions wrote in real jobs; only the folder of the checkpoints is another one."""
+"""Texts that launchers of earlier versions wrote in real jobs. Only the folder of the checkpoints was changed."""
 STRUCK = Strike(Subject("slot", "a", "uid", 1, "life"), Cause.CRASHED, -2.0, "node")
 FULL = Saved(
     3,

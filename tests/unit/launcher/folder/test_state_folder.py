@@ -1,4 +1,4 @@
-"""What a launcher leaves to the next one, whatever happens to it and to the disk."""
+"""What a launcher leaves to the next one, also after faults of the launcher and of the disk."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_new_folder_is_for_its_user_alone_and_so_is_all_that_is_in_it(folder: 
 
 @pytest.fixture
 def careless_umask() -> Iterator[None]:
-    """That of many containers: what is made without a mode may be written by anybody."""
+    """The umask of many containers: without a mode, all users may write to a new file."""
     before = os.umask(0)
     yield
     os.umask(before)
@@ -116,7 +116,7 @@ def test_a_damaged_state_is_said_once_and_the_one_before_it_used(
         assert "damaged" in caplog.text
         assert "it is kept as state.json.unread; going on from" in caplog.text
         assert (folder / "state.json.unread").read_bytes() == damage
-        # The damaged file must not take the place of the good one.
+        # The damaged file must not replace the good one.
         held.save(TWO)
         assert (folder / "state.json.bak").exists()
         (folder / "state.json").write_bytes(damage)
@@ -224,7 +224,7 @@ def test_a_lock_behind_a_link_is_refused(folder: Path, tmp_path: Path) -> None:
 def test_a_disk_that_fails_is_said_once_and_again_when_it_works(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     with StateDir(folder) as held:
         assert held.save(ONE)
-        (folder / "state.json.tmp").mkdir()  # nothing can be written in its place
+        (folder / "state.json.tmp").mkdir()  # no file can be written in its place
         assert [held.save(TWO) for _ in range(3)] == [False, False, False]
         assert len(caplog.records) == 1
         assert "the job goes on" in caplog.text

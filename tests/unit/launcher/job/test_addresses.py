@@ -17,7 +17,7 @@ from hvd_elastic_ext.launcher.job.addresses import LOOPBACK, Addresses, Route, r
 from hvd_elastic_ext.launcher.state.roster import Agent
 
 ELSEWHERE = "127.0.0.77"
-"""Stands for the address that other machines reach."""
+"""The address that other machines reach, for these tests."""
 FACTS = {"interfaces": {"lo": LOOPBACK, "eth0": ELSEWHERE}, "via": "lo"}
 
 
@@ -32,7 +32,7 @@ async def addresses(given: Sequence[str] = ()) -> AsyncIterator[Addresses]:
 
 @pytest.fixture
 def reach(monkeypatch: pytest.MonkeyPatch) -> contextlib.AbstractAsyncContextManager[Addresses]:
-    """Hosts called far… are reached through another interface."""
+    """Hosts with names that begin with "far" are reached through another interface."""
 
     def way(host: str, *, given: Sequence[str] = (), local: bool = False) -> Route:
         return Route("eth0", ELSEWHERE) if host.startswith("far") else route_to(host, given=given, local=local)
@@ -100,13 +100,13 @@ async def test_an_interface_outwards_stays_while_somebody_is_reached_through_it(
         await (reach.begin if host == "localhost" else reach.address)(host)
     assert reach.see(["localhost", "farther"])
     assert not reach.see(["far", "localhost", "farther"])
-    assert not reach.see(["far", "localhost"])  # both are reached through the same
+    assert not reach.see(["far", "localhost"])  # both are reached through the same interface
     assert reach.outward == "eth0"
 
 
 async def test_a_host_that_was_tried_and_has_not_come_changes_nothing_for_this_machine(reach: Addresses) -> None:
     here = {"hostname": "me", "addresses": ["127.0.1.1"], **FACTS}
-    await reach.begin("far")  # the first of the list is tried first
+    await reach.begin("far")  # the first one of the list is tried first
     await reach.address("far")
     await reach.address("localhost")
     assert reach.unfit("localhost", {"localhost": here}) is None
@@ -124,7 +124,7 @@ async def test_this_machines_name_may_lead_to_loopback_until_there_are_others(re
     found = reach.unfit("far", {"localhost": here, "far": other})
     assert found is not None
     assert found.startswith("the launcher's own machine cannot work with others: its own name 'me' leads to")
-    assert reach.unfit("localhost", {"localhost": here}) is None  # it was left out, and goes
+    assert reach.unfit("localhost", {"localhost": here}) is None  # it was left out, and is about to leave
     assert reach.unfit("far", {"far": other}) is None
     late = reach.unfit("localhost", {"localhost": here, "far": other})
     assert late is not None

@@ -1,4 +1,4 @@
-"""The launcher's socket for its own user: whole answers to whole requests, and nobody can tie it up."""
+"""The launcher's socket for its own user: complete answers to complete requests, and no client can block it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def echo(request: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 async def raw(path: Path, data: bytes) -> list[bytes]:
-    """All lines that come back when ``data`` is sent and the client then says no more."""
+    """Send ``data``, and nothing more. Return all lines of the answer."""
     with short_name(path) as name:
         reader, writer = await asyncio.open_unix_connection(name)
     writer.write(data)
@@ -195,4 +195,4 @@ def test_what_another_user_answers_is_not_listened_to() -> None:
             assert other.stdout.readline() == "up\n"
             with pytest.raises(UsageError, match=r"user 65534 answers there, not your launcher"):
                 ask(path, {"do": "list"})
-            assert other.stdout.readline() in ("b''\n", "")  # it has been asked nothing
+            assert other.stdout.readline() in ("b''\n", "")  # it got no request

@@ -1,4 +1,4 @@
-"""What ``mpirun`` is started with, and what it has to say."""
+"""The command and environment of ``mpirun``, and its messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wait for the first host list is said from its beginning: for what, why, and for how long at most."""
+"""The wait for the first host list is logged from its beginning: its subject, its reason, and its limit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FILE, SCRIPT, DAEMON = Sources(Path("hosts")), Sources(script="sleep 60"), Sourc
 
 
 class Waiting:
-    """A wait for 30 s, and the feed that it looks at."""
+    """A wait of 30 s, and the feed that it reads."""
 
     def __init__(self, sources: Sources = FILE, *, sleep_after_s: float | None = None) -> None:
         self.clock = ManualClock()
@@ -32,11 +32,11 @@ class Waiting:
         self.first = FirstHosts(self.feed, sources, self.clock, elastic_timeout_s=30.0, sleep_after_s=sleep_after_s)
 
     def answer(self) -> None:
-        """The source names no host."""
+        """The source gives an empty list."""
         self.feed.offer(Publication("source", 1, HostSet()))
 
     def run(self, seconds: float) -> None:
-        """Look as often as it asks for."""
+        """Look as often as it requests."""
         end = self.clock.mono() + seconds
         while (left := end - self.clock.mono()) > 0:
             self.clock.advance(min(left, self.first.look()))
@@ -109,7 +109,7 @@ def test_a_source_that_gives_up_ends_the_wait_at_once() -> None:
 
 
 class Passing(ManualClock):
-    """A second passes at each look."""
+    """A clock that moves one second at each look."""
 
     def mono(self) -> float:
         self.advance(1.0)

@@ -1,4 +1,4 @@
-"""The pause before a job restarts is said again and again, and a signal ends it."""
+"""The pause before a job restarts is logged repeatedly, and a signal ends it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.clock import ManualClock
 
 
 class Passing(ManualClock):
-    """A clock that is four seconds later at each second look at it: before a pause and after it."""
+    """A clock that moves four seconds at each second reading: once before a pause, and once after it."""
 
     looks = 0
 
@@ -28,7 +28,7 @@ class Passing(ManualClock):
 def test_the_pause_before_a_restart_is_said_every_4_s(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(job, "LOG_PERIOD_S", 0.001)  # what is waited for on the clock of this machine
+    monkeypatch.setattr(job, "LOG_PERIOD_S", 0.001)  # these waits use the clock of this machine
     caplog.set_level(logging.INFO)
     asyncio.run(pause_until(Wait("for the restart of the job", 110.0), asyncio.Event(), Passing(mono=100.0)))
     assert caplog.messages == [f"waiting: for the restart of the job; at most {left} s more" for left in (6, 2)]

@@ -1,4 +1,4 @@
-"""Who makes hosts come and go: what ``--scale-with`` names, and what programs and files are told."""
+"""What adds and removes hosts: the values of ``--scale-with``, and the input of programs and files."""
 
 from __future__ import annotations
 

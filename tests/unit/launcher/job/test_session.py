@@ -1,4 +1,4 @@
-"""Which news of agents have the planners asked again."""
+"""The messages of agents after which the planners are asked again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hvd_elastic_ext.launcher.job.session import changes_no_plan
         ({"event": "asked", "method": "GET", "path": "/global/1"}, True),
         ({"event": "asked", "method": "PUT", "path": "/global/1"}, True),
         ({"event": "asked", "method": "GET", "path": "/rank_and_size/a/0"}, False),
-        ({"event": "unasked", "id": 3}, False),  # it may have been for a rank
+        ({"event": "unasked", "id": 3}, False),  # the question may have been for a rank
         ({"event": "exited", "code": 1}, False),
     ],
 )

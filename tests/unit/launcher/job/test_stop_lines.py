@@ -1,4 +1,4 @@
-"""A job that is told to stop says what happens, in that order, and what the same command goes on with."""
+"""A job that is told to stop logs what happens, in that order, and from what the same command continues."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def read(port: int) -> str:
 
 
 def shown(*taken: Iterable[Figure]) -> list[dict[tuple[str, tuple[tuple[str, str], ...]], float]]:
-    """What a client reads, one reading after the other."""
+    """Return the values that a client reads, one read after the other."""
     rest = iter(taken)
 
     async def main() -> list[str]:
@@ -71,12 +71,12 @@ def test_a_launcher_that_is_busy_or_a_client_that_disconnects_is_no_traceback(
 
     async def main() -> None:
         endpoint = Endpoint(HERE, list, asyncio.get_running_loop())
-        with pytest.raises(urllib.error.HTTPError, match="503"):  # asked by the loop's thread, which cannot answer
+        with pytest.raises(urllib.error.HTTPError, match="503"):  # the loop's thread asks, so it cannot answer
             read(endpoint.port)
         with socket.create_connection((HERE.host, endpoint.port)) as client:
             client.sendall(b"GET")
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        await asyncio.to_thread(read, endpoint.port)  # the one before was handled
+        await asyncio.to_thread(read, endpoint.port)  # the request before was handled
         await asyncio.to_thread(endpoint.close)
 
     asyncio.run(main())

@@ -1,4 +1,4 @@
-"""How much of the time training went ahead."""
+"""The share of time in which training makes progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is counted from the events of the journal."""
+"""Counters from the events of the journal."""
 
 from __future__ import annotations
 

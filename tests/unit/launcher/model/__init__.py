@@ -1,1 +1,2 @@
-"""The launcher's driver in random histories of a simulated cluster, watched by an oracle that knows the truth."""
+"""The launcher's driver in random histories of a simulated cluster. An oracle, which knows the real state, checks
+it."""

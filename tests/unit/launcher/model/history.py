@@ -1,8 +1,8 @@
-"""Histories of a cluster: what happens to it, and when. They are written, and printed, as scripts.
+"""Histories of a cluster: which event happens when. Their text form is a script, which a test can contain.
 
-0.0 hosts a:1 b:2          the list of hosts; `-c:5` is one that will be gone in 5 s, `-c` nobody knows when
+0.0 hosts a:1 b:2          the list of hosts; `-c:5` will be gone in 5 s, `-c` at an unknown time
 8.0 kill a                 kill -9 of the process in slot 0; `a/1` is that in slot 1
-8.0 kill b ahead           ... that has sealed one commit more than the others, or `behind`: one less
+8.0 kill b ahead           ... after it has sealed one commit more than the others; `behind`: one less
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ VERBS: Final = {
 
 
 class Event(NamedTuple):
-    """``hosts``: of a list, each with its slots; ``going``: and when they will be gone (in seconds, or None)."""
+    """``hosts``: those of a list, each with its slots. ``going``: hosts that will be gone, and in how many seconds;
+    None if unknown."""
 
     at: float
     verb: str
@@ -73,12 +74,12 @@ class History(NamedTuple):
 
     @property
     def every_host(self) -> dict[str, int]:
-        """All that are ever listed, with the slots that they had last."""
+        """All hosts that are ever listed, with the slots that they had last."""
         return {host: slots for event in self.events for host, slots in event.hosts}
 
 
 def script(text: str) -> History:
-    """Read what :meth:`History.__str__` has written; events may be parted by ``;``, too. Raises ``ValueError``."""
+    """Read the text of :meth:`History.__str__`; ``;`` may separate events, too. Raises ``ValueError``."""
     lines = [step.split() for line in text.splitlines() for step in line.split("#")[0].split(";")]
     return History(tuple(_event(words) for words in lines if words))
 
@@ -102,20 +103,20 @@ def _name(rest: list[str]) -> str:
     return rest.pop(0) if rest and not rest[0][0].isdigit() else ""
 
 
-# --- random ones
+# --- random histories
 
 HOSTS: Final = ("a", "b", "c", "d")
 GAPS: Final = (0.0, 0.0, 0.01, 0.1, 0.3, 0.6, 1.1, 2.3, 4.7)
 FIRST: Final = (4.0, 2.6, 5.5, 1.15, 0.5)
-"""When the first thing happens: mostly when all train."""
+"""Times of the first event: usually when all processes train."""
 WELL: Final = (12.0, 0.0, 3.0, 7.0)
-"""So long after the last event all is well again."""
+"""Seconds from the last event until everything is repaired."""
 SLOTS: Final = (1, 1, 1, 2)
 Raw = tuple[int, int, int, int]
-"""Of an event: numbers below :data:`RANGE` that choose its time, kind, host and value."""
+"""The numbers that make an event, all below :data:`RANGE`: they choose its time, kind, host and value."""
 RANGE: Final = 720
 MOST: Final = 12
-"""Events of a random history, but for the first one."""
+"""Most events of a random history, without the first one."""
 
 _WEIGHTS: Final = {
     "kill": 12, "crash": 3, "leave": 3, "stop": 4, "cont": 3, "slow": 3, "never": 1, "agent": 5, "cut": 5, "back": 5,
@@ -139,7 +140,8 @@ _WITH_SLOT: Final = frozenset({"kill", "crash", "leave", "stop", "cont"})
 
 
 def decode(shape: Raw, raw: Sequence[Raw]) -> History:
-    """Make a history of numbers: the same ones always make the same one, and smaller ones make a plainer one."""
+    """Make a history from numbers. The same numbers always make the same history, and lower numbers make a simpler
+    one."""
     count, first, alone, slots = shape
     names = HOSTS[: 2 + count % 3]
     sizes = {host: SLOTS[(slots // 4**index) % 4] for index, host in enumerate(names)}
@@ -184,7 +186,7 @@ def _listed(at: float, raw: Raw, sizes: dict[str, int]) -> Event:
 
 
 def drawn(below: Callable[[int], int]) -> History:
-    """A random history; ``below`` draws a number below its argument."""
+    """Return a random history; ``below`` returns a random number below its argument."""
     shape = (below(RANGE), below(RANGE), below(RANGE), below(RANGE))
     count = 1 + below(MOST)
     return decode(shape, [(below(RANGE), below(RANGE), below(RANGE), below(RANGE)) for _ in range(count)])

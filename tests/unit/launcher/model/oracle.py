@@ -1,4 +1,4 @@
-"""What must hold at every moment, judged by what is true, not by what the driver believes."""
+"""The rules that must hold at every moment, checked by the real state, not by the driver's knowledge of it."""
 
 from __future__ import annotations
 
@@ -18,24 +18,26 @@ if TYPE_CHECKING:
     from hvd_elastic_ext.simulate.cluster.launcher import Launcher
 
 NOTED_S: Final = 2.5
-"""What a launcher heard so shortly before its end the next one need not know: it notes what is newest every second."""
+"""What a launcher learned within these seconds before its end may be unknown to the next one: it notes the newest
+commit every second."""
 BREAKS_S: Final = 0.05
-"""Until a connection that broke is heard of, and orders that were given before have arrived."""
+"""Seconds until a broken connection is noticed and earlier orders have arrived."""
 WORD_S: Final = 1.1
-"""The last word of an agent that cannot be reached any more may be so old."""
+"""Greatest age in seconds of the last message of an agent that cannot be reached any more."""
 TOLD_S: Final = 15.0
-"""So long after a world has formed its line stands in the journal."""
+"""Seconds after the forming of a world within which its line is in the journal."""
 HEARS_S: Final = 3.0
-"""So soon after a host can be reached again its old world has ended."""
+"""Seconds after a host can be reached again within which its old world has ended."""
 KILLED_S: Final = 5.0
-"""So long the end of a process that its launcher has killed is to be waited for: it tells what memory holds."""
+"""Seconds for which a launcher has to wait for the end of a process that it has killed: the report of the end says what
+memory holds."""
 
 World_ = tuple[int, int]
-"""Of a world: the incarnation of its launcher, and its generation."""
+"""A world: the incarnation of its launcher, and its generation."""
 
 
 class Broken(AssertionError):
-    """The driver has broken a promise."""
+    """The driver has violated a rule."""
 
     def __init__(self, promise: str, what: str) -> None:
         super().__init__(f"{promise}: {what}")
@@ -44,7 +46,7 @@ class Broken(AssertionError):
 
 @dataclass(frozen=True)
 class Claim:
-    """A commit that a world may not begin behind, and why not."""
+    """A commit behind which a world may not begin, and why."""
 
     commit: Commit
     why: str
@@ -52,7 +54,7 @@ class Claim:
 
 @dataclass
 class Loss:
-    """A world went on so many batches behind what was told."""
+    """A world began this number of batches behind the newest reported commit."""
 
     key: World_
     batches: int
@@ -63,34 +65,36 @@ class Loss:
 
 @dataclass
 class Oracle(Observer):
-    """See the module's docstring. Raises :class:`Broken` where it happens."""
+    """See the module's docstring. Raises :class:`Broken` at the moment of the violation."""
 
     cluster: Cluster
     newest_told: Commit | None = None
-    """Of all that was told since the ranks last agreed."""
+    """The newest commit reported since the ranks last agreed on their state."""
     begun: bool = False
     ending: bool = False
-    """Training is done, or is about to be."""
+    """Whether training is done, or is about to be."""
     losses: list[Loss] = field(default_factory=list)
     trained_at: float = -1.0
     _told: dict[tuple[str, int], Commit] = field(default_factory=dict)
     _believed: list[tuple[float, Commit]] = field(default_factory=list)
-    """What agents held that have died, and until when nobody could know."""
+    """Commits of agents that have died, and until when no launcher could know of that."""
     _stored: Commit | None = None
     _heard: list[tuple[float, Commit]] = field(default_factory=list)
-    """When each commit that was the newest was told."""
+    """When each commit was reported that was the newest then."""
     _gone: list[Claim] = field(default_factory=list)
-    """What the launcher had an agent throw away though nobody else had it."""
+    """Commits that the launcher had an agent delete although no other agent held them."""
     _let_go: set[tuple[str, int]] = field(default_factory=set)
-    """Agents and slots that were told to end, or to forget, whatever they hold still."""
+    """Agents and slots that were told to end, or to give back memory, whatever they still hold."""
     _killed: dict[tuple[str, int], float] = field(default_factory=dict)
-    """Agents and slots whose process the launcher has killed and not heard the end of, and when it has."""
+    """Agents and slots with a process that the launcher has killed, and when; until the end of the process is
+    reported."""
     _claims: dict[World_, list[Claim]] = field(default_factory=dict)
     _known: dict[World_, Commit | None] = field(default_factory=dict)
-    """The newest commit that was told when ranks were dealt."""
+    """By world, the newest commit that was reported when ranks were assigned."""
     _reachable: dict[World_, Claim] = field(default_factory=dict)
     _unlisted: dict[str, float] = field(default_factory=dict)
-    """By when hosts that are listed no more will be gone, as far as anybody may count on that."""
+    """When hosts that are not listed any more, or are about to go, count as gone: then their commits may be given
+    up."""
     _ranks: dict[tuple[int, int, str, int], int] = field(default_factory=dict)
     _whose: dict[tuple[int, int, int], str] = field(default_factory=dict)
     _agreed: list[World_] = field(default_factory=list)
@@ -98,11 +102,11 @@ class Oracle(Observer):
     # --- what is known
 
     def sealed(self, commit: Commit) -> None:
-        """A launcher has heard that a checkpoint of a commit is whole. Storage outlives all agents."""
+        """A launcher has learned that a checkpoint is complete. Storage outlives all agents."""
         self._stored = commit if self._stored is None else max(self._stored, commit)
 
     def commit_reported(self, agent: Agent, slot: int, commit: Commit) -> None:
-        """A launcher has heard of a commit."""
+        """A launcher has received the report of a commit."""
         key = (agent.identity, slot)
         if (before := self._told.get(key)) is None or before < commit:
             self._told[key] = commit
@@ -111,12 +115,12 @@ class Oracle(Observer):
             self._heard.append((self.cluster.sim.now, commit))
 
     def kill_sent(self, agent: Agent, slot: int) -> None:
-        """The launcher has a process killed. What that holds is known when its end is heard, and not before."""
+        """The launcher has ordered to kill a process. What its memory holds is known only once its end is reported."""
         if slot in agent.processes:
             self._killed.setdefault((agent.identity, slot), self.cluster.sim.now)
 
     def end_received(self, agent: Agent, slot: int) -> None:
-        """The launcher has heard of the end of a process."""
+        """The launcher has received the report of a process's end."""
         self._killed.pop((agent.identity, slot), None)
 
     def listed(self, hosts: Iterable[str], departing: Mapping[str, float | None]) -> None:
@@ -131,7 +135,7 @@ class Oracle(Observer):
         self._unlisted = {**gone, **told}
 
     def _excuse(self, agent: Agent) -> bool:
-        """Whether what an agent holds may be given up: it is out of reach, or was about to go, for long enough."""
+        """Whether an agent's commits may be given up: it could not be reached, or was about to go, for long enough."""
         cluster, now = self.cluster, self.cluster.sim.now
         wait_s, launcher = cluster.options.commit_wait_s, cluster.launcher
         if agent.down_since is not None:
@@ -141,7 +145,7 @@ class Oracle(Observer):
         return self._overdue(agent)
 
     def _overdue(self, agent: Agent) -> bool:
-        """Whether an agent was about to go for long enough; whether it could be reached meanwhile does not count."""
+        """Whether an agent was about to go for long enough, even if it could be reached in that time."""
         now, wait_s = self.cluster.sim.now, self.cluster.options.commit_wait_s
         leaves = [self._unlisted.get(agent.host), agent.ends_by]
         if agent.going is not None:
@@ -149,7 +153,7 @@ class Oracle(Observer):
         return any(by is not None and now >= by for by in leaves)
 
     def _held(self, *, without: Agent | None = None, slot: int | None = None) -> Iterator[tuple[Agent, int, Commit]]:
-        """What lies in the memory of agents that live, as far as a launcher was told of it."""
+        """Yield the commits in the memory of living agents, as far as they were reported to a launcher."""
         for agent in self.cluster.agents.values():
             for number, held in agent.memory.items():
                 told = self._told.get((agent.identity, number))
@@ -157,11 +161,11 @@ class Oracle(Observer):
                     yield agent, number, min(held, told)
 
     def dies(self, agent: Agent) -> None:
-        """An agent ends. Its launcher goes on to believe in what it held until it can know."""
+        """An agent ends. Its launcher may count on its commits until it can know of the end."""
         known_s = BREAKS_S if agent.down_since is None else self.cluster.options.heartbeat_timeout_s + WORD_S
         told = [held for each, _, held in self._held() if each is agent]
         if agent.line is not None and (late_s := agent.line.up_at - self.cluster.sim.now) > 0:
-            known_s += late_s  # what it said last is heard before its end
+            known_s += late_s  # its last message arrives before the report of its end
             told += agent.memory.values()
         if told and not self._excuse(agent):
             self._believed.append((self.cluster.sim.now + known_s, max(told)))
@@ -169,7 +173,7 @@ class Oracle(Observer):
     # --- custody
 
     def ranks_sent(self, launcher: Launcher) -> None:
-        """The launcher tells ranks, and nothing holds a world back any more: it may not fall behind what is there."""
+        """The launcher assigns ranks: the world may not begin behind any commit that is available now."""
         key = (launcher.incarnation, launcher.driver.job.generation)
         if key in self._claims:
             return
@@ -188,7 +192,8 @@ class Oracle(Observer):
             self._reachable[key] = reachable
 
     def _untold(self) -> Iterator[Claim]:
-        """What processes hold that the launcher has killed: nobody was told of it yet, and it has only to wait."""
+        """Yield commits of processes that the launcher has killed and whose end is not reported: the launcher has to
+        wait for it."""
         for agent in self.cluster.agents.values():
             for slot, held in agent.memory.items():
                 at = self._killed.get((agent.identity, slot), -math.inf)
@@ -196,7 +201,7 @@ class Oracle(Observer):
                     yield Claim(held, f"{agent.host}[{slot}] held it, was killed, and was not heard to have ended")
 
     def released(self, agent: Agent, slot: int | None = None) -> None:
-        """The launcher has an agent end, or a slot's memory thrown away."""
+        """The launcher has ordered an agent to end, or to give back a slot's memory."""
         if self.ending or self.cluster.launcher is None or self.cluster.launcher.driver.outcome is not None:
             return
         if self._overdue(agent):
@@ -208,7 +213,7 @@ class Oracle(Observer):
             return
         newest = min(max(mine), max(told))
         if not newest.batch:
-            return  # that is where training begins anyhow
+            return  # training begins with this commit in any case
         others = [
             held
             for each, number, held in self._held(without=agent, slot=slot)
@@ -221,7 +226,7 @@ class Oracle(Observer):
             self._gone.append(Claim(newest, f"only {agent.host} held it, and {what}"))
 
     def agreed(self, world: World, elected: Commit | None) -> None:
-        """The ranks of a world have agreed on their state; None: it begins anew."""
+        """The ranks of a world have agreed on their state; None: training starts again."""
         key = world.key
         for claim in self._claims.get(key, []):
             if elected is None or elected < claim.commit:
@@ -231,7 +236,7 @@ class Oracle(Observer):
             raise Broken("custody", f"world {key} begins at batch 0, and {claim.commit} is there: {claim.why}")
         newest = self._known.get(key)
         launcher = self.cluster.launcher
-        told = launcher is not None and launcher.incarnation == key[0]  # else whoever was to tell of it is gone
+        told = launcher is not None and launcher.incarnation == key[0]  # otherwise that launcher is gone
         if told and newest is not None and (elected is None or elected < newest):
             batches = max(0, newest.batch - (elected.batch if elected else 0))
             self.losses.append(Loss(key, batches, self.cluster.sim.now, newest, elected))
@@ -243,7 +248,8 @@ class Oracle(Observer):
         self._agreed.append(key)
 
     def launcher_died(self, launcher: Launcher) -> None:
-        """What it was about to write is not written. Whom it has killed the next one does not know."""
+        """Forget what it had not written yet, and which processes it had killed: the next launcher cannot know of
+        these."""
         self._killed.clear()
         late = self.cluster.sim.now - TOLD_S
         until = (self.cluster.sim.now if launcher.stopped_at is None else launcher.stopped_at) - NOTED_S
@@ -252,7 +258,7 @@ class Oracle(Observer):
         self.losses = [loss for loss in self.losses if loss.key[0] != launcher.incarnation or loss.at < late]
 
     def check_losses(self) -> None:
-        """Every loss stands in the journal, in steps that are enough. To be asked when the job is over, or stands."""
+        """Check that every loss is in the journal with enough steps. Call it when the job is over, or is stable."""
         lines = [json.loads(line) for line in self.cluster.journal.getvalue().splitlines()]
         resized = [line for line in lines if line["event"] == "resized"]
         for loss in self.losses:
@@ -264,11 +270,12 @@ class Oracle(Observer):
                 )
 
     def _told_of(self, loss: Loss, lines: Iterable[Mapping[str, Any]]) -> int:
-        """How many batches lines tell of: a loss may have come bit by bit, with worlds that never agreed."""
+        """Return the number of batches that the lines name: several worlds that never agreed may share one loss."""
         return sum(line["steps_lost"] for line in lines if self._is_of(loss, line))
 
     def _is_of(self, loss: Loss, line: Mapping[str, Any]) -> bool:
-        """Whether a line tells of a loss: that of the world, of one before that never agreed, or of the next one."""
+        """Whether a line belongs to a loss: that of its world, of an earlier world that never agreed, or of the next
+        world."""
         before = [generation for _, generation in self._agreed if generation < loss.key[1]]
         after = [generation for _, generation in self._agreed if generation > loss.key[1]]
         within = max(before, default=0) < line["generation"] <= min(after, default=loss.key[1] + 1)
@@ -277,7 +284,8 @@ class Oracle(Observer):
     # --- worlds
 
     def steps(self, world: World, count: int) -> None:
-        """A world does a step: no other one does, unless nobody could tell it to stop."""
+        """A world does a step. No other world may train at the same time, unless none of its processes could be told to
+        stop."""
         now = self.cluster.sim.now
         self.trained_at = now
         for other in self.cluster.training.worlds:
@@ -289,13 +297,13 @@ class Oracle(Observer):
                 raise Broken("one world", f"worlds {world.key} and {other.key} train at once")
 
     def _unheard(self, world: World) -> bool:
-        """Whether nobody could tell any of a world's processes to stop, until a moment ago."""
+        """Whether no process of a world could be told to stop, until a moment ago."""
         now = self.cluster.sim.now
         agents = [process.agent for process in world.members]
         return all(agent.down_since is not None or now - agent.back_at <= HEARS_S for agent in agents)
 
     def rank_given(self, process: Process, *, incarnation: int, rank: int) -> None:
-        """A process was told its rank."""
+        """A process has received its rank."""
         world = (incarnation, process.assigned_world)
         if self._ranks.setdefault((*world, process.name, process.life), rank) != rank:
             raise Broken("one rank", f"{process.name} was told two ranks in world {world}")

@@ -1,4 +1,4 @@
-"""Play a history to its end, and say in words that a person can follow what went wrong."""
+"""Plays a history to its end, and reports in readable form what went wrong."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from tests.unit.launcher.model.oracle import TOLD_S, Broken
 from tests.unit.launcher.model.short import SHORT, Cluster
 
 WELL_S: Final = 10.0
-"""So long after the last event all is well again, unless a script says when."""
+"""Seconds from the last event until everything is repaired, unless the script names a time."""
 RECOVERY_S: Final = 110.0
-"""When nothing is wrong any more, all hosts train after this time at the latest.
+"""Once everything is repaired, all hosts train within these seconds.
 
-What may have to pass one after the other: a process that never gets ready is given up (15 s), its cooldown (8 s), an
-agent's lease without a launcher (8 s), a launcher's wait for its predecessor's agents (8 s), one for commits (6 or
-20 s), a process that leaves no world by itself (30 s), and boots between them.
+These waits may follow one another: a process that never gets ready is given up (15 s), its cooldown (8 s), the lease of
+an agent without a launcher (8 s), a launcher's wait for the agents of the launcher before it (8 s), one for commits (6
+or 20 s), a process that leaves no world by itself (30 s), and starts of processes in between.
 """
 ENDS_S: Final = 75.0
-"""So soon after training is done the job has ended: 30 s for processes, 31 s for hosts without a connection."""
+"""Once training is done, the job ends within these seconds: 30 s for processes, 31 s for hosts without a connection."""
 ALONE_S: Final = 200.0
-"""Where nothing heals, the job trains or has ended after this time: ``--elastic-timeout`` is 120 s."""
+"""If nothing is repaired, the job trains or has ended after these seconds: ``--elastic-timeout`` is 120 s."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A history in which a promise was broken, and what the journal says of it."""
+    """A history in which a rule was violated, and the journal."""
 
     history: History
     promise: str
@@ -44,7 +44,7 @@ class Failure:
 
 
 def play(history: History, *, recorder: Recorder | None = None) -> Failure | None:
-    """Play a history, heal the cluster, and have the job end; what was wrong, if anything was."""
+    """Play a history, repair the cluster, and let the job end. Return what was wrong; None if nothing was."""
     dies = any(event.verb == "launcher" for event in history.events)
     cluster = Cluster(launcher_dies=dies)
     cluster.recorder = recorder
@@ -59,7 +59,8 @@ def play(history: History, *, recorder: Recorder | None = None) -> Failure | Non
 
 
 def shrunk(failure: Failure, *, again: Callable[[History], Failure | None] = play) -> Failure:
-    """The plainest history that fails likewise: events are left out, then brought together, as long as it does."""
+    """Return the simplest history with the same failure: leaves out events, then simplifies the others, as long as it
+    fails."""
     while True:
         tries = (again(each) for each in _plainer(failure.history))
         plainer = next((each for each in tries if each is not None and each.promise == failure.promise), None)
@@ -102,7 +103,7 @@ class _Play:
         self._start = cluster.sim.now
 
     def whole(self) -> None:
-        """All of it."""
+        """Play the whole history."""
         cluster = self._cluster
         for event in self._history.events:
             cluster.run(self._start + event.at)
@@ -163,7 +164,7 @@ class _Play:
         self._cluster.oracle.check_losses()
 
     def _stays_alone(self) -> None:
-        """Nothing heals. It trains, or it ends and says what it has waited for."""
+        """Check a job without any repair: it trains, or it ends with a reason."""
         cluster = self._cluster
         deadline = cluster.sim.now + ALONE_S
         while cluster.sim.now < deadline and not self._over():
@@ -177,7 +178,7 @@ class _Play:
         cluster.oracle.check_losses()
 
     def _heal(self) -> None:
-        """All is well from now on: networks, lists, health, processes that can get ready."""
+        """Repair everything: networks, lists, health, and processes that do not get ready."""
         cluster = self._cluster
         cluster.late_s.clear()
         cluster.boot_s.clear()
@@ -203,7 +204,7 @@ class _Play:
         self._cluster.publish({})
 
     def _garbage(self, event: Event) -> None:
-        """It is refused, so that nothing happens."""
+        """The list is refused, so nothing happens."""
 
     def _kill(self, event: Event, code: int = 137) -> None:
         process = self._cluster.process(event.host, event.slot)
@@ -299,7 +300,7 @@ class _Play:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Nothing of what the driver logs is wanted, and writing it takes longer than all else."""
+    """Turn off the driver's log: it is not needed, and takes longer than the rest."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -320,7 +321,7 @@ _LEFT_OUT: Final = frozenset({"t", "mono", "event", "pid", "generation"})
 
 
 def _told(cluster: Cluster) -> str:
-    """The journal, for people: seconds from the beginning, generation, event, and what is told of it."""
+    """Return the journal in readable form: seconds from the beginning, generation, event, fields."""
     lines = [json.loads(line) for line in cluster.journal.getvalue().splitlines()]
     return "\n".join(
         f"{line['mono'] - 100.0:8.2f}  {line['generation']:2d}  {line['event']:11s} {_fields(line)}" for line in lines

@@ -1,4 +1,4 @@
-"""Look for histories in which the driver breaks a promise; the first one found is shrunk to a script, and told."""
+"""Searches for histories in which the driver violates a rule. Reports the first one, reduced to a short script."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.unit.launcher.model.history import drawn
 from tests.unit.launcher.model.play import play, shrunk
 
 FIRST: Final = int(os.environ.get("HVD_TEST_SEED", "0"))
-"""Seed of the first history. Without one the same histories are played each time, wherever that is."""
+"""Seed of the first history. By default, each run on any machine plays the same histories."""
 COUNT: Final = int(os.environ.get("HVD_TEST_HISTORIES", "25000"))
-"""How many are played by a soak."""
+"""The number of histories in a soak test."""
 
 
 def by_seeds(first: int, count: int) -> None:
-    """Play the histories of so many seeds, one after the other."""
+    """Play the histories of this many seeds, one after the other."""
     for number in range(first, first + count):
         failure = play(drawn(random.Random(number).randrange))
         if failure is not None:

@@ -1,4 +1,4 @@
-"""The simulated cluster of ``hvd_elastic_ext/simulate`` with an oracle, and all its times short."""
+"""The simulated cluster of ``hvd_elastic_ext/simulate`` with an oracle, and with short times."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SHORT = Times(
 
 @dataclass
 class ShortOptions(JobOptions):
-    """The rules of a job, all times short."""
+    """The options of a job, with short times."""
 
     limits: WorldLimits = field(default_factory=lambda: WorldLimits(settle_s=0.3, settle_cap_s=2.0))
     cooldown_s: tuple[float, float] = (2.0, 8.0)
@@ -44,7 +44,7 @@ class ShortOptions(JobOptions):
 
 
 class Cluster(cluster.Cluster):
-    """Watched by an oracle."""
+    """A cluster that an oracle observes."""
 
     def __init__(self, *, launcher_dies: bool = True) -> None:
         self.oracle = Oracle(self)

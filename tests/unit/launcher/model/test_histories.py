@@ -1,7 +1,7 @@
-"""Whatever happens to a cluster, in whatever order: no commit is lost that somebody holds, and training gets on.
+"""In any order of events in a cluster, no commit is lost while an agent holds it, and training continues.
 
-Histories are random; a failing one is told as a script that can be pasted into ``test_found.py``. Many more are
-played by ``make soak``.
+Histories are random. A failing one is printed as a script that can be pasted into ``test_found.py``. ``make soak``
+plays many more.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def test_every_promise_holds_in_200_histories() -> None:
 
 
 def test_a_driver_that_asks_nobody_whether_a_world_may_form_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oracle can fail: without custody it finds a world that begins behind what is there."""
+    """The oracle can fail: without custody, it finds a world that begins behind an available commit."""
     questions = [question for question in plan.MAY_A_WORLD_FORM if question.why_not is not custody.why_not]
     monkeypatch.setattr(plan, "MAY_A_WORLD_FORM", questions)
     monkeypatch.setattr(effects, "may_form", lambda job: (True, None))
@@ -37,7 +37,7 @@ def test_a_driver_that_asks_nobody_whether_a_world_may_form_is_found_out(monkeyp
 def test_a_driver_that_does_not_wait_for_the_end_of_whom_it_killed_is_found_out(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Random histories hardly ever come to that: it is these that the oracle has to tell from others."""
+    """Random histories rarely contain this case. With these histories, the oracle must find it."""
     monkeypatch.setattr(facts, "ENDS_S", 0.0)
     failure = play(script(FOUND[name]))
     assert failure is not None

@@ -1,4 +1,4 @@
-"""The model itself: its scripts, its elections, and that its oracle sees what is wrong."""
+"""The model itself: its scripts, its elections, and whether its oracle finds violations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Half of the histories of `make soak`; the other half is another file's, so that both are played at a time."""
+"""Half of the histories of `make soak`. The other half is in another file, so that both can run in parallel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A webhook, with a real HTTP server behind it."""
+"""A webhook with a real HTTP server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MESSAGE = Message("finished", "0", "ended: training is done")
 
 
 def sent(url: str) -> list[float]:
-    """Send one message, to the end; return the pauses that were made."""
+    """Send one message, and wait for the end. Return the pauses."""
     pauses: list[float] = []
     hook = Webhook(url, ABOUT, wait=pauses.append)
     hook.send(MESSAGE)
@@ -103,7 +103,7 @@ def test_messages_beyond_those_that_may_wait_are_dropped_and_told(
     monkeypatch.setattr("hvd_elastic_ext.launcher.notify.webhook.MAX_QUEUED", 1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         hook = Webhook(f"http://127.0.0.1:{silent.getsockname()[1]}/", ABOUT, wait=lambda _: None)
-        for _ in range(4):  # one is being sent, one waits
+        for _ in range(4):  # one is being sent, and one waits
             hook.send(MESSAGE)
         hook.close(within_s=0.05)
     assert "--notify does not keep up: what happens now is left out there" in caplog.text

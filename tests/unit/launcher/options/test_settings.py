@@ -1,4 +1,4 @@
-"""Options that cannot work are refused, one clear line each."""
+"""Options that cannot work are refused, with one clear line each."""
 
 import logging
 from pathlib import Path

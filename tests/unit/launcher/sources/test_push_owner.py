@@ -1,4 +1,4 @@
-"""Whose word on hosts is taken at a UNIX socket."""
+"""The users whose host lists are accepted at a UNIX socket."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LISTENS = (
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A folder in which anybody may make a socket, as /tmp is."""
+    """A folder in which all users may make a socket, like /tmp."""
     with tempfile.TemporaryDirectory(prefix="hvd-test-") as name:
         Path(name).chmod(0o1777)
         yield Path(name) / "discover.sock"
@@ -38,7 +38,7 @@ def test_hosts_are_not_taken_from_whoever_was_first_to_make_the_socket(
         assert other.stdout.readline() == b"up\n"
         with pytest.raises(PermissionError, match=r"user 65534 listens there.*--discovery-user 65534 trusts it"):
             connector(f"unix://{place}", user=named)(5.0).request("GET", "/hosts")
-        assert other.stdout.readline() == b"b''\n"  # it was asked nothing
+        assert other.stdout.readline() == b"b''\n"  # it got no request
 
 
 @pytest.mark.parametrize(("listens", "named"), [(0, None), (65534, 65534)])

@@ -23,7 +23,7 @@ class Feed:
 
 @pytest.mark.parametrize("scheme", ["http", "unix"])
 def test_a_daemon_that_is_not_there_is_told_with_what_to_check(scheme: str) -> None:
-    with socket.socket() as taken:  # bound and not listening: connections are refused
+    with socket.socket() as taken:  # bound without listening: connections are refused
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}" if scheme == "http" else "unix:///nowhere/discover.sock"
         why = "Connection refused" if scheme == "http" else "No such file or directory"

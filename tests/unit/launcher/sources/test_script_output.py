@@ -1,4 +1,4 @@
-"""What a discovery script may print, and what a list that is none may cost."""
+"""The output of a discovery script, and the cost of an invalid one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of a job is one value: a copy is equal to it, and the driver does the same with it."""
+"""The state of a job is one value: a copy is equal to it, and the driver treats both in the same way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the roster keeps so that a look need not ask thousands is what a look at all of them says."""
+"""The roster's cached answers are the same as when all processes are asked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.unit.launcher.state_changes import NOW, of_slot, small_job
 
 def test_hosts_were_all_heard_after_a_time_until_one_of_them_was_not() -> None:
     job = small_job()
-    assert job.roster.all_sent_after(NOW - 1.0)  # of the one that was never heard nothing is known
+    assert job.roster.all_sent_after(NOW - 1.0)  # nothing is known of the agent that never sent a message
     job.now = NOW + 20.0
     for host in "ab":
         reduce(job, News(host, {"event": "beats", "slots": {}}))

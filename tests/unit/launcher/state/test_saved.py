@@ -1,4 +1,4 @@
-"""What of a job's state outlives its launcher, and what the next one makes of it."""
+"""The part of a job's state that outlives its launcher, and the state that the next launcher makes from it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_next_launcher_begins_with_what_the_last_one_saved_and_saves_the_sam
     assert second.commits == first.commits
     assert second.stored == first.stored
     assert [*second.ledger.records] == [*first.ledger.records]
-    assert second.hosts == ()  # they are expected apart, and are not agents of this launcher before they come
+    assert second.hosts == ()  # they are expected separately, and are agents of this launcher only once they connect
     assert {host.name for host in first.hosts} == {"a", "b"}
 
 
@@ -91,7 +91,7 @@ def test_of_commits_in_memory_it_saves_what_may_be_taken_up_or_is_lost(
 
 
 def scaled_job() -> JobState:
-    """A job that has tried a size, has asked for another one, and has hosts that are to go."""
+    """A job that has measured a size, has requested another one, and has hosts that will be released."""
     cluster = play("train a b", most=8, scaling=ScaleOptions("deadline:hours=2,work=1e6", acts=True))
     state, now = cluster.driver.job.scaling, cluster.driver.job.now
     state.since, state.wanted, state.leaving, state.unasked = now - 600.0, 1, frozenset({"b"}), True

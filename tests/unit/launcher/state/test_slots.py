@@ -1,4 +1,4 @@
-"""What one bad device, one bad host or one recreated pod costs a job, in a cluster that exists in memory."""
+"""The cost of one bad device, one bad host or one recreated pod for a job, in a cluster in memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from tests.unit.launcher.simulated_processes import Process
 
 
 class WithDevices(Cluster):
-    """Processes in ``broken`` seats end with an error before they are ready; ``started`` is what each was told."""
+    """Processes in ``broken`` seats end with an error before they are ready. ``started``: the start order of each
+    process."""
 
     def __init__(self, options: JobOptions | None = None, *, devices: str | None = None) -> None:
         self.broken: set[tuple[str, int]] = set()
@@ -47,11 +48,11 @@ class WithDevices(Cluster):
         return sorted(process.slot for process in self.training)
 
     def local_rank(self, host: str, slot: int) -> int:
-        """What its newest process was planned to have."""
+        """Return the planned local rank of the newest process of a slot."""
         return int(self.started[host, slot][-1]["HVD_ELASTIC_PLAN"].split(",")[2])
 
     def own_device(self, host: str, slot: int) -> str:
-        """What its newest process finds at its local rank."""
+        """Return the device that its newest process finds at its local rank."""
         return self.started[host, slot][-1][VISIBLE].split(",")[self.local_rank(host, slot)]
 
 
@@ -60,7 +61,7 @@ GOOD = [0, 1, 2, 4, 5, 6, 7]
 
 
 def eight_slots() -> WithDevices:
-    """One bad device of eight: the process of slot 3 has failed, and fails again each time that it is started."""
+    """One of eight devices is bad: the process of slot 3 has failed, and fails again at each start."""
     cluster = WithDevices(JobOptions(WorldLimits(start=8, least=1, settle_s=0.1)), devices=EIGHT)
     cluster.hosts(a=8)
     cluster.until(lambda: len(cluster.world) == 8)

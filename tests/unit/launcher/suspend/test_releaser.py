@@ -1,4 +1,4 @@
-"""What becomes of a sleeping job's workers, step by step: in a cluster that does as it is told, by our own clock."""
+"""The workers of a sleeping job, step by step, in a cluster that obeys, with the tests' own clock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EVERY, TIMEOUT = 300.0, 600.0
 
 
 class Cluster:
-    """``replicas`` as somebody asked for, all of them ready if ``delivers``. Each act is noted in ``told``."""
+    """``replicas``: as requested, all of them ready if ``delivers``. ``told``: each request."""
 
     def __init__(self, replicas: int, *, annotated: bool = True, delivers: bool = True, leaves: bool = False) -> None:
         self.replicas, self.annotated, self.delivers, self.leaves = replicas, annotated, delivers, leaves
@@ -67,7 +67,7 @@ class Cluster:
 
 
 class Story:
-    """A job of which 8 slots go on. Time passes by :meth:`later` only."""
+    """A job that needs 8 slots to continue. Time passes only by :meth:`later`."""
 
     def __init__(
         self, folder: Path, cluster: Cluster, job: Workload, *, per_host: int | None = None, suspends: bool = False
@@ -85,8 +85,8 @@ class Story:
         self.at: float | None = None
 
     async def step(self) -> None:
-        """Until there is nothing to do for now."""
-        await self.releases.stop()  # steps are taken here
+        """Do steps until nothing is due for now."""
+        await self.releases.stop()  # the test does the steps
         while (at := await self.releases.step()) is not None and at <= self.clock.mono():
             pass
         self.at = at
@@ -140,7 +140,7 @@ STORIES = {
     "a job is suspended with exit code 75": (5, LEAVES, MPI, "suspends; sleep; end 75", [0, ALL, "suspend with 5"]),
     "and with no other": (5, LEAVES, MPI, "suspends; sleep; end 143", [0, ALL, 1]),
 }
-"""Workers at first, what their cluster does, their kind, what happens, what the cluster is told."""
+"""The workers at first, the cluster's behaviour, the kind, the events, and the requests to the cluster."""
 
 
 async def happens(story: Story, what: str, value: str) -> None:
@@ -181,13 +181,13 @@ async def test_workers_are_let_go_and_asked_for_and_let_go_again_and_had_back(tm
     await story.asleep()
     assert (cluster.told, story.at) == ([0], story.clock.mono() + EVERY)
     await story.later(EVERY)
-    assert cluster.told == [0, 2]  # 8 slots, 4 each
+    assert cluster.told == [0, 2]  # 8 slots, 4 for each
     await story.later(TIMEOUT)  # one of the two is not ready
     assert cluster.told == [0, 2, 0]
     cluster.delivers = True
     await story.later(EVERY)
     await story.enough(True)
-    await story.later(10 * TIMEOUT)  # settling
+    await story.later(10 * TIMEOUT)  # waiting for the settle time
     await story.woke()
     assert cluster.told == [0, 2, 0, 2, 5]
     assert story.at is None
@@ -212,7 +212,7 @@ async def test_workers_that_their_operator_leaves_are_deleted(tmp_path: Path) ->
     story = Story(tmp_path, cluster := Cluster(2, leaves=True), MPI)
     await story.asleep()
     assert cluster.told == [0, ["w-0", "w-1"]]
-    cluster.left = (Pod("w-1", "u-9", False, False),)  # made in the very moment by an operator that did not know yet
+    cluster.left = (Pod("w-1", "u-9", False, False),)  # made by an operator with the old number
     await story.later(DELETE_RETRY_S)
     await story.later(DELETE_RETRY_S)
     assert cluster.told == [0, ["w-0", "w-1"], ["w-1"]]
@@ -293,7 +293,7 @@ async def test_workers_that_a_new_launcher_asked_for_have_their_time_although_it
 async def test_a_note_about_another_job_of_the_same_name_does_not_count(tmp_path: Path) -> None:
     first, second = Cluster(5, leaves=True), Cluster(1)
     await Story(tmp_path, first, MPI).asleep()
-    await Story(tmp_path, second, MPI).began()  # it was deleted and made anew, with 1
+    await Story(tmp_path, second, MPI).began()  # it was deleted and made again, with 1
     assert second.told == []
     assert NoteFile(tmp_path).read().before is None
 

@@ -1,4 +1,4 @@
-"""A job that sleeps: which hosts wake it, what it says, and how it ends."""
+"""A job that sleeps: the hosts that wake it, its lines, and its end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.clock import ManualClock
 
 
 class Slumber:
-    """One sleep of a job with a clock of its own, and what it writes."""
+    """One sleep of a job, with a clock of its own and its output."""
 
     def __init__(self, *, max_wait_s: float | None = None, idle_wakes: int = 0, lines_s: float = 4.0) -> None:
         self.clock, self.lines = ManualClock(), io.StringIO()

@@ -1,4 +1,4 @@
-"""Where agents come back to, and starts that they make needless."""
+"""The ports on which agents find the launcher again, and starts that are not needed any more."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def test_a_launcher_listens_where_the_last_one_did_if_that_is_free() -> No
     first.listen("127.0.0.2")
     ports = first.ports
     taken = control(ports)
-    await taken.start("127.0.0.1")  # while the first one has it
+    await taken.start("127.0.0.1")  # while the first one has the port
     assert taken.ports["127.0.0.1"] not in ports.values()
     await first.stop()
     after = control(ports)
@@ -31,7 +31,7 @@ async def test_a_launcher_listens_where_the_last_one_did_if_that_is_free() -> No
 
 
 class Carrier:
-    """A transport that notes what it carries, and waits for its turn."""
+    """A transport that notes its launches, and waits until the test lets it continue."""
 
     def __init__(self) -> None:
         self.turn = asyncio.Event()
@@ -48,7 +48,7 @@ async def test_who_has_come_by_itself_while_its_start_stood_in_line_is_not_start
     tasks = {name: asyncio.create_task(launches.run(carrier, name, b"")) for name in "abc"}
     for name, task in tasks.items():
         launches.put(name, task)
-    launches.agent_joined("c")  # before its way was known
+    launches.agent_joined("c")  # before its route was known
     await asyncio.sleep(0)
     launches.agent_joined("a")
     carrier.turn.set()
@@ -75,7 +75,7 @@ async def test_a_start_that_another_one_follows_is_given_up() -> None:
 
 
 class Running:
-    """An agent that ends when it is told to."""
+    """An agent that ends when the test says so."""
 
     reached = True
 

@@ -1,4 +1,4 @@
-"""A command in a pod as a child process: with streams that do as the test says."""
+"""A command in a pod, as a child process, with streams that a test controls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SUCCESS = (ERROR, b'{"status":"Success"}')
 
 
 class Scripted:
-    """Says what is put into ``says``: a message, an error to raise, or None for an end."""
+    """A stream that returns the items of ``says``: a message, an error to raise, or None for the end."""
 
     def __init__(self) -> None:
         self.says: Queue[tuple[int, bytes] | Exception | None] = Queue()
@@ -48,7 +48,7 @@ class Scripted:
 
 
 class Heard:
-    """What an :class:`Exec` of this stream passed on, and itself."""
+    """An :class:`Exec` of this stream, and what it passed on."""
 
     def __init__(self, stream: Scripted, *, start: Callable[[], Scripted] | None = None) -> None:
         self.lines: list[tuple[str, str]] = []
@@ -115,7 +115,7 @@ async def test_no_more_is_read_while_the_loop_has_not_taken_what_was() -> None:
     heard = Heard(stream)
     await until(stream.asked)
     stream.says.put((STDOUT, b"one\n"))
-    assert not stream.asked.acquire(timeout=0.2)  # the loop stands still meanwhile
+    assert not stream.asked.acquire(timeout=0.2)  # the loop is blocked meanwhile
     assert heard.lines == []
     await until(stream.asked)
     assert heard.lines == [("stdout", "one")]

@@ -1,4 +1,4 @@
-"""Worker pods: which one a host name means, what is asked of an API server, and what its answers mean."""
+"""Worker pods: the pod of a host name, requests to an API server, and the meaning of its answers."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_directory_may_have_any_name() -> None:
     assert command[4:] == ["/my 'job'; true", "python", "-c", "x"]
 
 
-# --- where in a pod ---------------------------------------------------------------------------------
+# --- the place in a pod -----------------------------------------------------------------------------
 
 
 def pod(*containers: str, default: str = "", phase: str = "Running") -> bodies.Body:
@@ -115,7 +115,7 @@ def test_a_pod_in_which_nothing_can_run_says_so(body: bodies.Body, problem: str)
         container_of(body)
 
 
-# --- what answers mean ------------------------------------------------------------------------------
+# --- the meaning of answers -------------------------------------------------------------------------
 
 
 def status(**fields: object) -> bytes:

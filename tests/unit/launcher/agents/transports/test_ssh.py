@@ -1,4 +1,4 @@
-"""The one command line by which hosts are reached."""
+"""The command line with which ssh reaches hosts."""
 
 from pathlib import Path
 
@@ -71,7 +71,7 @@ def test_where_nobody_has_decided_new_hosts_are_remembered_in_the_jobs_file_and_
 
 @pytest.mark.parametrize("files", [("/a", "b"), ("/home/o'brien/known",), ("/my%20home/known",), ('/"a',), ("~/x",)])
 def test_files_of_the_users_that_cannot_be_named_again_stay_his_own_setting(files: tuple[str, ...]) -> None:
-    """Else a key that he knows would count for nothing."""
+    """Otherwise a key that the user has accepted would not count."""
     assert not any("UserKnownHostsFile" in option for option in HostKeys("ask", files).options(JOBS))
 
 

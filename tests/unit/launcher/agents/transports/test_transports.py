@@ -1,4 +1,4 @@
-"""Starting agents: directly for real, over an ``ssh`` of a few lines, with a stand-in for the agent."""
+"""Starts of agents: directly, and over an ``ssh`` of a few lines, with a stand-in for the agent."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def program(path: Path, text: str) -> str:
 
 @pytest.fixture
 def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Put an ``ssh`` with this text in front of the real one. ``$host`` and ``$command`` are what it is told."""
+    """Put an ``ssh`` with this text in front of the real one. ``$host`` and ``$command`` are its arguments."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
@@ -234,7 +234,7 @@ async def test_only_a_few_are_on_their_way_at_once(
     monkeypatch.setattr(transports, "SLOW_START_S", 1000.0)
     doors = tmp_path / "doors"
     doors.mkdir()
-    # Each waits until the test opens its door; h0 then gets through and stays, the others fail.
+    # Each waits until the test opens its door. Then h0 reaches its host and stays; the others fail.
     ssh(
         f"touch {doors}/$host.knocked; while [ ! -e {doors}/$host.open ]; do sleep 0.01; done\n"
         f'[ $host = h0 ] || exit 255; exec sh -c "$command"'
@@ -254,7 +254,7 @@ async def test_only_a_few_are_on_their_way_at_once(
     ]
     await until_knocked("h0", "h1")
     assert not starting[2].done()
-    (doors / "h0.open").touch()  # reached: it counts no more
+    (doors / "h0.open").touch()  # reached: it does not count any more
     await until_knocked("h0", "h1", "h2")
     assert not starting[3].done()
     (doors / "h1.open").touch()  # ended
@@ -286,7 +286,7 @@ async def test_one_that_hangs_on_its_way_does_not_hold_up_others_for_ever(
     transport = SshTransport()
     launches = [await transport.start("h1", b"x\n", remark=print) for _ in range(3)]
     for launch in launches:
-        launch.close()  # what only carries an agent ends with it
+        launch.close()  # a process that only carries an agent's streams ends, too
         assert (await launch.wait()).code == 137
 
 

@@ -1,4 +1,4 @@
-"""The command: what it accepts, and the three forms it writes."""
+"""The command: its arguments, and the three forms of its output."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Each thing that breaks a job has a finding with a reason and a remedy; nothing else does."""
+"""Each cause that breaks a job has a finding with a reason and a remedy; nothing else has one."""
 
 import dataclasses
 
@@ -18,7 +18,7 @@ STEPS = {
 
 
 def answer(code=0, stderr="", **changes):
-    """A healthy interpreter's answer, with some steps changed; a step of None was never reached."""
+    """The answer of a healthy interpreter, with some steps changed. A step of None was not reached."""
     steps = {step: {**facts, **(changes.get(step) or {})} for step, facts in STEPS.items()}
     return InterpreterReport({s: f for s, f in steps.items() if changes.get(s, {}) is not None}, code, stderr)
 
@@ -60,7 +60,7 @@ H1_LOOPBACK = answer(python={"hostname": "h1", "addresses": ["127.0.1.1"]})
 
 
 def the_one(found):
-    """The only finding that is not ``ok``."""
+    """Return the only finding that is not ``ok``."""
     (finding,) = [f for f in found if f.level != "ok"]
     return finding
 

@@ -1,4 +1,4 @@
-"""The probe answers whatever the interpreter it runs in has, lacks or dies of."""
+"""The probe answers in any interpreter, even if modules are missing or crash it."""
 
 import sys
 import textwrap

@@ -1,4 +1,4 @@
-"""``horovodrun``'s options where there is no Horovod: the same names with the same meaning, or refused by name."""
+"""``horovodrun``'s options without Horovod: the same names with the same meaning, or refused by name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BOTH = f"""
 
 
 def options_of(module: object) -> dict[str, argparse.Action]:
-    """Every option of ``run`` by its name, as this module has it, but for ours."""
+    """Return every option of ``run`` in this module by its name, except our own."""
     seen: list[argparse.ArgumentParser] = []
     words = ParserInput(["true"], "run", "", seen.append, lambda parser, argv: argv)
     module.parse(words)  # type: ignore[attr-defined]

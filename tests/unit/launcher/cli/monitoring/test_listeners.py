@@ -1,4 +1,4 @@
-"""Who hears of a job's events."""
+"""The receivers of a job's events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of training processes: made whole, and written where they belong."""
+"""Lines of training processes: made complete, and written to the right place."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from tests.support.waiting import wait_until
 
 @pytest.fixture(autouse=True)
 def slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a machine with much to do a thread may have to wait for its turn, which is no standing still."""
+    """On a busy machine a thread may have to wait for the CPU. That must not count as a blocked stream."""
     monkeypatch.setattr(writer_thread, "STALL_S", 30.0)
     monkeypatch.setattr(writer_thread, "CLOSE_S", 60.0)
 
 
 @pytest.fixture
 def stuck() -> Iterator[int]:
-    """Where a stream leads to that nobody reads; read in the end."""
+    """A stream without a reader. It is read at the end."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     while True:

@@ -1,4 +1,4 @@
-"""A mistake that every rank tells in the same words is shown once; all else passes as it comes."""
+"""An error with the same text on every rank is shown once; all other lines pass at once."""
 
 from __future__ import annotations
 

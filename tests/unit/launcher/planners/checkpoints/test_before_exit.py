@@ -1,4 +1,4 @@
-"""The end of a job that makes a last checkpoint: it is an end in good order, and says what it has not saved."""
+"""The end of a job with a last checkpoint: it ends in good order, and reports what it has not saved."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.launcher.state_changes import small_job
 
 
 class Slow(Cluster):
-    """Its processes take their time to end; ``orders`` has what agents were told to do with them."""
+    """Its processes take time to end. ``orders``: the orders to agents about them."""
 
     def __init__(self) -> None:
         super().__init__(storing("1000"))
@@ -56,14 +56,14 @@ def test_where_a_last_checkpoint_does_not_come_that_is_said_once(caplog: pytest.
 
 @pytest.mark.parametrize("order", ["kill a; interrupt", "interrupt; run 0.005; kill a"])
 def test_a_process_lost_at_the_moment_of_the_end_has_the_others_memory_saved(order: str) -> None:
-    """The commit that was named for the last checkpoint never came, and it was waited for to the end."""
+    """Defect: the commit named for the last checkpoint never came, and the job waited for it until the limit."""
     cluster = play(f"train a b; run 5; {order}; over; number sealed 1", every="notice")
     assert cluster.events("sealed")[0]["step"] >= 4
 
 
 @pytest.mark.parametrize("hanging", ["hang a", "hang a; hang b"])
 def test_where_ranks_hang_the_commit_in_memory_is_saved(hanging: str, caplog: pytest.LogCaptureFixture) -> None:
-    """The next commit was waited for to the end, and what was trained since the newest checkpoint was lost."""
+    """Defect: the job waited for the next commit until the limit, and lost the training since the newest checkpoint."""
     cluster = play(f"train a b; run 5; {hanging}; run 1; interrupt; over; number sealed 1", every="notice")
     step = cluster.events("sealed")[0]["step"]
     assert step >= 4
@@ -72,7 +72,7 @@ def test_where_ranks_hang_the_commit_in_memory_is_saved(hanging: str, caplog: py
 
 
 def test_a_job_whose_memory_is_saved_ends_its_processes_in_the_same_look() -> None:
-    """A second was lost while the grace period after a SIGTERM counted down."""
+    """Defect: a second was lost while the grace period after a SIGTERM passed."""
     cluster = play("train a b; run 5; kill a; interrupt", every="notice")
     driver, look, ends_by = cluster.driver, cluster.driver.look, list[float | None]()
 
@@ -107,7 +107,8 @@ def test_storage_that_fails_after_ctrl_c_is_not_waited_for_longer_than_after_sig
 
 
 def test_a_job_that_was_told_to_end_starts_no_process_while_it_makes_its_last_checkpoint() -> None:
-    """The imports of a process whose cooldown was over took the CPU from the programs that wrote it."""
+    """Defect: the imports of a process whose cooldown was over took the CPU from the programs that wrote the
+    checkpoint."""
     steps = "train a b; run 5; kill b; until a; takes write 30; ctrl-c; over <70; number sealed 1; no standby"
     play(steps, every="notice")
 
@@ -126,7 +127,7 @@ def test_newcomers_are_ended_at_once_when_the_job_is_told_to_end() -> None:
 
 
 def test_a_checkpoint_on_its_way_makes_way_for_the_last_one() -> None:
-    """It was waited for to the end of the time, and all that was trained since was lost."""
+    """Defect: the job waited for it until the limit, and lost all training since."""
     cluster = play("train a b every=5; takes write 12; asked write 2; run 3")
     step = max(each.steps for each in cluster.training)
     cluster.driver.tell(End(Interrupted(15, "stopped by SIGTERM")))
@@ -151,7 +152,7 @@ def test_a_checkpoint_of_which_all_is_written_is_completed_before_the_last_one(
 def test_a_world_of_new_processes_that_has_no_state_yet_is_ended_at_once_and_memory_is_saved(
     engine: str, killed: list[str]
 ) -> None:
-    """Its first commit was waited for, which came too late on a busy machine."""
+    """Defect: the job waited for its first commit, which came too late on a busy machine."""
     job = small_job(engine=engine)
     for worker in job.roster.present(job.world.members):
         worker.loops, worker.generation, worker.agreed = True, 2, 2
@@ -160,7 +161,7 @@ def test_a_world_of_new_processes_that_has_no_state_yet_is_ended_at_once_and_mem
     before_exit.plan(job)
     orders = [action.order for action in job.take_actions() if isinstance(action, Send)]
     assert [worker.seat.host for worker in job.roster.workers.values() if worker.killed is Cause.TOLD] == killed
-    assert [order["do"] for order in orders] == ["stop", *("kill" for _ in killed)]  # the first is the newcomer's
+    assert [order["do"] for order in orders] == ["stop", *("kill" for _ in killed)]  # first the newcomer's
 
 
 def test_only_the_last_checkpoint_is_written_with_usual_priority() -> None:

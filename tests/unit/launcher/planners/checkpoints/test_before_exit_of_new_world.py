@@ -1,4 +1,4 @@
-"""The end of a job with a world of new processes: what the world before has trained is saved from memory."""
+"""The end of a job with a world of new processes: the training of the world before is saved from memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.unit.launcher.simulated_processes import Process
 class Importing(Cluster):
     """Processes need ``imports_s`` from their ranks to their loop, ``sync_s`` to agree, and ``first_s`` to a step.
 
-    As in an engine with other processes for each world, or (``in_place``) with the same ones.
+    As with an engine that has other processes for each world, or (``in_place``) with the same processes.
     """
 
     def __init__(self, options: JobOptions, *, in_place: bool) -> None:
@@ -50,7 +50,7 @@ class Importing(Cluster):
         self.say(process, "synced", commit=newest, step=process.steps)
 
     def commit_of(self, process: Process) -> list[int] | None:
-        """None until it has agreed; then the one that it has loaded, until it has done a step."""
+        """None until it has agreed; then the commit that it has loaded, until it has done a step."""
         if not process.agreed:
             return None
         held = self.memory.get((process.host, process.slot))
@@ -73,7 +73,7 @@ class Importing(Cluster):
             super()._commit(process)
 
     def _usual(self, host: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        """A process that has not agreed yet has left what lies in its memory as it was."""
+        """A process that has not agreed yet has not changed the commit in its memory."""
         answer = super()._usual(host, request)
         for process in self.agents[host].values() if request["do"] == "held" else ():
             if not process.agreed and (held := self.memory.get((host, process.slot))):
@@ -82,16 +82,16 @@ class Importing(Cluster):
 
 
 class Saved(Scenario):
-    """More steps."""
+    """Further steps of scenarios."""
 
     cluster: Importing
 
     def slow_(self, part: str, seconds: str) -> None:
-        """From now on that part of the start of a process takes so long."""
+        """From now on this part of a process's start takes so many seconds."""
         setattr(self.cluster, f"{part}_s", float(seconds))
 
     def commits_(self) -> None:
-        """The last checkpoint has the newest commit, of about four steps or more."""
+        """Check that the last checkpoint has the newest commit, of about four steps or more."""
         [sealed] = self.cluster.events("sealed")
         assert sealed["step"] >= 4, sealed
 
@@ -120,7 +120,7 @@ MOMENTS = {
 @pytest.mark.parametrize("signal", ["ctrl-c", "interrupt"])
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_what_was_trained_is_saved_at_once_while(moment: str, signal: str) -> None:
-    """Five seconds after the new world had its ranks, all that was trained and in no checkpoint was lost."""
+    """Defect: five seconds after the new world had its ranks, all training without a checkpoint was lost."""
     told(f"train a b; run 5; {MOMENTS[moment]}; {signal}; over <5; commits")
 
 
@@ -137,7 +137,7 @@ def test_the_line_says_why_processes_are_ended(slow: str, why: str, caplog: pyte
 def test_where_processes_live_on_and_one_that_joins_takes_long_the_commit_in_memory_is_saved(
     slow: str, signal: str
 ) -> None:
-    """A newcomer that agrees on the state for longer than a few seconds made the job forget its last checkpoint."""
+    """Defect: the job forgot its last checkpoint if a newcomer took more than a few seconds to agree on the state."""
     told(f"train a; run 5; slow {slow} 60; hosts a b; members a b; run 8; {signal}; over <18; commits", in_place=True)
 
 

@@ -1,4 +1,4 @@
-"""What is done about an end of everything that is foreseen: a checkpoint at once, and one as late as it can be."""
+"""Checkpoints before an expected end of all hosts: one at once, and one as late as possible."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster
 
 NEEDED = "train a b least=2; run 10; notice b {} spot reclaim; "
-"""Two hosts that are both needed, of which one is to go."""
+"""Two hosts that are both needed, one of which will go."""
 SCENARIOS = {
     "if too few hosts will be left, one is made at once and one as late as possible": NEEDED.format(120)
     + "sees sealed <10; stays <109; sees sealed 2 <10; took 0.1",
@@ -32,7 +32,8 @@ def test_hosts_that_training_needs_are_about_to_go(text: str) -> None:
 
 
 def both_are_to_go() -> Cluster:
-    """Two hosts that are to go, of which one would do; the last checkpoint is made, and nobody trains beyond it."""
+    """Two hosts that will go, one of which would be enough. The last checkpoint is made, and no process trains beyond
+    it."""
     cluster: Cluster = play("train a b; run 10", every="notice")
     now = cluster.clock.mono()
     leaving = {"a": ("spot reclaim", now + 25.0), "b": ("spot reclaim", now + 30.0)}
@@ -54,7 +55,8 @@ def test_who_is_left_when_the_first_one_goes_trains_no_further_than_the_last_che
 
 
 def test_a_world_that_goes_on_behind_the_last_checkpoint_has_another_one_made() -> None:
-    """Its commit may be gone, or a newer one be known of: who trains again is held up again while there is time."""
+    """Its commit may be lost, or a newer one may be known. So processes that train again are held back again in
+    time."""
     cluster = both_are_to_go()
     cluster.driver.job.checkpoints.stored = None
     cluster.kill("a")
@@ -63,7 +65,7 @@ def test_a_world_that_goes_on_behind_the_last_checkpoint_has_another_one_made() 
 
 
 def test_a_commit_that_was_long_waited_for_has_the_last_one_begin_sooner() -> None:
-    """Ranks that evaluate commit nothing for seconds."""
+    """Ranks that evaluate do not commit for seconds."""
     begun = []
     for busy_s in (0.0, 6.0):
         cluster = play(f"train a b least=2; busy {busy_s}; run 30", every="notice")

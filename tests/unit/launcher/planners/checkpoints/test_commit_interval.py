@@ -1,4 +1,4 @@
-"""Every how many calls of commit() one is made, as the launcher has it: chosen, told, and told again."""
+"""How many calls of commit() there are for one commit: the launcher chooses, sends, and repeats that."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.launcher.simulated_processes import Process
 
 
 class Committing(Cluster):
-    """Processes that tell of commits that take ``commit_s``, of calls ``call_s`` apart, and do as they are told."""
+    """Processes that report commits of ``commit_s`` and calls every ``call_s``, and that obey the launcher."""
 
     def __init__(self, every: Cadence | None, *, commit_s: float = 0.065, call_s: float = 0.2) -> None:
         super().__init__(JobOptions(commit_every=every))
@@ -119,7 +119,7 @@ def test_where_worlds_are_lost_often_fewer_are_left_out() -> None:
 
 
 class Sealed(Cluster):
-    """Of the calls of commit(), five a second, one in 33 commits. ``named``: how far ahead commits to keep were."""
+    """Five calls of commit() a second, one in 33 of which commits. ``named``: how far ahead the named commits were."""
 
     def __init__(self) -> None:
         super().__init__(storing("30"))
@@ -139,7 +139,7 @@ class Sealed(Cluster):
 def test_a_commit_to_keep_is_named_as_far_ahead_as_all_calls_that_commit_then() -> None:
     cluster = Sealed()
     assert cluster.events("sealed")
-    assert min(cluster.named) > 5 * AHEAD_S  # by the commits, one a second, it would be 2
+    assert min(cluster.named) > 5 * AHEAD_S  # by the number of commits, one a second, it would be 2
 
 
 @pytest.mark.parametrize("text", ["33", 1.5, None, True, []])

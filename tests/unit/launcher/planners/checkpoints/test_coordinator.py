@@ -1,4 +1,4 @@
-"""Durable checkpoints, as the driver has them made: which commit, when, by whom, and what becomes of an attempt."""
+"""Durable checkpoints by the driver: which commit, when, by which hosts, and the result of an attempt."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_an_attempt_ends_with_a_whole_checkpoint_or_costs_only_itself(text: str)
     play(text)
 
 
-# --- ending with one
+# --- ends with a checkpoint
 
 TRAINED = "train a:2 b every=1000; run 10; "
 ENDS = {
@@ -225,7 +225,7 @@ def test_a_job_that_is_told_to_end(text: str) -> None:
     play(text)
 
 
-# --- beginning with a checkpoint
+# --- starts from a checkpoint
 
 
 def test_no_process_is_started_before_its_host_has_loaded_the_newest_checkpoint(

@@ -1,4 +1,4 @@
-"""The end of a job that has succeeded: what it was left with is sealed before agents go, however storage behaves."""
+"""The end of a job that has succeeded: its last state is sealed before agents end, whatever storage does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job does not begin anew over its checkpoints, whoever comes first, is lost, or cannot read them."""
+"""A job with checkpoints does not start from the beginning, if hosts come, are lost, or cannot read them."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_launchers_do_not_take_answers_to_each_other_for_their_own() -> None:
 
 
 def test_what_is_left_of_a_world_that_is_gone_keeps_no_host_from_loading() -> None:
-    """A host that was cut off comes back after the others have slept: its memory may be far behind."""
+    """A host that was cut off returns after the others have slept. Its memory may be much older."""
     cluster = play("begin every=notice woken=True", partial(Cluster, expects="/store/x"))
     cluster.answers = {("a", "load"): {"path": "/store/x", "step": 40, "generation": 7, "slots": [0]}}
     cluster.inherit("a")

@@ -1,4 +1,4 @@
-"""Who is told that it is about to be taken away, and what it is when a script ends by itself for it."""
+"""The processes that learn of their preemption, and the cause if a script then ends by itself."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def test_processes_are_told_of_a_preemption_and_of_its_end(text: str) -> None:
 
 
 def test_in_a_large_job_too_a_process_is_told_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A calm job of thousands is looked at every 20 s only: the warning could come 10 s before the end."""
+    """Defect: a steady job of thousands has a look only every 20 s, so the warning could come only 10 s before the
+    end."""
     cluster = play("train a; run 2; boot b 300; hosts a b; notice a 40 spot reclaim; run 1; messages reclaim 0")
     monkeypatch.setattr(plan, "PAUSE_PER_PROCESS_S", plan.MAX_PAUSE_S)
     job, at = cluster.driver.job, cluster.driver.look()

@@ -1,4 +1,4 @@
-"""The end of a failed job names the hosts on which something of it may still run."""
+"""The end of a failed job names the hosts on which its processes may still run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that beat and stand still, or are slow."""
+"""Processes that send heartbeats and stall, or are slow."""
 
 from __future__ import annotations
 
@@ -127,8 +127,8 @@ def waits(rank: int, still_s: float) -> Member:
     [
         ([member(1, 31.0), waits(0, 29.0), waits(2, 29.0)],
          "no progress for 31 s of rank 1 on b[0]: 2 of 3 wait for it"),
-        ([member(1, 31.0), member(0, 1.0), waits(2, 1.0)], None),  # nobody waits for it
-        ([member(0, 1.0), waits(1, 900.0), waits(2, 900.0)], None),  # it says that it is busy
+        ([member(1, 31.0), member(0, 1.0), waits(2, 1.0)], None),  # no other one waits for it
+        ([member(0, 1.0), waits(1, 900.0), waits(2, 900.0)], None),  # its script reports that it works
         ([waits(rank, 40.0 + rank) for rank in range(3)], "all 3 ranks have waited for one another for 40 s"),
         ([member(0, 31.0)], "no progress for 31 s of rank 0 on a[0]: no rank waits for it"),
         ([member(rank, 29.9) for rank in range(3)], None),
@@ -161,7 +161,7 @@ def test_without_a_timeout_all_may_be_busy_for_as_long_as_they_like() -> None:
         ([waits(0, 16.0)], [member(2, 16.0)], 17.0, None),
         ([waits(0, 16.0)], [], 15.0, None),
         ([], [member(2, 16.0)], 15.0, None),
-        ([waits(0, 16.0), member(1, 16.0)], [member(2, 16.0)], 15.0, None),  # that one may free them
+        ([waits(0, 16.0), member(1, 16.0)], [member(2, 16.0)], 15.0, None),  # it may still let the others continue
     ],
 )  # fmt: skip
 def test_ranks_that_wait_for_one_whose_training_is_over_are_told_so(

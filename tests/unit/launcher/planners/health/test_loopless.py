@@ -1,4 +1,4 @@
-"""Scripts without an elastic loop, and jobs of which nothing is left, in a cluster that exists in memory."""
+"""Scripts without an elastic loop, and jobs that have lost all processes, in a cluster in memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.unit.launcher.simulated_processes import Process
 
 
 class Plain(Cluster):
-    """Processes that enter a world once, hear nothing, keep nothing, and fail when they lose it unless ``alone``."""
+    """Processes that enter a world once, get no messages, keep nothing, and fail when they lose it unless ``alone``."""
 
     alone = False
     commits = loops = False
@@ -24,7 +24,7 @@ class Plain(Cluster):
 
     def _lose(self, process: Process, generation: int | None = None) -> None:
         if process.state == "training" and generation in (None, process.generation) and not self.alone:
-            process.interrupted = True  # all of them lose it at once
+            process.interrupted = True  # all of them lose the world at once
             self.later(0.1, lambda: self._end(process, 1))
 
     def _commit(self, process: Process) -> None:
@@ -32,20 +32,20 @@ class Plain(Cluster):
 
 
 class Alone(Plain):
-    """Processes that do without the others."""
+    """Processes that do not need the others."""
 
     alone = True
 
 
 class Silent(Plain):
-    """Nothing of ours sees it do a step."""
+    """Processes whose steps are not reported."""
 
     def _train(self, process: Process) -> None:
         return
 
 
 class Stock(Plain):
-    """The same with Horovod's own loop and State."""
+    """Processes with Horovod's own loop and State."""
 
     loops = True
 
@@ -164,7 +164,7 @@ def test_a_script_that_tells_of_no_step_is_started_again_and_that_is_said(caplog
 
 
 def taken_over(kind: type[Plain]) -> Scenario:
-    """A world that the last launcher formed, and that is to be taken over."""
+    """A world that the launcher before has formed, and that this one takes over."""
     played = Scenario(kind, {})
     played.begin_()
     played.left_("a", "b")

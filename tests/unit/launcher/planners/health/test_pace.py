@@ -1,4 +1,4 @@
-"""A world that makes no step is said within 5 s, with whom it waits for and what follows; slow steps are not."""
+"""A world that makes no step is logged within 5 s, with the reason and the consequence; slow steps are not."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def info(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What was said of a pause."""
+    """Return the lines about a pause."""
     lines = [each.getMessage() for each in caplog.records]
     return [line for line in lines if line.startswith(("no step for", "training goes on"))]
 
 
 class Phases(Cluster):
-    """Its processes make progress only every ``every_s`` seconds, and not before ``until``; nobody waits."""
+    """Processes that make progress only every ``every_s`` seconds, and not before ``until``. No rank waits."""
 
     every_s, until_s = 1.0, 0.0
 
@@ -212,7 +212,7 @@ def test_that_training_goes_on_is_said_with_the_length_of_the_pause(caplog: pyte
     caplog.clear()
     cluster.agents["b"][0].stuck = True
     cluster.run(5.0)
-    assert len(told(caplog)) == 1  # the next one is told as soon
+    assert len(told(caplog)) == 1  # the next pause is logged as soon
 
 
 def test_slow_steps_are_told_at_first_and_then_are_usual(caplog: pytest.LogCaptureFixture) -> None:
@@ -252,14 +252,14 @@ def test_a_change_of_the_world_is_no_pause(caplog: pytest.LogCaptureFixture) -> 
 def test_a_launcher_that_was_paused_says_no_pause_of_training(caplog: pytest.LogCaptureFixture) -> None:
     cluster = phases(10.0, "run 105")
     caplog.clear()
-    cluster.until_s = cluster.clock.mono() + 34.0  # what came meanwhile is not read yet
+    cluster.until_s = cluster.clock.mono() + 34.0  # messages of that time are not read yet
     cluster.standstill(30.0)
     cluster.run(20.0)
     assert told(caplog) == []
 
 
 def test_what_is_not_heard_is_no_pause(caplog: pytest.LogCaptureFixture) -> None:
-    """A connection is lost within a step, and comes back when that would be longer than usual."""
+    """A connection is lost within a step, and returns when the step would be longer than usual."""
     cluster = phases(5.0, "run 30")
     caplog.clear()
     cluster.options.heartbeat_timeout_s = 60.0
@@ -304,7 +304,7 @@ def test_the_status_tells_the_pause_in_place_of_the_speed() -> None:
 
 
 def test_a_pause_changes_no_time_of_a_look() -> None:
-    """A recording has the times of looks: one of an older launcher has to lead to the same."""
+    """A recording contains the times of looks. One of an older launcher must lead to the same decisions."""
     quiet, hangs = play(TRAIN), play(TRAIN + "stick b")
     for _ in range(8):
         times = []

@@ -1,4 +1,4 @@
-"""Who was silent for how long, and what follows, in a small job (``small_job``) with a limit of 10 seconds."""
+"""Silences of different lengths and their effects, in a small job (``small_job``) with a limit of 10 seconds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.state_changes import changes, happen, held, lines, news, of_slot, small_job
 
 Case = tuple[Any, ...]
-"""What happens before the look, as :func:`happen` takes it, and what the look changes."""
+"""The events before the look, as for :func:`happen`, and the changes by the look."""
 Step = Callable[[JobState], None]
 NOTHING = ""
 WITHOUT_A = HostsChanged(HostSet.of({"b": 1, "c": 1, "d": 1}))
@@ -31,7 +31,7 @@ LOST = AgentLost("a", "reset")
 
 
 def heard(*hosts: str) -> Step:
-    """Their agents are, and their processes."""
+    """The agents and processes of these hosts have just sent messages."""
     named = {"0": {"life": 2, "age": 0.0, "beat": None}}
     return lambda job: happen(job, *(news(host, "beats", slots=named) for host in hosts))
 
@@ -41,13 +41,13 @@ def heard_without_process(*hosts: str, part: bool = False) -> Step:
 
 
 def silent(host: str, age: float, **more: Any) -> Step:
-    """All agents are heard. That of ``host`` says that its process was silent for so long."""
+    """All agents have just sent messages. That of ``host`` reports that its process was silent for ``age`` seconds."""
     beat = {"0": {"life": 2, "age": age, "beat": more}}
     return lambda job: happen(job, heard("a", "b", "c"), news(host, "beats", slots=beat))
 
 
 def lives(life: str) -> HostsChanged:
-    """A list with that container of host a."""
+    """A list with this container of host a."""
     return HostsChanged(HostSet((Host("a", 1, uid="1", life=life), *(Host(name, 1) for name in "bcd"))))
 
 
@@ -60,7 +60,7 @@ def decisions_held(job: JobState) -> None:
 
 
 def told_to_leave(job: JobState) -> None:
-    """The process of a, at its next step."""
+    """The process of a was told to leave at its next step."""
     orders.remove(job, job.roster.on("a")[0], "its host goes")
 
 
@@ -69,23 +69,23 @@ def dismissed(job: JobState) -> None:
 
 
 def disconnected(job: JobState) -> None:
-    """That of a, and nothing was looked at since."""
+    """The agent of a is disconnected, and no look has happened since."""
     job.roster.agents["a"].joined = False
     job.roster.watch_agent(job.roster.agents["a"])
 
 
 def without_agent(job: JobState) -> None:
-    """A has none any more."""
+    """Host a has no agent any more."""
     del job.roster.agents["a"]
 
 
 def forming(job: JobState) -> None:
-    """The next world is to be of b alone."""
+    """The next world will have only b."""
     job.rendezvous.form(4, [ProcessId(Seat("b", 0), 2)])
 
 
 def next_world(job: JobState) -> None:
-    """It has formed."""
+    """The next world has formed."""
     forming(job)
     member = ProcessId(Seat("b", 0), 2)
     happen(job, of_slot("b", "asked", id=1, method="GET", path="/rank_and_size/b/0"))
@@ -98,7 +98,7 @@ def killed(job: JobState) -> None:
 
 
 def cut_off(silent_s: float, *, until: float, held: bool = False, listed: bool = True) -> str:
-    """Host a is, with a strike. ``held``: a commit lies there; ``listed``: it is in the list of hosts."""
+    """Host a is cut off, with a strike. ``held``: it has a commit; ``listed``: it is in the list of hosts."""
     words = f"nothing was heard of it for {silent_s} s"
     commit = f"commits.held[a:0].away_since 100\n commits.held[a:0].why {words}\n" if held else ""
     unreachable = f"fleet.unreachable[a] {words}\n" if listed else ""
@@ -118,7 +118,7 @@ def cut_off(silent_s: float, *, until: float, held: bool = False, listed: bool =
 
 
 def ends(silent_s: float, *, at: float = 100, host: str = "a") -> str:
-    """The process there is killed for its silence."""
+    """The process on that host is killed for its silence."""
     return f"""
         workers[{host}:0].killed silent
         workers[{host}:0].killed_at {at}
@@ -289,13 +289,13 @@ def test_what_follows_from_silence(case: Case) -> None:
 
 
 def imports(job: JobState) -> None:
-    """The process of a has its rank, and no more."""
+    """The process of a has its rank, and has done nothing more."""
     [worker] = job.roster.on("a")
     worker.loops, worker.step_s = False, None
 
 
 def drains(job: JobState) -> None:
-    """All were told at second 100 to leave their world on purpose."""
+    """All processes were told at second 100 to leave their world on purpose."""
     job.restarting.change = EngineChange(ChangeAction.DRAIN, "hosts added", "", ordered_at=100.0, began=100.0)
 
 
@@ -311,7 +311,8 @@ OTHERS: dict[str, tuple[Any, ...]] = {
 
 @pytest.mark.parametrize("case", OTHERS.values(), ids=OTHERS)
 def test_a_process_of_an_engine_with_others_for_each_world_is_silent_for(case: Case) -> None:
-    """On a busy machine one that left as it was told to, or loaded its libraries, was killed and its slot blocked."""
+    """Defect: on a busy machine, a process that left on an order, or loaded its libraries, was killed and its slot
+    blocked."""
     *before, killed = case
     job = small_job(engine="torchrun")
     happen(job, *before, silence.plan)
@@ -320,7 +321,7 @@ def test_a_process_of_an_engine_with_others_for_each_world_is_silent_for(case: C
 
 
 def test_whoever_is_silent_for_too_long_is_seen_between_looks() -> None:
-    """The driver is not told when to look: each heartbeat would move that."""
+    """The driver does not learn when to look, because each heartbeat would move that time."""
     for name, (*before, expected) in TABLE.items():
         if name.startswith(("an agent is", "a process is silent")) and decisions_held not in before:
             job = small_job()
@@ -332,7 +333,7 @@ def test_the_next_silence_is_that_of_the_agent_with_the_least_time_left() -> Non
     job = small_job()
     assert silence.due_at(job) == 110.0
     happen(job, 4.0, heard("b", "c"), lives("1"), lives("2"))
-    assert silence.due_at(job) == 105.0  # half the time: its container has ended
+    assert silence.due_at(job) == 105.0  # half the time, because its container has ended
     happen(job, 1.0, heard("a"), lives("1"))
     assert silence.due_at(job) == 114.0
     happen(job, WITHOUT_A, LOST)
@@ -348,7 +349,7 @@ def test_processes_of_hosts_cut_off_are_forgotten_with_the_world_after() -> None
 
 
 def test_the_end_of_a_silent_process_is_told_with_the_silence_for_which_it_was_killed() -> None:
-    """Its last heartbeat came after the kill: "no heartbeat for 6.5 s" was below the limit."""
+    """Defect: its last heartbeat came after the kill, so "no heartbeat for 6.5 s" was below the limit."""
     job = small_job()
     happen(job, silent("a", 10.5), silence.plan, silent("a", 6.5), of_slot("a", "exited", code=137))
     [ended] = [act for act in job.take_actions() if isinstance(act, Record) and act.event == "exited"]

@@ -1,4 +1,4 @@
-"""Training goes on while nobody hears of it: what the launcher does when it hears of it again, and until then."""
+"""Training continues without a launcher: what the next launcher does until agents connect, and afterwards."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_job_that_is_stopped_before_its_hosts_are_back(text: str) -> None:
 
 
 def test_who_waits_for_a_world_does_not_wait_for_all_hosts_of_the_last_launcher() -> None:
-    cluster = play("inherit a b c=50; cut c")  # it is gone with the launcher, and its command hangs
+    cluster = play("inherit a b c=50; cut c")  # lost with the launcher; the start of its agent hangs
     cluster.later(2.0, lambda: cluster.lose_world("a"))
     cluster.later(2.0, lambda: cluster.lose_world("b"))
     waited = cluster.until(lambda: [p.generation for p in cluster.training if p.host in "ab"] == [8, 8])

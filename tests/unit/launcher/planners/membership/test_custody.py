@@ -1,4 +1,4 @@
-"""The newest commit reaches those who train, from wherever it lies; what cannot be had is waited for, and then told."""
+"""The newest commit reaches the hosts that train, from any holder. A lost one is waited for, and then journalled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.launcher.simulated_processes import Process
 
 LIMITS = WorldLimits(settle_s=0.1)
 ALONE = "train a b cooldown_s=(60.0,60.0); run 3; kill b; until a; run 10; "
-"""A trains on alone; b cools down, and holds something older."""
+"""Host a trains on alone. Host b is in a cooldown, and holds an older commit."""
 SHORT_WAIT = "train a heartbeat_timeout_s=5.0 orphan_grace_s=5.0 commit_wait_s=30.0; run 8; "
 TOLD = "; run 11; last resized.steps_lost "
 LOST = "; ".join(["kill {0}", "lose-agent {0}"])
@@ -82,7 +82,8 @@ def test_a_holder_that_is_blocked_by_hand_hands_over() -> None:
 
 
 def only_holder(helper: Any = None, **options: Any) -> Cluster:
-    """A holds the newest commit, may not work, and has b on its way. ``helper`` takes the place of the agents' own."""
+    """Host a holds the newest commit and may not work; host b is starting. ``helper`` replaces the agents' own
+    helper."""
     cluster = play("train a cooldown_s=(300.0,300.0)", **options)
     cluster.run(3.0)
     if helper is not None:
@@ -231,7 +232,7 @@ def test_a_sync_that_takes_long_is_not_taken_to_be_over(monkeypatch: pytest.Monk
     cluster.run(1.0)
     cluster.hosts(b=1)
     cluster.run(30.0)
-    assert cluster.world == ["a", "b"]  # nobody else has the state
+    assert cluster.world == ["a", "b"]  # no other host has the state
     cluster.until(lambda: cluster.world == ["b"], within=30.0)
 
 

@@ -1,4 +1,4 @@
-"""An empty list of hosts, which is taken once nothing runs."""
+"""An empty list of hosts, which is accepted once nothing runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def gone(job: JobState) -> None:
 
 
 def test_an_empty_list_takes_back_the_notices_of_the_list_before() -> None:
-    """A host of that name that was to go again later was never said to be."""
+    """Defect: when a host of that name was to go again later, no notice was recorded."""
     job = small_job()
     happen(job, GOES, HostsChanged(HostSet()), gone)
     assert job.fleet.empty_list_refused

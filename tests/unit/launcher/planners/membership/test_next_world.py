@@ -1,4 +1,4 @@
-"""What may hold a world back, and what comes of that."""
+"""What may hold a world back, and the effect of that."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.unit.launcher.scenarios import play
 
 
 class Asked:
-    """A question that holds worlds back while it has an answer, and notes for whom it was asked."""
+    """A question that holds worlds back while it has an answer. It notes the members for which it was asked."""
 
     def __init__(self, answer: HeldBack | None) -> None:
         self.answer = answer

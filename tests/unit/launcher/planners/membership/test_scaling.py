@@ -1,4 +1,4 @@
-"""A job that asks for hosts, and lets hosts go that no world needs, with ``--autoscale``."""
+"""A job that requests hosts, and releases hosts that no world needs, with ``--autoscale``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.launcher.simulated_cluster import Cluster
 NAMES = ("a-0", "a-1", "a-2", "a-3", "a-4", "a-5", "a-6", "a-7")
 
 STEPS = 1000
-"""Steps of a step time of 1 in a heartbeat."""
+"""The number of steps in a heartbeat for a step time of 1."""
 
 
 def job(policy: str, size: int, *, acts: bool = True, ordered: bool = False, most: int = 8) -> Cluster:
@@ -28,7 +28,7 @@ def job(policy: str, size: int, *, acts: bool = True, ordered: bool = False, mos
 
 
 def follow(cluster: Cluster, seconds: float, step_s: Callable[[int], float]) -> None:
-    """Let time pass (``step_s`` by size) on a cluster that gives what is asked for, in a job with these steps."""
+    """Let time pass in a job with these step times by size, on a cluster that gives the requested hosts."""
     for _ in range(int(seconds)):
         cluster.steps_a_beat = round(STEPS / step_s(max(1, len(cluster.world))))
         cluster.run(1.0)
@@ -75,7 +75,7 @@ def test_steps_that_were_done_while_no_launcher_looked_count_as_work() -> None:
     cluster.run(30)
     state = cluster.driver.job.scaling
     assert state.seen is not None
-    state.counted, state.seen = state.seen[1] - 100, None  # as a launcher begins that takes over
+    state.counted, state.seen = state.seen[1] - 100, None  # as in a launcher that takes over
     steps, host_steps = state.steps, state.host_steps
     cluster.run(3)
     assert 100 <= state.steps - steps < 130
@@ -164,7 +164,7 @@ def test_hosts_that_were_to_go_and_stay_while_others_go_train_again() -> None:
     cluster.driver.tell(ScaleByHand(2))
     cluster.until(lambda: cluster.scaled)
     ((_, leaving),) = cluster.scaled
-    cluster.hosts(**dict.fromkeys(leaving, 1))  # a program that does not look at names
+    cluster.hosts(**dict.fromkeys(leaving, 1))  # a program that ignores the names
     cluster.run(60)
     assert cluster.world == list(leaving)
     assert cluster.driver.job.scaling.leaving == frozenset()

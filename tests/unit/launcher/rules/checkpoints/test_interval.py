@@ -1,4 +1,4 @@
-"""How often checkpoints are sealed and commits done, given what they cost and what fails."""
+"""How often checkpoints are sealed and commits are done, by their costs and by failures."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ RATES = st.floats(1e-9, 10.0).map(Rate)
 SEALS = st.builds(SealCost, COSTS, st.floats(0.0, 1e4), st.floats(0.0, 2.0))
 HOUR = Rate(1 / 3600.0)
 A_BIT: float = 1 + 1e-9
-"""More than rounding."""
+"""More than an error of rounding."""
 
 
 def kept(interval: float, cost: float, rate: float) -> float:
-    """The share of the time that is kept, but for the factor that the interval has no part in."""
+    """The share of the time that is kept, without the factor that does not depend on the interval."""
     return (interval - cost) / math.expm1(rate * interval)
 
 
@@ -55,7 +55,7 @@ def test_with_rare_failures_it_is_youngs_and_a_bit() -> None:
 
 @pytest.mark.parametrize("load", [0.001, 0.01, 0.1])
 def test_it_is_what_dalys_series_comes_to(load: float) -> None:
-    """His interval does not count the time of the copy itself; here it is from start to start."""
+    """Daly's interval does not include the time of the copy. Here the interval is from start to start."""
     root = math.sqrt(load / 2.0)
     series = math.sqrt(2.0 * load) * (1.0 + root / 3.0 + root * root / 9.0)
     assert best_interval(load, 1.0) == pytest.approx(series, rel=2e-3)
@@ -218,7 +218,7 @@ def test_an_interval_stays_while_the_best_is_close_to_it() -> None:
     assert commit_every([0.090], 0.2, HOUR, before=first).steps > first.steps
 
 
-# --- what is believed of failures
+# --- the estimate of failures
 
 
 def test_nothing_seen_leaves_what_was_expected() -> None:

@@ -1,4 +1,4 @@
-"""What comes next while memory is saved."""
+"""The next step while memory is saved."""
 
 from __future__ import annotations
 

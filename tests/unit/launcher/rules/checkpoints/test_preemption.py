@@ -1,4 +1,4 @@
-"""Which checkpoints an end of everything calls for that is foreseen, and when."""
+"""The checkpoints before an expected end of all hosts, and their times."""
 
 from __future__ import annotations
 

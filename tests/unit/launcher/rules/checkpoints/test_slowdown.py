@@ -1,4 +1,4 @@
-"""What writing a checkpoint costs those that train meanwhile."""
+"""How much the write of a checkpoint slows down training."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_each_is_compared_with_the_time_since_the_one_before() -> None:
     slowing.begins(100.0, 100)
     assert slowing.ends(112.0, 110) == pytest.approx(0.2)
     slowing.trains(113.0, 111)
-    slowing.begins(212.0, 160)  # steps take 2 s by now
+    slowing.begins(212.0, 160)  # steps take 2 s now
     assert slowing.ends(234.0, 170) == pytest.approx(0.1)
 
 

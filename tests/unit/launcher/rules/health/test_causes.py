@@ -1,4 +1,4 @@
-"""What an exit code and what else is known of a process say about why it ended."""
+"""The cause of a process's end, by its exit code and the other facts."""
 
 from __future__ import annotations
 

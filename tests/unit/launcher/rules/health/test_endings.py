@@ -1,4 +1,4 @@
-"""How worlds without an elastic loop end, and what is left where all are lost, case by case."""
+"""How worlds without an elastic loop end, and what remains when all processes are lost, case by case."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_programs_that_need_no_world_have_failed_unless_as_many_as_are_wanted_en
     assert (
         why_unjoined_failed([WELL, BAD], wanted=2) == "rank 0 on a[0] crashed: exit code 7; 1 of 2 processes ended well"
     )
-    assert why_unjoined_failed([WELL, BAD, WELL], wanted=2) is None  # another one has taken its place
+    assert why_unjoined_failed([WELL, BAD, WELL], wanted=2) is None  # another process has replaced it
     assert why_unjoined_failed([WELL], wanted=2) is None  # the other host never ran it
 
 

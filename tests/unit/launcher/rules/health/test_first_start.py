@@ -16,7 +16,8 @@ NEVER = "no name server knows a, b, and no other host can come: correct the name
 
 
 def ledger(*said: str) -> HealthLedger:
-    """Where ``a`` and ``b`` are out because they cannot be reached, in these words; "script": its script crashes."""
+    """The ledger in which ``a`` and ``b`` are blocked: not reachable, with these messages; "script": its script
+    crashes."""
     found = HealthLedger()
     for host, words in zip((A, B), said, strict=False):
         cause, slot = (Cause.CRASHED, 0) if words == "script" else (Cause.UNREACHABLE, None)
@@ -55,7 +56,7 @@ def test_a_host_that_is_blocked_by_hand_may_be_cleared() -> None:
 def test_a_host_whose_processes_were_silent_is_tried_again_after_its_cooldown(
     cause: Cause, expected: str | None, slots: tuple[int, ...]
 ) -> None:
-    """The job ended with "gets no work for 10 s", though its processes were only slow on a busy machine."""
+    """Defect: the job ended with "gets no work for 10 s", although its processes were only slow on a busy machine."""
     found = HealthLedger()
     for slot in slots:
         strike = Strike.of(cause, A, slot, at=100.0, detail="no heartbeat")

@@ -1,4 +1,4 @@
-"""What `hvd-elastic hosts` asks of a launcher, and what it is answered."""
+"""The requests of `hvd-elastic hosts` to a launcher, and the answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said when the launcher itself was paused."""
+"""The lines about pauses of the launcher itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hvd_elastic_ext.launcher.rules.health.launcher_pauses import LauncherPause,
 
 
 def lines(pauses: list[tuple[float, float]], *, heartbeat_timeout_s: float = 10.0) -> list[tuple[float, str]]:
-    """When a line is said, and its text, of pauses that end at a time and last for so long."""
+    """Return the times and texts of the lines about pauses, which are given by end and length."""
     said: list[tuple[float, str]] = []
     short: tuple[LauncherPause, ...] = ()
     for now, seconds in pauses:

@@ -1,4 +1,4 @@
-"""Whom a fault speaks against, for how long that keeps them from work, and when it is forgotten."""
+"""The subject of a fault, how long that blocks it, and when the fault is forgotten."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_slot_that_fails_all_the_time_makes_no_others_first_fault_that_of_the_
     bad = [(at, Cause.CRASHED, EIGHT, 3) for at in (0.0, 20.0, 60.0)]
     ledger = faults(*bad, (61.0, Cause.CRASHED, EIGHT, 5))
     assert ledger.usable_slots(62.0, EIGHT) == (0, 1, 2, 4, 6, 7)
-    ledger = faults(*bad[:2], (59.0, Cause.CRASHED, EIGHT, 5), bad[2])  # the other way round
+    ledger = faults(*bad[:2], (59.0, Cause.CRASHED, EIGHT, 5), bad[2])  # in the other order
     assert ledger.usable_slots(62.0, EIGHT) == (0, 1, 2, 4, 6, 7)
 
 
@@ -280,7 +280,7 @@ def test_lifting_the_block_of_a_host_lifts_what_its_node_and_slots_are_blocked_f
     assert not after.blocked(3.0, host).blocked
 
 
-# --- what holds for any history
+# --- rules for any history
 
 HOSTS = [Host("a", 2), Host("w-1", 4, "u1", "n1"), Host("w-1", 4, "u2", "n1"), Host("w-2", 1, "u3", "n1")]
 EVENTS = st.lists(
@@ -342,7 +342,7 @@ def test_a_saved_ledger_says_the_same_to_a_launcher_with_another_clock(
 ) -> None:
     ledger, now = history(events)
     document = json.loads(json.dumps(to_json(ledger, now, wall=5e8), allow_nan=False))
-    # A wall clock that went back says nothing of how long nobody looked.
+    # If the wall clock was set back, it does not show how long no launcher ran.
     read = from_json(document, clock, wall=5e8 + min(0.0, stepped))
     for host in HOSTS:
         for slot in (None, *range(host.slots)):
@@ -456,7 +456,7 @@ def test_a_new_run_has_no_words_of_faults_and_a_state_without_them_is_read() -> 
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[Subject]:
-    """Records that were compared with a host."""
+    """The records that were compared with a host."""
     compared, concerns = list[Subject](), Subject.concerns
 
     def counted(subject: Subject, host: Host, slot: int | None = None) -> bool:

@@ -1,4 +1,4 @@
-"""When the launcher takes its own link for lost."""
+"""When the launcher assumes that its own link is lost."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hvd_elastic_ext.launcher.rules.health.link_loss import is_isolated
     ("heard", "grace_s", "expected"),
     [
         ([100.0, 100.0], 60.0, False),
-        ([89.0, 99.0], 60.0, False),  # one that speaks could go on without the silent one
-        ([89.9, 90.7], 60.0, True),  # no beat of the other one has come either
+        ([89.0, 99.0], 60.0, False),  # one host sends messages, and could continue without the silent one
+        ([89.9, 90.7], 60.0, True),  # the other host has not sent a heartbeat, either
         ([89.9], 60.0, True),
         ([20.0, 45.0], 60.0, True),
-        ([20.0, 39.9], 60.0, False),  # too long: they are gone
+        ([20.0, 39.9], 60.0, False),  # too long: the hosts are lost
         ([89.0, 89.5], 0.0, False),
         ([], 60.0, False),
     ],

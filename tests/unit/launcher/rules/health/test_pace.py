@@ -1,4 +1,4 @@
-"""Whether a world makes no step for longer than usual, by table."""
+"""Whether a world makes no step for longer than usual, as a table."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def waits(rank: int, still_s: float) -> Member:
         ([], [], None),
         ([busy(0, 2.9), waits(1, 2.9)], [FAST, FAST], None),
         ([busy(0, 3.0), waits(1, 3.0)], [FAST, FAST], "no step for 3 s (usually 0.2 s): rank 0 (a[0]) is waited for"),
-        ([busy(0, 900.0), waits(1, 0.0)], [FAST, FAST], None),  # that one goes on
+        ([busy(0, 900.0), waits(1, 0.0)], [FAST, FAST], None),  # that rank makes progress
         ([busy(0, 3.0), waits(1, 3.0)], [[], []], "no step for 3 s: rank 0 (a[0]) is waited for"),  # the first step
         (
             [busy(0, 3.0), busy(1, 4.0), waits(2, 3.0)], [FAST],
@@ -53,7 +53,7 @@ def waits(rank: int, still_s: float) -> Member:
         ([busy(0, 41.0)], [SLOW], "no step for 41 s (usually 20 s): rank 0 (a[0]) is busy, or hangs"),
         ([busy(0, 39.0), busy(1, 39.0)], [FAST, SLOW], None),  # the slowest rank counts
         ([busy(0, 3.0)], [ONE_VALIDATION], "no step for 3 s (usually 0.2 s): rank 0 (a[0]) is busy, or hangs"),
-        ([busy(0, 15.0)], [TWO_VALIDATIONS], None),  # what has come twice is usual
+        ([busy(0, 15.0)], [TWO_VALIDATIONS], None),  # a step time that came twice is usual
         ([busy(0, 17.0)], [TWO_VALIDATIONS], "no step for 17 s (usually 8 s): rank 0 (a[0]) is busy, or hangs"),
     ],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Who is slower than the others, for how long, and when one is sent away for it."""
+"""Processes that are slower than the others, for how long, and when one is drained for that."""
 
 from __future__ import annotations
 

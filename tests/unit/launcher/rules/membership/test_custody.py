@@ -1,4 +1,4 @@
-"""No world forms behind the newest commit that anybody still holds; and if it has to, that is said."""
+"""No world forms behind the newest commit that an agent still holds. If it must, the loss is reported."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def held(
 
 
 def decided(*holdings: Holding, members: tuple[Seat, ...] = (C,), now: float = NOW, **more: object) -> CustodyDecision:
-    """Of a world of ``members`` that is ready to form, whose memory may be written."""
+    """The decision for a world of ``members`` that is ready to form, and whose memory may be written."""
     facts = CustodyFacts(tuple(holdings), members, ready=True, writable=frozenset(members))
     return decide(now, replace(facts, **more), WAIT_S)  # type: ignore[arg-type]
 
@@ -48,7 +48,7 @@ AWAY, GONE = Reachability.NOT_CONNECTED, Reachability.GONE
 LOST = held(A, 101, AWAY, why="nothing was heard of it for 10.0 s")
 STORED, UNKNOWN = Stored((1, 1, 50), 50, "/store/x"), Stored(None, 0, "/store")
 NOTED = held(Seat("a", -1), 10, AWAY, stale=True)
-"""By an earlier launcher: it may be newer by now."""
+"""Noted by an earlier launcher, so it may be newer by now."""
 TOLD = held(A, 101, AWAY, since=NOW - 100, told=True)
 
 FORMS = {
@@ -150,7 +150,7 @@ def test_what_only_a_leaving_host_holds_goes_to_one_that_stays_though_nobody_may
     found = decide(NOW, facts, WAIT_S)
     assert (found.act, found.source, found.target) == (CustodyAction.SEND, leaving, B)
     for more in (
-        {"active": frozenset({A})},  # its process may still make another one
+        {"active": frozenset({A})},  # its process may still make another commit
         {"holdings": (leaving, held(B, 101))},
         {"stored": Stored((1, 1, 101), 101, "x")},
     ):
@@ -172,7 +172,7 @@ def test_an_agent_that_may_end_stays_until_somebody_who_stays_holds_as_much() ->
     assert needed(held(B, 101), heard="ac")  # it may be gone
     assert not needed(stored=Stored((1, 1, 101), 101, "x"))
     assert not needed(now=NOW + 60)
-    assert needed(now=NOW + 99, own=held(A, 101, leaves_by=NOW + 100))  # as long as its notice says
+    assert needed(now=NOW + 99, own=held(A, 101, leaves_by=NOW + 100))  # until the deadline of its notice
     assert needed(now=NOW + 5, own=held(A, 101, leaves_by=NOW + 5))
     assert not needed(now=NOW + 60, own=held(A, 101, leaves_by=NOW + 5))
     assert not is_needed(NOW, "c", CustodyFacts((leaving,)), WAIT_S, may_end_since=NOW, heard="abc")[0]
@@ -230,7 +230,7 @@ def test_a_world_forms_with_the_newest_commit_or_says_what_is_lost_and_every_wai
         replace(facts, failing=dict.fromkeys([A, B, C, Seat("a", 1)], 60.0), loading=60.0),
         WAIT_S,
     )
-    assert late.act is CustodyAction.FORM  # whatever it was that did not work
+    assert late.act is CustodyAction.FORM  # for any kind of failure
 
 
 AWAITED = {

@@ -1,4 +1,4 @@
-"""Which device a slot has, which local rank its process gets, and in which order that sees the host's devices."""
+"""The device of a slot, the local rank of its process, and the order in which the process sees the host's devices."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_host_with_fewer_devices_than_slots_is_left_as_it_is(found: str) -> No
 
 @st.composite
 def hosts(draw: st.DrawFn) -> tuple[int, list[int], dict[int, int], list[int]]:
-    """Slots of a host, those in use, local ranks of those whose process lives, and the blocked ones."""
+    """The slots of a host, those in use, the local ranks of living processes, and the blocked slots."""
     slots = draw(st.integers(1, 12))
     blocked = draw(st.sets(st.integers(0, slots - 1)))
     free = [slot for slot in range(slots) if slot not in blocked]
@@ -125,7 +125,7 @@ def test_whatever_happens_each_new_process_finds_its_own_device_at_its_local_ran
 def test_new_processes_of_a_host_agree_on_where_each_device_is(
     host: tuple[int, list[int], dict[int, int], list[int]],
 ) -> None:
-    """Where none of those that live has a local rank beyond the dense ones, all that come see one and the same list."""
+    """If no living process has a local rank beyond the dense ones, all new processes see the same list."""
     _, used, living, blocked = host
     seats = local_ranks(used, living)
     if any(rank >= len(used) for rank in seats.values()):

@@ -1,4 +1,4 @@
-"""Who ought to be in the world, case by case, and what holds in every case."""
+"""The processes that should be in the world, case by case, and rules for every case."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def test_whatever_happens_a_world_is_of_the_living_and_the_ready_and_can_be_give
     assert len(members) >= (limits.least if there.begun else limits.start)
     places(ranks(members, there.wanted))
     if any(life.seat in there.processes and there.processes[life.seat].life == life for life in there.members):
-        # Somebody who has been training is always among them: nobody else holds the state.
+        # A process that has trained is always a member: no other one has the state.
         assert any(each.life in inside for each in members)
 
 

@@ -1,4 +1,4 @@
-"""Who is to save its state before its host, or all that training needs, is taken away."""
+"""Processes that must save their state before their host, or all hosts that training needs, are taken away."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where processes meet: ranks are dealt to all at once, keys belong to one generation."""
+"""The rendezvous of processes: all ranks are assigned at once, and keys belong to one generation."""
 
 from __future__ import annotations
 
@@ -88,10 +88,10 @@ def test_a_question_that_comes_again_is_answered_again_and_says_nothing_about_th
     assert A not in meeting.asked_again
     meeting.form(2, [A, B])
     assert meeting.ask(Question(A, 1, "GET", RANK), 0.0) == [RendezvousAnswer(A, 1, OK, b"0,2,0,1,0,2")]
-    assert meeting.ask(Question(A, 2, "GET", KEY), 0.0) == [RendezvousAnswer(A, 2, CANNOT_FORM)]  # it finds out there
+    assert meeting.ask(Question(A, 2, "GET", KEY), 0.0) == [RendezvousAnswer(A, 2, CANNOT_FORM)]  # it learns this there
     ask_rank(meeting, A, B, number=3)
     meeting.assign_ranks([B, A])
-    ask_rank(meeting, A, number=1)  # long answered, and open no more
+    ask_rank(meeting, A, number=1)  # answered before, and not waiting any more
     assert not meeting.waiting
 
 
@@ -149,7 +149,8 @@ def test_a_stranger_learns_no_key() -> None:
 
 
 def stored_by_horovod(size: int, *, sets: int = 0) -> list[list[tuple[str, bytes]]]:
-    """What each rank stores as gloo_context.cc and Gloo's connectFullMesh have it, all on hosts of four, by rank."""
+    """The values that each rank stores, as in gloo_context.cc and Gloo's connectFullMesh, with four ranks on each
+    host."""
     suffixes = ["", *(f"_process_set_hash_{number:016x}" for number in range(sets))]
     host = "worker-17.training.some-namespace.svc.cluster.local"
     by_rank = []
@@ -196,7 +197,7 @@ def test_however_many_keys_are_stored_a_world_keeps_so_much_and_no_more(value: b
     assert set(answered[:kept]) == {OK}
     assert set(answered[kept:]) == {NO_ROOM}
     assert kept * (len(value) + len("/global/1")) <= max_stored_bytes(2) < 1 << 20
-    # What is there is there, may be written again, and goes with its generation.
+    # An existing key stays, may be written again, and ends with its generation.
     assert meeting.ask(Question(B, 2, "GET", KEY), 0.0) == [RendezvousAnswer(B, 2, OK, b"here")]
     assert meeting.ask(Question(A, 6000, "PUT", KEY, b"anew"), 0.0)[0].status == OK
     meeting.form(2, [A, B])
@@ -239,7 +240,7 @@ def test_a_world_of_another_launcher_is_taken_over() -> None:
 
 
 def test_a_member_that_was_given_up_and_asks_once_more_asks_for_another_world() -> None:
-    """Its answer is not known any more, and may never have arrived: nobody else would ever answer it."""
+    """Its answer is not known any more, and may never have arrived. Nothing else would ever answer it."""
     meeting = formed(A, B)
     meeting.ended(A)
     ask_rank(meeting, A)

@@ -1,4 +1,4 @@
-"""What happens to a world whose processes cannot change worlds: the rest is played in ``test_restarting.py``."""
+"""Changes of a world whose processes cannot change worlds. ``test_restarting.py`` has the other cases."""
 
 from __future__ import annotations
 

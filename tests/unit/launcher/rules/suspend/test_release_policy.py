@@ -1,4 +1,4 @@
-"""When a sleeping job's workers are let go and asked for."""
+"""When the workers of a sleeping job are released and requested."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def seen(replicas: int, *, ready: int = 0, waiting: int = 0) -> Seen:
     return Seen(replicas, tuple(there))
 
 
-NO_LOOK = {  # now, progress, whether enough hosts are published; what is to be done and when again
+NO_LOOK = {  # now, progress, whether enough hosts are published; the action, and when to ask again
     "let go at once": (100.0, SleepProgress(), False, None),
     "they stay away for a while": (399.9, SleepProgress(since=100.0), False, (ReleaseAction.WAIT, 400.0)),
     "and no longer": (400.0, SleepProgress(since=100.0), False, None),
@@ -87,10 +87,10 @@ def test_what_a_look_finds_decides_the_next_act_and_when(
     [
         (8, [4, 4], 1, 5, 2),
         (9, [4, 4], 1, 5, 3),
-        (8, [4, 2], 1, 5, 4),  # any of them may come: the smallest counts
-        (8, [4], 1, 1, 2),  # what is known counts more than what there was
+        (8, [4, 2], 1, 5, 4),  # any of them may come: the smallest number counts
+        (8, [4], 1, 1, 2),  # known numbers come before the number of former workers
         (8, [], 4, 5, 2),
-        (8, [], 1, 5, 5),  # a guess never asks for more than there were
+        (8, [], 1, 5, 5),  # a guess never requests more than there were
         (8, [], 1, 0, 8),
         (1, [8], 1, 5, 1),
     ],

@@ -1,4 +1,4 @@
-"""When a sleeping job wakes, and when a failed one begins again."""
+"""When a sleeping job wakes, and when a failed one starts again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of a cluster about a job's workers, and what its answers mean."""
+"""Requests to a cluster about a job's workers, and the meaning of its answers."""
 
 from __future__ import annotations
 

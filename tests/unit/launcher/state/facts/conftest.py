@@ -7,5 +7,5 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def info(caplog: pytest.LogCaptureFixture) -> None:
-    """Lines that people read are kept."""
+    """Capture log lines from level INFO on."""
     caplog.set_level(logging.INFO)

@@ -1,4 +1,4 @@
-"""What differs from the present world is the same from a short look as from a look at each process."""
+"""The difference from the present world is the same with the short method as when each process is compared."""
 
 from __future__ import annotations
 

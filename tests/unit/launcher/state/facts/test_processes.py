@@ -1,4 +1,4 @@
-"""What a page is told of the hosts of a job."""
+"""The data of a job's hosts for a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job that does not train is never silent for long: a line tells what it waits for, and for how long at most."""
+"""A job that does not train is never silent for long: a line names what it waits for, and the limit."""
 
 from __future__ import annotations
 
@@ -150,10 +150,10 @@ def test_a_host_that_is_left_out_by_hand_is_named_with_the_reason(caplog: pytest
 
 
 def test_processes_that_train_outside_the_loop_are_named_as_that() -> None:
-    """They are in worlds of their own, whatever ``hvd.size()`` has said."""
+    """Each of them is in a world of its own, whatever ``hvd.size()`` has returned."""
     cluster = play("begin start=2; boot b 30; hosts a b; run 10")
     job = cluster.driver.job
-    job.roster.workers[Seat("b", 0)].step_s = 0.1  # as a heartbeat tells
+    job.roster.workers[Seat("b", 0)].step_s = 0.1  # as in a heartbeat
     wait = waits_for(job)
     assert wait is not None
     assert wait.what == (
@@ -198,7 +198,7 @@ def test_a_process_that_has_raised_an_error_and_is_not_gone_is_told_and_nothing_
     lines = [each.getMessage() for each in caplog.records]
     assert lines == [f"waiting: for the end of {who}: it raised ValueError: bad batch; no limit: {ENDS}"]
     if len(hosts) == 2:
-        cluster.lose_world("a")  # its peer asks for another world, and that one waits for the process that ends
+        cluster.lose_world("a")  # its peer asks for another world, and waits for the process that ends
         cluster.run(8.0)
         alone = lines[0].replace(who, "b[0]")
         assert waits(caplog) == [lines[0], alone, alone.replace(ENDS, LONG)]  # a script may take seconds to exit
@@ -233,7 +233,7 @@ def test_the_only_rank_is_not_said_to_wait_for_others(hosts: tuple[str, ...], wh
 
 
 def test_a_firewall_is_named_after_10_s_of_a_world_on_several_hosts() -> None:
-    """It was named at once, also of a world on one machine."""
+    """Defect: it was named at once, and also for a world on one machine."""
     for hosts, after_s, names_it in ((("a", "b"), 9.0, False), (("a", "b"), 10.0, True), (("a",), 60.0, False)):
         job = play(f"train {' '.join(f'{host}:{2 // len(hosts)}' for host in hosts)}").driver.job
         job.decision = STILL_FORMING
@@ -340,19 +340,19 @@ LOSS = "train a b least=2; run 10; kill b; "
 LIST = "begin all_slots_of=hosts "
 ALL_SLOTS = "without -np a job waits for all 4 slots of hosts"
 NP = "-np N starts with N processes"
-"""What to do about that."""
+"""The remedy for that."""
 LATE = "the agent has not connected yet: b (at most "
 
 
 @pytest.mark.parametrize(
     ("scenario", "words"),
     [
-        # what of the newest list is too little after a loss
+        # the newest list has too little after a loss
         (LOSS + "hosts a; run 6", f"{NEEDED}{FEWER}; at most"),
         (LOSS + "hosts; run 6", f"{NEEDED}the newest host list names no host; "),
         (LOSS + "hosts; refuse-list; run 6", f"{NEEDED}the newest host list is refused: hosts: does not exist; "),
         (LOSS + "refuse-list; hosts a; run 6", f"{NEEDED}{FEWER}; at most"),
-        # why so many processes are needed at the start
+        # why the start needs so many processes
         (
             LIST + "start=4 least=4; comes b 30; hosts a:2 b:2; run 10",
             f"needed: 4; {ALL_SLOTS}; {NP}, --min-np N without hosts that cannot be reached; {LATE}",
@@ -374,7 +374,7 @@ LATE = "the agent has not connected yet: b (at most "
         ),
         ("begin start=1; run 10", "no host is published"),
         ("start a every=notice; takes load 20; run 10; world", "the newest checkpoint is looked for, and loaded, by a"),
-        # who is missing
+        # which processes are missing
         (
             "train a b least=2 all_slots_of=hosts; kill b 3; run 5.5",
             "needed: 2; left out: b (blocked for 9 s more: slot 0 of b: crashed: exit code 3)",
@@ -436,7 +436,7 @@ def test_processes_that_have_not_ended_after_training_are_told_within_5_s_of_the
 
 
 class Slow(Cluster):
-    """How far its processes come after they have their ranks is for the test to say."""
+    """The test decides how far its processes come after they have their ranks."""
 
     halts = False
 
@@ -565,7 +565,7 @@ def test_a_wait_for_a_newcomer_names_the_limit_that_comes_first_and_so_does_the_
 
 
 def test_new_processes_of_an_engine_that_restarts_them_are_waited_for_to_their_first_step() -> None:
-    """Their world is reported at its start, before any import; nothing was said until the first step."""
+    """Defect: their world is reported at its start, before any import, and no line came until the first step."""
     job = small_job(engine="torchrun")
     members = job.roster.present(job.world.members)
     for worker in members:

@@ -1,4 +1,4 @@
-"""What a job that trains has less of than its list of hosts would give it is told as long as it lasts."""
+"""A job that trains with less than its host list gives logs that as long as it lasts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_what_is_started_and_in_no_world_yet_is_known_by_host() -> None:
 
 
 def test_lines_and_hosts_list_say_the_same_of_a_start() -> None:
-    """One reading: what is waited for, and until when."""
+    """Both show what is waited for, and until when."""
     job = play("start a b; boot a 30; comes b 30; run 10").driver.job
     wait = waits_for(job)
     assert wait is not None

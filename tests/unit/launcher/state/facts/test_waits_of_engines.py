@@ -1,4 +1,4 @@
-"""What is said of a world whose processes end on purpose, as the next one has others."""
+"""The line about a world whose processes end on purpose, because the next world has others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ WORLD = "waiting: for the end of world 1, as the next one begins: "
 
 
 def test_ranks_that_leave_on_purpose_are_neither_busy_nor_lost(caplog: pytest.LogCaptureFixture) -> None:
-    """They were said to be busy or to hang; then the one that was gone to be lost, and the job to fail for that."""
+    """Defect: they were reported as busy or hanging. Then the ended one was reported as lost, and the job failed for
+    that."""
     play("train a b; run 20; ignore a b; hosts a b c; changes; run 6", Restarted, steps=Restarts)
     until = "no limit: it ends when they have come to their next commit, and left"
     assert f"{WORLD}a[0], b[0]; {until}" in caplog.text

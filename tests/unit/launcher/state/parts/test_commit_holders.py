@@ -1,4 +1,4 @@
-"""What of commits outlives the launcher."""
+"""The notes about commits that outlive the launcher."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ A, A1, B = Seat("a", 0), Seat("a", 1), Seat("b", 0)
 
 
 def noted(holders: Holders) -> Holders:
-    """What the next launcher makes of the notes."""
+    """Return the holders that the next launcher makes from the notes."""
     after = Holders()
     after.expect(holders.noted(), now=50.0)
     return after

@@ -1,4 +1,4 @@
-"""Nothing sleeps before all that was trained is on storage, sealed and read back."""
+"""No job sleeps before all of its training is on storage, sealed and read back."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_one_that_is_not_whole_is_made_anew_from_memory() -> None:
 
 
 def looks_in(cluster: Cluster, seconds: float) -> int:
-    """How often the driver looks in that time; at most 1000 times."""
+    """Return how often the driver looks in that time, 1000 times at most."""
     count, look = 0, cluster.driver.look
 
     def counted() -> float | None:
@@ -127,7 +127,7 @@ def test_told_to_end_while_storage_hangs_nobody_looks_all_the_time() -> None:
 
 
 def test_a_checkpoint_is_read_back_where_it_is() -> None:
-    """Hosts share no storage, and the first one that answers has none of it."""
+    """Hosts share no storage, and the first one that answers does not have the checkpoint."""
     cluster = play(SHORT, every="notice")
     cluster.answers["c", "held"] = {"held": {}, "newest": None}
     cluster.answers["c", "verify"] = {"whole": False, "why": "it is not there"}

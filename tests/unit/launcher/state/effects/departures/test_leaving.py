@@ -1,4 +1,4 @@
-"""Processes and hosts on their way out of a job that goes on: after a signal, a notice, or of their own accord."""
+"""Processes and hosts that leave a job that continues: after a signal or a notice, or by themselves."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_advice_and_hosts_that_cannot_ask_their_cloud_are_written_down_and_chang
         assert [(event["host"], event["reason"]) for event in cluster.events(name)] == [
             (host, reason) for host in ("a", "b") for reason in ("Connection refused", None)
         ]
-    [warning] = caplog.records  # of the first one only
+    [warning] = caplog.records  # about the first one only
     assert warning.getMessage().startswith("a: ")
     assert cluster.world == ["a", "b"]
     assert len(cluster.events("resized")) == 1

@@ -1,4 +1,4 @@
-"""Jobs whose processes keep their places: a changed world is other processes, which go on from the last commit."""
+"""Jobs whose processes keep their places: another world has other processes, which continue from the last commit."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from tests.unit.launcher.state.effects.membership.test_resize_report import firs
 
 
 class Restarted(Cluster):
-    """Whoever has been in a world and is to leave it ends, with ``leaves_with``; ``deaf_hosts`` never notice.
+    """A former member that must leave its world ends with ``leaves_with``; processes of ``deaf_hosts`` never notice.
 
-    ``loops`` is False for scripts without an elastic loop: they hear nothing, and say nothing. ``begun``: the hosts of
+    ``loops`` is False for scripts without an elastic loop: they receive and send no messages. ``begun``: the hosts of
     each world whose ranks were known.
     """
 
@@ -59,17 +59,17 @@ class Restarted(Cluster):
             self.say(process, "entered", generation=process.generation)
 
     def trains(self, *hosts: str) -> bool:
-        """Whether a world of just these was begun, and trains."""
+        """Whether a world of exactly these hosts was begun, and trains."""
         there = [host for host in self.world if host not in self.cut]
         return bool(self.begun) and self.begun[-1][1] == list(hosts) == there
 
     def ends(self) -> dict[str, str]:
-        """How the last process of each host ended."""
+        """Return how the last process of each host ended."""
         return {entry["host"]: entry["cause"] for entry in self.events("exited")}
 
 
 class Restarts(Scenario):
-    """More steps."""
+    """Further steps of scenarios."""
 
     cluster: Restarted
 
@@ -77,34 +77,34 @@ class Restarts(Scenario):
         self._wait(lambda hosts: self.cluster.trains(*hosts), *words)
 
     def worlds_(self, *words: str) -> None:
-        """So many have been begun."""
+        """Wait until so many worlds have been begun."""
         self._wait(lambda given: len(self.cluster.begun) == int(given[0]), *words)
 
     def changes_(self, *words: str) -> None:
-        """The world is about to be ended."""
+        """Wait until the world is about to be ended."""
         self._wait(lambda _: self.cluster.driver.job.restarting.change is not None, *words)
 
     def exits_(self, *words: str) -> None:
-        """A process of that host has ended."""
+        """Wait until a process of that host has ended."""
         self._wait(lambda hosts: hosts[0] in self.cluster.ends(), *words)
 
     def ended_(self, host: str, *cause: str) -> None:
         assert self.cluster.ends()[host] == " ".join(cause), self.cluster.ends()
 
     def close_(self) -> None:
-        """The last change is written down."""
+        """Let the journal line of the last change be written."""
         self.cluster.ask(resize_report.close)
 
     def ignore_(self, *hosts: str) -> None:
-        """They do not notice that they are to leave."""
+        """These hosts do not notice that they have to leave."""
         self.cluster.deaf_hosts = set(hosts)
 
     def never_enter_(self) -> None:
-        """No process says that it is in a world."""
+        """No process reports that it is in a world."""
         self.cluster.enters = False
 
     def not_begun_(self) -> None:
-        """What was to start the processes of the newest world has ended."""
+        """The program that starts the processes of the newest world has ended."""
         self.cluster.driver.tell(WorldNotBegun(self.cluster.begun[-1][0], "mpirun has ended with exit code 1"))
 
 
@@ -227,7 +227,7 @@ def test_members_that_ended_well_end_nobody_elses_world() -> None:
     seen = situation("ab", [process("a")], "ab")
     assert decide(5.0, seen, LIMITS, done={ProcessId(Seat("b", 0), 1)}).move is ChangeAction.NOTHING
     failed_beside = decide(5.0, situation("abc", [process("a")], "abc"), LIMITS, done={ProcessId(Seat("b", 0), 1)})
-    assert failed_beside.move is ChangeAction.NOTHING  # the job has failed then, but who is about to end may do so
+    assert failed_beside.move is ChangeAction.NOTHING  # the job fails, and ending processes may end
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -1,4 +1,4 @@
-"""What is said of a host that is left out: the words that the launcher had when it failed."""
+"""The text about a blocked host: the same as the launcher's at the failure."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_host_that_is_used_again_at_once_is_not_said_to_be_left_out() -> None:
     assert cluster.driver.job.faults.ledger.usable_slots(cluster.clock.mono(), Host("a", 1)) == (0,)
     cluster.kill("a")
     cluster.run(3.0)
-    assert cluster.driver.job.faults.ledger.records[Subject("slot", "a", "", 0)].strikes == 2  # they stay
+    assert cluster.driver.job.faults.ledger.records[Subject("slot", "a", "", 0)].strikes == 2  # the strikes stay
 
 
 def test_a_blocked_host_that_becomes_the_last_one_is_used_before_its_time_and_that_is_recorded() -> None:

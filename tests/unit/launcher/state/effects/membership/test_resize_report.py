@@ -1,4 +1,4 @@
-"""What a change of the world cost stands in its line of the journal."""
+"""The journal line of a change of the world has its cost."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_where_all_were_lost_the_time_from_the_first_end_to_the_first_step_is_th
     cluster.kill("a")
     ended = cluster.clock.mono()
     cluster.until(lambda: cluster.world == ["a"] and cluster.driver.job.generation == 2, within=30.0)
-    cluster.run(12.0)  # beyond the time for those that were in a world before
+    cluster.run(12.0)  # longer than the limit for former members
     assert causes(cluster) == ["start"]
     first_step(cluster, cluster.training[0], pause_s=None)
     (_, lost) = cluster.events("resized")
