@@ -234,11 +234,11 @@ def _next_world() -> None:
     (current_world.comms() or HorovodComms()).reset()
 
 
-if not TYPE_CHECKING:  # type checkers would take every name for one that is there
+if not TYPE_CHECKING:  # otherwise type checkers accept every name
 
     def __getattr__(name: str) -> Any:
         if name.startswith("__"):
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")  # what the interpreter looks for
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")  # the interpreter looks for them
         folded = {known.lower(): known for known in __all__}
         near = difflib.get_close_matches(name.lower(), folded, n=1)
         hint = f"did you mean {folded[near[0]]}?" if near else f"it has {', '.join(__all__)}"

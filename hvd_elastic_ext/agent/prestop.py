@@ -131,7 +131,7 @@ def _words(pid: int) -> list[str]:
 
 def _parent(pid: int) -> int:
     try:
-        # The name before it stands in brackets and may hold anything, brackets too.
+        # The name before it stands in brackets and may contain anything, also brackets.
         return int(_read(pid, "stat").rpartition(b")")[2].split()[1])
     except IndexError:
         return 0
@@ -141,7 +141,7 @@ def _read(pid: int, name: str) -> bytes:
     try:
         with open(f"{PROC}/{pid}/{name}", "rb") as file:
             return file.read()
-    except OSError:  # it has ended
+    except OSError:  # the process has ended
         return b""
 
 

@@ -21,7 +21,7 @@ _LINK_LOCAL: Final = "http://169.254.169.254"
 CLOUDS: Final[Mapping[str, CloudSpec]] = {
     # Services that cannot be mistaken for others come first.
     "gcp": CloudSpec(_LINK_LOCAL, (("product_name", "Google Compute Engine"),)),
-    # Every Hyper-V machine has Microsoft's name; only Azure has this tag.
+    # Every Hyper-V machine has Microsoft as its vendor; only a machine of Azure has this tag.
     "azure": CloudSpec(_LINK_LOCAL, (("chassis_asset_tag", "7783-7084-3265-9085-8269-3286-77"),)),
     "aws": CloudSpec(_LINK_LOCAL, (("sys_vendor", "Amazon EC2"), ("bios_version", "amazon"))),
     "alibaba": CloudSpec("http://100.100.100.200", (("sys_vendor", "Alibaba Cloud"),)),

@@ -32,7 +32,7 @@ def agent_command(python: str, *, version: tuple[int, ...] = sys.version_info[:2
     """Return the words that start an agent with the interpreter ``python`` of this ``version``."""
     if version >= (3, 11):
         return [python, "-P", "-m", AGENT_MODULE]
-    # Older ones do not know -P. (Newer ones look for modules of their own before they run a -c.)
+    # Older versions do not have -P. (Newer versions import modules before they run a -c: too early for the stub.)
     return [python, "-c", _STUB]
 
 

@@ -131,7 +131,7 @@ class Journal:
         }
         if self.dropped:
             line["dropped"] = self.dropped
-        # What failed may have been written in part: a new line keeps that from spoiling this one too.
+        # A failed write may have left a part of its line: a new line keeps that part out of this line.
         text = ("\n" if self.dropped else "") + to_text(line, default=str) + "\n"
         try:
             self._sink.write(text)

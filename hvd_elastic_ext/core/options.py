@@ -43,7 +43,7 @@ def layered_argv(
     and for a value that cannot be one of its option.
     """
     options = _long_options(parser)
-    chosen: dict[str, list[str]] = {}  # by what the option sets, so that the stronger layer replaces the weaker
+    chosen: dict[str, list[str]] = {}  # by the option's dest: the stronger layer replaces the weaker
     for name, value in config.items():
         key = str(name).replace("_", "-")
         action = _find(options, key, where=f"{config_name}: {name!r}")
@@ -55,7 +55,7 @@ def layered_argv(
             key, where = rest.lower().replace("_", "-"), f"environment variable {name}"
             action = _find(options, key, where=where, prefix=prefix)
             chosen[action.dest] = _tokens(options, key, environ[name], where=where)
-    # Of an option that is given once the last one counts, which is the flag; one that gathers would gather from all.
+    # The flag comes last and replaces other values. An option that appends would take the values of all layers instead.
     given = {token.partition("=")[0] for token in argv}
     for string, action in options.items():
         if isinstance(action, argparse._AppendAction) and f"--{string}" in given:
@@ -114,6 +114,6 @@ def _switch(options: Mapping[str, argparse.Action], key: str, value: object, *, 
     if on in _ON:
         return [f"--{key}"]
     opposite = key.removeprefix("no-") if key.startswith("no-") else f"no-{key}"
-    # A switch without an opposite is off unless somebody turns it on.
+    # A switch without an opposite is off unless it is given.
     paired = opposite in options and options[opposite].dest == options[key].dest
     return [f"--{opposite}"] if paired else []

@@ -210,7 +210,7 @@ def _departure_in(entry: object) -> Departure:
 def _is_unix_seconds(value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    return abs(value) < 1e12  # false for NaN; beyond it lie milliseconds, and integers no float can hold
+    return abs(value) < 1e12  # false for NaN, milliseconds, and integers that no float can hold
 
 
 def _shown(value: object) -> str:

@@ -59,12 +59,12 @@ class AppendFile:
 
         Raises ``OSError`` also if only a part could be written; the next call then begins a new line.
         """
-        # A line that a full disk cut short must not swallow the next one.
+        # A line that a full disk cut short must not run into the next one.
         data = (b"\n" if self._torn else b"") + text.encode()
         written = os.write(self._descriptor, data)
         self._torn = written < len(data)
         if self._torn:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # that is what cuts it short
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # the cause of a short write
         return written
 
     def flush(self) -> None:

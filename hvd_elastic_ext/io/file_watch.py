@@ -65,9 +65,9 @@ _MASK = (
     | InotifyConstants.IN_CLOSE_WRITE
     | InotifyConstants.IN_ATTRIB
 )
-# No IN_MODIFY: half-written states are of no interest. No IN_MOVED_FROM:
-# watchdog holds it, and every event behind it, back for half a second in the
-# hope of its other half; that a file went away is never urgent.
+# No IN_MODIFY: a half-written file is of no use. No IN_MOVED_FROM: watchdog
+# delays it, and every event behind it, for half a second to wait for the event
+# of the new name; the removal of a file is never urgent.
 
 _Identity = tuple[int, int]
 _Look = tuple[int, int, int, int] | int
@@ -106,7 +106,7 @@ class FileWatch:
         """Begin to watch. Raises ``RuntimeError`` if called twice."""
         if self._thread is not None:
             raise RuntimeError("a FileWatch is started once")
-        self._wake.set()  # nothing is looked at here: the caller must not wait for a file system
+        self._wake.set()  # only the thread looks at files: the caller must not wait for a file system
         self._thread = threading.Thread(target=self._run, name=f"filewatch {self._path}", daemon=True)
         self._thread.start()
 
@@ -138,7 +138,7 @@ class FileWatch:
             again = changed
 
     def _call(self) -> None:
-        if self._stopping:  # a look at the file took longer than stop() waited for
+        if self._stopping:  # the look at the file took longer than stop() waits
             return
         try:
             self._on_change()
@@ -166,7 +166,7 @@ class _Directories:
 
     def follow(self) -> None:
         """Watch the directories the path leads through now, and no others."""
-        # A watch shows only what happens after it was set, so look again until nothing new came up.
+        # A watch reports only what happens after its start, so repeat this until a pass finds nothing new.
         wanted: dict[str, _Identity] = {}
         for _ in range(MAX_LINKS):
             entries = lookups(self._path)
@@ -205,8 +205,8 @@ class _Directories:
         return added
 
     def _schedule(self, directory: str) -> ObservedWatch | None:
-        if not os.access(directory, os.R_OK) or self._degraded:  # in this order: that may take until after close()
-            return None  # a directory one may not list is looked at every relook
+        if not os.access(directory, os.R_OK) or self._degraded:  # in this order: access() may last beyond close()
+            return None  # each relook looks at a directory that cannot be listed
         try:
             if self._observer is None:
                 self._observer = _Observer()
@@ -233,7 +233,7 @@ class _Handler(FileSystemEventHandler):
         self._tell = tell
 
     def on_any_event(self, event: FileSystemEvent) -> None:
-        # Watchdog adds "directory modified" to most events; it says nothing of its own.
+        # Watchdog adds "directory modified" to most events; it adds no information.
         if not (event.is_directory and event.event_type == "modified"):
             self._tell(event)
 
@@ -324,10 +324,10 @@ def _whole(fd: int, where: str, *, pause: Callable[[float], None]) -> bytes:
         if leased:
             return data
     finally:
-        with contextlib.suppress(OSError):  # closing the descriptor gives it back too
+        with contextlib.suppress(OSError):  # closing the descriptor releases the lease, too
             fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     pause(SETTLE if data.strip() else SETTLE_EMPTY)
-    # A writer may have come between: what it did shows in the time, the size or the text.
+    # A process may have written meanwhile: then the time, the size or the text differs.
     if _print(os.fstat(fd)) != _print(before) or os.pread(fd, MAX_BYTES + 1, 0) != data:
         raise BeingWritten(where, "is being written; it is read when it stands still")
     return data

@@ -122,7 +122,7 @@ def connections(configuration: client.Configuration) -> urllib3.PoolManager:
     """Connections for many requests of one user, also from several threads: a new one for each costs three round
     trips."""
     pool: urllib3.PoolManager = client.ApiClient(configuration).rest_client.pool_manager
-    # Whoever comes when all are in use waits: one that the pool has no room for is closed, and urllib3 warns.
+    # "block": wait while all connections are in use. Otherwise the pool closes extra ones, and urllib3 warns.
     pool.connection_pool_kw |= {"maxsize": KEPT, "block": True, "socket_options": list(SOCKET_OPTIONS)}
     return pool
 
@@ -218,7 +218,7 @@ def _answered(timeout: tuple[float, float]) -> Iterator[None]:
         raise Unanswered(f"no connection within {timeout[0]:g} s") from None
     except (urllib3.exceptions.HTTPError, OSError) as error:
         raise Unanswered(_cause(error)) from None
-    except ValueError:  # no JSON, or a token that is no header: the error's text would hold it
+    except ValueError:  # no JSON, or an invalid token, which the error's text would show
         raise Unanswered("its answer cannot be read") from None
 
 
@@ -284,12 +284,12 @@ class Access:
             else:
                 config.load_kube_config(self.kubeconfig, client_configuration=made, persist_config=False)
         if not made.verify_ssl:
-            # urllib3 would warn at each request.
+            # Otherwise urllib3 warns at each request.
             urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
             _say_unverified(self.kubeconfig)
-        if not made.proxy:  # version 31 does not look for one
+        if not made.proxy:  # version 31 does not read the environment
             made.proxy = os.environ.get("https_proxy") or os.environ.get("HTTPS_PROXY")
-        if made.proxy and not made.no_proxy:  # versions up to 35 forget what they have read of it
+        if made.proxy and not made.no_proxy:  # versions up to 35 lose the value that they have read
             made.no_proxy = os.environ.get("no_proxy") or os.environ.get("NO_PROXY")
         return made
 

@@ -116,7 +116,7 @@ def refuse_unknown(parser: argparse.ArgumentParser, argv: Sequence[str], *, comm
         if action is None:
             parser.error(_unknown(parser, word, below))
         if isinstance(action, argparse._HelpAction | argparse._VersionAction):
-            return  # that is answered, whatever follows
+            return  # help and version are shown, whatever follows
         _skip_values(words, action, equals)
     if below and not words:
         parser.error(f"which command? There are {', '.join(below)}")

@@ -40,7 +40,7 @@ def parse_mark(line: str) -> Mark | None:
     try:
         entry = json.loads(line)
         mark = Mark(**entry)
-        if not 0 <= mark.at < 1 << 63:  # no place in a file
+        if not 0 <= mark.at < 1 << 63:  # no valid position in a file
             return None
         return Mark(str(mark.file), int(mark.at), float(mark.t), int(mark.generation), str(mark.host), int(mark.slot))
     except (ValueError, TypeError, RecursionError, OverflowError):

@@ -64,7 +64,7 @@ def owner(connection: socket.socket, lookup: OwnerLookup) -> int | None:
         uid = lookup(connection.getpeername(), connection.getsockname())
     except (OSError, ValueError):
         return None
-    # As long as this end is connected no other process can have the other one's address and port.
+    # As long as this end is connected, no other process can have the address and port of the other end.
     return uid if is_whole(connection) else None
 
 

@@ -95,7 +95,7 @@ def descendants(root: int, *, but: Iterable[int] = ()) -> list[int]:
             ended.add(pid)
     spared = set(but)
     found = [child for child in children.get(root, []) if child not in spared]
-    for pid in found:  # grows while we walk it, through the ended, too: their children may have been read before
+    for pid in found:  # the list grows here; ended processes count: their children may have been read before
         found += [child for child in children.get(pid, []) if child not in spared]
     return [pid for pid in found if pid not in ended]
 
@@ -104,7 +104,7 @@ def _state(pid: int) -> tuple[int, bool] | None:
     """The parent of ``pid``, and whether it has ended but is not reaped yet; None if there is no such process."""
     try:
         state, parent, *others = stat_of(pid)
-        # Where only the first thread has ended, the others go on under a zombie's name.
+        # If only the first thread has ended, the process looks like a zombie while its other threads go on.
         return int(parent), state in b"ZX" and int(others[15]) <= 1
     except (OSError, ValueError, IndexError):
         return None
@@ -165,7 +165,7 @@ class Strays:
         strays = descendants(os.getpid(), but=supervisors)
         kill(strays, cleaners=since >= CLEANER_S)
         self._empty_looks = 0 if strays else self._empty_looks + 1
-        # One look is not one moment, and may have missed a process with a parent that was just ending.
+        # One look takes time, and may miss a process whose parent ends meanwhile.
         if since < GIVE_UP_S and self._empty_looks < 2:
             return False
         if strays:

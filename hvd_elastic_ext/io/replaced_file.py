@@ -25,10 +25,10 @@ def replace(path: Path, text: str, *, mode: int = 0o666, backup: Path | None = N
                 os.fsync(descriptor)
         if backup is not None:
             with contextlib.suppress(FileNotFoundError):
-                path.replace(backup)  # for a moment there is only the backup, which is as good
+                path.replace(backup)  # for a moment only the backup exists, which is as good
         fresh.replace(path)
     except OSError:
-        with contextlib.suppress(OSError):  # what is half written takes the place that is lacking
+        with contextlib.suppress(OSError):  # a half-written file occupies space on a full disk
             fresh.unlink(missing_ok=True)
         raise
     if durable:

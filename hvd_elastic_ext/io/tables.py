@@ -57,7 +57,7 @@ def show(
             heading,
             justify=justify,  # type: ignore[arg-type]
             no_wrap=not last,
-            overflow="fold" if last else "ellipsis",  # the names of checkpoints differ in their ends
+            overflow="fold" if last else "ellipsis",  # the names of checkpoints differ at their ends
         )
     longest = list(map(len, headings))
     for cells, style in rows:

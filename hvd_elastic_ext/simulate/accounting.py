@@ -123,7 +123,7 @@ class Accounts(Observer):
         """The newest step."""
         return self._segments[-1].last if self._segments else 0
 
-    # --- what happens
+    # --- events
 
     def moved(self, process: Process, before: str) -> None:
         """A process has another state than ``before``."""

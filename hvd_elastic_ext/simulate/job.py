@@ -162,7 +162,7 @@ class _Job:
     def _after_look(self, launcher: Launcher) -> bool:
         """Note the number of missing processes; return whether the launcher has ended."""
         if self._accounts.worlds == 1:
-            self._cluster.boot_s = dict(self._trace.boots)  # what starts from now on finds a warm cache
+            self._cluster.boot_s = dict(self._trace.boots)  # later starts find a warm cache
         job = launcher.driver.job
         missing = max(0, len(job.wanted) - len(job.roster.workers))
         if missing != self._accounts.missing:
@@ -243,7 +243,7 @@ class _Job:
         if row.host in cluster.cut:
             self._ends_for_good(row.host)
         self._accounts.away.discard(row.host)
-        self._departing.pop(row.host, None)  # that was its life before
+        self._departing.pop(row.host, None)  # the entry was of its earlier life
         self._there[row.host] = row
         self._accounts.slots += row.slots
         usual = self._work.prices.get(row.kind, self._work.price)
@@ -362,7 +362,7 @@ class _Job:
 
     def _fails(self, outcome: JobFailed) -> None:
         self._failed, self._accounts.phase = outcome.line, "over"
-        if self._sim.now < self._ends:  # its hosts stay, for nothing
+        if self._sim.now < self._ends:  # its hosts stay, without any use
             self._cluster.launcher = None
             for agent in list(self._cluster.agents.values()):
                 self._cluster.agent_dies(agent)
@@ -421,7 +421,7 @@ class _Job:
 
     def _last_step(self, world: World) -> int | None:
         wanted = self._work.rank_steps
-        assert wanted is not None  # else nobody asks
+        assert wanted is not None  # otherwise it is not called
         return self._accounts.batch + max(1, math.ceil((wanted - self._accounts.kept) / max(1, len(world.members))))
 
     # --- what comes out

@@ -270,7 +270,7 @@ def _rows(records: Sequence[Record]) -> Iterator[Row]:
     there: set[str] = set()
     for row in sorted(rows, key=lambda each: each.at):
         if (row.event == "up") == (row.host in there):
-            continue  # it had gone before it was listed no more
+            continue  # it had gone before the list dropped it
         if row.event != "crash":
             (there.add if row.event == "up" else there.discard)(row.host)
         yield row
@@ -292,7 +292,7 @@ def _gone(records: Sequence[Record], host: str, *, came: float, at: float, first
     notice = _first_notice([each for each in records if each.get("host") == host and came <= each.mono <= at])
     listed = (each for each in _of(records, "published") if host in (each.get("hosts") or ()))
     again = next((each.mono for each in listed if each.mono > at), math.inf)
-    if notice is not None:  # it may have stayed until its deadline
+    if notice is not None:  # the host may have stayed until its deadline
         since, deadline = notice
         gone = max(at, min(deadline, again))
         return Row(gone - first, host, "down", gone - since)
@@ -302,7 +302,7 @@ def _gone(records: Sequence[Record], host: str, *, came: float, at: float, first
         gone = min(max(leaves) + 1.0, again)
         return Row(gone - first, host, "down", gone - at)
     cut = [each.mono for each in _of(own, "fenced") if each.mono > came]
-    gone = min(cut, default=at)  # after it was listed no more, if nobody could let it go before
+    gone = min(cut, default=at)  # its connections were cut; without a cut, the list dropped it
     return Row(max(0.0, gone - first), host, "down", max(0.0, gone - at))
 
 

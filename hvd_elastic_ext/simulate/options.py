@@ -153,7 +153,7 @@ def times(text: str | None, before: Times | None = None, *, where: str = "--time
         else:
             (kinds.setdefault(kind, {}) if colon else own)[field] = number
     if not sizes and "step_s" not in own:
-        sizes = dict(before.sizes)  # a step that is given is that of all sizes
+        sizes = dict(before.sizes)  # a given step time is valid for all sizes
     for name in ("every", "bytes"):
         if name in own:
             own[name] = max(1, int(own[name]))

@@ -76,7 +76,7 @@ class Channel:
         """Queue an event. What does not fit is counted; the count is sent with the next connection."""
         message = {"event": event, **fields}
         if event == "beats":
-            self._heartbeats = message  # only the newest count, and they go first
+            self._heartbeats = message  # only the newest are sent, before all events
             self._flush()
             return
         self._backlog.put(message, connected=self.open)
@@ -189,7 +189,7 @@ class Channel:
         if connection is not None and self.open:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_WR)
-                # Closing a socket with unread data discards what was not delivered yet.
+                # Closing a socket with unread data discards the sent data that is not delivered yet.
                 poll, deadline = select.poll(), self._loop.now() + LINGER_S
                 poll.register(connection, select.POLLIN)
                 while (left := deadline - self._loop.now()) > 0 and poll.poll(left * 1000):
@@ -249,7 +249,7 @@ class Channel:
             self._fail(str(error))
             return
         for message in messages:
-            if self._socket is connection:  # not after something in between ended the connection
+            if self._socket is connection:  # an earlier message may have ended the connection
                 self._take(message)
         self.send_hello()
 

@@ -67,7 +67,7 @@ class Claim(NamedTuple):
         if self.listener is None:
             return
         with contextlib.suppress(OSError), contextlib.closing(self.listener):
-            # Others of this folder may be ending, too, or be about to begin: for a moment each.
+            # Other agents of this folder may start or end now: each of them holds the lock only for a moment.
             if _locked(self.folder, time.monotonic() + RELEASE_S):
                 self._clear()
         os.close(self.folder)
@@ -91,7 +91,7 @@ def claim(job: str, host: str, key: bytes, *, found: bool = True) -> Claim:
     """
     name, job = socket_name(host), f"{file_name(job)}.{job_mark(key)}"
     bases = _bases()
-    for base in bases[1:]:  # another agent of the job may see another environment
+    for base in bases[1:]:  # an agent with another environment uses another base
         existing = _existing_in(base, job, name)
         if existing is not None:
             return Claim(existing=existing)
@@ -104,7 +104,7 @@ def claim(job: str, host: str, key: bytes, *, found: bool = True) -> Claim:
             os.close(folder)
             return Claim(existing=existing)
         listener = _listen(folder, name)
-        # Not emptied: a notice to a killed agent holds for this one, too.
+        # Do not empty it: a notice to a killed agent is valid for this one, too.
         notice = os.open(name + NOTICE, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=folder)
         fcntl.flock(folder, fcntl.LOCK_UN)
         remove_stale(base, now=time.time())
@@ -142,7 +142,7 @@ def _remove_stale_job(jobs: int, job: str, *, now: float) -> None:
 
 def _remove_dead(folder: int) -> None:
     ours = (name for name in os.listdir(folder) if name.endswith((".sock", f".sock{NOTICE}")))
-    for name in sorted(ours):  # a socket before its notice
+    for name in sorted(ours):  # a socket sorts before its notice
         if name.endswith(".sock") and (existing := _connect_to(folder, name)) is not None:
             existing.close()
             continue
@@ -195,7 +195,7 @@ def _folder(base: str, job: str, *, create: bool) -> int | None:
                 _check(one)
             folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except FileNotFoundError:
-            if create:  # the last agent in it has just cleaned up
+            if create:  # the last agent has just removed the folder
                 continue
             return None
         if _locked(folder, deadline) and os.fstat(folder).st_nlink > 0:
@@ -238,7 +238,7 @@ def _connect_to(folder: int, name: str) -> socket.socket | None:
 
 def _listen(folder: int, name: str) -> socket.socket:
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(name, dir_fd=folder)  # of an agent that was killed
+        os.unlink(name, dir_fd=folder)  # left by an agent that was killed
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listener.bind(f"/proc/self/fd/{folder}/{name}")

@@ -66,7 +66,7 @@ def interfaces() -> dict[str, str]:
         for _, name in socket.if_nameindex():
             try:
                 answer = fcntl.ioctl(any_socket, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
-            except OSError:  # it has none
+            except OSError:  # the interface has no IPv4 address
                 continue
             found[name] = socket.inet_ntoa(answer[20:24])
     return found

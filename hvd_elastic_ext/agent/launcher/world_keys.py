@@ -85,7 +85,7 @@ class WorldKeys:
 
     def store(self, key: Key, value: bytes) -> None:
         """Store the value of a key from the launcher."""
-        if key.generation <= self._lost:  # an answer that was on its way
+        if key.generation <= self._lost:  # a late answer, for a world that is lost
             return
         if key.generation > self._generation:
             self._generation, self._known = key.generation, {}

@@ -47,7 +47,7 @@ class Aws:
     def look(self, ask: Ask) -> list[Announcement]:
         """A spot interruption alone, if there is one; else a rebalance recommendation and scheduled events."""
         if taken_back := self._session.read(ask, SPOT, interruption):
-            return taken_back  # at once: nothing else is more urgent
+            return taken_back  # at once: nothing is more urgent
         for path, reading in ((REBALANCE, rebalance), (SCHEDULED, scheduled)):
             self._lesser[path] = or_last(
                 lambda path=path, reading=reading: self._session.read(ask, path, reading),  # type: ignore[misc]

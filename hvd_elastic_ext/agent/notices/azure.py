@@ -78,7 +78,7 @@ def events(body: str) -> Sequence[Mapping[str, Any]]:
     """The events of a document. Raises ``ValueError``, ``KeyError`` or ``TypeError`` if ``body`` is no such
     document."""
     document = json.loads(body)
-    # The incarnation shows whether the document has changed. Read it even if not: a distant event comes near with time.
+    # The incarnation shows whether the document has changed. Read an unchanged document too: its events come nearer.
     if type(document["DocumentIncarnation"]) is not int or not isinstance(document["Events"], list):
         raise ValueError("no document of scheduled events")
     found: list[Mapping[str, Any]] = document["Events"]

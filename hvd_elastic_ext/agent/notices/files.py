@@ -102,7 +102,7 @@ class NoticeFiles:
         """Writers find the file by its open descriptor or name: it must exist."""
         with contextlib.suppress(OSError):
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            self._stamps[path] = _stamp_of(os.fstat(descriptor))  # by its name it may be gone again
+            self._stamps[path] = _stamp_of(os.fstat(descriptor))  # not by name: it may be removed again
             os.close(descriptor)
 
     def _take(self, path: str, *, there: bool) -> None:
@@ -141,7 +141,7 @@ def _text(path: str) -> str:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise ValueError("it is no plain file")
-        # The name counts, too: anybody may link to a file of root's where others may make files.
+        # Check the name's owner, too: in a folder where others may create files, any user can link to a file of root.
         for user in (status.st_uid, os.lstat(path).st_uid):
             if user not in (0, os.geteuid()):
                 raise ValueError(f"it belongs to user {user}, neither root nor this one, and is ignored")

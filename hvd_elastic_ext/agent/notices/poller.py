@@ -88,7 +88,7 @@ class Poller:
             and self._before.reason == announcement.reason
             and announcement.within_s is not None
         ):
-            return self._before  # the same one: its time counts from when it came first
+            return self._before  # the same announcement: its time counts from its first report
         return going(announcement, now, self._source.ahead_s)
 
 

@@ -70,7 +70,7 @@ class Helper:
     def drop(self) -> None:
         """Kill it, and report nothing more."""
         if self.pid is not None:
-            os.killpg(self.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
+            os.killpg(self.pid, signal.SIGKILL)  # not reaped yet: no other process can have this number
         self._tell = _nothing
         for pipe in (self._process.stdout, self._process.stderr):
             assert pipe is not None

@@ -61,7 +61,7 @@ def join(agent: Agent, order: Join | End) -> JoinedJob:
     claim = _claim(order, key)
     if isinstance(order, End):
         raise AgentExit(0)
-    with contextlib.suppress(PermissionError):  # leads a group of its own already
+    with contextlib.suppress(PermissionError):  # it is the leader of a group already
         os.setsid()  # only the launcher gets the signals of a terminal
     return JoinedJob(agent, order, key, claim=claim)
 
@@ -202,7 +202,7 @@ class JoinedJob:
     def notice(self, reason: str, grace_s: float) -> None:
         """Report signal ``reason`` and ``grace_s``, the seconds left; without a launcher, in the next hello."""
         self._notice = (reason, self._agent.now() + grace_s)
-        if self.connected:  # else the next hello says so
+        if self.connected:  # else the next hello contains the notice
             self.put("notice", reason=reason, grace_s=grace_s)
 
     def due(self) -> float | None:
@@ -246,7 +246,7 @@ class JoinedJob:
             from hvd_elastic_ext.agent.system.usage import Usage
 
             self._usage = Usage()
-        elif self._gpus is None:  # not at the first look: a driver starts slowly before somebody uses it
+        elif self._gpus is None:  # not at the first look: a driver in no use yet starts slowly
             from hvd_elastic_ext.agent.launcher.devices import devices
             from hvd_elastic_ext.agent.system.gpus import Gpus
 
@@ -315,7 +315,7 @@ class JoinedJob:
         if self._figures is None:
             try:
                 from hvd_elastic_ext.agent.process.metrics import Figures
-            except ImportError as error:  # a host may be installed by hand
+            except ImportError as error:  # a host that was installed by hand may lack it
                 self.warn(f"--agent-metrics: {error}; install prometheus-client on host {self._order.host}")
                 return 500, b"prometheus-client is missing\n", "text/plain"
             self._figures = Figures(self._agent, self)

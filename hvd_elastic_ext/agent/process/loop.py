@@ -178,7 +178,7 @@ class Agent(DescriptorLoop):
             return False
         now = self._clock()
         self._rested_at = now if self._rested_at is None else self._rested_at
-        # A slow launcher gets everything; one that is gone does not delay the end.
+        # Wait until a slow launcher has read everything; a launcher that is gone must not delay the end.
         return self._sink.empty or (self._ending_now and now >= self._rested_at + FLUSH_S)
 
     def _pause(self) -> float | None:
@@ -231,7 +231,7 @@ class Agent(DescriptorLoop):
             self.unwatch(self._orders)
             self.end_all("the launcher has left")
         for line in self._lines.feed(data):
-            if self._job is None:  # from then on orders come over the connection
+            if self._job is None:  # after the agent has joined, orders come over the connection
                 self._try(lambda line=line: read(entry_of(line)))  # type: ignore[misc]
 
     def _try(self, reading: Callable[[], Order]) -> None:
@@ -343,10 +343,10 @@ class Agent(DescriptorLoop):
             return
         job.look_for_notices()  # the sender may have written the reason and the deadline just before
         holds = any(slot.held is not None for slot in self._slots.values())
-        least = GRACE_S if holds else 0.0  # the launcher may have its commit sent on
+        least = GRACE_S if holds else 0.0  # the launcher may have another host fetch the held commit
         grace_s = max((slot.grace_s for slot in busy), default=least) if job.connected else 0.0
         if grace_s and job.left_s is not None:
-            grace_s = max(grace_s, job.left_s - grace_s)  # leave time for their own grace afterwards
+            grace_s = max(grace_s, job.left_s - grace_s)  # leave time for the grace of the slots afterwards
         job.notice(name, grace_s)
         if not grace_s:
             self.end_all(f"the agent was sent {name}")

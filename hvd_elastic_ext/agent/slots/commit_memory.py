@@ -62,6 +62,6 @@ def _memfd(name: str) -> int:
         descriptor = os.memfd_create(name, os.MFD_CLOEXEC | _MFD_NOEXEC_SEAL)
     except OSError:
         descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    # Several processes grow it, each to what it needs. None may shrink it under another.
+    # Several processes lengthen it, each to what it needs. None may shorten it while another uses it.
     fcntl.fcntl(descriptor, _F_ADD_SEALS, _F_SEAL_SHRINK)
     return descriptor

@@ -92,4 +92,4 @@ def _be_supervisor(order: Start, inheritance: Inheritance, pipes: SupervisorPipe
     except BaseException as error:  # noqa: BLE001 - the main loop of a process
         report_defect(pipes.up, error)
     finally:
-        os._exit(0)  # a supervisor never returns into the code of the agent that it was
+        os._exit(0)  # the supervisor is a fork of the agent and must never run the agent's code

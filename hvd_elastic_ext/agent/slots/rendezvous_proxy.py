@@ -76,9 +76,9 @@ class RendezvousProxy(HttpPort):
         return is_trusted(uid)
 
     def _asked(self, client: Client, request: Request) -> None:
-        if self._lookup is not None and not is_whole(client.connection):  # it has disconnected since it was checked
+        if self._lookup is not None and not is_whole(client.connection):  # it has disconnected since the check
             self._hang_up(client)
-        # A process that deletes its keys leaves its world. They are dropped with it.
+        # A process that deletes its keys leaves its world; the keys are dropped with that world.
         elif request.method == "DELETE" or (request.method == "PUT" and request.path.startswith(REGISTRATION)):
             self._reply(client, response(OK))
         else:

@@ -164,7 +164,7 @@ class Slot:
     def kill(self) -> None:
         """Kill the slot's processes at once."""
         if self.supervisor is not None:
-            os.kill(self.supervisor, signal.SIGCONT)  # not reaped yet, so the number is still its own
+            os.kill(self.supervisor, signal.SIGCONT)  # not reaped yet: no other process can have this number
         self.stop("told to be killed", 0.0)
 
     def forget(self) -> None:
@@ -237,7 +237,7 @@ class Slot:
         if "started" in news:
             run.pid = news["started"]
             self._tell("started", pid=run.pid, **({"warm": True} if run.warm else {}))
-            run.outputs.listen()  # only now: no output before the report of its start
+            run.outputs.listen()  # only now: the report of the start comes before all output
             if self.worker_link is not None:
                 self.worker_link.listen()
         elif "not_started" in news:
@@ -302,7 +302,7 @@ class Slot:
         """All processes of the run have ended: go on with what was ordered meanwhile."""
         run = self._run
         assert run is not None
-        if run.code is None:  # its supervisor was killed, and the kernel killed it with its supervisor
+        if run.code is None:  # its supervisor was killed, so the kernel killed it, too
             self._exited(-signal.SIGKILL)
         run.close()
         if self.worker_link is not None:

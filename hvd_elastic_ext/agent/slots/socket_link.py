@@ -75,7 +75,7 @@ class SocketLink:
 
     def _write(self) -> None:
         before = -1
-        while self._unsent.size not in (before, 0):  # until the process reads too slowly
+        while self._unsent.size not in (before, 0):  # as long as the socket accepts something
             before = self._unsent.size
             self._unsent.write()
         self._loop.write(self._end.fileno(), None if self._unsent.empty else self._write)

@@ -125,7 +125,7 @@ class Supervisor:
             for descriptor in {self._pipes.stdout, self._pipes.stderr} - {1, 2}:
                 os.close(descriptor)
             if inheritance.link is not None:
-                os.close(inheritance.link)  # it is at its end when the last of the process's descendants has closed it
+                os.close(inheritance.link)  # the agent then sees its end when the last descendant has closed it
             redirect_to_null()
         self.take(process)
         return True
@@ -135,9 +135,9 @@ class Supervisor:
 
         def follow_the_supervisor() -> None:
             process_tree.die_with_parent()
-            if os.getppid() != supervisor:  # died before the line above could take effect
+            if os.getppid() != supervisor:  # the supervisor died before the line above took effect
                 os._exit(ORPHANED)
-            if order.core:  # else none, as the agent: a dump of a large process takes longer than starting the next
+            if order.core:  # else no dump, as for the agent: dumping a large process takes longer than a new start
                 core_dumps.allow()
 
         return subprocess.Popen(
@@ -228,7 +228,7 @@ class Supervisor:
 
 
 def _ask(pids: Iterable[int]) -> None:
-    # SIGCONT: so a stopped process receives the signal, too.
+    # SIGCONT: so that a stopped process receives SIGTERM, too.
     process_tree.send(pids, signal.SIGTERM, signal.SIGCONT)
 
 
@@ -246,7 +246,7 @@ def _descriptors(inheritance: Inheritance) -> tuple[int, ...]:
 def environment(order: Start, inheritance: Inheritance) -> dict[str, str]:
     """The environment of a training process."""
     environment = {**os.environ, **order.env}
-    for name in (COMMITS, LINK, RENDEZVOUS_PORT):  # of another agent, above this one
+    for name in (COMMITS, LINK, RENDEZVOUS_PORT):  # those of an outer agent, which may have started this one
         environment.pop(name, None)
     if inheritance.commits:
         environment[COMMITS] = ",".join(map(str, inheritance.commits))

@@ -72,7 +72,7 @@ class Template:
             self._loop.unwatch(self._socket.fileno())
             self._socket.close()
         if self.pid is not None:
-            os.kill(self.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
+            os.kill(self.pid, signal.SIGKILL)  # not reaped yet: no other process can have this number
             self._process.returncode = -signal.SIGKILL  # the agent reaps all its children
 
     def _read_messages(self) -> None:
@@ -92,7 +92,7 @@ class Template:
         if self._socket.fileno() < 0:
             return None
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with ours, theirs:  # a fork that comes too late finds it closed, and ends
+        with ours, theirs:  # a late fork finds its end closed, and ends
             ours.settimeout(ANSWER_S)
             try:
                 socket.send_fds(self._socket, [b"fork"], [theirs.fileno()])
@@ -116,7 +116,7 @@ def _number(answer: bytes) -> int:
 
 def _fork_request(order: Start, inheritance: Inheritance) -> dict[str, Any]:
     env = environment(order, inheritance)
-    for name in (COMMITS, LINK):  # it has other numbers for these descriptors
+    for name in (COMMITS, LINK):  # the fork has other numbers for these descriptors
         env.pop(name, None)
     return {
         "env": env,

@@ -113,7 +113,7 @@ class WarmStarts:
             return None
         may, _ = may_be_forked(order, template.order, os.environ)
         if not may:
-            self.close()  # another one will be made
+            self.close()  # a template that fits is made later
             return None
         if not template.ready:
             return None

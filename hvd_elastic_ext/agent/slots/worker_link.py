@@ -177,7 +177,7 @@ class WorkerLink:
     def _pass_on(self, question: Question) -> None:
         request = question.request
         if RANK in request.path:
-            # Ranks depend on which process holds the newest commit: the launcher must not go by an older heartbeat.
+            # Ranks depend on which process holds the newest commit: send the newest heartbeat before the question.
             self.drain()
             self.tell_heartbeat()
         self._agent.tell(
@@ -201,7 +201,7 @@ class WorkerLink:
         if message["say"] in ("beat", "imported"):
             return
         if message["say"] == "done":
-            self.tell_heartbeat()  # how many steps it did: other ranks may do more
+            self.tell_heartbeat()  # with the number of its steps: other ranks may do more
         limit = self._records if message["say"] == "record" else self._others
         if limit.allows(now):
             self._agent.tell("said", slot=self._slot, life=self._life, message=message)

@@ -102,7 +102,7 @@ class Acceptor(Generic[P]):
             self._loop.unwatch(self._listener.fileno())
 
     def _accept(self) -> None:
-        if len(self._peers) >= self._most:  # it may hold its place for nothing
+        if len(self._peers) >= self._most:  # the oldest connection may be idle
             self._hang_up(next(iter(self._peers.values())))
         try:
             connection, _ = self._listener.accept()

@@ -26,7 +26,7 @@ class DescriptorLoop:
     """Calls what is registered for each ready descriptor. Output can be held back."""
 
     def __init__(self) -> None:
-        # Not epoll, which takes no regular files: standard input or output may be one.
+        # Not epoll, which does not accept regular files: standard input or output may be one.
         self._selector = selectors.PollSelector()
         self._reads: dict[int, Act] = {}
         self._writes: dict[int, Act] = {}
@@ -67,7 +67,7 @@ class DescriptorLoop:
         """Wait until there is something to do, for at most ``timeout`` seconds, and do it."""
         for key, events in self._selector.select(timeout):
             for event, acts in ((_WRITE, self._writes), (_READ, self._reads)):
-                # A callback may close any descriptor. Nothing is lost: what is ready stays ready.
+                # A callback may close any descriptor. Nothing is lost: the next call reports what is still ready.
                 if events & event and self._key(key.fd) is key and key.fd in acts:
                     acts[key.fd]()
 

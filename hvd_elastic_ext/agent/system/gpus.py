@@ -44,7 +44,7 @@ class Gpus:
                 nvml.nvmlInit()
                 self._nvml = nvml
             found = [self._one(name) for name in self._names]
-        except nvml.NVMLError as error:  # parts of a GPU have no such figure, for one
+        except nvml.NVMLError as error:  # for example, a part of a GPU has no such figure
             self.problem = f"NVML: {error}"
             return []
         self.problem = ""

@@ -37,7 +37,7 @@ class Lookup:
         self._reader = -1
         try:
             self._begin(name)
-        except OSError as error:  # no descriptor or process is left; told by the next tick, as any other problem
+        except OSError as error:  # no descriptor or process is left; the next tick reports it
             self._deadline, self._problem = loop.now(), f"no resolver can be started: {error.strerror}"
 
     def _begin(self, name: str) -> None:
@@ -87,7 +87,7 @@ class Lookup:
 def _be_child(name: str, writer: int) -> NoReturn:
     try:
         process_tree.die_with_parent()
-        # It ends by itself: a signal by number might hit another process.
+        # The child ends itself by an alarm: a signal from the parent, by number, might hit another process.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
         signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
         close_all_but((writer,))

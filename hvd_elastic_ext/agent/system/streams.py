@@ -131,7 +131,7 @@ def close_all_but(kept: Iterable[int]) -> None:
     names = os.listdir("/proc/self/fd")  # noqa: PTH208 - pathlib takes long to load
     for descriptor in map(int, names):
         if descriptor > 2 and descriptor not in wanted:
-            with contextlib.suppress(OSError):  # the one that the listing itself used
+            with contextlib.suppress(OSError):  # the listing's own, which is closed already
                 os.close(descriptor)
 
 

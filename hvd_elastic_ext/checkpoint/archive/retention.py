@@ -95,7 +95,7 @@ def strays(entries: Collection[Entry]) -> list[tuple[str, str]]:
 def _kept(whole: Sequence[Entry], keep: Retention) -> set[str]:
     stay = {entry.name for entry in whole[: keep.last]}
     if keep.every is not None:
-        # Keep the oldest of each interval; deleting newer ones does not change it.
+        # Keep the oldest of each interval: deleting newer ones does not change which one that is.
         oldest = {(entry.identity.lineage, (entry.step or 0) // keep.every): entry.name for entry in whole}
         stay.update(oldest.values())
     return stay

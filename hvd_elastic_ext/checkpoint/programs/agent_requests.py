@@ -66,7 +66,7 @@ makes progress: an idle class could wait for ever behind a steady reader."""
 
 def main() -> int:
     """Execute the request on standard input, and write the answer."""
-    # Whatever else prints, in this process or a library, must not come between answers.
+    # Other output, of this process or of a library, must not come between the answers.
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     request = json.load(sys.stdin)
@@ -83,7 +83,7 @@ def main() -> int:
 
 def answered(request: Request, send: Send = lambda answer: None) -> HelperAnswer:
     """Return the answer to one request, the last one if there are several; ``send`` gets those before."""
-    # Most of the processor's time is that of imports: each request has those that it needs.
+    # Imports take most of the processor time, so each request imports only what it needs.
     if request["do"] in TRANSFERS:
         from hvd_elastic_ext.checkpoint.programs.transfer_requests import answer
     else:

@@ -73,12 +73,12 @@ def _which(place: str) -> str:
     mark = Path(place, MARK)
     with contextlib.suppress(FileExistsError):
         _make(mark)
-    # Two hosts may be at it at once: the one that reads before the other has written reads again.
+    # Two hosts may do this at the same time. One that reads before the other has written reads again.
     for _ in range(100):
         if word := mark.read_text():
             return word
         time.sleep(0.01)
-    mark.unlink(missing_ok=True)  # or nothing would ever be written here again
+    mark.unlink(missing_ok=True)  # otherwise the mark would stay empty for ever
     raise Transient(f"{mark} was empty, since its writer was killed; the next attempt writes it again")
 
 
@@ -158,7 +158,7 @@ def _loaded(request: Request, store: Store, entry: Entry, entries: Sequence[Entr
         **fields,
         "generation": identity.generation,
         "facts": entry.facts,
-        "commit": identity[1:],  # a slot may hold a newer one
+        "commit": identity[1:],  # a slot may hold a newer commit
         "slots": [int(slot) for slot in ranks],
         "held": None if held is None else slot_memory.commit_numbers(held.record),
     }

@@ -68,6 +68,6 @@ def open_store(where: str, options: Mapping[str, Any] | None = None) -> Store:
         return LocalStore(Path(where))
     if scheme in ("file", "local"):
         return LocalStore(Path(rest))
-    from hvd_elastic_ext.checkpoint.stores.remote import open_remote  # fsspec is for those who have such a store
+    from hvd_elastic_ext.checkpoint.stores.remote import open_remote  # only this needs fsspec
 
     return open_remote(where, options or {})

@@ -30,7 +30,7 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _WITHIN: Final = _FOLDER | os.O_NOFOLLOW
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _PAST_CACHE: Final = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_DIRECT
-_OLD: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO would wait for a writer
+_OLD: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # without O_NONBLOCK, opening a FIFO waits
 FOR_GOOD: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 
 
@@ -146,7 +146,7 @@ class LocalStore:
     def _facts(self, top: int) -> dict[str, os.stat_result]:
         found = {}
         for name in self._system.listdir(top):
-            with contextlib.suppress(FileNotFoundError):  # removed since
+            with contextlib.suppress(FileNotFoundError):  # removed since the listing
                 found[name] = self._system.stat(name, dir_fd=top, follow_symlinks=False)
         return found
 
@@ -164,7 +164,7 @@ class LocalStore:
             self._system.fsync(opened)
         except BaseException:
             with contextlib.suppress(OSError):
-                self._system.unlink(file, dir_fd=top)  # no part of a file is left, if possible
+                self._system.unlink(file, dir_fd=top)  # leave no part of a file, if possible
             raise
         finally:
             self._system.close(opened)
@@ -204,7 +204,7 @@ class LocalStore:
         with contextlib.suppress(FileExistsError):
             try:
                 self._system.mkdir(str(folder), 0o777)
-            except FileNotFoundError as error:  # as in /proc, unless somebody has removed the one above
+            except FileNotFoundError as error:  # in /proc, say; stat() raises if the parent is gone
                 self._system.stat(str(folder.parent))
                 raise Permanent(f"{folder}: {folder.parent} takes no new folder; give another one") from error
 
@@ -214,7 +214,7 @@ class LocalStore:
         if make:
             with contextlib.suppress(FileExistsError):
                 self._system.mkdir(folder, 0o777, dir_fd=top)
-            self._system.fsync(top)  # also of a name that another writer made, which may have ended
+            self._system.fsync(top)  # also if another writer made the folder: it may have ended before its fsync
         opened = self._system.open(folder, _WITHIN, dir_fd=top)
         try:
             yield opened
@@ -242,7 +242,7 @@ class _PastCache:
         try:
             self._opened = system.open(file, _PAST_CACHE, dir_fd=top)
         except OSError:
-            self._opened = -1  # the file system has no such writes
+            self._opened = -1  # the file system does not support direct writes
 
     def write(self, block: Sequence[memoryview], start: int, end: int) -> int:
         """Write the bytes of ``block``, from ``start`` to ``end`` of the file, as far as that is possible.

@@ -132,7 +132,7 @@ class RemoteStore:
                 why = error.strerror or error
                 raise Permanent(f"{where}: {why}; give a folder that this user may write to") from error
             raise StoreFailed(where, f"{type(error).__name__}: {error}") from error
-        except Exception as error:  # every library behind fsspec has errors of its own
+        except Exception as error:  # each library behind fsspec has its own errors
             raise StoreFailed(where, f"{type(error).__name__}: {error}") from error
 
 

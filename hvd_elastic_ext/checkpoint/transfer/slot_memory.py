@@ -62,7 +62,7 @@ class Source:
 
     def close(self) -> None:
         """Unmap the memory, unless something still refers to :attr:`shared`: then that goes with its last reference."""
-        with contextlib.suppress(BufferError):  # of an error there may be a traceback, and blocks in that
+        with contextlib.suppress(BufferError):  # the traceback of an error may still refer to blocks
             self.shared.release()
             self._map.close()
 
@@ -113,7 +113,7 @@ def writing(descriptors: Sequence[int]) -> Iterator[Target]:
     """
     for index in _free(descriptors):
         with _locked(descriptors[index], fcntl.LOCK_EX) as locked:
-            if locked and index in _free(descriptors):  # as it was before it was locked may be past
+            if locked and index in _free(descriptors):  # again: it may have changed before it was locked
                 yield Target(descriptors, index)
                 return
     raise Transient("all of the slot's memory is in use")
@@ -128,7 +128,7 @@ def room(descriptor: int, length: int) -> Iterator[memoryview]:
     try:
         yield view
     finally:
-        with contextlib.suppress(BufferError):  # as above
+        with contextlib.suppress(BufferError):  # a traceback may refer to it
             view.release()
             memory.close()
 
@@ -154,7 +154,7 @@ def _free(descriptors: Sequence[int]) -> list[int]:
     """Return the sides that may be overwritten, best first: of the alternating ones the one with the older commit."""
     sequences = [-1 if found is None else found.sequence for found in sealed(descriptors)]
     taken = {max(enumerate(sequences), key=lambda each: each[1])[0]} if max(sequences) >= 0 else set()
-    # A process that has not seen what was handed over goes by the last commit that a process has sealed.
+    # A process that has not noticed a handed-over commit uses the last commit that a process has sealed.
     of_processes = [(each, index) for index, each in enumerate(sequences) if each > 0 and each % HANDED_OVER]
     taken |= {max(of_processes)[1]} if of_processes else set()
     free = [index for index, each in enumerate(descriptors) if index not in taken and not _kept(each)]
@@ -164,7 +164,7 @@ def _free(descriptors: Sequence[int]) -> list[int]:
 def _local(descriptor: int, last: Sealed, *, stored: bool) -> bytes:
     """Return a copy of the slot's own part of its last commit; empty if it is not available."""
     if last.record.stored and not stored:
-        return b""  # it came from storage, and would count as sealed by a process
+        return b""  # the copy of a commit from storage would count as sealed by a process
     local = os.pread(descriptor, last.record.local, PAGE + last.record.shared)
     return local if _sealed(descriptor) == last else b""
 
@@ -188,7 +188,7 @@ def _lengthen(descriptor: int, length: int) -> None:
     """Make room for ``length`` bytes behind the page; never shrinks."""
     wanted = PAGE * (1 + -(-length // PAGE))
     while (size := os.fstat(descriptor).st_size) < wanted:
-        with contextlib.suppress(PermissionError):  # it was made longer still, and cannot be made shorter
+        with contextlib.suppress(PermissionError):  # another process made it longer still; it cannot shrink
             os.ftruncate(descriptor, wanted)
             return
         if os.fstat(descriptor).st_size == size:

@@ -81,7 +81,7 @@ class _Keys(NamedTuple):
         return cls(*(hmac.digest(secret, label + both, "sha256") for label in (b"receiver", b"sender", b"session")))
 
     def sign(self, label: bytes, data: memoryview | bytes = b"") -> bytes:
-        # Hashed by itself first, which other threads need not wait for.
+        # Hash the data first, on its own: other threads can run meanwhile.
         return hmac.digest(self.session, label + hashlib.sha256(data).digest(), "sha256")
 
     def sign_block(self, number: int, data: memoryview) -> bytes:
@@ -177,7 +177,7 @@ def _receiver(listener: socket.socket, secret: bytes, wait_s: float) -> tuple[so
 def _accept(listener: socket.socket, selector: selectors.BaseSelector, callers: list[_Caller]) -> None:
     try:
         connection, _ = listener.accept()
-    except OSError:  # it has hung up already
+    except OSError:  # the caller has disconnected already
         return
     caller = _Caller(connection, time.monotonic())
     callers.append(caller)

@@ -85,7 +85,7 @@ def _read(text: str, reader: _Reader, source: str) -> Any:
 
 def _demand_shallow(text: str) -> None:
     """Raise ``ValueError`` for what is deeper than the writer writes: making it would take a C stack as deep."""
-    quoted = text.replace("\\\\", "").replace('\\"', "").split('"')  # every other piece is a string's contents
+    quoted = text.replace("\\\\", "").replace('\\"', "").split('"')  # every second piece is the content of a string
     brackets = "".join(quoted[::2]).encode("utf-8", "surrogatepass").translate(None, _NO_BRACKETS)
     if max(itertools.accumulate(map(_STEPS.__getitem__, brackets)), default=0) > _BRACKETS:
         raise ValueError(f"it is nested more than {DEEPEST} levels deep")

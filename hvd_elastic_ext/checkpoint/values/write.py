@@ -113,7 +113,7 @@ class _Writer:
         if len(values) > _FEW and _SCALARS.issuperset(map(type, values)):
             try:
                 return _DIRECT(list(values))
-            except ValueError:  # a number that JSON does not have
+            except ValueError:  # JSON has no NaN and no infinity
                 pass
         return f"[{','.join(self.items(values))}]"
 
@@ -130,7 +130,7 @@ class _Writer:
             _WRITTEN[same] = text, [self._known[id(tensor)] for tensor in tensors]
             return text
         text, each = written
-        self._left -= 1 + len(values)  # no less than there are containers
+        self._left -= 1 + len(values)  # at least as much as the number of containers
         self._tensors += tensors
         self._known.update(zip(map(id, tensors), each, strict=True))
         return text

@@ -156,7 +156,7 @@ def _limit(sequence: int) -> int:
 
 
 def _sign(keyed: hmac.HMAC, direction: bytes, sequence: int, *, payload: bytes) -> bytes:
-    mac = keyed.copy()  # to begin with the key each time takes longer than all the rest
+    mac = keyed.copy()  # to hash the key again takes longer than all the rest
     mac.update(direction + sequence.to_bytes(8, "big") + payload)
     return mac.digest()
 

@@ -66,7 +66,7 @@ def checksum(folder: str, names: Iterable[str]) -> str:
 
 def _opened(path: str) -> BinaryIO:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # a pipe would be waited for without end
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # reading a pipe might never end
         os.close(descriptor)
         raise OSError(errno.EINVAL, "it is no plain file")
     return os.fdopen(descriptor, "rb")

@@ -79,7 +79,7 @@ def main() -> None:
     except ValueError as error:
         sys.stderr.write(f"the code of --code cannot be brought here: {error}\n")
         sys.exit(FAILED)
-    with contextlib.suppress(OSError):  # as without code: a host may lack the launcher's directory
+    with contextlib.suppress(OSError):  # as without --code: the host may lack the directory
         os.chdir(sent.directory)
     command = agent_command(sys.executable)
     os.execv(command[0], command)  # noqa: S606 - words of ours

@@ -59,7 +59,7 @@ class Follower(Generic[Item]):
         until = time.monotonic() + within_s
         try:
             self._queue.put(None, timeout=within_s)
-        except queue.Full:  # the last one that waits makes room for the word to end
+        except queue.Full:  # drop one item to make room for the mark of the end
             with contextlib.suppress(queue.Empty, queue.Full):
                 self._queue.get_nowait()
                 self._queue.put_nowait(None)

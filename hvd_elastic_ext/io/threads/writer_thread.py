@@ -146,7 +146,7 @@ class Outlet:
 
     def _start(self) -> None:
         if self._thread is None:
-            # A daemon: it may be stuck for ever, which must not keep this process from ending.
+            # A daemon: a write may block for ever, and must not keep this process from ending.
             self._thread = threading.Thread(target=self._work, name=f"hvd-elastic to {self.name}", daemon=True)
             self._thread.start()
 
@@ -215,7 +215,7 @@ def _cost(text: str) -> int:
 def _descriptor(stream: TextIO | None) -> int | None:
     try:
         return None if stream is None else stream.fileno()
-    except (OSError, ValueError):  # it is in memory, or closed
+    except (OSError, ValueError):  # the stream is in memory, or closed
         return None
 
 

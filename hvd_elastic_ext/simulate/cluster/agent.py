@@ -74,7 +74,7 @@ class Agent:
         if self._times.every_step:
             self._sim.later(self._times.beat_s, self._beat)
 
-    # --- what it tells
+    # --- reports
 
     def report(self, process: Process, what: str, **more: Any) -> None:
         """A process sends a message on its link."""
@@ -91,7 +91,7 @@ class Agent:
 
     def _ask_again(self, process: Process) -> None:
         if self.line is not None:
-            assert process.asked is not None  # its caller has asked
+            assert process.asked is not None  # its callers have set it
             self._cluster.up(self.line, process.message(question(process.asked), None))
 
     def _tell(self, event: str, process: Process, **more: Any) -> None:
@@ -159,7 +159,7 @@ class Agent:
                 if not process.stopped:
                     process.sample, process.sampled_at = (process.batch, process.commit), now
                 if not times.every_step:
-                    batch, commit = process.sample  # it arrives at once
+                    batch, commit = process.sample  # heartbeats show the present state, not the last sample
                 beat: dict[str, Any] = {"step": batch, "commit": commit.name if commit else None, "progress": batch}
                 if self._cluster.options.scaling is not None and process.world is not None:
                     beat["stepped_at"] = process.world.stepped_at
@@ -256,7 +256,7 @@ class Agent:
         if self.alive and (self.unsettled or not trains):
             self._cluster.agent_dies(self, code=0)
 
-    # --- what it obeys
+    # --- orders
 
     def obey(self, order: Mapping[str, Any]) -> None:
         """Execute an order (docs/agent.md)."""

@@ -182,7 +182,7 @@ class Cluster:
 
     def _arrives_up(self, line: Line, message: Message) -> None:
         if line.open and (line.up or line.agent.host in self.cut):
-            line.up.append(message)  # behind what is held up already: connections keep the order
+            line.up.append(message)  # behind the messages that wait already: a connection keeps the order
         elif line.open and line.launcher.alive:
             line.launcher.receive(line, message)
 
@@ -286,7 +286,7 @@ class Cluster:
         for process in list(agent.processes.values()):
             self.training.gone(process)
         if (line := agent.line) is not None and agent.host not in self.cut:
-            arrives_at = max(line.up_at, self.sim.now + LATENCY_S)  # after all its messages
+            arrives_at = max(line.up_at, self.sim.now + LATENCY_S)  # after all messages of the agent
             self.sim.at(arrives_at, line.launcher.lost, line, "connection reset")
             self.sim.at(arrives_at + LATENCY_S, line.launcher.command_ended, agent, code)
 
@@ -296,7 +296,7 @@ class Cluster:
         own = agent.host in self.boot_s
         boot_s = self.boot_s[agent.host] if own else self.times.of(agent.kind, "boot_s")
         if boot_s is not None:
-            if agent.booted is None or agent.booted[0] != self.sim.now:  # processes of one host take about as long
+            if agent.booted is None or agent.booted[0] != self.sim.now:  # those that start together take the same time
                 agent.booted = (self.sim.now, boot_s if own else self.drawn(boot_s))
             self.sim.later(agent.booted[1], agent.park, process)
 

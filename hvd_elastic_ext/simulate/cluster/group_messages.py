@@ -118,7 +118,7 @@ class GroupMessages:
                     (at, number, each.message(news, reported)) for each in group.processes if each.agent is agent
                 )
 
-    # --- what launchers tell
+    # --- messages of launchers
 
     def tell(self, launcher: Launcher, wanted: Tell) -> None:
         """Send the same message from a launcher to processes."""
@@ -163,7 +163,7 @@ class GroupMessages:
         cut, receivers = self._cluster.cut, list[tuple[int, Process]]()
         held: dict[str, Line] = {}
         self._sim.happened += len(lines) - 1
-        if disturbances == self._cluster.disturbances:  # as a rule
+        if disturbances == self._cluster.disturbances:  # the usual case
             found = [(number, line.agent.processes.get(life.seat.slot), life) for number, line, life in lines]
             return [(number, each) for number, each, life in found if each is not None and each.life == life.number]
         for number, line, life in lines:
@@ -199,7 +199,7 @@ class GroupMessages:
         self._cluster.observer.ranks_given(those, incarnation=incarnation)
         self._cluster.training.answered(those, incarnation=incarnation, size=len(numbers))
 
-    # --- what they say
+    # --- messages of processes
 
     def _arrives(self, group: _Group, news: Mapping[str, Any], reported: Commit | None) -> None:
         cluster, launcher = self._cluster, self._cluster.launcher

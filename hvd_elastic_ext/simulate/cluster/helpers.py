@@ -198,7 +198,7 @@ class Helpers:
         if agent.alive and number in agent.helpers:
             self._over(agent, number, answer, **more)
 
-    # --- from one to the other
+    # --- transfers between hosts
 
     def _linked(self, one: Agent, other: Agent) -> bool:
         cut = self._cluster.cut

@@ -157,7 +157,7 @@ class Launcher:
         agent, host = line.agent, line.agent.host
         known = self.lines.get(host) is line
         if not (known if "event" in message.news else agent.alive):
-            return  # both ends prove who they are before a hello: an agent that has died does not get so far
+            return  # a dead agent sends no hello: both ends authenticate each other first
         for slot, commit in message.reported:
             self._cluster.observer.commit_reported(agent, slot, commit)
         if message.sealed is not None:
@@ -251,7 +251,7 @@ class Launcher:
         now, timeout_s = self._sim.now, self.driver.job.options.heartbeat_timeout_s
         for world in self._cluster.training.worlds:
             if world.phase == "training" and world.members:
-                self.receive_heartbeat(world.members[0].agent)  # how many steps were done by now
+                self.receive_heartbeat(world.members[0].agent)  # the number of steps done by now
         whole = whole and now - self._told_at >= max(WHOLE_S, WHOLE_PER_HOST_S * len(self.lines))
         if not whole and now - self._heard_at < timeout_s * SHARE / 2:
             return
@@ -308,11 +308,11 @@ class Launcher:
             self.driver.tell(LaunchEnded(agent.host, code, ""))
             self.dirty = True
 
-    # --- what outlives it
+    # --- what the next launcher needs
 
     def _changed(self) -> None:
         self._to_save = True
-        self.dirty = self.dirty or self._cluster.launcher_dies  # a look saves it
+        self.dirty = self.dirty or self._cluster.launcher_dies  # the next look saves it
 
     def _save(self) -> None:
         if not self._cluster.launcher_dies:

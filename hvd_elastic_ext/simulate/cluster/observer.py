@@ -43,7 +43,7 @@ class Observer:
         for process in processes:
             self.rank_given(process, incarnation=incarnation, rank=process.rank)
 
-    # --- what launchers hear and do
+    # --- launchers
 
     def sealed(self, commit: Commit) -> None:
         """A launcher has received the report of a complete checkpoint."""

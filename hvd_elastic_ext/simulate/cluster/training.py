@@ -129,7 +129,7 @@ class Training:
         if self._held_up(world, self._synced):
             return
         members = world.members
-        members.sort(key=_RANK)  # as a rule they are
+        members.sort(key=_RANK)  # usually they are sorted already
         lineage = next(self._lineages)
         elected = elect(candidates(members), lineage=lineage)
         world.phase, world.elected = "training", (elected.incarnation, elected.generation)
@@ -172,7 +172,7 @@ class Training:
             if world.phase == "training":
                 self._sim.later(self._times.step_s, self._step, world)
         else:
-            self._wake(world)  # it was held up, and goes on
+            self._wake(world)  # the world was held up, and continues
 
     def follow(self, process: Process) -> None:
         """Update a process with the progress of its world."""
@@ -412,7 +412,7 @@ class Training:
             self._wake(world)
         world.interrupted = True
         if world.phase == "joining" and len(world.members) < world.size:
-            self.lose(world, process)  # the launcher answers none of its questions for addresses any more
+            self.lose(world, process)  # the launcher no longer answers its questions for addresses
 
     def interrupt_together(self, processes: Iterable[Process], *, leave: bool) -> None:
         """The same for many members, usually of one world."""
@@ -470,7 +470,7 @@ class Training:
                 if self.records or self._times.every_step:
                     fields = {"step": held.batch, "steps_lost": lost, "rank": process.rank}
                     process.agent.report(process, "record", event="rolled_back", fields=fields)
-                else:  # nobody reads which rank it was
+                else:  # without records, ranks need not be told apart
                     alike.setdefault((held.batch, lost), []).append(process)
         for (step, lost), those in alike.items():
             alone = processes if len(those) == len(processes) else those

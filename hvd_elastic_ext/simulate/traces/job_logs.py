@@ -36,7 +36,7 @@ def philly(text: str, *, where: str, assumed: Assumed) -> Levels:
     for place, attempt in _attempts(text, where=where):
         times = attempt.get("start_time"), attempt.get("end_time")
         if any(time is None or time in MISSING for time in times):
-            continue  # by the authors' notes: an error of the log, or it was still running
+            continue  # by the authors' notes: an error in the log, or the attempt was still running
         begun, ended = (columns.moment(place, attempt, name) for name in ("start_time", "end_time"))
         if ended < begun:
             raise UsageError(f"{place}: end_time is before start_time; correct it, or leave the attempt out")

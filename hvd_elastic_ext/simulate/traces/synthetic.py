@@ -126,7 +126,7 @@ class _Maker:
         if mean == math.inf:
             return math.inf
         wave = self._spec.diurnal
-        while True:  # more often than the most there is, and left out as often as it is too much
+        while True:  # draw at the highest rate, and keep a draw with probability rate / highest rate
             at += self._chance.expovariate(1.0) * mean / (1.0 + wave)
             rate = 1.0 - wave * math.cos(2.0 * math.pi * at / DAY_S)
             if at >= self._ends or self._chance.random() * (1.0 + wave) < rate:

@@ -146,7 +146,7 @@ class CommitBuffer:
         for index, side in enumerate(self._sides[:SIDES]):
             if side.reserve(length):
                 self._views.pop(index, None)
-                # The one that is written next comes first.
+                # The side that is written next comes first.
                 grown.insert(len(grown) if index == self._current else 0, side)
         populate([*(side.bytes for side in grown[:1]), *besides, *(side.bytes for side in grown[1:])])
 
@@ -186,7 +186,7 @@ class CommitBuffer:
         if handed is None:
             return False
         self._current = handed.index
-        self._seal(handed.index, handed.record)  # a later hand-over knows that this one is over
+        self._seal(handed.index, handed.record)  # for a later hand-over: this commit is a process's own now
         return True
 
     def sending(self) -> Tensor:
@@ -248,7 +248,7 @@ class CommitBuffer:
         """Drop every commit, as this process cannot use them, except a commit that was handed over meanwhile."""
         last = None if self._current is None else self._sides[self._current]
         for side in sorted(self._sides, key=lambda side: side is last):
-            if side.claim(shared=True):  # else one is being written there, and is no commit before that is done
+            if side.claim(shared=True):  # else a process writes a commit there, which does not count before its end
                 if all(side is not self._sides[handed.index] for handed in self._others()):
                     side.open()
                 side.release()
@@ -278,7 +278,7 @@ class CommitBuffer:
         self.release_sides()
         while True:
             others = [index for index in range(len(self._sides)) if index != self._current]
-            # A kept commit is given up before training would wait: its reader notices.
+            # Overwrite a kept commit rather than let training wait: its reader notices that.
             for index in sorted(others, key=lambda index: self._sides[index].kept):
                 if self._sides[index].claim():
                     handed = self._handed_over()
@@ -304,8 +304,8 @@ class CommitBuffer:
         return newest if newest is not None and (mine is None or newest.record.age > mine.age) else None
 
     def _seal(self, index: int, record: Record) -> None:
-        # The number is higher than that of every older handed-over commit and lower than that of every newer one: the
-        # next process takes up the commit with the highest number. Increase it before sealing: two commits of one
+        # The next process takes the commit with the highest number. So this number is higher than that of every older
+        # handed-over commit, and lower than that of every newer one. Increase it before sealing: two commits with one
         # number could not be told apart, but an unused number does no harm.
         passed = [handed.sequence for handed in self._others() if handed.record.age <= record.age]
         self._sequence = max([self._sequence, *passed]) + 1
@@ -314,7 +314,7 @@ class CommitBuffer:
 
     def _plan_for(self, contents: Contents) -> Plan:
         if self._planned is None or not self._planned.suits(contents.tensors, contents.firm):
-            self._planned = None  # its staging memory is free for the next one's
+            self._planned = None  # frees its staging memory for the next plan
             self._planned = Plan(contents.tensors, contents.firm)
         return self._planned
 

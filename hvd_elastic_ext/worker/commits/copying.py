@@ -55,7 +55,7 @@ def advise_huge(tensor: Tensor) -> Tensor:
     start = -(-tensor.data_ptr() // _HUGE) * _HUGE
     length = (tensor.data_ptr() + tensor.nbytes - start) // _HUGE * _HUGE
     if tensor.device.type == "cpu" and length > 0:
-        # Only advice: a kernel without huge pages refuses, and nothing is lost.
+        # This is only advice: a kernel without huge pages refuses it, without harm.
         ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), mmap.MADV_HUGEPAGE)
     return tensor
 
@@ -78,7 +78,7 @@ def on_own_stream(device: torch.device, later: Streams | None = None) -> Iterato
         with torch.cuda.stream(stream):
             yield
     finally:
-        # Also after an exception: what is still under way must not land in a later commit.
+        # Also after an exception: a copy that is still under way must not write into a later commit.
         if later is None:
             stream.synchronize()
         else:
@@ -102,13 +102,13 @@ def pin(side: Side, tensors: Sequence[Tensor]) -> None:
     if side.pinned or not torch.cuda.is_initialized() or not any(tensor.is_cuda for tensor in tensors):  # type: ignore[no-untyped-call]
         return
     runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
-    mapping = side.bytes.untyped_storage()  # from its first byte, by which torch judges whether a tensor is pinned
+    mapping = side.bytes.untyped_storage()  # from its first byte: by it torch judges whether a tensor is pinned
     address = mapping.data_ptr()
     error = int(runtime.cudaHostRegister(address, mapping.nbytes(), 0))
     if error:
         _forget_error()
         log.warning("commit memory is not pinned, commits will be slower: CUDA error %d", error)
-    # After an error there is nothing to undo, and it is not tried again.
+    # After an error there is nothing to undo, and no second attempt.
     side.pin(_nothing if error else partial(_unpin, runtime, address))
 
 
@@ -124,4 +124,4 @@ def _nothing() -> None:
 def _forget_error() -> None:
     """Clear CUDA's last error, which would otherwise be attributed to the next kernel of the training."""
     with contextlib.suppress(RuntimeError):
-        torch.zeros(1, device="cuda")  # a kernel, and torch asks for the last error behind it
+        torch.zeros(1, device="cuda")  # after this kernel, torch reads and clears the last error

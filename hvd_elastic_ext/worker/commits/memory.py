@@ -64,7 +64,7 @@ class Side:
         self._unpin: weakref.finalize[[], Side] | None = None
         self.bytes: Tensor = torch.empty(0, dtype=torch.uint8)
         """Everything behind the record's page."""
-        size = _lengthened(descriptor, 0)  # changes nothing, and fails for what cannot be written or grow
+        size = _lengthened(descriptor, 0)  # changes nothing, and fails if the file cannot be written or grow
         if not private:
             self._lock = _Lock.of(descriptor)
         if size >= PAGE:
@@ -95,7 +95,7 @@ class Side:
         A device that is left with a pinned address copies to the old memory, whatever is mapped there by then.
         """
         self._unpin = weakref.finalize(self, unpin)
-        self._unpin.atexit = False  # the end of the process undoes it, and the device may be closed by then
+        self._unpin.atexit = False  # the end of the process unpins; the device may be closed then
 
     def renew(self) -> bool:
         """Map the side again if another process has lengthened it. Return whether it was."""
@@ -179,7 +179,7 @@ class Side:
         if self._unpin is not None:
             self._unpin()
             self._unpin = None
-        # Tensors over the old mapping keep it alive until they are gone.
+        # Tensors in the old mapping keep it alive until they are gone.
         self._map = mmap.mmap(self._descriptor, size)
         self.bytes = torch.frombuffer(self._map, dtype=torch.uint8)[PAGE:] if size > PAGE else self.bytes[:0]
 
@@ -190,7 +190,7 @@ def _lengthened(descriptor: int, length: int) -> int:
         before = os.fstat(descriptor).st_size
         try:
             os.ftruncate(descriptor, max(length, before))
-        except PermissionError:  # a file that cannot shrink has grown since
+        except PermissionError:  # it cannot shrink, and has grown meanwhile
             if os.fstat(descriptor).st_size == before:
                 raise
         else:

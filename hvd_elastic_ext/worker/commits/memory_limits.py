@@ -72,7 +72,7 @@ def held_bytes(environ: Mapping[str, str]) -> int:
 def levels(root: Path) -> Iterator[Level]:
     """Each cgroup with a memory limit from this process's own up to the topmost that can be seen."""
     for base, path, read in _hierarchies(root):
-        # In a container the path may be the host's, while only its end is mounted: then the top is what there is.
+        # In a container the path may be the host's, while only its end is mounted: then only the mount's top is found.
         for place in [path, *path.parents]:
             level = read(base / place)
             if level is not None:
@@ -110,7 +110,7 @@ def _second_version(folder: Path) -> Level | None:
     limit, name = min(limits)
     used = _number(folder / "memory.current") or 0
     stat = _table(folder / "memory.stat")
-    # What is in memfds counts as "file", too, but cannot be given back.
+    # Memory of memfds counts as "file", too, but the kernel cannot reclaim it.
     cache = stat.get("file", 0) - stat.get("shmem", 0)
     return Level(limit, used - max(0, cache), str(folder / name))
 

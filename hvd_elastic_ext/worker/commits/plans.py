@@ -37,7 +37,7 @@ class Plan:
             return copy_batch(views, tensors, later=later)
         for staging in self._stagings:
             staging.gather(tensors, data)
-        # When the pieces are there, which cover places of others.
+        # Only after the pieces: they also cover places of these tensors.
         alone = self._alone
         return copy_batch([views[number] for number in alone], [tensors[number] for number in alone], later=later)
 

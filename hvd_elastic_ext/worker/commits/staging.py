@@ -102,7 +102,7 @@ class Staging:
         ]
         self._by_dtype: dict[torch.dtype, tuple[list[int], list[Tensor]]] = defaultdict(lambda: ([], []))
         with torch.inference_mode(False):
-            # Zeros, as what lies between the tensors of a commit is zero.
+            # Zeros, because the gaps between the tensors of a commit are zero.
             self._memory = torch.zeros(found[-1].here + found[-1].length, dtype=torch.uint8, device=device)
             for number, place in sorted(views, key=lambda row: row[0]):
                 numbers, tensors = self._by_dtype[place.dtype]

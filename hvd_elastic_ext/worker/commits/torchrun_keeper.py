@@ -66,7 +66,7 @@ def serve(listener: socket.socket, *, pid: int, started: int, watch: int | None)
         ready, _, _ = select.select(watched, [], [], _LOOK_S if watch is None else None)
         if listener in ready:
             connection, _ = listener.accept()
-            with connection, contextlib.suppress(OSError):  # a worker that died while asking wants nothing
+            with connection, contextlib.suppress(OSError):  # a worker may die while it asks
                 connection.settimeout(_REQUEST_S)
                 _answer(connection, slots)
 
@@ -118,7 +118,7 @@ def watch_process(pid: int) -> int | None:
     """Return a descriptor that becomes readable when the process ends; None where the kernel has none to give."""
     try:
         return os.pidfd_open(pid)
-    except OSError:  # gone, which start_time tells; an old kernel; a sandbox that forbids it
+    except OSError:  # the process is gone (start_time shows it), or the kernel is too old, or a sandbox forbids it
         return None
 
 
@@ -148,7 +148,7 @@ def address(directory: Path) -> Iterator[str]:
 
 
 def _listen(directory: Path) -> socket.socket:
-    (directory / SOCKET).unlink(missing_ok=True)  # of a killed keeper; the process that starts one holds the lock
+    (directory / SOCKET).unlink(missing_ok=True)  # left by a killed keeper; the starting process holds the lock
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o077)
     try:

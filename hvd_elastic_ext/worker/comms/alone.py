@@ -25,7 +25,7 @@ class AloneComms(Comms):
 
     def broadcast(self, data: Tensor, *, root: int, name: str) -> None:
         """Send nothing. Raises :class:`UsageError` for a tensor that no library could send."""
-        next(pieces(data, max(1, data.numel())), None)  # refuses what no library could send
+        next(pieces(data, max(1, data.numel())), None)  # raises UsageError
 
     def sum(self, data: Tensor, *, name: str) -> None:
         """Leave ``data`` as it is. Raises :class:`UsageError` for a sparse tensor."""

@@ -89,7 +89,7 @@ class HorovodComms(Comms):
             return Finished(number)
         earlier = _pending.pop(name, None)
         if earlier is not None and earlier.alive:
-            earlier.wait()  # Horovod refuses a name in use
+            earlier.wait()  # Horovod refuses a name that is in use
         flight = _pending[name] = _PendingMax(number, name)
         return flight
 
@@ -155,7 +155,7 @@ def join_world() -> None:
     try:
         hvd.init()
     except ValueError as error:
-        # Horovod reports a world that did not form as a wrong value; it is a lost peer.
+        # Horovod raises ValueError if a world does not form; the cause is a lost peer.
         raise HorovodInternalError(f"joining the next world failed: {error}") from error
 
 
@@ -213,7 +213,7 @@ def fence_horovod() -> Fence:
 
     @functools.wraps(leave)
     def leaving() -> None:
-        with pins.around_wait():  # for Horovod's thread, which may wait for other ranks
+        with pins.around_wait():  # it waits for Horovod's thread, which may wait for other ranks
             leave()
 
     cast(Any, watched).hvd_elastic_fence = fence

@@ -82,7 +82,7 @@ class MPIComms(Comms):
             return Finished(number)
         earlier = self._pending.pop(name, None)
         if earlier is not None:
-            earlier.wait()  # its memory must live until MPI is done
+            earlier.wait()  # MPI may use its memory until it has ended
         with self._lost_peers(name):
             flight = self._pending[name] = _PendingMax(self, number, name)
         return flight
@@ -105,7 +105,7 @@ class MPIComms(Comms):
         with self._lost_peers("reset"):
             self._comm.Barrier()
         if standby.current().fixed_world:
-            raise SystemExit(0)  # any other code makes mpirun end all
+            raise SystemExit(0)  # with another exit code, mpirun ends the whole job
 
     @contextlib.contextmanager
     def _lost_peers(self, name: str) -> Iterator[None]:

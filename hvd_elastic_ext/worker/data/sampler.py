@@ -41,7 +41,7 @@ def share(remaining: Indices, *, rank: int, size: int, drop_last: bool) -> Indic
     if count == 0:
         return remaining[:0]
     part = remaining[rank::size][:count]
-    if len(part) < count:  # one short: its turn in the last round is past the end
+    if len(part) < count:  # one short: this rank's place in the last round is past the end
         part = np.append(part, remaining[(rank + (count - 1) * size) % len(remaining)])
     return part
 
@@ -98,7 +98,7 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         self, dataset: Any, shuffle: bool = True, seed: int = 0, drop_last: bool = False, **unknown: NoReturn
     ) -> None:
         _check(dataset, unknown, seed=seed, shuffle=shuffle, drop_last=drop_last)
-        # The stock __init__ sets the same attributes, and keeps a list of all indices.
+        # Do not call the stock __init__: it sets the same attributes, but also keeps a list of all indices.
         self.dataset = dataset
         self.shuffle = shuffle
         self.seed = seed
@@ -184,7 +184,7 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         """Assign the rest to the ranks of the present world."""
         place = self.world()
         if place != (self.rank, self.num_replicas):
-            self._looped = False  # a loop of another world did not end
+            self._looped = False  # the loop of the earlier world did not end
         self.rank, self.num_replicas = place
         left = max(0, len(self.dataset) - len(self.processed_indices) - self._consumed)
         self.num_samples = samples_each(left, size=self.num_replicas, drop_last=self.drop_last)
@@ -238,7 +238,7 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
     def __iter__(self) -> Iterator[int]:
         """Assign again, from the present record and for the present world."""
         self.assign()
-        left_out = self._run_out and self.num_samples < self._batch  # by a loader with drop_last=True
+        left_out = self._run_out and self.num_samples < self._batch  # a loader with drop_last=True leaves them out
         self.begin_loop(nothing_left=left_out or self.num_samples == 0)
         self.indices = share(self.remaining_indices, rank=self.rank, size=self.num_replicas, drop_last=self.drop_last)
         return self._numbers(self.indices)
@@ -253,4 +253,4 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         """Yield Python integers, since datasets index lists and dictionaries with them."""
         for start in range(0, len(indices), _CHUNK):
             yield from indices[start : start + _CHUNK].tolist()
-        self._run_out |= self.indices is indices  # not for a loop that was left earlier
+        self._run_out |= self.indices is indices  # false if a later loop has begun

@@ -171,7 +171,7 @@ class ElasticStream(IterableDataset[Any]):
             return self._read(self.assign(0).ranges_of(self._rank, 0))
         if self._assignment is None or not self._loading:
             raise UsageError("ElasticStream: a DataLoader with num_workers must be made by stream.loader(...)")
-        # A loader process may be in no world; it reads what its parent was assigned.
+        # A loader process may be in no world; it reads the assignment of its parent.
         return self._read(self._assignment.ranges_of(self._rank, worker.id))
 
     def __len__(self) -> int:
@@ -214,7 +214,7 @@ class ElasticStream(IterableDataset[Any]):
     def _length(self, number: int) -> int:
         known = self._lengths[number]
         if known is None:
-            # Counted before, but lost in a roll-back.
+            # It may have been counted before, and lost in a roll-back.
             known = self._counted.get(number)
         if known is None:
             known = self._counted[number] = self._count(self.shards[number])

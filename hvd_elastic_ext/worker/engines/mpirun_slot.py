@@ -61,7 +61,7 @@ def _pass_on(connection: socket.socket, number: int) -> None:
     try:
         connection.sendall(to_text({"signal": number}).encode() + b"\n")
     except OSError:
-        return  # it has ended; the exit code follows
+        return  # the other end has ended; the exit code follows
 
 
 def _end_of(connection: socket.socket) -> int:

@@ -96,7 +96,7 @@ def _report_uncaught_errors() -> None:
     before = sys.excepthook
 
     def report(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        if os.environ.get("HVD_ELASTIC_LINK"):  # else the process with the link reports it
+        if os.environ.get("HVD_ELASTIC_LINK"):  # otherwise the process that has the link reports it
             try:
                 if importlib.util.find_spec("hvd_elastic_ext") is None:
                     _make_importable()
@@ -105,7 +105,7 @@ def _report_uncaught_errors() -> None:
                 current().failed(error)
             except Exception as problem:  # noqa: BLE001 (what happens here must not hide the error itself)
                 sys.stderr.write(f"hvd-elastic: this error could not be reported to the launcher: {problem}\n")
-        known = sys.modules.get("hvd_elastic_ext.worker.process.error_report")  # else the error is none of ours
+        known = sys.modules.get("hvd_elastic_ext.worker.process.error_report")  # without it, the error is not ours
         short = known.for_the_user(error) if known is not None and before is sys.__excepthook__ else None
         if short is None:
             before(kind, error, trace)

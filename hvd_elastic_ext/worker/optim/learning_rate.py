@@ -41,7 +41,7 @@ class ScaledLearningRate:
         self.rule = rule
         self.base = base
         self.scheduler = scheduler
-        # The scheduler keeps these itself, so remember them without a factor.
+        # The scheduler keeps these rates itself, with the factor in them; remember them without it.
         present = [group.get(KEY, 1.0) for group in optimizer.param_groups]
         self._peaks = [
             (peaked, [peak / factor for peak, factor in zip(peaked.max_lrs, present, strict=True)])

@@ -33,7 +33,7 @@ def restore(states: dict[str, Any]) -> None:
     random.setstate((version, tuple(internal), gauss))
     torch.set_rng_state(_tensor(states["torch"]))
     if "numpy" in states:
-        # Not loaded yet, perhaps, in a process that goes on where an earlier one ended.
+        # A process that continues from an earlier one may not have imported numpy yet.
         importlib.import_module("numpy").random.set_state(states["numpy"])
     for index, state in enumerate(states.get("cuda", ())[: torch.cuda.device_count()]):
         torch.cuda.set_rng_state(_tensor(state), index)

@@ -30,7 +30,7 @@ def _who_shards(value: nn.Module | optim.Optimizer) -> str | None:
     """What has sharded the parameters; None if they are whole."""
     kinds = type(value).__mro__
     engine = any(kind.__module__.partition(".")[0] == "deepspeed" for kind in kinds)
-    if engine or any(hasattr(tensor, "ds_tensor") for tensor in _parameters(value)):  # the latter by ZeRO, stage 3
+    if engine or any(hasattr(tensor, "ds_tensor") for tensor in _parameters(value)):  # ds_tensor: ZeRO, stage 3
         return "DeepSpeed"
     fsdp = getattr(sys.modules.get("torch.distributed.fsdp"), "FullyShardedDataParallel", ())
     if isinstance(value, nn.Module) and fsdp and any(isinstance(module, fsdp) for module in value.modules()):

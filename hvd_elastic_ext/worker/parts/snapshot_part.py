@@ -86,7 +86,7 @@ class SnapshotPart(Part):
         assigned = self._save_watched()
         for name, value in vars(self.value).items():
             if name in assigned or (name in contents and contents[name] != _content(value)):
-                # A model that save has just put there is a copy; one that was there before is live.
+                # A model that save has just assigned is a copy; a model that was there before is live.
                 self._found(name, contents.get(name), fresh=name in assigned and value is not before.get(name))
             elif name in contents:
                 self._nothing_new(name, contents[name])

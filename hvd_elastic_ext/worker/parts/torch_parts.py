@@ -99,7 +99,7 @@ class ModelPart(Part):
 
     def __init__(self, value: nn.Module) -> None:
         self.value = value
-        # keep_vars gives parameters, not copies: they differ from buffers. A state_dict of the user may not have it.
+        # With keep_vars parameters stay parameters, and so differ from buffers. A user's state_dict may not accept it.
         self._options: dict[str, Any] = {"keep_vars": True} if _takes(value.state_dict, "keep_vars") else {}
 
     def capture(self) -> Any:
@@ -127,7 +127,7 @@ class ModelPart(Part):
             _demand_same_tensors(self.capture(), tree, keys=own.keys())
         with _loading(self.value, RuntimeError):
             if own and own.keys() >= tree.keys() and not any(map(_runs_after_loading, self.value.modules())):
-                copy_batch([own[key] for key in tree], list(tree.values()))  # at once what loading does one by one
+                copy_batch([own[key] for key in tree], list(tree.values()))  # at once; loading copies one by one
             else:
                 given = {key: value if key in own else state_dicts.copied(value) for key, value in tree.items()}
                 self.value.load_state_dict(given)
@@ -375,7 +375,7 @@ def _loading(value: object, *more: type[Exception]) -> Iterator[None]:
     unfit: tuple[type[Exception], ...] = (LookupError, TypeError, ValueError, AttributeError, *more)
     try:
         yield
-    except (HorovodInternalError, HostsUpdatedInterrupt):  # of a user's own loader that talks to other ranks
+    except (HorovodInternalError, HostsUpdatedInterrupt):  # a user's loader may communicate with other ranks
         raise
     except unfit as error:
         what = "another model" if isinstance(value, nn.Module) else f"something else than this {type(value).__name__}"

@@ -92,7 +92,7 @@ def elastic(module: Any) -> None:
         if user is not None and hasattr(user, "run_fn"):
             user.__dict__["run_fn"] = run_fn
     manager = module.notification_manager
-    # Updates come over the link: no port is opened, and nothing is unpickled.
+    # Updates come over the link, so no port is opened and nothing is unpickled.
     manager.init = lambda *args, **kwargs: None
     process = standby.current()
     process.on_update = HostUpdates(manager, process)
@@ -100,19 +100,19 @@ def elastic(module: Any) -> None:
 
 def torch(module: Any) -> None:
     """Patch ``horovod.torch``: places that user code sees, safe collectives, and with ``--adopt`` our classes."""
-    if not hasattr(module, "init") or _marked(module):  # built without PyTorch, it has nothing to patch
+    if not hasattr(module, "init") or _marked(module):  # without PyTorch there is nothing to patch
         return
     for name in Place._fields:
         setattr(module, name, _shown(name, getattr(module, name)))
     module.local_rank = _shown_local_rank(module.local_rank)
     # Stock samplers and optimizers that a parked process makes use the planned place, too.
-    # Everything else inside Horovod needs the real one.
+    # All other code of Horovod needs the real place.
     for inner, names in ((module.elastic.sampler, ("rank", "size")), (module.optimizer, ("size",))):
         for name in names:
             setattr(inner, name, getattr(module, name))
     ours = sys.modules.get(STOCK)
     if ours is None or hasattr(ours, "PRESENT"):
-        complete()  # else our face is being imported, and has imported Horovod: it does that when its classes are there
+        complete()  # otherwise STOCK has imported Horovod, and calls this when its own classes exist
 
 
 def complete() -> None:
@@ -127,7 +127,7 @@ def complete() -> None:
 
     setattr(module, _COMPLETE, True)
     fence_horovod()
-    _time_steps(module.mpi_ops)  # of what the fence has put there
+    _time_steps(module.mpi_ops)  # the fence has replaced functions of this module
     if os.environ.get(ADOPT) == "1":
         _adopt(module)
 
@@ -167,11 +167,11 @@ class HostUpdates:
             if takes_numbered_updates(listener) and not known:
                 listener.on_hosts_update(update)
             elif message.get("leave") or not known:
-                self.notify_stock_state(listener)  # a process that must leave stops in any case
+                self.notify_stock_state(listener)  # also a known one, if the process must leave
 
     def notify_stock_state(self, listener: Any) -> None:
         """Notify a State of Horovod's own, such that it neither skips the sync nor ignores the update as old."""
-        # Horovod compares times of several hosts: this one must be later, whatever their clocks say.
+        # Horovod compares times of several hosts: this time must be later, even if their clocks differ.
         self._last = max(self._last, float(getattr(listener, "_last_updated_timestamp", 0)), time.time()) + 1
         listener.on_hosts_updated(self._last, _MIXED)
 
@@ -239,7 +239,7 @@ def _run_fn(horovods: Callable[..., Any], func: Callable[..., Any], reset: Calla
         process.synced()
         updates = process.on_update
         if isinstance(updates, HostUpdates) and updates.pending and not takes_numbered_updates(state):
-            updates.notify_stock_state(state)  # a reset makes it forget updates that came meanwhile
+            updates.notify_stock_state(state)  # a reset drops the updates that came meanwhile
         return func(state, *args, **kwargs)
 
     loop = horovods(train, reset)
@@ -290,7 +290,7 @@ def _refuse(comm: Any, process_sets: Any) -> None:
                 "call hvd.init() without it, or start the job without hvd-elastic"
             )
     for name in ("HOROVOD_AUTOTUNE", "HOROVOD_DYNAMIC_PROCESS_SETS"):
-        if os.environ.get(name, "0").strip() not in ("", "0"):  # set by the script: the launcher refuses them
+        if os.environ.get(name, "0").strip() not in ("", "0"):  # the script has set it: the launcher refuses it
             raise UsageError(
                 f"{name}={os.environ[name]}: an elastic job cannot have it, Horovod crashes on the first resize with "
                 "it; take it out of the script, or start the job without hvd-elastic"

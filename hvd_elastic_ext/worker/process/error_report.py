@@ -49,7 +49,7 @@ def _traceback_of(error: BaseException) -> traceback.TracebackException:
     found = traceback.TracebackException.from_exception(error)
     if isinstance(error, Permanent):
         whole = traceback.StackSummary.from_list(found.stack)
-        if not _cut(found):  # it is all inside of ours
+        if not _cut(found):  # all frames are of this package
             found.stack = whole
     return found
 
@@ -88,7 +88,7 @@ def digest(error: BaseException) -> str:
 def shortened(text: str) -> str:
     """Return at most :data:`LONGEST` characters of ``text``, and mark the gap."""
     if not text.isascii():
-        text = text.encode("ascii", "replace").decode()  # JSON needs six bytes for each other character
+        text = text.encode("ascii", "replace").decode()  # in JSON, other characters take six bytes each
     if len(text) <= LONGEST:
         return text
     gap = "\n[...]\n"

@@ -97,7 +97,7 @@ class Fence:
                     with self._lock:
                         opened = self._joining.pop().opened()
                         if self._joined == joined:
-                            # A call that finds the process in a world opens none.
+                            # A call in a process that is in a world already opens no sockets.
                             self._sockets = opened or self._sockets
                             self._joined += 1
 
@@ -206,7 +206,7 @@ def _read(copy: socket.socket) -> bool:
     try:
         return bool(copy.recv(1 << 20, socket.MSG_DONTWAIT))
     except BlockingIOError:
-        return True  # Gloo's thread was faster
+        return True  # Gloo's thread has read everything already
     except OSError:
         return False
 
@@ -232,7 +232,7 @@ def _shut_down(known: Socket, excluded: Collection[int], *, how: int) -> bool:
                 return False
             copy.shutdown(how)
         except OSError:
-            return False  # not connected (any more)
+            return False  # it is not connected
         return True
 
 

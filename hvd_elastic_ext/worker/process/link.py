@@ -127,7 +127,7 @@ class Link:
             log.warning("a message %r of %d bytes is too long and is dropped", what, len(line))
             return
         droppable = what in ("record", "beat")
-        if not self._lock.acquire(timeout=1.0):  # a signal handler has interrupted this thread while it sent
+        if not self._lock.acquire(timeout=1.0):  # this thread may hold it, if this is a signal handler
             return
         try:
             self._send()
@@ -187,7 +187,7 @@ class Link:
         with self._lock:
             self._send()
             if self._unsent:
-                return  # the agent does not read: one more is useless
+                return  # the agent does not read: another heartbeat is useless
         status = self.status
         pace = {"step_s": status.step_s, "progress": status.progress, **({"waiting": True} if status.waiting else {})}
         if status.every is not None:
@@ -204,7 +204,7 @@ class Link:
             except BlockingIOError:
                 return
             except OSError:
-                self._unsent.clear()  # the receiving side notices, and ends the link
+                self._unsent.clear()  # the receiving thread notices the error too, and ends the link
                 return
             del self._unsent[:sent]
 

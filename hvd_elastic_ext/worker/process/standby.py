@@ -131,7 +131,7 @@ class Standby:
         with self._changed:
             while self._go is None:
                 if self.leaving:
-                    raise SystemExit(0)  # it was never in the job: no ``on_removed``
+                    raise SystemExit(0)  # the process was never in the job: no ``on_removed``
                 if not self.link.connected:
                     raise SystemExit("hvd-elastic: the agent of this host has gone; a parked process cannot continue")
                 self._changed.wait()
@@ -159,7 +159,7 @@ class Standby:
         except Exception as error:
             self.failed(error)
             raise
-        self.link.beat()  # the last step
+        self.link.beat()  # reports the last step
         self.link.send("done")
         self.link.flush()
 
@@ -208,7 +208,7 @@ class Standby:
     def _join_alone(self, join: Callable[[], None]) -> None:
         """Form a world of one. Horovod accepts only rank 0 of 1 for it."""
         before = {name: self._environ.get(name) for name in (*VARIABLES, "HOROVOD_GLOO_IFACE")}
-        self._environ["HOROVOD_ELASTIC"] = "1"  # stays set: DistributedOptimizer looks for it
+        self._environ["HOROVOD_ELASTIC"] = "1"  # it stays set: DistributedOptimizer reads it
         self._environ.update(ALONE.environment())
         self._environ["HOROVOD_GLOO_IFACE"] = "lo"
         try:
@@ -231,7 +231,7 @@ class Standby:
         if leaving:
             self.leave()
         before = self.generation
-        self._environ.update(self._for_next_world)  # only here: other threads may read it earlier
+        self._environ.update(self._for_next_world)  # not earlier: other threads may read the environment
         self.link.beat()  # ranks depend on which process holds the newest commit
         try:
             self._connect(join)
@@ -320,10 +320,10 @@ class Standby:
         self._reclaimed = message.get("leaving") is True
 
     def _on_fence(self, message: Message) -> None:
-        with self._changed:  # no world is entered meanwhile
+        with self._changed:  # no thread enters a world meanwhile
             if self._between_worlds:
-                # It was sent for the world that this process has left: the number of a later one would come first. To
-                # cut the connections of the world that forms would abort this process, and all others in it.
+                # The order is for the world that this process has left: for a later world, its number would have come
+                # first. To cut the connections of the world that forms now would abort all processes in it.
                 log.info("ignored an order to cut the connections of a world that this process has left already")
                 return
             taken = self._fence.take()

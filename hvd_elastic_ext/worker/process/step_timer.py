@@ -53,7 +53,7 @@ class StepTimer:
         self._status.progress += 1
         nested = 2 if hasattr(optimizer, "_allreduce_delay") else 1
         if not 0 < self._under_way.count(id(optimizer)) < nested:
-            self._under_way.clear()  # the last one did not end
+            self._under_way.clear()  # the last step did not end
         self._under_way.append(id(optimizer))
 
     def after_step(self, *_: Any) -> None:

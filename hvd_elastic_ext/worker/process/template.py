@@ -136,7 +136,7 @@ def prepare(modules: Iterable[str], own: Iterable[str]) -> Unfit | None:
         sys.meta_path.remove(paced)
     if (child := os.fork()) == 0:
         os._exit(0)
-    os.waitpid(child, 0)  # numpy's OpenBLAS ends its threads before a fork, and starts them again when it needs them
+    os.waitpid(child, 0)  # before a fork, numpy's OpenBLAS ends its threads; it starts them again later
     gc.collect()
     gc.freeze()
     return _unfit(why_unfit(already))
@@ -177,7 +177,7 @@ def _held() -> list[str]:
     """What each descriptor leads to."""
     found = []
     for descriptor in os.listdir("/proc/self/fd"):  # noqa: PTH208 - as above
-        with contextlib.suppress(OSError):  # the listing's own
+        with contextlib.suppress(OSError):  # the listing's own, which is closed already
             found.append(os.readlink(f"/proc/self/fd/{descriptor}"))  # noqa: PTH115 - as above
     return [path for path in found if not path.endswith("/fd")]
 
@@ -243,7 +243,7 @@ def _started(template: _Template, asked: socket.socket) -> _Order:
     _send(asked, pid=os.getpid())
     data, descriptors, _, _ = socket.recv_fds(asked, 64, MAX_DESCRIPTORS)
     asked.close()
-    if data != str(len(descriptors)).encode():  # nothing, or not all: this process has no room for them
+    if data != str(len(descriptors)).encode():  # not all have come: this process has no room for them
         os._exit(ORPHANED)
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)

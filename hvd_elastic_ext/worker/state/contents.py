@@ -259,7 +259,7 @@ def versions_of(tensors: Sequence[Tensor]) -> Versions | None:
     """What changes when torch writes to a tensor, or another one takes its place; None where torch does not count."""
     try:
         return list(map(id, tensors)), list(map(_version, tensors))
-    except RuntimeError:  # inference tensors
+    except RuntimeError:  # an inference tensor has no version
         return None
 
 
@@ -292,7 +292,7 @@ def _copied_in_place(name: str, part: Part, text: str, copy_to: CopyTo, *, most:
     live = part.in_place() if before <= most and _SPARSE not in text else None
     if live is None:
         return None
-    # What lies before them is not looked at; the text says the number of each.
+    # The tensors before them are not needed, only their count: the text refers to tensors by number.
     tensors = [torch.empty(0)] * before
     try:
         written = write_one(name, live.tree, tensors)
@@ -325,7 +325,7 @@ def _same_sample(live: Tensor, committed: Tensor) -> bool:
         return True
     step = max(1, live.numel() // PROBES)
     mine, theirs = live.view(-1)[::step].cpu(), committed.view(-1)[::step]
-    # As bytes: a NaN equals itself.
+    # Compare bytes, so that a NaN equals itself.
     return torch.equal(mine.contiguous().view(torch.uint8), theirs.contiguous().view(torch.uint8))
 
 

@@ -127,13 +127,13 @@ class HeldCommit:
         """Return the side, None if another request came meanwhile; and the error, if there was one."""
         try:
             side = instead()
-        except Exception as error:  # the user's code: training continues
+        except Exception as error:  # an error of the user's code: training continues
             log.exception("save of checkpoint= failed")
             return None, " ".join(f"save of checkpoint= failed: {type(error).__name__}: {error}".split())
         with self._turn:
             if self._requests == number:
                 return side, None
-            self._buffer.keep_none()  # it would never be released
+            self._buffer.keep_none()  # no message would release this side
             return None, None
 
     def _kept(self, number: int) -> int | None:

@@ -103,7 +103,7 @@ def _chosen(inventory: Inventory, tree: Mapping[str, Any], names: Names) -> list
     known = {*inventory.parts, *values} - {""}
     if names is None:
         foreign = [name for name in tree if not _has(inventory, known, name)]
-        # A value of None may be absent: a State without an optimizer has one that is None.
+        # A value of None may be absent: for example the optimizer of a State without one.
         absent = sorted(name for name in known - tree.keys() if values.get(name, name) is not None)
         _demand(foreign, absent, "; say by names={…} what is to be taken")
         return list(tree.items())

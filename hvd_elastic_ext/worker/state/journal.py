@@ -66,7 +66,7 @@ def reporter_for(settings: WorkerSettings, clock: Clock, link: Link) -> Reporter
     record: Record | None = over_link if link.connected else None
     if record is None and settings.journal is not None:
         with contextlib.suppress(OSError):
-            # Generation 0: Horovod's own driver does not tell it to workers.
+            # Generation 0: Horovod's own driver does not send the generation to workers.
             record = partial(Journal(AppendFile(settings.journal, create=False), clock).record, generation=0)
     return Reporter(record, clock, sample=settings.sample, host=settings.host)
 
@@ -81,5 +81,5 @@ def plain(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    # JSON has no word for these, and a diverged loss is worth reading about.
+    # JSON has no NaN and no infinity; a diverged loss should be in the journal.
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

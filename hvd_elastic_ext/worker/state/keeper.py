@@ -93,7 +93,7 @@ class Keeper:
         """The last commit came from another slot, and has no part of this rank's own."""
         self._inherited = self._has_own_commit()
         if self._inherited:
-            self._buffer.relabel(self._identity())  # sealed by this process: what is handed over now leaves it
+            self._buffer.relabel(self._identity())  # as this process's own: a hand-over does not overwrite it
         else:
             self._begin()
         self._prepare()
@@ -109,7 +109,7 @@ class Keeper:
         began = self.schedule.began()
         written, last = self._inventory.write(), self._buffer.record
         if last is not None and last.step == self._steps.done and self._mark is not None:
-            self._by_hand |= self._mark.firm_differs(written)  # no step of a world changed them
+            self._by_hand |= self._mark.firm_differs(written)  # without a step, only the user can have changed them
         self._take(self._next_identity(), written)
         self.schedule.made(began)
         if self._held is not None:
@@ -143,7 +143,7 @@ class Keeper:
         """
         self._calls.demand_none()
         self._status.progress += 1
-        self._steps.between()  # no check runs within `optimizer.step()`: one that raised is over
+        self._steps.between()  # no check runs within `optimizer.step()`, so a step that raised has ended
         if not self._stopping.due() or self._within_a_step():
             return False
         if self.schedule.left_out or self._difference() is not None:
@@ -188,7 +188,7 @@ class Keeper:
         self._importing.settle([each.imported for each in candidates], started=any(each.lineage for each in candidates))
         election = elect(candidates)
         self._generation = election.generation
-        # Processes that different launchers started must give their commits the same identity.
+        # Processes of different launchers must give their commits the same identity.
         self._incarnation = max(candidate.incarnation for candidate in candidates)
         self._follow(election, candidates)
         self._by_hand = False
@@ -216,7 +216,7 @@ class Keeper:
         if commit is None:
             return False
         if commit.record.stored or not commit.local:
-            return True  # the user has named the checkpoint, or the job that it is of; or it was handed over
+            return True  # the user has named the checkpoint or its job, or the commit was handed over
         if rank_local.read(commit).program != self._program:
             log.warning("the commit in this slot is of another script, or of other arguments; training starts over")
             return False
@@ -273,7 +273,7 @@ class Keeper:
     def _add_own(self) -> None:
         """A roll-back to what was handed over brings back this rank's generators as they are now."""
         record = self._buffer.record
-        if record is not None and record.local:  # that of another process, as it was before they were seeded
+        if record is not None and record.local:  # of another process, from before the generators were seeded
             self._take(record.identity)
         else:
             self._buffer.complete(self._local())
@@ -450,7 +450,7 @@ class Keeper:
         """Everything of the last commit; the number of steps it was taken after."""
         commit = self._last()
         files, parts = commit.record.stored and user_files.are_in(commit), None
-        with commit.copying() as copy_to:  # while a device copies, the rest is done
+        with commit.copying() as copy_to:  # the device copies while this process does the rest
             if files:
                 with self._calls.of("load"):
                     user_files.take_back(self._checkpoint, commit)
@@ -466,7 +466,7 @@ class Keeper:
             self._inventory.settle()
             self._set_mark(self._inventory.write(parts))
         if files:
-            self._take(commit.record.identity)  # from here on it is a commit like others
+            self._take(commit.record.identity)  # from here on it is a commit like any other
         return commit.record.step
 
     def _put_back(self, commit: Commit, *, only_reloaded: bool = False) -> None:

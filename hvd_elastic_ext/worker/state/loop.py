@@ -32,7 +32,7 @@ def run(state: Any, train: Callable[[], Any], *, reset: Callable[[], None], cloc
             log.warning("a peer was lost, rolling back: %s", lost)
             state.restore()
         except HostsUpdatedInterrupt:
-            pass  # between two steps: nothing is to be rolled back
+            pass  # it comes between two steps: there is nothing to roll back
         _next_world(state, reset, clock)
 
 
@@ -79,6 +79,6 @@ def elastic(
                 return run(state, lambda: after_sync(*args, **kwargs), reset=reset, clock=clock)
         finally:
             notifications.remove_listener(state)
-            getattr(state, "ended", lambda: None)()  # a State of Horovod's own has nothing to do
+            getattr(state, "ended", lambda: None)()  # a State of Horovod's own has no such method
 
     return wrapper

@@ -151,7 +151,7 @@ class ElasticMixin(StateMethods):
         check_mixin(cls, ElasticMixin, stock.State, StateMethods)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_keeper":  # built at the first use: the user's __init__ has got that far then
+        if name == "_keeper":  # built at the first use, which is late enough for the user's __init__
             keeper = self.__dict__["_keeper"] = self._made()
             return keeper
         theirs = getattr(super(), "__getattr__", None)
@@ -278,7 +278,7 @@ def _descriptors() -> tuple[int, ...] | None:
     found = inherited.commit_descriptors(os.environ)
     lost = [descriptor for descriptor in found or () if not inherited.is_memory(descriptor)]
     if lost:
-        # As with a program in between that starts others without its descriptors: training is not to fail for that.
+        # For example, a program in between has closed the descriptors: training must not fail for that.
         log.warning(
             "commit memory: %s=%s did not reach this process, its commits end with it; "
             "start training processes with the descriptors of their parent",

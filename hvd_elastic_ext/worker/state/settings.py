@@ -71,5 +71,5 @@ def _local_size(environ: Mapping[str, str]) -> int:
     for name in ("HOROVOD_LOCAL_SIZE", "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"):
         if environ.get(name, "").isdigit():
             return max(1, int(environ[name]))
-    planned = environ.get("HVD_ELASTIC_PLAN", "").split(",")  # of a process that has not joined its job yet
+    planned = environ.get("HVD_ELASTIC_PLAN", "").split(",")  # set in a process that has not joined its job yet
     return max(1, int(planned[3])) if len(planned) == 6 and planned[3].isdigit() else 1

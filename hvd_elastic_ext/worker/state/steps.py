@@ -27,7 +27,7 @@ class StepCount:
         """Count the steps of ``optimizer`` from now on, and of no other."""
         self.forget()
         if optimizer is not None:
-            # A State that was replaced must not be kept alive by the optimizer, nor count on.
+            # The optimizer must not keep a replaced State alive, and that State must stop counting.
             earlier = getattr(optimizer, _COUNTER, None)
             if earlier is not None:
                 earlier.forget()

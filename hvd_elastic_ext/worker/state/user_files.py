@@ -112,7 +112,7 @@ def written(own: Checkpoint, local: bytes) -> Iterator[Contents]:
             tree = trees.encode({FILES: write(dict(_files(folder)), tensors)})
             yield Contents(tree, tensors, [True] * len(tensors), local)
         finally:
-            tensors.clear()  # on NFS what is mapped stays in the folder under another name
+            tensors.clear()  # on NFS a mapped file stays in the folder, under another name
 
 
 @contextmanager
@@ -122,7 +122,7 @@ def _folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as name:
         held = os.open(name, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            with suppress(OSError):  # where folders cannot be locked, none counts as left behind
+            with suppress(OSError):  # if folders cannot be locked, no folder counts as left behind
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield Path(name)
         finally:

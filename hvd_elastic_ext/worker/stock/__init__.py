@@ -18,7 +18,7 @@ HOW_TO_GET_HOROVOD: Final = "hvd-elastic build-horovod builds its wheel"
 
 def _why_absent() -> str | None:
     try:
-        # Not horovod.torch itself: without its native part that one is imported, and empty.
+        # Not horovod.torch itself: without its native part it can be imported, but is empty.
         from horovod.torch import mpi_ops  # noqa: F401
     except ImportError as error:
         if isinstance(error, ModuleNotFoundError) and error.name == "horovod":

@@ -88,7 +88,7 @@ def elect(candidates: Sequence[Candidate]) -> Election:
         return Election(root, Send.ALL, lineage, generation, f"rank {root} holds the newest commit, {where}")
     for differing, send, but in (
         (_shape, Send.ALL, ", but of different tensors"),
-        # A checkpoint loaded on one rank, say: no rank stepped, so equal numbers do not mean equal weights.
+        # For example, one rank has loaded a checkpoint: no rank stepped, so equal numbers do not mean equal weights.
         (attrgetter("firm_digest"), Send.ALL, ", but weights were changed by hand"),
         (attrgetter("loose_digest"), Send.LOOSE, ", with values of their own"),
     ):

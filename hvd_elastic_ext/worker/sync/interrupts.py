@@ -113,7 +113,7 @@ class Stopping:
         if self._unchecked_since is None:
             self._unchecked_since = now
         elif now - self._unchecked_since > UNCHECKED_S:
-            self._unchecked_since = math.inf  # once
+            self._unchecked_since = math.inf  # warn only once
             if self._comms.rank() == 0:
                 log.warning(
                     "no state.commit() in the first %.0f s of training: a failure loses all steps since the last one, "
