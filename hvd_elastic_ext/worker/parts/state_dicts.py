@@ -94,8 +94,8 @@ def apart(saved: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def assign(owner: object, tree: Mapping[str, Any]) -> None:
-    """Give the attributes of ``owner`` the state in ``tree``, from :func:`apart`. Raises :class:`StateError` if the copy
-    of a model is missing."""
+    """Give the attributes of ``owner`` the state in ``tree``, from :func:`apart`. Raises :class:`StateError` if a model
+    is missing."""
     for name, value in tree["values"].items():
         setattr(owner, name, value)
     for name, state in tree["models"].items():

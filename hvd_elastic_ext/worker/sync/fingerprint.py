@@ -1,4 +1,4 @@
-"""One hash for a tree of state, the same wherever the same state is."""
+"""A hash of a tree of state: equal on all processes with the same state."""
 
 from __future__ import annotations
 
