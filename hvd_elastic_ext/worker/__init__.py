@@ -1,9 +1,9 @@
-"""Runs inside a training process: keeps commits, returns to them, and reacts to changes of hosts.
+"""Runs inside a training process: keeps commits, rolls back to them, and reacts to changes of hosts.
 
-Belongs here: what runs inside a training process. torch is welcome; Horovod only behind ``stock`` and
-``comms.horovod``: it may be absent.
+Belongs here: code that runs inside a training process. It may import torch, but Horovod only in ``stock`` and
+``comms.horovod``, because Horovod may be absent.
 
-Never here: the daemon, the launcher, the agent, or anything that decides about hosts.
+Never here: the daemon, the launcher, the agent, or code that decides about hosts.
 
 Each folder may import those below it::
 

@@ -48,7 +48,7 @@ class Agreement:
         return agreed
 
     def _start(self, wanted: int) -> Pending:
-        """Start a reduction. If a peer is lost, only ``wait`` raises: ranks may leave at once at the end of training."""
+        """Start a reduction. If a peer is lost, only ``wait`` raises: at the end of training ranks may leave early."""
         try:
             return self._comms.start_max(wanted, name=_NAME)
         except PeerLost as error:
