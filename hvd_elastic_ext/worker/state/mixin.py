@@ -192,7 +192,7 @@ class ElasticMixin(StateMethods):
         return keeper_for(self, parts, values=(), names=names, rng=kind.rng, comms=kind.comms, checkpoint=functions)
 
     def _parts_among_values(self, names: torch_parts.ParameterNames) -> dict[str, Part]:
-        """Return parts for values that Horovod's ``ObjectState`` copies, such as schedulers: copies would have no effect."""
+        """Return parts for values that Horovod's ``ObjectState`` copies: a scheduler's copy would have no effect."""
         values = self.__dict__.get("_saved_state") if isinstance(self, ObjectState) else None
         if not isinstance(values, dict):
             return {}
