@@ -10,7 +10,7 @@ from typing import Final
 GIVEN: Final = ("HVD_ELASTIC_DEVICES", "CUDA_VISIBLE_DEVICES")
 """Variables that name the devices. The first one that is set counts."""
 LONGEST: Final = 4096
-"""Characters. A longer value is no list of one host's devices."""
+"""Most characters of such a value. A longer one is not a list of one host's devices."""
 
 _GPUS: Final = "proc/driver/nvidia/gpus"
 

@@ -38,7 +38,7 @@ class _Newcomer(Peer):
 class HandoverServer(Acceptor[_Newcomer]):
     """Checks the proof of each order and gives it to ``apply``, which returns the answer or raises ``OrderError``.
 
-    One that sends no order within ``ANSWER_S`` is disconnected.
+    A connection without an order within ``ANSWER_S`` is closed.
     """
 
     def __init__(

@@ -7,8 +7,8 @@
   https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/rebalance-recommendations.html
 - Scheduled events: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/viewing_scheduled_events.html
 
-Status 404 means that nothing is announced. The answer to the ``PUT`` for a token crosses one hop by default: a
-container with a network of its own gets none unless the instance's hop limit is 2.
+Status 404 means that nothing is announced. By default, the answer to the ``PUT`` for a token crosses only one hop. So a
+container with its own network gets no answer unless the instance's hop limit is 2.
 """
 
 from __future__ import annotations

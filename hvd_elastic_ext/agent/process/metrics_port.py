@@ -22,7 +22,7 @@ Answer = tuple[int, bytes, str]
 
 
 class MetricsPort(HttpPort):
-    """``address``: HOST:PORT, HOST being an address of this machine; ``answer`` makes the body for each request.
+    """The port. ``address``: HOST:PORT, with an address of this machine. ``answer`` returns the answer to each request.
 
     Raises ``OSError`` and ``ValueError`` if it cannot listen there.
     """

@@ -10,7 +10,7 @@ Act = Callable[[], object]
 
 
 class EventLoop(Protocol):
-    """What parts of the agent use of its loop."""
+    """The methods of the loop that parts of the agent use."""
 
     def now(self) -> float: ...
     def watch(self, descriptor: int, act: Act, *, output: bool = False) -> None: ...
@@ -41,14 +41,14 @@ class DescriptorLoop:
         self._update(descriptor)
 
     def unwatch(self, descriptor: int) -> None:
-        """Neither read nor write ``descriptor`` any more."""
+        """Call no function for ``descriptor`` any more."""
         self._reads.pop(descriptor, None)
         self._writes.pop(descriptor, None)
         self._outputs.discard(descriptor)
         self._update(descriptor)
 
     def write(self, descriptor: int, act: Act | None) -> None:
-        """Call ``act`` whenever ``descriptor`` can be written; with None not any more."""
+        """Call ``act`` whenever ``descriptor`` can be written; None ends this."""
         if act is None:
             self._writes.pop(descriptor, None)
         else:
@@ -56,7 +56,7 @@ class DescriptorLoop:
         self._update(descriptor)
 
     def hold_back(self, wanted: bool) -> None:
-        """Stop reading output, or go on."""
+        """Stop or continue to read output."""
         if wanted == self._held_back:
             return
         self._held_back = wanted

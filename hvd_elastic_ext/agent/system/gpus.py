@@ -19,7 +19,7 @@ class Gpu(NamedTuple):
 
 
 class Gpus:
-    """``names``: of devices, as ``CUDA_VISIBLE_DEVICES`` has them. The library is loaded at the first look.
+    """``names``: the devices, as in ``CUDA_VISIBLE_DEVICES``. The library is loaded at the first look.
 
     ``problem``: why there is no value; "" if nothing has failed.
     """
