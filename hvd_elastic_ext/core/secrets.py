@@ -42,7 +42,7 @@ def secret_in_url(url: str) -> str | None:
     """Return which part of ``url``, or of a chain of URLs, is a secret, as text for a message without the secret; None
     if there is none.
 
-    A container at an account (``abfs://container@account.dfs.core.windows.net/x``) is none.
+    A container at an account (``abfs://container@account.dfs.core.windows.net/x``) is not a secret.
     """
     problem = None
     for part in _LINK.split(url):

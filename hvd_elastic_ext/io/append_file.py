@@ -38,7 +38,7 @@ class Announced:
         return written
 
     def flush(self) -> None:
-        """Every write is flushed."""
+        """Do nothing, because every write is flushed."""
 
 
 class AppendFile:
@@ -46,7 +46,7 @@ class AppendFile:
 
     One ``write`` is one system call in append mode, so lines of several writers
     on one machine do not mix. Raises ``OSError`` as the system does; the journal
-    knows what to do about it.
+    handles it.
     """
 
     def __init__(self, path: Path, *, create: bool) -> None:
@@ -68,7 +68,7 @@ class AppendFile:
         return written
 
     def flush(self) -> None:
-        """Nothing is buffered here."""
+        """Do nothing, because nothing is buffered here."""
 
     def close(self) -> None:
         """Close the file. May be repeated."""

@@ -11,8 +11,8 @@ from pathlib import Path
 def replace(path: Path, text: str, *, mode: int = 0o666, backup: Path | None = None, durable: bool = False) -> None:
     """Write ``text`` at ``path``, whole or not at all. Raises ``OSError``.
 
-    ``mode``: of a new file, less the umask. ``backup``: where the old file goes. ``durable``: on the disk itself when
-    this returns.
+    ``mode``: the mode of a new file, less the umask. ``backup``: the new path of the old file. ``durable``: whether the
+    file must be on the disk when this returns.
     """
     fresh = path.with_name(f"{path.name}.tmp")
     try:

@@ -30,7 +30,7 @@ class OutOfMemory:
 
 
 def _of_cgroup(own: str, mounts: str) -> list[str]:
-    """Return the possible files of the counter, for both versions of cgroups; in a container, also those of its root."""
+    """Return the possible files of the counter, for both versions of cgroups, also those of a container's root."""
     found = []
     for (line,) in _lines(own, separator=None):
         _, controllers, path = line.split(":", 2)

@@ -12,7 +12,7 @@ from hvd_elastic_ext.checkpoint.stores import Store
 
 def listing(store: Store) -> list[Entry]:
     """Return every checkpoint, the newest first, also those that were never sealed. Checks only the lengths of files.
-    Other folders are left out. Raises :class:`StoreFailed` if the store cannot be read.
+    Ignores other folders. Raises :class:`StoreFailed` if the store cannot be read.
     """
     return retention.newest_first([_entry(store, name) for name in store.folders() if identity_of(name) is not None])
 

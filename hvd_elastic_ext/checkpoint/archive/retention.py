@@ -86,8 +86,8 @@ def prune(entries: Collection[Entry], keep: Retention) -> list[Named]:
 
 
 def strays(entries: Collection[Entry]) -> list[tuple[str, str]]:
-    """Return checkpoint and name of each file that no manifest names and that no process still writes, since a newer
-    checkpoint exists."""
+    """Return checkpoint and name of each file that no manifest names, if a newer checkpoint exists: then no process
+    still writes the file."""
     whole = [entry for entry in newest_first(entries) if entry.whole]
     return [(entry.name, file) for entry in whole[1:] for file in entry.strays]
 

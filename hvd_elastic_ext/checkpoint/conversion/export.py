@@ -32,8 +32,8 @@ PLAIN: Final = "plain"
 def export(store: Store, name: str, to: Path, *, replace: bool = False) -> int:
     """Write the checkpoint ``name`` to the file ``to``, ``.pt`` or ``.safetensors``, and return the number of tensors.
     A checkpoint of the user's own files is written to the new folder ``to``; the number of files is returned. Every
-    byte is verified first. ``replace``: a file of that name is replaced. Raises :class:`UsageError` for another ending,
-    a file or a folder that is there, :class:`Damaged`, and :class:`Permanent` if it cannot be written.
+    byte is verified first. ``replace``: replace a file of that name. Raises :class:`UsageError` for another ending of
+    the name and for an existing file or folder, :class:`Damaged`, and :class:`Permanent` if it cannot be written.
     """
     checkpoint = read.opened(store, name)
     write = _WRITERS.get(to.suffix)
@@ -91,7 +91,7 @@ def _write_folder(checkpoint: Checkpoint, draft: Path, to: Path) -> int:
 
 
 class _Tensors:
-    """Tensors of a checkpoint by number, each in memory of its own. The same number gives the same tensor."""
+    """Tensors of a checkpoint by number, each with memory of its own. The same number gives the same tensor."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.taken: dict[int, Tensor] = {}

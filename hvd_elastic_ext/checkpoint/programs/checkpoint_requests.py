@@ -30,7 +30,7 @@ from hvd_elastic_ext.core.commit_record import PAGE, Identity, Record
 from hvd_elastic_ext.core.errors import ElasticError, Permanent, Transient
 
 MARK: Final = ".store"
-"""File by which hosts recognize that they share storage."""
+"""Name of the file by which hosts recognize that they share storage."""
 
 
 def answer(request: Request, send: Send) -> HelperAnswer:
@@ -167,7 +167,7 @@ def _loaded(request: Request, store: Store, entry: Entry, entries: Sequence[Entr
 def _fill(
     checkpoint: Checkpoint, identity: Identity, memories: Mapping[str, Sequence[int]], ranks: Mapping[str, int]
 ) -> None:
-    """Write it to the memory of slots, with the highest sequence number, so that a process continues from it."""
+    """Write a checkpoint to the memory of slots, with the highest sequence number: processes then continue from it."""
     own = {slot: checkpoint.local(ranks[slot]) or b"" for slot in memories}
     with contextlib.ExitStack() as stack:
         first: memoryview | None = None
@@ -200,7 +200,7 @@ def _who(request: Request, checkpoint: Checkpoint) -> dict[str, int]:
 
 
 def _is_past(memory: Sequence[int], identity: Identity) -> bool:
-    """Whether a slot's memory, which outlived processes and launcher, has a commit at least as new."""
+    """Whether a slot's memory, which may outlive processes and launcher, has a commit that is at least as new."""
     lying = [found.record.identity for found in slot_memory.sealed(memory) if found is not None]
     return any(each.lineage and each[1:] >= identity[1:] for each in lying)
 

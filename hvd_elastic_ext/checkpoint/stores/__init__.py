@@ -45,7 +45,7 @@ class Store(Protocol):
         """Write or replace a small file atomically; it is durable on return."""
 
     def read(self, folder: str, file: str, start: int, into: Sequence[memoryview]) -> None:
-        """Read from byte ``start`` on into the buffers ``into`` in turn. Thread-safe.
+        """Read from byte ``start`` on into the buffers ``into``, one after another. Thread-safe.
 
         Raises :class:`Missing` if there is no such file, :class:`Unreadable`, and ``EOFError`` if it is too short.
         """

@@ -3,8 +3,8 @@
 The folder is opened once, and all operations are relative to it: if its file system is unmounted, nothing is written
 below the mount point. Files are new, and flushed together with their names; links are not followed.
 
-Where the file system can, bytes go from memory to the disk without the system's cache: a copy into that takes a hundred
-times as much of a processor, which training needs.
+If the file system can do it, bytes go from memory to the disk without the system's cache. Copies into the cache need a
+hundred times as much processor time, which training needs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hvd_elastic_ext.checkpoint.format.tensor_places import SECTOR
 from hvd_elastic_ext.core.errors import Permanent
 
 BATCH: Final = 1000
-"""Buffers that one call writes or reads: the system's limit is 1024."""
+"""Most buffers that one call writes or reads: the system's limit is 1024."""
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _WITHIN: Final = _FOLDER | os.O_NOFOLLOW
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -68,7 +68,7 @@ class LocalStore:
             self._system.close(self._opened)
 
     def folders(self) -> list[str]:
-        """Links to folders are left out."""
+        """Return them without links to folders."""
         with self._store_errors():
             try:
                 facts = self._facts(self._top())
@@ -77,7 +77,7 @@ class LocalStore:
             return [name for name, fact in facts.items() if stat.S_ISDIR(fact.st_mode)]
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Only regular files."""
+        """Return only regular files."""
         with self._store_errors(folder):
             try:
                 with self._folder(folder) as top:
@@ -247,8 +247,8 @@ class _PastCache:
     def write(self, block: Sequence[memoryview], start: int, end: int) -> int:
         """Write the bytes of ``block``, from ``start`` to ``end`` of the file, as far as that is possible.
 
-        Returns how many that were: from memory and to places in the file that are aligned, whole sectors. Memory that
-        is not is copied.
+        Return how many bytes were written: whole sectors, at aligned places in the file. Memory that is not aligned is
+        copied first.
         """
         length = (end - start) // SECTOR * SECTOR
         if self._opened < 0 or start % SECTOR or not length:

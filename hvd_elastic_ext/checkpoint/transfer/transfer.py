@@ -10,10 +10,9 @@ The sender listens, the receiver connects. Both have a secret that no process ou
                the HMAC of "whole": the commit was the same in the sender's memory until its last byte was sent
     receiver   the HMAC of "held": it is sealed there
 
-The HMACs from the record on are of a key that is made of the secret and both random parts, so nothing of another
-connection counts. Bytes are signed, not secret, as are those of the collectives of training. A client that
-proves nothing gets a greeting, and its connection is closed; it delays no other. What is wrong is a ``Transient``
-error.
+The HMACs from the record on use a key from the secret and both random parts, so data of another connection is invalid.
+Bytes are signed, but not encrypted, like those of the collectives of training. A client without a proof gets only the
+greeting, its connection is closed, and it delays no other client. All errors are ``Transient``.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ Done = TypeVar("Done")
 
 
 class TransferFailed(Transient):
-    """Why a commit was not transferred, in one line."""
+    """A commit was not transferred. The message is one line with the reason."""
 
 
 class _Keys(NamedTuple):

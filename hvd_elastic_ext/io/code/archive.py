@@ -1,4 +1,4 @@
-"""Files of a folder as a ``tar.gz``, the same bytes for the same files wherever and whenever it is packed; and back."""
+"""Packs files of a folder as a ``tar.gz``, and unpacks them. The same files always give the same bytes."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ unchanged."""
 
 
 def packed(folder: Path, names: Iterable[str], *, private: bool = False) -> bytes:
-    """Return an archive of the files of ``folder`` with these names. Raises ``OSError`` for one that cannot be read.
-    ``private``: keep which files other users may not read; else only the executable bit is kept.
+    """Return an archive of the files of ``folder`` with these names. Raises ``OSError`` if one cannot be read.
+    ``private``: also keep whether other users may read a file; else only the executable bit is kept.
     """
     raw = io.BytesIO()
     # Level 6 takes half the time of level 9; the result is a hundredth larger.
@@ -107,7 +107,7 @@ def is_marked(folder: Path, word: str) -> bool:
 
 
 def _extracted(source: BinaryIO, staged: Path) -> dict[str, str]:
-    """Unpack into an empty folder. The checksum of each file."""
+    """Unpack into an empty folder. Return the checksum of each file."""
     sums, left = {}, MAX_BYTES
     with tarfile.open(fileobj=source, mode="r|gz") as archive:
         for entry in archive:

@@ -14,7 +14,7 @@ from hvd_elastic_ext.io.code.archive import KEPT, mark, packed
 from hvd_elastic_ext.io.code.checksum import Wanted, checksum
 
 LEFT_OUT: Final = (".git", "__pycache__", ".venv")
-"""Folders that are never code, if git does not tell which files are."""
+"""Folders that are never code, if git does not determine which files are code."""
 MAX_NAMES: Final = 40_000
 """Most bytes of packed names: they are part of the line that starts an agent."""
 

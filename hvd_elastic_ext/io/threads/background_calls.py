@@ -20,7 +20,7 @@ MAX_CALLS: Final = 16
 class BackgroundCalls:
     """Runs each call in a thread of its own, which ends with the process if it has not ended before.
 
-    The loop's own threads do not suffice: they are few, and Python waits for them at its end.
+    The loop's own threads cannot be used: they are few, and Python waits for them at its end.
     """
 
     def __init__(self, *, limit: int = MAX_CALLS) -> None:
