@@ -35,9 +35,9 @@ CUT_S: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """``rank_steps``: after so many steps of all ranks training is done; None: it ends with the trace.
+    """``rank_steps``: number of steps of all ranks after which training is done; None: it ends with the trace.
 
-    ``price``: of a slot for an hour where the trace has none; ``prices``: those of kinds of hosts.
+    ``price``: that of a slot for an hour, if the trace has none; ``prices``: those of kinds of hosts.
     """
 
     rank_steps: int | None = None
@@ -47,12 +47,12 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """``slot_seconds``: by name, see :data:`CATEGORIES`. ``took_s``: until training was done; None if it was not.
+    """``slot_seconds``: by category, see :data:`CATEGORIES`. ``took_s``: seconds until training was done, or None.
 
-    ``kept``: steps of all ranks that training has kept, ``done``: all of them, ``steps``: the newest step.
-    ``lost``: steps done again. ``downtime_s``: without a step between two worlds, sleeps left out.
-    ``failed``: why the job has ended, if it was not done. ``events``, ``looks``: what the simulation itself did.
-    ``sizes``: numbers of hosts that it has asked for. With those, only hosts count that it had.
+    ``kept``: steps of all ranks that count; ``done``: all steps of all ranks; ``steps``: the newest step.
+    ``lost``: repeated steps. ``downtime_s``: seconds without a step between two worlds, except sleeps.
+    ``failed``: why the job has ended, if training was not done. ``events``, ``looks``: those of the simulation.
+    ``sizes``: numbers of hosts that it has requested. If there are any, only hosts that the job had count.
     """
 
     slot_seconds: Mapping[str, float]
@@ -75,16 +75,16 @@ class Result:
 
     @property
     def capacity(self) -> float:
-        """All slot-seconds that were there."""
+        """All available slot-seconds."""
         return sum(self.slot_seconds.values())
 
     @property
     def goodput(self) -> float:
-        """The share of them that is useful."""
+        """The useful share of the slot-seconds."""
         return self.slot_seconds["useful"] / self.capacity if self.capacity else 0.0
 
     def share(self, name: str) -> float:
-        """The share of one category."""
+        """Return the share of one category."""
         return self.slot_seconds[name] / self.capacity if self.capacity else 0.0
 
 
@@ -192,7 +192,7 @@ class _Job:
             self._give()
 
     def _give(self) -> None:
-        """Add the requested hosts; the first hosts of the job are there at once."""
+        """Add the requested hosts. The first hosts of the job are available at once."""
         assert self._supply is not None
         for host in self._supply.more():
             wait_s = self._times.host_s if self._sim.now > BEGIN_S else 0.0
@@ -464,7 +464,7 @@ class _Job:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Disable the driver's log, and garbage collection: there are many objects and no garbage."""
+    """Disable the driver's log, and garbage collection, because there are many objects and no garbage."""
     before, collects = logging.root.manager.disable, gc.isenabled()
     logging.disable(logging.CRITICAL)
     gc.disable()
