@@ -104,7 +104,7 @@ def _state(pid: int) -> tuple[int, bool] | None:
     """The parent of ``pid``, and whether it has ended but is not reaped yet; None if there is no such process."""
     try:
         state, parent, *others = stat_of(pid)
-        # If only the first thread has ended, the process looks like a zombie while its other threads go on.
+        # If only the first thread has ended, the process looks like a zombie while its other threads continue.
         return int(parent), state in b"ZX" and int(others[15]) <= 1
     except (OSError, ValueError, IndexError):
         return None

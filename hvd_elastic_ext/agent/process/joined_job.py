@@ -231,7 +231,7 @@ class JoinedJob:
         if self._handover is not None:
             self._handover.tick()
         if self._lost_at is not None and self._agent.now() >= self._lost_at + self._grace_s:
-            # Training that needs no launcher goes on until its next failure.
+            # Training continues without a launcher until its next failure.
             trains = any(slot.trains for slot in self._agent.slots.values())
             if (self._failed or not trains) and not self._agent.ending:
                 self._agent.end_all(f"there has been no launcher for {self._grace_s:g} s")
@@ -246,7 +246,7 @@ class JoinedJob:
             from hvd_elastic_ext.agent.system.usage import Usage
 
             self._usage = Usage()
-        elif self._gpus is None:  # not at the first look: a driver in no use yet starts slowly
+        elif self._gpus is None:  # not at the first look: an unused driver starts slowly
             from hvd_elastic_ext.agent.launcher.devices import devices
             from hvd_elastic_ext.agent.system.gpus import Gpus
 

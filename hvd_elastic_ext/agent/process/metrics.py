@@ -81,7 +81,7 @@ class Figures(Collector):
         if self._looked_at is None or now >= self._looked_at + APART_S:
             first, self._looked_at = self._looked_at is None, now
             self._busy = self._usage.look(now)
-            if not first:  # not at the first look: a driver in no use yet starts slowly
+            if not first:  # not at the first look: an unused driver starts slowly
                 self._gpus = Gpus(devices()) if self._gpus is None else self._gpus
                 self._devices = self._gpus.look()
         for name, words in (("cpu", "processors that are busy"), ("memory", "memory in use")):

@@ -470,7 +470,7 @@ class Training:
                 if self.records or self._times.every_step:
                     fields = {"step": held.batch, "steps_lost": lost, "rank": process.rank}
                     process.agent.report(process, "record", event="rolled_back", fields=fields)
-                else:  # without records, ranks need not be told apart
+                else:  # without records, the rank does not matter
                     alike.setdefault((held.batch, lost), []).append(process)
         for (step, lost), those in alike.items():
             alone = processes if len(those) == len(processes) else those

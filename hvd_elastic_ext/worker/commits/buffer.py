@@ -307,7 +307,7 @@ class CommitBuffer:
     def _seal(self, index: int, record: Record) -> None:
         # The next process takes the commit with the highest number. So this number is higher than that of every older
         # handed-over commit, and lower than that of every newer one. Increase it before sealing: two commits with one
-        # number could not be told apart, but an unused number does no harm.
+        # number could not be distinguished, but an unused number does no harm.
         passed = [handed.sequence for handed in self._others() if handed.record.age <= record.age]
         self._sequence = max([self._sequence, *passed]) + 1
         self._sides[index].seal(self._sequence, record)

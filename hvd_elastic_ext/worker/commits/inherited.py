@@ -1,7 +1,7 @@
 """Commit memory that outlives the process, because another process holds it.
 
 Under ``hvd-elastic run`` the agent provides it. Under torchrun a keeper does, one for each torchrun agent on a machine;
-the first worker starts it (:mod:`hvd_elastic_ext.worker.commits.torchrun_keeper`). Elsewhere there is none.
+the first worker starts it (:mod:`hvd_elastic_ext.worker.commits.torchrun_keeper`). Otherwise there is no such memory.
 """
 
 from __future__ import annotations

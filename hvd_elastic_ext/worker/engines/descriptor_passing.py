@@ -33,7 +33,7 @@ class Handover(NamedTuple):
 def address(mark: str, generation: int, rank: int) -> str:
     """Return the address at which the slot of ``rank`` listens in a world.
 
-    Every user can list and use abstract names. So nobody can compute this name without the mark.
+    Every user can list and use abstract names. So this name cannot be computed without the mark.
     """
     name = hmac.new(mark.encode(), f"{os.geteuid()}/{generation}/{rank}".encode(), "sha256").hexdigest()
     return f"\0hvd-elastic/{name}"
