@@ -62,7 +62,7 @@ class Slot:
 
     @property
     def example(self) -> Example | None:
-        """Its process with that process's imports; None if they are unknown or the process does not train."""
+        """Its process with that process's known imports; None without a link, or if the process does not train."""
         run, link = self._run, self.worker_link
         if run is None or run.pid is None or link is None or not self.trains:
             return None
