@@ -1,13 +1,13 @@
-"""The public face for PyTorch users: ``import hvd_elastic_ext.torch as elastic``.
+"""The public interface for PyTorch users: ``import hvd_elastic_ext.torch as elastic``.
 
     state = elastic.TorchState(model=model, optimizer=optimizer, sampler=sampler, epoch=0, batch=0)
 
     @elastic.run
     def train(state): ...
 
-Both work with Horovod's own counterparts too: this State under ``hvd.elastic.run``, this ``run`` with a plain Horovod
-State, either under ``horovodrun`` or ``hvd-elastic run``. Where Horovod is not installed, all of it works under
-``torchrun`` and ``mpirun``.
+Each also works with Horovod's counterpart of the other: this State under ``hvd.elastic.run``, and this ``run`` with a
+plain Horovod State, under ``horovodrun`` or ``hvd-elastic run``. Without Horovod, both work under ``torchrun`` and
+``mpirun``.
 """
 
 from __future__ import annotations
@@ -71,23 +71,23 @@ horovod_hook.install()
 _PROCESS = standby.current()
 _NONE = object()
 _FENCE = fence_horovod()
-"""Set up on import, before ``hvd.init()``: it does not know earlier worlds."""
+"""The fence, set up at the import and so before ``hvd.init()``: it does not know earlier worlds."""
 
 
 class TorchState(StateMethods, stock.TorchState):  # type: ignore[misc]
-    """Horovod's ``TorchState`` with exact commits: what was committed or synced is exactly what comes back.
+    """Horovod's ``TorchState`` with exact commits: a roll-back restores exactly the state that was committed or synced.
 
     ``model``, ``optimizer`` and every keyword become attributes. Anything with ``state_dict``/``load_state_dict`` is
-    kept by its state; other values are copied deeply. Assign to the attributes during training (``state.batch += 1``).
+    kept by its state; others are kept as deep copies. Assign to the attributes during training (``state.batch += 1``).
 
-    ``rng``: also commit and roll back this rank's random generators (Python, NumPy, torch, CUDA); they are never
-    synced. ``comms``: the library of the world, "auto", "horovod", "torch" or "mpi". (Another type under these names is
-    a plain value.)
+    ``rng``: whether to commit and roll back this rank's random generators (Python, NumPy, torch, CUDA), too; they are
+    never synced. ``comms``: the library of the world, "auto", "horovod", "torch" or "mpi". (A value of another type
+    under these names is a plain value.)
 
     ``checkpoint``: an :class:`elastic.Checkpoint <Checkpoint>`: your functions write the job's checkpoints. (Anything
     else under this name is a plain value.)
 
-    Raises :class:`StateError`, one line, for what cannot be committed, and for a mistake in what it is given.
+    Raises :class:`StateError`, one line, for a value that cannot be committed, and for a mistake in the arguments.
     """
 
     def __init__(
@@ -150,7 +150,8 @@ def init(comms: str = "auto") -> None:
 
     Under Horovod ``hvd.init()`` does the same. ``comms``: "auto", "horovod", "torch" or "mpi".
 
-    Raises :class:`UsageError` for a library that is not usable here, and for a world of one where there should be more.
+    Raises :class:`UsageError` for a library that is not usable here, and for a world of one process if the launcher has
+    started more.
     """
     choose.init(comms)
 
@@ -166,9 +167,9 @@ def run() -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 def run(func: Any = _NONE) -> Any:
     """Decorate the training function, or a method; its first argument (after ``self``) is the State.
 
-    Before each call of ``func`` the State is synced. After the loss of a peer it is rolled back first; after a change
-    of hosts it is not. If the next world does not form, there are up to five attempts with growing pauses; then its
-    error is raised. Raises :class:`UsageError` for a class, and for a call without a State.
+    Before each call of ``func`` the State is synced. After the loss of a peer it first rolls back; after a change of
+    hosts it does not. If the next world does not form, ``run`` makes up to five attempts with growing pauses, and then
+    raises the error of the last one. Raises :class:`UsageError` for a class, and for a call without a State.
     ``@run()`` is the same as ``@run``.
     """
     if func is _NONE:
@@ -184,23 +185,23 @@ def run(func: Any = _NONE) -> Any:
 
 
 def check_alive() -> bool:
-    """Return False once this process must leave. Cheap enough for every batch.
+    """Return False as soon as this process must leave. Cheap enough for every batch.
 
-    It is then not part of the next world, or its host or the whole job is about to go. ``commit`` and
-    ``check_host_updates`` end the training function in time; the script need not act.
+    The process is then not part of the next world, or its host or the whole job is about to end. ``commit`` and
+    ``check_host_updates`` end the training function in time, so the script need not act.
     """
     return _PROCESS.alive()
 
 
 def heartbeat() -> None:
-    """Report progress in code that runs long without a step, a commit or a check (evaluation, compilation)."""
+    """Report progress. Call it in code that runs long without a step, a commit or a check (evaluation, compilation)."""
     _PROCESS.link.status.progress += 1
 
 
 def on_removed(callback: Callable[[], object]) -> Callable[[], object]:
     """Call ``callback()`` when this process must leave and its world has ended; it then exits with 0.
 
-    Changes since the last commit are part of a new one by then. Usable as a decorator. Callbacks run in order; their
+    By then, a new commit contains the changes since the last one. Usable as a decorator. Callbacks run in order; their
     exceptions are logged.
     """
     _PROCESS.on_removed(callback)
@@ -218,9 +219,9 @@ def load_checkpoint(state: Any, source: Source, names: Names = None) -> bool:
     names where both are equal. Without it, State and file must have the same names. A prefix ``module.`` of all names
     of a model is dropped. Values without a name stay as they are.
 
-    One rank with the file is enough: the others get it in the first sync, and an error if no rank has it. If the job
-    resumes from its own checkpoint, or from a commit that outlived its process, that is newer: nothing is loaded, and a
-    message says so. Returns True if the file was loaded here.
+    One rank with the file is enough: the others get it in the first sync. If no rank has it, all get an error. If the
+    job resumes from its own checkpoint, or from a commit that outlived its process, that one is newer: nothing is
+    loaded, and a message reports it. Returns True if the file was loaded here.
 
     Raises :class:`StateError`, one line, for a file that does not fit this State, and :class:`UsageError` after the
     start of training, or for a State that is not ours.
@@ -234,11 +235,11 @@ def _next_world() -> None:
     (current_world.comms() or HorovodComms()).reset()
 
 
-if not TYPE_CHECKING:  # type checkers would take every name for one that is there
+if not TYPE_CHECKING:  # otherwise type checkers accept every name
 
     def __getattr__(name: str) -> Any:
         if name.startswith("__"):
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")  # what the interpreter looks for
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")  # the interpreter looks for them
         folded = {known.lower(): known for known in __all__}
         near = difflib.get_close_matches(name.lower(), folded, n=1)
         hint = f"did you mean {folded[near[0]]}?" if near else f"it has {', '.join(__all__)}"

@@ -1,16 +1,16 @@
 """Parent of one host's training processes: ``python -m hvd_elastic_ext.agent``.
 
-Belongs here: what starts training processes, owns their commit memory and ends
-all their descendants. Standard library only, and of that only what loads in a
-few milliseconds (named tuples, since dataclasses load slowly).
-``prestop`` is a program of its own: what a worker pod runs before it ends.
+Belongs here: code that starts training processes, owns their commit memory and ends
+all their descendants. It uses only modules of the standard library that load in a
+few milliseconds (named tuples, because dataclasses load slowly).
+``prestop`` is a program of its own: a worker pod runs it before it ends.
 
-Never here: anything of ours but ``core.messages.wire``, ``core.commit_record``, ``core.commands`` and the small
-modules of ``io``; anything foreign, but in ``process.metrics``, which is loaded once Prometheus asks; decisions about
-hosts or worlds.
+Never here: other modules of ours than ``core.messages.wire``, ``core.commit_record``, ``core.commands`` and the small
+modules of ``io``; other packages, except in ``process.metrics``, which is loaded at Prometheus' first request;
+decisions about hosts or worlds.
 
 Orders come in and events go out as JSON, over one connection to the launcher, or
-as lines over the agent's own pipes; ``docs/agent.md`` has them all::
+as lines over the agent's own pipes; ``docs/agent.md`` lists all of them::
 
     launcher ══ agent ─┬─ supervisor of slot 0 ── training process ── whatever that starts
                        │                          └─ link and rendezvous proxy of slot 0
@@ -18,13 +18,13 @@ as lines over the agent's own pipes; ``docs/agent.md`` has them all::
 
 The supervisor, a fork of the agent, adopts every orphan below it (a *subreaper*). So it
 knows the processes of its slot, even those that left session, group and parent.
-Supervisor and agent watch each other's pipe: if one is killed, the other ends what is left.
+Supervisor and agent watch each other's pipe: if one is killed, the other ends the processes that are left.
 
 Each folder may import those below it::
 
     process              the agent's loop, the job that it has joined, helper processes
     slots                training processes
-    launcher             the connection to the launcher, and what is told over it
-    notices, orders      notices that this host will go; what an agent may be told (pure)
+    launcher             the connection to the launcher, and the data sent over it
+    notices, orders      notices that this host will go; the orders of a launcher (pure)
     system               descriptors, streams, names, memory and processor
 """

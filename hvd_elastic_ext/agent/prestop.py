@@ -1,19 +1,19 @@
 # ruff: noqa: PTH105, PTH108, PTH118, PTH123, PTH208 - agents load no pathlib
-"""Tell this container's agents that it is about to end, and wait until they have left: a worker pod's ``preStop``.
+"""Notifies this container's agents that it is about to end, and waits for their ends: a worker pod's ``preStop``.
 
 ::
 
     python -I -m hvd_elastic_ext.agent.prestop --within 25
 
-Process 1 of a worker pod is sshd. When the pod ends it is sent SIGTERM, ends at
-once, and everything else is killed with it, agents that were started over ssh too.
-So this runs first. It writes the reason and the deadline into each agent's notice
-file and sends the agent SIGTERM. The agent reads the file, tells its launcher, and
-ends when its processes have left.
+Process 1 of a worker pod is sshd. When the pod ends, sshd receives SIGTERM and ends at
+once. This kills all other processes, also agents that were started over ssh. So this
+program runs before. It writes the reason and the deadline into each agent's notice
+file and sends SIGTERM to the agent. The agent reads the file, notifies its launcher,
+and ends when its processes have ended.
 
-It signals every agent in ``/proc``: run it in a container, which sees only its own.
+It signals every agent in ``/proc``. So run it only in a container, which has only its own processes.
 
-Exit code 0 when no agent is left, 1 when the time is over before.
+Exit code 0 when no agent is left, 1 if the time ends before that.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io import process_tree
 
 WITHIN_S = 25.0
-"""Default time: a little less than the 30 s that a pod has by default, hook included."""
+"""Default of ``--within`` in seconds: a little less than the 30 s that a pod has by default, with this hook."""
 
 REASON = "its pod is about to end"
 
@@ -41,7 +41,7 @@ PROC = "/proc"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Notify this host's agents and wait for their ends. Returns 1 if one that was signalled still runs, else 0."""
+    """Notify this host's agents and wait for their ends. Return 1 if a notified agent still runs, else 0."""
     parser = argparse.ArgumentParser(prog="hvd_elastic_ext.agent.prestop", description="Let this host's agents leave.")
     parser.add_argument("--within", type=float, default=WITHIN_S, metavar="S", help="seconds to wait (default: 25)")
     parser.add_argument("--reason", default=REASON, metavar="TEXT", help="why (default: %(default)r)")
@@ -56,14 +56,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def agents(commands: Mapping[int, tuple[int, Sequence[str]]]) -> list[int]:
-    """Of processes, given as number: (parent's number, words), those that are agents and no forks of one. Pure."""
+    """Return the agents among ``processes`` (number: (parent's number, words)), without forks of agents. Pure."""
     alike = {pid for pid, (_, words) in commands.items() if is_agent(words)}
     return sorted(pid for pid in alike if commands[pid][0] not in alike)
 
 
 def _notify_agents(held: contextlib.ExitStack, notice: str) -> Iterator[tuple[int, int]]:
-    """Give each agent notice; yield its descriptor and number. The descriptor is opened first and the command line read
-    again: a number may have been reused in between."""
+    """Notify each agent; yield its descriptor and number. The command line is read again after the descriptor is open,
+    because another process may have the number now."""
     for pid in agents(_processes()):
         with contextlib.suppress(ProcessLookupError):
             descriptor = os.pidfd_open(pid)
@@ -87,7 +87,7 @@ def notice_files(pid: int) -> list[str]:
 
 @contextlib.contextmanager
 def _written(path: str, text: str) -> Iterator[None]:
-    """A file that exists meanwhile, complete from the start."""
+    """Give a file with the content. It exists as long as the context lasts, and is complete from the start."""
     folder, name = os.path.split(path)
     draft = os.path.join(folder, f".{name}.{os.getpid()}")
     try:
@@ -131,7 +131,7 @@ def _words(pid: int) -> list[str]:
 
 def _parent(pid: int) -> int:
     try:
-        # The name before it stands in brackets and may hold anything, brackets too.
+        # The name before it stands in brackets and may contain anything, also brackets.
         return int(_read(pid, "stat").rpartition(b")")[2].split()[1])
     except IndexError:
         return 0
@@ -141,7 +141,7 @@ def _read(pid: int, name: str) -> bytes:
     try:
         with open(f"{PROC}/{pid}/{name}", "rb") as file:
             return file.read()
-    except OSError:  # it has ended
+    except OSError:  # the process has ended
         return b""
 
 

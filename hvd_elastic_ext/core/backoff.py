@@ -9,9 +9,9 @@ MAX_DOUBLINGS: Final = 64
 
 
 def pause_after(failures: int, *, first: float, longest: float, jitter: float = 0.0) -> float:
-    """Seconds to wait after so many ``failures`` in a row (at least one): ``first``, doubled with each further failure.
+    """Return the seconds to wait after ``failures`` in a row (at least one): ``first``, doubled with each further one.
 
-    ``longest``: never longer than that, jitter included. ``jitter``: from [0, 1), adds that part of the pause, so that
-    many processes do not try at the same time.
+    ``longest``: the limit, including jitter. ``jitter``, in [0, 1), adds that part of the pause, so that many processes
+    do not try at the same time.
     """
     return float(min(longest, first * 2.0 ** min(failures - 1, MAX_DOUBLINGS) * (1.0 + jitter)))

@@ -1,4 +1,4 @@
-"""The clock interface. Clocks are passed in, so that tests control time.
+"""The clock interface. Clocks are arguments, so that tests can control time.
 
 Nothing in this project orders events by wall-clock time: generations and
 sequence numbers do that. ``wall`` exists for people who read the journal.
@@ -15,10 +15,10 @@ class Clock(Protocol):
     """The time that the code may use."""
 
     def wall(self) -> float:
-        """Unix seconds; may jump in either direction; for people only."""
+        """Unix seconds. They may jump in either direction, and are only for users to read."""
 
     def mono(self) -> float:
-        """Seconds that never go back; the same scale for all processes of one machine."""
+        """Seconds that never decrease, on the same scale for all processes of one machine."""
 
     def wait(self, event: threading.Event, timeout: float | None) -> bool:
         """Block until ``event`` is set (True) or ``timeout`` seconds have passed (False)."""
@@ -36,5 +36,5 @@ class SystemClock:
         return time.monotonic()
 
     def wait(self, event: threading.Event, timeout: float | None) -> bool:
-        """In real time."""
+        """Wait in real time."""
         return event.wait(timeout)

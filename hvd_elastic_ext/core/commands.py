@@ -1,9 +1,9 @@
 """Command lines that start agents and other programs of this package. Pure.
 
 ``python -m`` puts the current directory first on the path, and an agent runs in
-the job's: a ``json.py`` there, the job's own or one that somebody else has left
-in ``/tmp``, would be run instead of Python's. The training script is the user's
-business, and finds its directory as always.
+the job's directory. So Python would run a ``json.py`` there instead of its own:
+one of the job, or one that another user has left in ``/tmp``. The user's training
+script still finds its own directory as usual.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ AGENT_MODULE: Final = "hvd_elastic_ext.agent"
 RECEIVER_MODULE: Final = "hvd_elastic_ext.io.code.receive"
 """The program that brings code to a host, and then becomes its agent."""
 HAS_CODE, WANTS_CODE = "hvd-elastic-code-is-there", "hvd-elastic-code-is-wanted"
-"""Its answers: the host has the code, or needs it."""
+"""The answers of that program: the host has the code, or needs it."""
 
 _MODULE: Final = "import sys; sys.path[0] or sys.path.pop(0); import runpy; runpy.run_module({!r}, run_name='__main__')"
 _STUB: Final = (
@@ -32,7 +32,7 @@ def agent_command(python: str, *, version: tuple[int, ...] = sys.version_info[:2
     """Return the words that start an agent with the interpreter ``python`` of this ``version``."""
     if version >= (3, 11):
         return [python, "-P", "-m", AGENT_MODULE]
-    # Older ones do not know -P. (Newer ones look for modules of their own before they run a -c.)
+    # Older versions do not have -P. (Newer versions import modules before they run a -c: too early for the stub.)
     return [python, "-c", _STUB]
 
 
@@ -44,7 +44,7 @@ def module_command(python: str, module: str, *, version: tuple[int, ...] = sys.v
 def is_agent(words: Sequence[str]) -> bool:
     """Whether a process that was started with these words is an agent, or on the way to becoming one.
 
-    Whatever an agent forks has the same words.
+    Forks of an agent have the same words.
     """
     return any(pair in (("-m", AGENT_MODULE), ("-c", _STUB)) for pair in itertools.pairwise(words))
 
@@ -55,7 +55,7 @@ def socket_name(host: str) -> str:
 
 
 def job_mark(key: bytes) -> str:
-    """Return the end of the name of a job's agent folder: different for each key, without revealing the key."""
+    """Return the suffix of a job's agent folder. It is different for each key, and does not reveal the key."""
     return hmac.new(key, b"folder", hashlib.sha256).hexdigest()[:16]
 
 

@@ -1,13 +1,13 @@
 """The record in front of a commit in memory: the commit's identity, the lengths of its regions, and whether it is kept.
 
 A side is a page with two places for a record, and the commit's bytes behind it
-(``worker/commits/memory.py``). Its process, the agent that owns the memory, what
-makes a commit durable and what transfers it must all read the same.
+(``worker/commits/memory.py``). This format is the same for the training process, for
+the agent that owns the memory, and for programs that store or transfer a commit.
 
-A process that writes a commit on a side of a slot's memory holds ``flock``'s exclusive lock
-on the side's file meanwhile, one that transfers a commit from there the shared one, each
-by an open file of its own (``/proc/self/fd/N``, opened again). The kernel gives the
-lock back when its holder dies.
+While a process writes a commit on a side of a slot's memory, it holds the exclusive lock
+(``flock``) on the side's file. While a program transfers a commit from there, it holds the
+shared lock. Each uses an open file of its own (``/proc/self/fd/N``, opened again). The
+kernel releases the lock when its holder dies.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ PAGE: Final = mmap.PAGESIZE
 PLACES: Final = (0, PAGE // 2)
 """Offsets of the two records of a side: one can be replaced while the other one is valid."""
 KEPT_AT: Final = PAGE // 4
-"""Offset of a byte. 1: the owner of the memory reads the commit, and no other commit may overwrite it until the byte is
-0.
+"""Offset of a byte. While it is 1, the owner of the memory reads the commit, and no other commit may overwrite it.
 
-The process sets it for a commit of its own that it is asked to keep, the owner for one that no process has; the
-owner clears it.
+If a request names a commit of a process, that process sets the byte; for a commit without a process, the owner sets it.
+The owner clears it.
 """
 
 HANDED_OVER: Final = 1 << 32
-"""A commit that is transferred into a slot's memory is sealed with the next multiple of this as its sequence number.
+"""The sequence number of a commit that is transferred into a slot's memory is the next multiple of this.
 
-The slot's process counts on by one meanwhile, so what it seals without having seen that commit stays below it.
+The slot's process increases its number by one for each commit. So its commits stay below that number, until it has
+noticed the transferred commit.
 """
 
 _MAGIC: Final = b"hvdecmt1"
@@ -46,9 +46,9 @@ NO_HEAD: Final = bytes(_HEAD.size)
 
 
 class Identity(NamedTuple):
-    """The identity of a commit; of two commits of one lineage the greater one is newer.
+    """The identity of a commit. Of two commits of one lineage, the greater one is newer.
 
-    ``lineage`` is drawn in the first sync of a job (0: none yet), ``incarnation``
+    ``lineage``: a random number from the first sync of a job (0: none yet). ``incarnation``
     counts launchers, ``generation`` worlds, ``number`` commits.
     """
 
@@ -62,8 +62,8 @@ class Record(NamedTuple):
     """The record of a sealed commit: its identity, the number of optimizer steps, and the lengths of its regions in
     bytes.
 
-    ``loose`` is the part of ``data`` in front that may differ among ranks that
-    hold the same commit; ``stored`` says that it came from a checkpoint, which another program may have made.
+    ``loose``: the first part of ``data``, which may differ among ranks with the
+    same commit. ``stored``: whether it came from a checkpoint, which another program may have made.
     """
 
     identity: Identity
@@ -93,13 +93,13 @@ class Record(NamedTuple):
 
 
 class Readable(Protocol):
-    """A mapping, or the bytes of a page."""
+    """A memory mapping, or the bytes of a page."""
 
     def __getitem__(self, part: slice, /) -> bytes: ...
 
 
 class Sealed(NamedTuple):
-    """A valid record: where it stands, the side's count of seals, and what it says."""
+    """A valid record: its offset, the side's count of seals, and its content."""
 
     place: int
     sequence: int
@@ -107,7 +107,7 @@ class Sealed(NamedTuple):
 
 
 def pack(sequence: int, record: Record) -> tuple[bytes, bytes]:
-    """Write a record in two parts, the second of which goes first: what the head says of the fields makes it valid."""
+    """Return a record in two parts: head and fields. Write the fields first: the head then makes them valid."""
     fields = _FIELDS.pack(
         sequence, *record.identity, record.step, record.loose, record.data, record.layout, record.tree,
         record.local, record.stored << 1,
@@ -131,15 +131,15 @@ def records(page: Readable, room: int) -> Iterator[Sealed]:
 
 
 def newest(page: Readable, room: int) -> Sealed | None:
-    """Return the record that holds; None if there is none, or only a torn one."""
+    """Return the valid record; None if there is none, or only an incomplete one."""
     return max(records(page, room), key=lambda found: found.sequence, default=None)
 
 
 def held(sealed: Iterable[Sealed | None]) -> tuple[int, Sealed] | None:
-    """Which commit of a world the memory of a slot holds: the number of its side, and what is sealed there.
+    """Return the commit of a world in the memory of a slot: the number of its side, and its sealed record.
 
-    ``sealed`` has what :func:`newest` says of each side, in their order. It is the commit that was sealed last, which
-    a process that starts in the slot takes up.
+    ``sealed``: the result of :func:`newest` for each side, in order. The returned commit is the last sealed one. The
+    next process in the slot continues from it.
     """
     of_a_world = [(number, found) for number, found in enumerate(sealed) if found and found.record.identity.lineage]
     return max(of_a_world, key=lambda each: each[1].sequence, default=None)

@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 
 
 class EngineSpec(NamedTuple):
-    """``in_place``: processes live through changes of their world; else each world is other processes.
+    """One engine. ``in_place``: processes survive changes of their world; else each world has new processes.
 
-    ``needs_horovod``: it cannot do without Horovod, on the launcher's machine and on all hosts.
+    ``needs_horovod``: it needs Horovod on the launcher's machine and on all hosts.
     """
 
     in_place: bool
@@ -22,6 +22,6 @@ ENGINES: Final[Mapping[str, EngineSpec]] = {
     "mpirun": EngineSpec(in_place=False, needs_horovod=False),
     "torchrun": EngineSpec(in_place=False, needs_horovod=False),
 }
-"""By the value of ``--engine``."""
+"""The engines, by the value of ``--engine``."""
 RESTARTING: Final = tuple(name for name, spec in ENGINES.items() if not spec.in_place)
 """Engines that start new processes for each world."""

@@ -1,38 +1,38 @@
-"""Every error this project raises on purpose, classed by what the caller should do.
+"""Every error that this project raises on purpose, grouped by what the caller should do.
 
     ElasticError                    message = what, where, what to do
     ├── Transient                   keep the last good value and try again
-    │   ├── SourceUnavailable       a host list could not be read just now
-    │   ├── StoreFailed             storage does not do what it was asked        checkpoint/format/errors.py
-    │   ├── TransferFailed          a commit did not get to another host         checkpoint/transfer/transfer.py
+    │   ├── SourceUnavailable       a host list cannot be read now
+    │   ├── StoreFailed             an operation of storage failed               checkpoint/format/errors.py
+    │   ├── TransferFailed          a commit was not sent to another host        checkpoint/transfer/transfer.py
     │   ├── PublishFailed           hosts could not be published                 discover/publishing/files.py
     │   ├── RequestFailed           an API server refused, or did not answer     launcher/suspend/replicas.py,
     │   │                                                                        discover/kube/transport.py
-    │   ├── NotScaled               hosts could not be asked for                 launcher/job/scalers.py
-    │   ├── NoSignal                a signal has no value just now               launcher/sources/signals.py
+    │   ├── NotScaled               hosts could not be requested                 launcher/job/scalers.py
+    │   ├── NoSignal                a signal has no value now                    launcher/sources/signals.py
     │   ├── BeingWritten            a file is read while it is written           io/file_watch.py
     │   └── Unreadable, Refused, Unanswered   credentials of a cluster           io/kube_access.py
     └── Permanent                   stop; trying again cannot help
         ├── UsageError              a command line, a setting or a call is wrong (exit 2)
         │   ├── NoSuchJob           there is no such job on a cluster (exit 1)   jobs/cluster/changes.py
-        │   └── WrongState          a job or pod is not as it must be (exit 1)   jobs/cluster/api.py
-        ├── StateError              a State cannot be made, kept or brought back as the script has it
-        ├── DataError               training data is not what it was when the job began
-        ├── BadHosts                a host list was read, and is not one
-        ├── BadPublication          a pushed publication was received, and is not one
+        │   └── WrongState          a job or pod is in another state (exit 1)    jobs/cluster/api.py
+        ├── StateError              a State cannot be made, kept or restored as the script defines it
+        ├── DataError               training data has changed since the job began
+        ├── BadHosts                a host list is not valid
+        ├── BadPublication          a pushed publication is not valid
         ├── Missing, Unreadable, Damaged      a checkpoint                       checkpoint/format/errors.py
         ├── CannotListen            an address is taken                          discover/publishing/http_server.py
         ├── ClusterRefused, ClusterUnanswered    a request about a job on a cluster    jobs/cluster/api.py
         ├── NotAttached             a command in a pod of a job did not run      jobs/cluster/terminal.py
-        ├── NotSent                 code did not get to the launcher's pod       jobs/cluster/sending.py
-        ├── NotReached              a job did not become as it was waited for    jobs/cluster/changes.py
+        ├── NotSent                 code was not sent to the launcher's pod      jobs/cluster/sending.py
+        ├── NotReached              a job did not reach the awaited state        jobs/cluster/changes.py
         ├── OwnedByOther            another daemon writes this file              discover/publishing/file_lock.py
         └── JobFailed               training failed (exit 1)
-            ├── Interrupted         the launcher was told to stop (exit 128 + signal)
-            └── Asleep              too few hosts: the job waits without any process, or waited (exit 75)
+            ├── Interrupted         a signal stopped the launcher (exit 128 + signal)
+            └── Asleep              too few hosts: the job waits, or waited, without any process (exit 75)
 
 Training scripts see ``StateError``, ``UsageError`` and ``DataError``; :mod:`hvd_elastic_ext.torch` has them.
-``AttributeError`` says that a State has no such attribute.
+``AttributeError`` means that a State has no such attribute.
 
 ``BadHosts`` is permanent for the *text* it describes: the watcher of a file
 keeps the last good hosts and waits for the next text.
@@ -43,11 +43,11 @@ from __future__ import annotations
 import errno
 
 HOSTS_KEPT = "; keeping the hosts known so far"
-"""What an error of a source leads to, where hosts are known."""
+"""The end of a source's error if hosts are known."""
 
 
 class ElasticError(Exception):
-    """Base of all. ``str(error)`` is one line a user can act on."""
+    """Base of all errors. ``str(error)`` is one line that says what to do."""
 
     exit_code = 1
 
@@ -57,9 +57,9 @@ class Transient(ElasticError):
 
 
 class SourceUnavailable(Transient):
-    """A host list could not be read just now; ``where`` names the file, script or URL.
+    """A host list cannot be read now; ``where`` names the file, script or URL.
 
-    Whoever holds hosts from before appends :data:`HOSTS_KEPT`.
+    Code that has earlier hosts appends :data:`HOSTS_KEPT`.
     """
 
     def __init__(self, where: str, why: str) -> None:
@@ -79,22 +79,22 @@ class UsageError(Permanent):
 
 
 class StateError(Permanent):
-    """A State cannot be made, kept or brought back as the training script has it.
+    """A State cannot be made, kept or restored as the training script defines it.
 
-    It names the attribute, as ``state.NAME``, and says what to change in the script.
+    The message names the attribute, as ``state.NAME``, and says what to change in the script.
     """
 
 
 class DataError(Permanent):
-    """Training data is not what it was when the job began: a shard has another length, or is another one."""
+    """Training data has changed since the job began: a shard has another length, or was replaced."""
 
 
 class BadHosts(Permanent):
     """A host list is malformed.
 
-    ``where`` is the file (or script, or option), ``line`` counts from 1 and is
-    ``None`` where the list has no lines, ``why`` says what is wrong and how to
-    write it, ``more`` counts further bad lines.
+    ``where``: the file (or script, or option). ``line``: its number from 1; ``None``
+    if the list has no lines. ``why``: what is wrong and how to write it. ``more``:
+    the number of further bad lines.
     """
 
     exit_code = 2
@@ -114,7 +114,7 @@ class BadPublication(Permanent):
 
 
 class JobFailed(Permanent):
-    """Training failed; the message names the first cause. A value: two that say the same are equal."""
+    """Training failed; the message names the first cause. Two with the same content are equal."""
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, JobFailed) or type(self) is not type(other):
@@ -126,13 +126,13 @@ class JobFailed(Permanent):
 
     @property
     def line(self) -> str:
-        """The message without the traceback that it may have: its process has written that itself."""
+        """The message without a traceback, which its process has written itself."""
         first, _, traceback = str(self).partition("\n")
         return f"{first}; its traceback is above, in the output of the process" if traceback else first
 
 
 class Interrupted(JobFailed):
-    """The launcher was told to stop by ``signal_number``."""
+    """The signal ``signal_number`` stopped the launcher."""
 
     def __init__(self, signal_number: int, why: str) -> None:
         self.signal_number = signal_number
@@ -141,10 +141,10 @@ class Interrupted(JobFailed):
 
 
 class Asleep(JobFailed):
-    """Too few hosts are left. All processes have ended; the same command goes on where they were.
+    """Too few hosts are left. All processes have ended; the same command continues from their last state.
 
-    ``path`` is the newest checkpoint, which is sealed and verified, ``step`` its step; None if nothing was ever
-    trained that could be kept, or no agent is left to look.
+    ``path``: the newest checkpoint, which is sealed and verified; ``step``: its step. None if there was no training to
+    keep, or if no agent is left to look.
     """
 
     exit_code = 75
@@ -156,7 +156,7 @@ class Asleep(JobFailed):
 
 
 def users_mistake(error: OSError) -> str | None:
-    """One line for an error of the system that has to do with a path or a full disk; None for any other. Pure."""
+    """Return one line for a system error about a path or a full disk; None for other errors. Pure."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"no space is left where {error.filename or 'the output'} goes"
     if error.filename is None:

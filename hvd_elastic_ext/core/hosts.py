@@ -23,8 +23,8 @@ def name_error(name: str) -> str | None:
 
     Accepted: dotted labels of ASCII letters, digits, ``-`` and ``_``, no label
     starting or ending with ``-`` (RFC 1123 §2.1; ``_`` because container tools
-    use it), and so IPv4 addresses too. IPv6 is refused: Horovod splits
-    ``host:slots`` at the colon. Because of this rule, ssh cannot read a host name as an option.
+    use it), and so IPv4 addresses too. IPv6 is refused, because Horovod splits
+    ``host:slots`` at the colon. This rule also prevents that ssh reads a host name as an option.
     """
     if len(name) <= MAX_NAME and _NAME.match(name):
         return None
@@ -50,9 +50,9 @@ def name_error(name: str) -> str | None:
 class Host:
     """One machine (or pod) that can run ``slots`` training processes.
 
-    ``uid`` distinguishes two pods of one name (a recreated pod), ``life`` two containers that ran in one pod. ``node``
-    names the machine under a pod; ``price`` is a number, what the host costs for an hour. All are empty if the source
-    does not know them. Hosts that differ only in price are equal.
+    ``uid`` distinguishes two pods with the same name (a recreated pod), ``life`` two containers that ran in one pod.
+    ``node``: the name of the pod's machine. ``price``: the cost of the host for an hour, as a number. All are empty if
+    the source does not know them. Hosts that differ only in price are equal.
 
     Raises ``ValueError`` for an invalid name or fewer than one slot.
     """
@@ -74,8 +74,8 @@ class Host:
             raise ValueError(f"host {self.name!r} has {self.slots} slots; at least 1 is needed, or leave the host out")
 
     def same_life(self, other: Host) -> bool:
-        """True unless the name, a known uid or a known life differs. A recreated pod, or a pod with a restarted
-        container, is another host: everything that ran there has ended.
+        """Whether name, uid and life are the same, as far as known. A recreated pod, or a pod with a restarted
+        container, is another host: all its processes have ended.
         """
         return self.name == other.name and is_same(self.uid, other.uid) and is_same(self.life, other.life)
 
@@ -89,7 +89,7 @@ def is_same(one: str, other: str) -> bool:
 class HostSet:
     """Hosts with unique names, most senior first.
 
-    Raises ``ValueError`` for a name that stands twice.
+    Raises ``ValueError`` if a name occurs twice.
     """
 
     hosts: tuple[Host, ...] = ()
@@ -117,11 +117,11 @@ class HostSet:
 
     @property
     def by_name(self) -> Mapping[str, Host]:
-        """All hosts by name, in order."""
+        """Return all hosts by name, in order."""
         return self._index()
 
     def has_all(self, names: KeysView[str]) -> bool:
-        """Whether all these names are in it."""
+        """Whether the set has hosts of all these names."""
         return names <= self._index().keys()
 
     def get(self, name: str) -> Host | None:
@@ -144,7 +144,7 @@ class HostSet:
         """Return the set without the hosts named in ``gone`` and with those in ``come``, at the place of the host of
         the same name or else at the end. Does not iterate over the other hosts.
         """
-        index, slots = self._index().copy(), self.slots  # dict() takes ten times as long after deletions
+        index, slots = self._index().copy(), self.slots  # after deletions, dict() takes ten times as long
         for name in gone:
             slots -= index.pop(name).slots
         for host in come:
@@ -156,7 +156,7 @@ class HostSet:
         return made
 
     def without_index(self) -> HostSet:
-        """Return an equal set that takes a quarter of the memory until a host is looked up by name."""
+        """Return an equal set that needs a quarter of the memory until a host is looked up by name."""
         object.__setattr__(self, "_by_name", None)
         return self
 
@@ -168,13 +168,13 @@ class HostSet:
         return index
 
     def as_slots(self) -> dict[str, int]:
-        """Name to slots, in order of seniority: the form Horovod knows."""
+        """Return slots by name, in order of seniority: the form that Horovod uses."""
         return {host.name: host.slots for host in self.hosts}
 
 
 @dataclass(frozen=True, slots=True)
 class HostChange:
-    """The difference between two host sets, by name. False if there is none.
+    """The difference between two host sets, by name. It is false if there is none.
 
     A host with another life under its name is in both ``removed`` and ``added``.
     """
@@ -191,7 +191,7 @@ class HostChange:
 def diff(before: HostSet, after: HostSet, *, among: Iterable[str] | None = None) -> HostChange:
     """Return the changes from ``before`` to ``after``; a different order is no change.
 
-    ``among``: the names under which they may differ, if those are known; it gives the order.
+    ``among``: the names under which they may differ, in order, if these are known.
     """
     added, removed, grown, shrunk = [], [], [], []
     old_ones, new_ones = _unlike(before, after, among)
@@ -211,7 +211,7 @@ def diff(before: HostSet, after: HostSet, *, among: Iterable[str] | None = None)
 
 
 def _unlike(before: HostSet, after: HostSet, among: Iterable[str] | None) -> tuple[Sequence[Host], Sequence[Host]]:
-    """Return the hosts of each set that the other may lack."""
+    """Return the hosts of each set that the other set may not have."""
     if among is None:
         start, end = same_ends(before.hosts, after.hosts)
         return before.hosts[start : len(before) - end], after.hosts[start : len(after) - end]
@@ -221,9 +221,9 @@ def _unlike(before: HostSet, after: HostSet, among: Iterable[str] | None) -> tup
 
 
 def same_ends(one: Sequence[object], other: Sequence[object]) -> tuple[int, int]:
-    """Return how many objects both begin with, and with how many more they end.
+    """Return how many equal objects both have at the beginning, and how many more at the end.
 
-    Few of many hosts change at once: what is between is all that has to be looked at one by one.
+    Usually few of many hosts change at the same time, so only the few objects between have to be compared one by one.
     """
     shorter = min(len(one), len(other))
     start = next(compress(count(), map(is_not, one, other)), shorter)
@@ -238,11 +238,11 @@ def keep_seniority(
     newcomers: Callable[[Host], Any] | None = None,
     among: Iterable[str] | None = None,
 ) -> HostSet:
-    """Order ``now``: hosts that were there keep their place, newcomers follow in the order that they are given in.
+    """Order ``now``: earlier hosts keep their place, and newcomers follow in the given order.
 
     Ranks follow this order, so the oldest survivor is rank 0. A host with another
-    life under its name is a newcomer: it holds no state. ``newcomers``: what to sort
-    them by instead. ``among``: see :func:`diff`.
+    life under its name is a newcomer, because it holds no state. ``newcomers``: another
+    sort key for newcomers. ``among``: see :func:`diff`.
     """
     current = now if isinstance(now, HostSet) else HostSet(tuple(now))
     old_ones, new_ones = _unlike(before, current, among)

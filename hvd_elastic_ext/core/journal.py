@@ -1,9 +1,9 @@
-"""The journal of a job: one JSON object a line, append-only.
+"""The journal of a job: one JSON object for each line, append-only.
 
-Every line has ``t`` (Unix seconds, for people), ``mono`` (seconds, for
-durations within one machine), ``generation`` and ``event``; the rest depends on
-the event. Readers ignore events and keys they do not know, and a last line
-that was cut off by a crash.
+Every line has ``t`` (Unix seconds, for users), ``mono`` (seconds, for
+durations within one machine), ``generation`` and ``event``; other fields depend
+on the event. Readers ignore events and keys that they do not know, and a last
+line that a crash cut off.
 """
 
 from __future__ import annotations
@@ -83,14 +83,14 @@ EVENTS: Final[Mapping[str, str]] = {
     "job_restarted": "a job that failed is started again; number, pause_s, reason",
     "finished": "the job ended; code, reason",
 }
-"""Events and what their lines carry. Writing any other name is an error of ours."""
+"""Events and the fields of their lines. To write another name is an error of this package."""
 
 
 _OWN = frozenset({"t", "mono", "dropped"})
 
 
 class Sink(Protocol):
-    """The destination of lines: anything opened for appending text."""
+    """The destination of lines: any object that is opened to append text."""
 
     def write(self, text: str, /) -> object: ...
 
@@ -98,11 +98,11 @@ class Sink(Protocol):
 
 
 class Journal:
-    """Writes events. One ``write`` call a line, so that several processes may append to one file.
+    """Writes events, with one ``write`` call for each line, so that several processes may append to one file.
 
-    A sink that fails (a full disk) never stops the job: the line is dropped and
-    counted in :attr:`dropped`, and the next line that gets through carries the
-    count as ``dropped``. ``announce`` is called with each event, its generation and fields, written or not.
+    A sink that fails (a full disk) never stops the job. The line is dropped and
+    counted in :attr:`dropped`, and the next line that is written contains the
+    count as ``dropped``. ``announce`` is called with each event, its generation and fields, even if it is not written.
     """
 
     def __init__(self, sink: Sink, clock: Clock, announce: Callable[[str, int, Mapping[str, Any]], None] | None = None):
@@ -110,12 +110,12 @@ class Journal:
         self._announce = announce
         self._clock = clock
         self.dropped = 0
-        """Lines lost since the last one that got through."""
+        """Number of lines lost since the last written one."""
 
     def record(self, event: str, /, *, generation: int, at_mono: float | None = None, **fields: Any) -> None:
         """Append one event. Numbers that JSON does not know (NaN, infinity) are written as null.
 
-        ``at_mono`` is when it happened (mono), if that was not just now.
+        ``at_mono``: the time of the event (mono), if it is not the present time.
 
         Raises ``ValueError`` for an unknown event name and for a field that every line has of its own.
         """
@@ -131,7 +131,7 @@ class Journal:
         }
         if self.dropped:
             line["dropped"] = self.dropped
-        # What failed may have been written in part: a new line keeps that from spoiling this one too.
+        # A failed write may have left a part of its line: a new line keeps that part out of this line.
         text = ("\n" if self.dropped else "") + to_text(line, default=str) + "\n"
         try:
             self._sink.write(text)
@@ -155,7 +155,7 @@ def check(event: str, fields: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One line read back."""
+    """One line of a journal, as it was read."""
 
     t: float
     mono: float
@@ -169,10 +169,10 @@ class Record:
 
 
 def read(lines: Iterable[str]) -> Iterator[Record]:
-    """Yield the records of a journal in order, skipping what is not one.
+    """Yield the records of a journal in order, and skip other lines.
 
-    A journal is evidence after a crash, so nothing in it is an error: a torn or
-    foreign line is passed over.
+    A journal is evidence after a crash, so no line is an error: incomplete lines
+    and lines of other programs are skipped.
     """
     for line in lines:
         record = parse_line(line)
@@ -181,7 +181,7 @@ def read(lines: Iterable[str]) -> Iterator[Record]:
 
 
 def parse_line(line: str) -> Record | None:
-    """Read one line, or return None if it is torn or no journal line."""
+    """Read one line. Return None if it is incomplete or not a line of a journal."""
     try:
         entry = json.loads(line)
         return Record(

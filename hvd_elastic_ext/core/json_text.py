@@ -1,4 +1,4 @@
-"""Strict JSON: Python's encoder writes NaN and infinity, which JSON does not have."""
+"""Strict JSON, without the NaN and infinity that Python's encoder writes but JSON does not have."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def finite_number(value: object) -> float | None:
 
 
 def finite(value: Any, *, instead: Callable[[float], Any] = null) -> Any:
-    """``value`` with ``instead`` of each number in it that is not finite."""
+    """Return ``value`` with each number in it that is not finite replaced by ``instead`` of it."""
     if isinstance(value, float):
         return value if math.isfinite(value) else instead(value)
     if isinstance(value, Mapping):

@@ -1,8 +1,8 @@
-"""Options from a file, the environment and the command line, in that order of weight.
+"""Options from a file, the environment and the command line. Later ones replace earlier ones.
 
 All three become one argument list for the program's own ``argparse`` parser,
-weakest first, so that there is one place where an option is typed, checked and
-documented.
+the weakest first, so that one place defines the type, the checks and the
+documentation of an option.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ def layered_argv(
     prefix: str,
     reserved: Iterable[str] = (),
 ) -> list[str]:
-    """Return ``argv`` preceded by the options that ``environ`` or, failing that, ``config`` gives.
+    """Return ``argv``, preceded by options from ``environ``, or else from ``config``.
 
     ``config`` maps long option names without dashes (``hosts-file`` or
-    ``hosts_file``) to values; ``config_name`` names it in errors. Of ``environ``
-    only names starting with ``prefix`` are looked at; ``reserved`` lists names
-    (without prefix) that mean something else. Those that Kubernetes puts there for
-    a Service of such a name are passed over.
+    ``hosts_file``) to values; ``config_name`` names it in errors. Of ``environ``,
+    only names that start with ``prefix`` are read. ``reserved`` lists names
+    (without prefix) with another meaning. Variables that Kubernetes sets for a
+    Service of such a name are skipped.
 
-    Raises :class:`UsageError` for an unknown key, naming its nearest neighbour,
-    and for a value that cannot be one of its option.
+    Raises :class:`UsageError` for an unknown key, with the nearest known one,
+    and for an invalid value of an option.
     """
     options = _long_options(parser)
-    chosen: dict[str, list[str]] = {}  # by what the option sets, so that the stronger layer replaces the weaker
+    chosen: dict[str, list[str]] = {}  # by the option's dest: the stronger layer replaces the weaker
     for name, value in config.items():
         key = str(name).replace("_", "-")
         action = _find(options, key, where=f"{config_name}: {name!r}")
@@ -55,7 +55,7 @@ def layered_argv(
             key, where = rest.lower().replace("_", "-"), f"environment variable {name}"
             action = _find(options, key, where=where, prefix=prefix)
             chosen[action.dest] = _tokens(options, key, environ[name], where=where)
-    # Of an option that is given once the last one counts, which is the flag; one that gathers would gather from all.
+    # The flag comes last and replaces other values. An option that appends would take the values of all layers instead.
     given = {token.partition("=")[0] for token in argv}
     for string, action in options.items():
         if isinstance(action, argparse._AppendAction) and f"--{string}" in given:
@@ -81,7 +81,7 @@ def _long_options(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]
 
 
 def _find(options: Mapping[str, argparse.Action], key: str, *, where: str, prefix: str = "") -> argparse.Action:
-    """``prefix``: that of variables, if ``key`` is from one."""
+    """Return the option for ``key``. ``prefix``: the prefix of the variable, if ``key`` is from one."""
     if key in options:
         return options[key]
     near = difflib.get_close_matches(key, options, n=1, cutoff=0.0)
@@ -114,6 +114,6 @@ def _switch(options: Mapping[str, argparse.Action], key: str, value: object, *, 
     if on in _ON:
         return [f"--{key}"]
     opposite = key.removeprefix("no-") if key.startswith("no-") else f"no-{key}"
-    # A switch without an opposite is off unless somebody turns it on.
+    # A switch without an opposite is off unless it is given.
     paired = opposite in options and options[opposite].dest == options[key].dest
     return [f"--{opposite}"] if paired else []

@@ -22,12 +22,12 @@ FORMAT = 1
 """Version of the push JSON. Readers refuse a higher one and ignore keys they do not know."""
 
 MAX_SLOTS = 4096
-"""More slots on one host than this count as a typing error."""
+"""Most slots of one host. A higher number counts as a typing error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """A host that is about to go: ``reason`` for people, ``deadline`` in Unix seconds if known."""
+    """A host that is about to go. ``reason``: text for users; ``deadline``: Unix seconds, if known."""
 
     host: str
     reason: str
@@ -57,11 +57,11 @@ class Publication:
             raise ValueError(f"host {both[0]!r} is published as usable and as departing; it can be one of them")
 
     def supersedes(self, other: Publication | None) -> bool:
-        """True unless this is a late or repeated push of the source that ``other`` came from."""
+        """Return False if this is a late or repeated push from the source of ``other``."""
         return other is None or self.source != other.source or self.sequence > other.sequence
 
     def has_same_content(self, other: Publication | None) -> bool:
-        """True if hosts and departures are equal; ``source`` and ``sequence`` do not count."""
+        """Whether hosts and departures are equal; ``source`` and ``sequence`` do not count."""
         return other is not None and (self.hosts, self.departing) == (other.hosts, other.departing)
 
 
@@ -210,11 +210,11 @@ def _departure_in(entry: object) -> Departure:
 def _is_unix_seconds(value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    return abs(value) < 1e12  # false for NaN; beyond it lie milliseconds, and integers no float can hold
+    return abs(value) < 1e12  # false for NaN, milliseconds, and integers that no float can hold
 
 
 def _shown(value: object) -> str:
-    """``repr``, cut to what fits into an error of one line."""
+    """Return the ``repr``, cut such that it fits into an error of one line."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:60]}… ({len(text)} characters)"
 

@@ -42,7 +42,7 @@ def secret_in_url(url: str) -> str | None:
     """Return which part of ``url``, or of a chain of URLs, is a secret, as text for a message without the secret; None
     if there is none.
 
-    A container at an account (``abfs://container@account.dfs.core.windows.net/x``) is none.
+    A container at an account (``abfs://container@account.dfs.core.windows.net/x``) is not a secret.
     """
     problem = None
     for part in _LINK.split(url):
@@ -61,7 +61,7 @@ def _of_authority(scheme: str, rest: str) -> str | None:
     if at:
         is_account = scheme in _CONTAINERS_AT_ACCOUNTS and re.fullmatch(r"[\w$-]+@[\w-]+(\.[\w-]+)+(:\d+)?", authority)
         return None if is_account else USER if user and not {":", "@"} & set(user) else "a user or password"
-    # A password may hold a slash: what comes before is no host with a port then.
+    # A password may contain a slash: then the text before the slash is not a valid host with a port.
     odd = ":" in host and not re.fullmatch(r"[^:]*:\d*|\[[0-9a-fA-F:.%]*\](:\d*)?", host)
     return "a user or password" if odd and "@" in rest else None
 

@@ -38,7 +38,7 @@ class Announced:
         return written
 
     def flush(self) -> None:
-        """Every write is flushed."""
+        """Do nothing, because every write is flushed."""
 
 
 class AppendFile:
@@ -46,7 +46,7 @@ class AppendFile:
 
     One ``write`` is one system call in append mode, so lines of several writers
     on one machine do not mix. Raises ``OSError`` as the system does; the journal
-    knows what to do about it.
+    handles it.
     """
 
     def __init__(self, path: Path, *, create: bool) -> None:
@@ -59,16 +59,16 @@ class AppendFile:
 
         Raises ``OSError`` also if only a part could be written; the next call then begins a new line.
         """
-        # A line that a full disk cut short must not swallow the next one.
+        # A line that a full disk cut short must not run into the next one.
         data = (b"\n" if self._torn else b"") + text.encode()
         written = os.write(self._descriptor, data)
         self._torn = written < len(data)
         if self._torn:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # that is what cuts it short
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # the cause of a short write
         return written
 
     def flush(self) -> None:
-        """Nothing is buffered here."""
+        """Do nothing, because nothing is buffered here."""
 
     def close(self) -> None:
         """Close the file. May be repeated."""

@@ -1,4 +1,4 @@
-"""Read a YAML or TOML file of options. The only importer of yaml and tomllib."""
+"""Reads a YAML or TOML file of options. The only importer of yaml and tomllib."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def documents(text: str, *, where: str) -> list[dict[str, Any]]:
 
 
 def read_config(path: Path, *, option: str = "--config") -> Mapping[str, Any]:
-    """Read ``path``, TOML by its suffix, else YAML: one flat table of options. ``option`` is what named it.
+    """Read ``path``, TOML by its suffix, else YAML: one flat table of options. ``option``: the option that named it.
 
-    Raises :class:`UsageError` naming the file and, where it can, the line.
+    Raises :class:`UsageError`, which names the file and, if possible, the line.
     """
     try:
         text = path.read_text(encoding="utf-8")

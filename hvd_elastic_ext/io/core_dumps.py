@@ -1,4 +1,4 @@
-"""Prevents core dumps of processes with the job's key and secrets in memory. Small, since the agent loads it."""
+"""Prevents core dumps of processes with the job's key and secrets in memory. Small, because the agent loads it."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""A file that others rewrite: notice that it changed, and read it only when it is whole.
+"""A file that other programs rewrite: notices its changes, and reads it only when it is whole.
 
-The only importer of watchdog. Both halves are level-triggered: a missed event
-costs at most one ``relook``, and what counts is what stands at the path now.
+The only importer of watchdog. Both functions look at the present file at the path: a
+missed event costs at most one ``relook``.
 
-*When is a file whole?* A file renamed into place is whole at once. A file that
-some process has open for writing is not, however long that lasts: ``echo … >
-hosts`` empties the file before it fills it, and between the two no reader can tell
-"no hosts" from "not yet". The kernel can tell whether a file is open, and does when
-it is asked for a lease. Where it cannot be asked (a file of another user,
-network file systems) the text is taken once it has stood still for
-:data:`SETTLE` seconds, an empty one for :data:`SETTLE_EMPTY`.
+*When is a file whole?* A file renamed into place is whole at once. A file that a
+process has open for writing is not whole, however long that lasts: ``echo … >
+hosts`` empties the file before it fills it, and in between no reader can distinguish
+"no hosts" from "not yet". The kernel knows whether a file is open, and a request for
+a lease shows it. If a lease is not possible (a file of another user, network file
+systems), the text counts when it has not changed for :data:`SETTLE` seconds, an
+empty one for :data:`SETTLE_EMPTY`.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ from hvd_elastic_ext.core.errors import SourceUnavailable
 LOG = logging.getLogger(__name__)
 
 MAX_BYTES = 1 << 20
-"""Larger than any host list; what is larger was named by mistake."""
+"""Most bytes of a file. This is more than any host list; a larger file was named by mistake."""
 
 MISSING = "does not exist"
-"""Why there is no text, if there is no file."""
+"""The reason for no text, if there is no file."""
 
 SETTLE = 0.03
-"""Seconds a file must stand still where the kernel cannot say whether it is open."""
+"""Seconds without a change after which a file counts as whole, if the kernel does not report whether it is open."""
 
 SETTLE_EMPTY = 1.0
-"""The same for an empty file, which a writer may just have emptied in order to fill it."""
+"""The same for an empty file, which a writer may have emptied to fill it."""
 
 RELEASE = (0.001, 0.003, 0.006)
-"""Pauses in seconds before asking again whether a file is open: the kernel tells of its closing before it lets go."""
+"""Pauses in seconds before asking again whether a file is open: the kernel reports its closing a little too early."""
 
 STOP_S = 1.0
-"""How long the end of a watch waits for its threads: a file system that stalls may hold them for ever."""
+"""Seconds that the end of a watch waits for its threads: a file system that hangs may block them for ever."""
 
 MAX_LINKS = 40
-"""Symbolic links followed before a path is taken for a loop, as the kernel does."""
+"""Most symbolic links that are followed before a path counts as a loop, as in the kernel."""
 
 _MASK = (
     InotifyConstants.IN_CREATE
@@ -65,31 +65,31 @@ _MASK = (
     | InotifyConstants.IN_CLOSE_WRITE
     | InotifyConstants.IN_ATTRIB
 )
-# No IN_MODIFY: half-written states are of no interest. No IN_MOVED_FROM:
-# watchdog holds it, and every event behind it, back for half a second in the
-# hope of its other half; that a file went away is never urgent.
+# No IN_MODIFY: a half-written file is of no use. No IN_MOVED_FROM: watchdog
+# delays it, and every event behind it, for half a second to wait for the event
+# of the new name; the removal of a file is never urgent.
 
 _Identity = tuple[int, int]
 _Look = tuple[int, int, int, int] | int
 
 
 class BeingWritten(SourceUnavailable):
-    """Some process has the file open for writing; its text is taken once that is closed."""
+    """A process has the file open for writing. Its text is read when that process has closed it."""
 
 
 class FileWatch:
-    """Calls ``on_change``, from a thread of its own, whenever what stands at ``path`` may have changed.
+    """Calls ``on_change``, in a thread of its own, whenever the file at ``path`` may have changed.
 
-    Followed are renames over the file, writes in place (when their writer
-    closes), files and directories that vanish and come back or do not exist
-    yet, and every symbolic link on the way: by inotify at once, by looking
-    within ``relook`` seconds where inotify does not reach. The first call comes
-    right after :meth:`start`, so that nothing is missed between a reader's
-    first look and the watch; and there is another one a ``relook`` after each
-    change, for what was not quite there yet when it was told of. A relative path is taken from the working
-    directory at construction.
+    It notices renames over the file, writes in place (when the writer closes the
+    file), files and directories that vanish, come back or do not exist yet, and
+    changes of every symbolic link on the way. inotify reports them at once; where it
+    does not work, a look within ``relook`` seconds finds them. The first call comes
+    right after :meth:`start`, so that no change between a reader's first look and
+    the watch is missed. Another call comes a ``relook`` after each change, because
+    the file may not have been ready at the event. A relative path starts from the
+    working directory at construction.
 
-    ``on_change`` never runs twice at a time; what it raises is logged.
+    ``on_change`` never runs twice at the same time; its errors are logged.
     """
 
     def __init__(self, path: Path, on_change: Callable[[], None], *, relook: float = 1.0) -> None:
@@ -106,7 +106,7 @@ class FileWatch:
         """Begin to watch. Raises ``RuntimeError`` if called twice."""
         if self._thread is not None:
             raise RuntimeError("a FileWatch is started once")
-        self._wake.set()  # nothing is looked at here: the caller must not wait for a file system
+        self._wake.set()  # only the thread looks at files: the caller must not wait for a file system
         self._thread = threading.Thread(target=self._run, name=f"filewatch {self._path}", daemon=True)
         self._thread.start()
 
@@ -138,7 +138,7 @@ class FileWatch:
             again = changed
 
     def _call(self) -> None:
-        if self._stopping:  # a look at the file took longer than stop() waited for
+        if self._stopping:  # the look at the file took longer than stop() waits
             return
         try:
             self._on_change()
@@ -147,7 +147,7 @@ class FileWatch:
 
 
 class _Directories:
-    """Inotify watches on each directory through which a path leads, kept up with what is there.
+    """Inotify watches on each directory through which a path leads. They follow its changes.
 
     ``complete`` is False while some of them cannot be watched.
     """
@@ -166,7 +166,7 @@ class _Directories:
 
     def follow(self) -> None:
         """Watch the directories the path leads through now, and no others."""
-        # A watch shows only what happens after it was set, so look again until nothing new came up.
+        # A watch reports only what happens after its start, so repeat this until a pass finds nothing new.
         wanted: dict[str, _Identity] = {}
         for _ in range(MAX_LINKS):
             entries = lookups(self._path)
@@ -179,7 +179,7 @@ class _Directories:
         self.complete = wanted.keys() == self._watches.keys()
 
     def close(self, *, until: float) -> None:
-        """Watch nothing any more. Threads are waited for until then (monotonic)."""
+        """End all watches. Wait for their threads until ``until``, in monotonic seconds."""
         observer, self._observer, self._degraded = self._observer, None, True
         if observer is not None:
             observer.stop()
@@ -205,8 +205,8 @@ class _Directories:
         return added
 
     def _schedule(self, directory: str) -> ObservedWatch | None:
-        if not os.access(directory, os.R_OK) or self._degraded:  # in this order: that may take until after close()
-            return None  # a directory one may not list is looked at every relook
+        if not os.access(directory, os.R_OK) or self._degraded:  # in this order: access() may last beyond close()
+            return None  # each relook looks at a directory that cannot be listed
         try:
             if self._observer is None:
                 self._observer = _Observer()
@@ -233,7 +233,7 @@ class _Handler(FileSystemEventHandler):
         self._tell = tell
 
     def on_any_event(self, event: FileSystemEvent) -> None:
-        # Watchdog adds "directory modified" to most events; it says nothing of its own.
+        # Watchdog adds "directory modified" to most events; it adds no information.
         if not (event.is_directory and event.event_type == "modified"):
             self._tell(event)
 
@@ -250,9 +250,9 @@ class _Observer(InotifyObserver):
 
 
 def lookups(path: Path) -> list[Path]:
-    """Name every entry that is looked up on the way to ``path``, links followed, up to the first that is missing.
+    """Return every entry that is looked up on the way to ``path``, with links followed, up to the first missing one.
 
-    ``path`` is absolute. The directories that hold the entries are free of links.
+    ``path`` is absolute. The directories of the entries contain no links.
     """
     found: dict[Path, None] = {}
     here, links = Path("/"), 0
@@ -276,13 +276,13 @@ def lookups(path: Path) -> list[Path]:
 
 
 def read_text(path: Path, *, pause: Callable[[float], None] = time.sleep) -> str:
-    """Return the whole text of a file that others rewrite; see the module for when it is whole.
+    """Return the whole text of a file that other programs rewrite. The module says when a file is whole.
 
-    Raises :class:`SourceUnavailable` if it is missing, may not be read, is no
-    regular file, is longer than :data:`MAX_BYTES`, is not UTF-8 or does not
-    stand still, and :class:`BeingWritten` while some process has it open for
-    writing. Waits up to :data:`SETTLE_EMPTY` seconds, and only for files the
-    kernel says nothing about.
+    Raises :class:`SourceUnavailable` if it is missing, may not be read, is not a
+    regular file, is longer than :data:`MAX_BYTES` or is not UTF-8, and
+    :class:`BeingWritten` while it changes or a process has it open for writing.
+    Waits up to :data:`SETTLE_EMPTY` seconds, but only for files for which the
+    kernel gives no lease.
     """
     where = str(path)
     try:
@@ -324,23 +324,23 @@ def _whole(fd: int, where: str, *, pause: Callable[[float], None]) -> bytes:
         if leased:
             return data
     finally:
-        with contextlib.suppress(OSError):  # closing the descriptor gives it back too
+        with contextlib.suppress(OSError):  # closing the descriptor releases the lease, too
             fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     pause(SETTLE if data.strip() else SETTLE_EMPTY)
-    # A writer may have come between: what it did shows in the time, the size or the text.
+    # A process may have written meanwhile: then the time, the size or the text differs.
     if _print(os.fstat(fd)) != _print(before) or os.pread(fd, MAX_BYTES + 1, 0) != data:
         raise BeingWritten(where, "is being written; it is read when it stands still")
     return data
 
 
 def _lease(fd: int) -> bool | None:
-    """Take a read lease: True if it is ours, False if a process writes the file, None if the kernel will not tell.
+    """Take a read lease: True if this process has it, False if a process writes the file, None if there are no leases.
 
-    It is refused while the file is open for writing. While it is held, a writer
-    that comes waits in its ``open``, before it can empty the file; so it is held
-    for one read, some microseconds. (Asking first and reading then is not
-    enough: file times are too coarse to show a writer that came in between.)
-    The signal that tells us of a waiting writer is one that does nothing.
+    The kernel refuses it while the file is open for writing. While this process holds
+    it, a writer waits in its ``open``, before it can empty the file. So it is held only
+    for one read, some microseconds. (To ask first and read later is not enough: file
+    times are too coarse to show a writer in between.) The signal that reports a
+    waiting writer is one without effect.
     """
     try:
         fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)

@@ -1,6 +1,6 @@
-"""A private folder of the user, for the case that another user has taken the name in /tmp.
+"""A private folder of the user, in case another user already uses the name in /tmp.
 
-Of the standard library, and little of that: the agent loads this, too, and starts in milliseconds.
+It imports little of the standard library, and nothing else: the agent loads this, too, and starts in milliseconds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 
 def private_home(environ: Mapping[str, str]) -> str | None:
-    """The home directory, or its ``.cache``; None where somebody else can make or move folders in it."""
+    """Return the home directory, or its ``.cache``; None if other users can create or move folders there."""
     home = environ.get("HOME", "")
     home = f"{home}/.cache" if os.path.isdir(f"{home}/.cache") else home  # noqa: PTH112 - pathlib takes long to load
     return home if is_private(home) else None

@@ -40,7 +40,7 @@ def one_job(word: str | None, option: str | None) -> str | None:
 
 
 def no_job(name: str, there: Iterable[str], *, where: str = f"./{FOLDERS}") -> str:
-    """Return the error line for an unknown job, with the nearest name or the names that are ``there``. Pure."""
+    """Return the error line for an unknown job, with the nearest one or all of the names in ``there``. Pure."""
     known = sorted(there)
     return f"there is no job {name} in {where}; {nearest(name, known) if known else 'no job was started here'}"
 

@@ -37,7 +37,7 @@ SOCKET_OPTIONS: Final = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
     (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 25_000),
 )
-"""A peer that vanishes without closing the connection is detected in 25 seconds (rule R13)."""
+"""Socket options that detect in 25 seconds a peer that vanishes without closing the connection (rule R13)."""
 
 
 KEPT: Final = 8
@@ -45,11 +45,11 @@ KEPT: Final = 8
 
 
 class Unreadable(Transient):
-    """Credentials cannot be read just now: a writer may be about to replace them."""
+    """Credentials cannot be read now: a writer may be about to replace them."""
 
 
 class Refused(Transient):
-    """An API server refused a request. ``code``: the HTTP status; ``body``: the answer, maybe cut."""
+    """An API server refused a request. ``code``: the HTTP status; ``body``: the answer, which may be cut off."""
 
     def __init__(self, code: int, body: bytes) -> None:
         self.code = code
@@ -65,9 +65,9 @@ class Unanswered(Transient):
 class Endpoint:
     """Address and credentials of an API server as plain data, for requests that the client cannot send.
 
-    ``headers`` hold a secret. ``authority``, ``certificate`` and ``key`` are paths of files, empty if there is none;
-    ``verify`` says whether its certificate is looked at, ``server_name`` what stands in it if not its host;
-    ``proxy`` is a URL, and ``no_proxy`` names hosts that are reached without.
+    ``headers`` contain a secret. ``authority``, ``certificate`` and ``key``: paths of files, empty if there is none.
+    ``verify``: whether to check the server's certificate. ``server_name``: the name in it, if this is not its host.
+    ``proxy``: a URL; ``no_proxy``: hosts that are reached without it.
     """
 
     url: str
@@ -83,7 +83,7 @@ class Endpoint:
 
     @classmethod
     def of(cls, configuration: client.Configuration) -> Endpoint:
-        """Raises :class:`Unreadable` for a token that no request can carry."""
+        """Return the endpoint of a configuration. Raises :class:`Unreadable` for a token that no header can hold."""
         settings = configuration.auth_settings().values()
         headers = {each["key"]: (each["value"] or "").strip() for each in settings if each["in"] == "header"}
         if not all(value.isascii() and value.isprintable() for value in headers.values()):
@@ -119,10 +119,10 @@ def read_pod(
 
 
 def connections(configuration: client.Configuration) -> urllib3.PoolManager:
-    """Connections for many requests of one user, also from several threads: a new one for each costs three round
-    trips."""
+    """Return connections for many requests of one user, also from several threads. Without them, each request needs a
+    new connection, with three round trips."""
     pool: urllib3.PoolManager = client.ApiClient(configuration).rest_client.pool_manager
-    # Whoever comes when all are in use waits: one that the pool has no room for is closed, and urllib3 warns.
+    # "block": wait while all connections are in use. Otherwise the pool closes extra ones, and urllib3 warns.
     pool.connection_pool_kw |= {"maxsize": KEPT, "block": True, "socket_options": list(SOCKET_OPTIONS)}
     return pool
 
@@ -218,7 +218,7 @@ def _answered(timeout: tuple[float, float]) -> Iterator[None]:
         raise Unanswered(f"no connection within {timeout[0]:g} s") from None
     except (urllib3.exceptions.HTTPError, OSError) as error:
         raise Unanswered(_cause(error)) from None
-    except ValueError:  # no JSON, or a token that is no header: the error's text would hold it
+    except ValueError:  # no JSON, or an invalid token, which the error's text would show
         raise Unanswered("its answer cannot be read") from None
 
 
@@ -241,10 +241,10 @@ class Access:
     def found(
         cls, kubeconfig: Path | None, environ: Mapping[str, str], *, remedy: str = "give --kubeconfig FILE"
     ) -> Access:
-        """Return the given one, or else that of $KUBECONFIG, or else the pod's own, or else the user's.
+        """Return the first credentials of these: the given ones, those of $KUBECONFIG, the pod's own, the user's.
 
-        As with kubectl, $KUBECONFIG counts if a file that it names is there. Raises :class:`UsageError` if there is
-        none; ``remedy`` is what it says to do about that.
+        As with kubectl, $KUBECONFIG counts if a file that it names exists. Raises :class:`UsageError` without any
+        credentials; ``remedy``: its text that says what to do.
         """
         if kubeconfig is not None:
             if not kubeconfig.is_file():
@@ -284,19 +284,19 @@ class Access:
             else:
                 config.load_kube_config(self.kubeconfig, client_configuration=made, persist_config=False)
         if not made.verify_ssl:
-            # urllib3 would warn at each request.
+            # Otherwise urllib3 warns at each request.
             urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
             _say_unverified(self.kubeconfig)
-        if not made.proxy:  # version 31 does not look for one
+        if not made.proxy:  # version 31 does not read the environment
             made.proxy = os.environ.get("https_proxy") or os.environ.get("HTTPS_PROXY")
-        if made.proxy and not made.no_proxy:  # versions up to 35 forget what they have read of it
+        if made.proxy and not made.no_proxy:  # versions up to 35 lose the value that they have read
             made.no_proxy = os.environ.get("no_proxy") or os.environ.get("NO_PROXY")
         return made
 
 
 @functools.cache
 def _say_unverified(kubeconfig: str) -> None:
-    """Once is enough."""
+    """Warn that the server's certificate is not checked, only once for each kubeconfig."""
     LOG.warning(
         "kubeconfig %s: insecure-skip-tls-verify is set, so any server at that address gets the "
         "credentials; name the CA instead: certificate-authority",
@@ -305,7 +305,7 @@ def _say_unverified(kubeconfig: str) -> None:
 
 
 def _is_there(paths: str) -> bool:
-    """Whether any of them is; as in $KUBECONFIG."""
+    """Whether any of the files exists; several as in $KUBECONFIG."""
     return any(Path(each).expanduser().is_file() for each in paths.split(os.pathsep) if each)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 from hvd_elastic_ext.core.errors import UsageError
 
 MISSING: Final = "the following arguments are required: "
-"""Beginning of ``argparse``'s error for missing words."""
+"""The beginning of ``argparse``'s error for missing words."""
 NO_NUMBER: Final = re.compile(r"argument (-[^/: ]+)[^:]*: invalid (int|float) value: (.*)", re.DOTALL)
 """Its error for a value that is not a number: the option's first name, the expected type, the value."""
 NO_NUMBER_WORD: Final = re.compile(r"argument ([^-:][^:]*): invalid (int|float) value: (.*)", re.DOTALL)
@@ -56,20 +56,20 @@ _SHOWS: Final[ContextVar[bool]] = ContextVar("shows", default=False)
 
 
 class _Shown(BaseException):
-    """Passes a parser to :func:`parser_of`. Not an ``Exception``, so no handler catches it."""
+    """Passes a parser to :func:`parser_of`. Not an ``Exception``, so that no handler catches it."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
         self.parser = parser
 
 
 def show(parser: argparse.ArgumentParser) -> None:
-    """A parser that has all its options calls this before it reads a word. See :func:`parser_of`."""
+    """Pass a complete parser to :func:`parser_of`. Call it when all options are added, before a word is read."""
     if _SHOWS.get():
         raise _Shown(parser)
 
 
 def parser_of(command: Callable[[], object]) -> argparse.ArgumentParser:
-    """The parser that ``command`` makes; nothing after it is done. Raises ``LookupError`` if it makes none."""
+    """Return the parser that ``command`` makes, without the work of the command. Raises ``LookupError`` without one."""
     token = _SHOWS.set(True)
     try:
         command()
@@ -81,7 +81,7 @@ def parser_of(command: Callable[[], object]) -> argparse.ArgumentParser:
 
 
 def worded(message: str) -> str:
-    """Return ``argparse``'s error, with what to write instead of a value that is not a number. Pure."""
+    """Return ``argparse``'s error; for a value that is not a number, with what to write instead. Pure."""
     found = NO_VALUE.fullmatch(message)
     if found is not None:
         return f"{found[1]} has no value; leave {found[2]} out"
@@ -116,7 +116,7 @@ def refuse_unknown(parser: argparse.ArgumentParser, argv: Sequence[str], *, comm
         if action is None:
             parser.error(_unknown(parser, word, below))
         if isinstance(action, argparse._HelpAction | argparse._VersionAction):
-            return  # that is answered, whatever follows
+            return  # help and version are shown, whatever follows
         _skip_values(words, action, equals)
     if below and not words:
         parser.error(f"which command? There are {', '.join(below)}")

@@ -1,7 +1,8 @@
 """Files with the output of a job's processes, and an index of which process wrote which part, and when.
 
-``FOLDER/rank.N/stdout`` and ``stderr`` are appended to by every process that has been rank N. A line of the index
-(``FOLDER/index.jsonl``) says from which byte on a file is by which process, in which world, and when that was written.
+Every process that is rank N appends to ``FOLDER/rank.N/stdout`` and ``stderr``. A line of the index
+(``FOLDER/index.jsonl``) names a byte of a file, the process that has written the file from there on, its world, and
+the time.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def parse_mark(line: str) -> Mark | None:
     try:
         entry = json.loads(line)
         mark = Mark(**entry)
-        if not 0 <= mark.at < 1 << 63:  # no place in a file
+        if not 0 <= mark.at < 1 << 63:  # no valid position in a file
             return None
         return Mark(str(mark.file), int(mark.at), float(mark.t), int(mark.generation), str(mark.host), int(mark.slot))
     except (ValueError, TypeError, RecursionError, OverflowError):

@@ -1,6 +1,6 @@
 """Finds the user at the other end of a connection within this machine.
 
-Of the standard library, and little of that: the agent loads this, too, and starts in milliseconds.
+It imports little of the standard library, and nothing else: the agent loads this, too, and starts in milliseconds.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Final
 Address = tuple[str, int]
 """An IPv4 address and a port."""
 OwnerLookup = Callable[[Address, Address], int | None]
-"""From the other end of a TCP connection over IPv4 and this one to the user whose socket the other end is.
+"""A function from the other and this end of a TCP connection over IPv4 to the user who owns the other end's socket.
 
-None if no process has that socket, or has it connected, any more. Raises ``OSError`` if that cannot be found out.
+None if no process has that socket any more, or if it is not connected. Raises ``OSError`` if this cannot be found out.
 """
 
 _SOCK_DIAG: Final = 4
@@ -28,7 +28,7 @@ _ERROR: Final = 2
 _ANY_COOKIE: Final = b"\xff" * 8
 _HEADER: Final = 16
 _UID: Final = _HEADER + 64
-"""Where an answer has the owner: behind the message's header and all of ``inet_diag_msg`` that comes before."""
+"""Offset of the owner in an answer: behind the message's header and the earlier fields of ``inet_diag_msg``."""
 _ESTABLISHED: Final = 1
 _EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 _PROC: Final = "/proc/net/tcp"
@@ -36,10 +36,10 @@ _PROC: Final = "/proc/net/tcp"
 
 @functools.cache
 def owner_lookup() -> OwnerLookup | None:
-    """How this kernel tells the user of a connection; None if it does not.
+    """Return the function that finds the user of a connection on this kernel; None if there is none.
 
-    Tested once, with a connection of this process to itself. Raises ``OSError`` where no resources are left for one;
-    the next call tries again.
+    It is tested once, with a connection of this process to itself. Raises ``OSError`` without enough resources for such
+    a connection; the next call tries again.
     """
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
@@ -58,13 +58,13 @@ def owner_lookup() -> OwnerLookup | None:
 def owner(connection: socket.socket, lookup: OwnerLookup) -> int | None:
     """Return the user at the other end of an open TCP connection over IPv4; None if unknown.
 
-    Also None once the other end is closed: the kernel then lists it as root's.
+    Also None if the other end is closed: then the kernel lists it as root's.
     """
     try:
         uid = lookup(connection.getpeername(), connection.getsockname())
     except (OSError, ValueError):
         return None
-    # As long as this end is connected no other process can have the other one's address and port.
+    # As long as this end is connected, no other process can have the address and port of the other end.
     return uid if is_whole(connection) else None
 
 
@@ -77,7 +77,7 @@ def is_whole(connection: socket.socket) -> bool:
 
 
 def is_trusted(uid: int | None) -> bool:
-    """True for this process's own user and for root."""
+    """Whether this is the process's own user or root."""
     return uid is not None and uid in (0, os.geteuid())
 
 
@@ -98,7 +98,7 @@ def owner_by_netlink(theirs: Address, ours: Address) -> int | None:
 
 
 def owner_by_proc(theirs: Address, ours: Address) -> int | None:
-    """A look through all that /proc/net/tcp lists, which takes milliseconds on a busy host: see :data:`OwnerLookup`."""
+    """Search all of /proc/net/tcp, which takes milliseconds on a busy host: see :data:`OwnerLookup`."""
     wanted = [_in_proc(theirs), _in_proc(ours)]
     with open(_PROC, encoding="ascii") as lines:  # noqa: PTH123 - pathlib takes long to load
         for line in lines:
@@ -119,6 +119,6 @@ def _owner_of_open(*, state: int, uid: int, inode: int) -> int | None:
 
 
 def user_of(connection: socket.socket) -> int:
-    """Return the user at the other end of a UNIX socket; of a socket that was connected to, the user who listened."""
+    """Return the user at the other end of a UNIX socket. If this end has connected, it is the user who listens."""
     _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return int(uid)

@@ -1,4 +1,4 @@
-"""Trees of processes: find all descendants, and end them."""
+"""Trees of processes: finds all descendants, and ends them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     import subprocess
 
 KILL_AGAIN_S: Final = 0.02
-"""Pause between two looks for processes that were being started while the others were killed."""
+"""Seconds between two looks for processes that started while others were killed."""
 CLEANER_S: Final = 1.0
-"""How much longer than all others Python's cleaner of shared memory may live."""
+"""Seconds that Python's cleaner of shared memory may live longer than all other processes."""
 GIVE_UP_S: Final = 20.0
-"""After this long of killing, what still lives cannot be killed: another user's, or stuck in the kernel. On a busy
-machine the kernel takes seconds to free the memory of a large process.
+"""Seconds of killing after which living processes count as impossible to kill: they belong to another user, or the
+kernel blocks them. On a busy machine the kernel takes seconds to free the memory of a large process.
 """
 
 _PR_SET_PDEATHSIG: Final = 1
@@ -28,13 +28,13 @@ _prctl: Final = ctypes.CDLL(None, use_errno=True).prctl
 
 
 def become_subreaper() -> None:
-    """Have every orphan among this process's descendants become its child, instead of process 1's."""
+    """Make this process the parent of every orphan among its descendants, instead of process 1."""
     if _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "PR_SET_CHILD_SUBREAPER")
 
 
 def die_with_parent(number: int = signal.SIGKILL) -> None:
-    """Have the kernel kill this process, or send it ``number``, when the thread that started it ends."""
+    """Let the kernel kill this process, or send it signal ``number``, when the thread that started it ends."""
     _prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
@@ -53,7 +53,7 @@ def end_by_pipe(child: subprocess.Popen[bytes], *, within_s: float) -> None:
 
 
 def reap(pids: Iterable[int], *, within_s: float) -> None:
-    """Wait for these children, which have been killed, but not for ever."""
+    """Wait for these killed children, but not for ever."""
     left, until = set(pids), time.monotonic() + within_s
     while left and time.monotonic() < until:
         for pid in list(left):
@@ -66,7 +66,7 @@ def reap(pids: Iterable[int], *, within_s: float) -> None:
 
 
 def fork() -> int:
-    """Fork this process. In the child every signal stays blocked: it must not be taken for one to this process."""
+    """Fork this process. In the child every signal stays blocked: its handlers would report them to this process."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     pid = -1
     try:
@@ -78,11 +78,11 @@ def fork() -> int:
 
 
 def descendants(root: int, *, but: Iterable[int] = ()) -> list[int]:
-    """Everything alive that ``root`` started, parents first; without ``but`` and what those started.
+    """Return all live descendants of ``root``, parents first, without ``but`` and their descendants.
 
-    Read from every process's parent: the kernel's own list of children leaves
-    out those that threads started, and is not in every kernel. It is not one
-    moment that is read: a process with a parent that ends meanwhile may be missed.
+    This reads the parent of every process: the kernel's own list of children does
+    not contain those that threads started, and not every kernel has it. The look
+    takes time, so it may miss a process whose parent ends meanwhile.
     """
     children: dict[int, list[int]] = {}
     ended: set[int] = set()
@@ -95,7 +95,7 @@ def descendants(root: int, *, but: Iterable[int] = ()) -> list[int]:
             ended.add(pid)
     spared = set(but)
     found = [child for child in children.get(root, []) if child not in spared]
-    for pid in found:  # grows while we walk it, through the ended, too: their children may have been read before
+    for pid in found:  # the list grows here; ended processes count: their children may have been read before
         found += [child for child in children.get(pid, []) if child not in spared]
     return [pid for pid in found if pid not in ended]
 
@@ -104,7 +104,7 @@ def _state(pid: int) -> tuple[int, bool] | None:
     """The parent of ``pid``, and whether it has ended but is not reaped yet; None if there is no such process."""
     try:
         state, parent, *others = stat_of(pid)
-        # Where only the first thread has ended, the others go on under a zombie's name.
+        # If only the first thread has ended, the process looks like a zombie while its other threads continue.
         return int(parent), state in b"ZX" and int(others[15]) <= 1
     except (OSError, ValueError, IndexError):
         return None
@@ -117,7 +117,7 @@ def stat_of(process: int | str) -> list[bytes]:
 
 
 def open_files(pid: int) -> list[str]:
-    """The paths of all that a process has open, removed files included; empty once it has ended."""
+    """Return the paths of all open files of a process, also of removed files; empty if it has ended."""
     found = []
     folder = f"/proc/{pid}/fd"
     with contextlib.suppress(OSError):
@@ -128,7 +128,7 @@ def open_files(pid: int) -> list[str]:
 
 
 def send(pids: Iterable[int], *numbers: int) -> None:
-    """Send each process the signals; those that are gone or not ours to signal are passed over."""
+    """Send the signals to each process. Skip processes that are gone or that this one may not signal."""
     for pid in pids:
         for number in numbers:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -136,10 +136,10 @@ def send(pids: Iterable[int], *numbers: int) -> None:
 
 
 def kill(pids: Iterable[int], *, cleaners: bool) -> None:
-    """SIGKILL each process, Python's cleaners of shared memory only if told so.
+    """Send SIGKILL to each process; to Python's cleaners of shared memory only with ``cleaners``.
 
-    A cleaner ends by itself once no process holds its pipe any more, and removes
-    from /dev/shm what the killed ones left there. Killed with them it could not.
+    A cleaner ends by itself when no process holds its pipe any more. Before, it
+    removes the files that killed processes have left in /dev/shm.
     """
     send((pid for pid in pids if cleaners or not _is_cleaner(pid)), signal.SIGKILL)
 
@@ -153,19 +153,19 @@ def _is_cleaner(pid: int) -> bool:
 
 
 class Strays:
-    """Processes of killed supervisors, killed until none remains."""
+    """Kills processes of killed supervisors until none is left."""
 
     def __init__(self, now: float) -> None:
         self._since = now
         self._empty_looks = 0
 
     def gone(self, now: float, supervisors: Iterable[int], *, warn: Callable[[str], None]) -> bool:
-        """Kill all descendants but ``supervisors`` and theirs; True once none is left, or they cannot be killed."""
+        """Kill all descendants but ``supervisors`` and theirs. Return True if none is left, or none can be killed."""
         since = now - self._since
         strays = descendants(os.getpid(), but=supervisors)
         kill(strays, cleaners=since >= CLEANER_S)
         self._empty_looks = 0 if strays else self._empty_looks + 1
-        # One look is not one moment, and may have missed a process with a parent that was just ending.
+        # One look takes time, and may miss a process whose parent ends meanwhile.
         if since < GIVE_UP_S and self._empty_looks < 2:
             return False
         if strays:

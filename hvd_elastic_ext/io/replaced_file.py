@@ -11,8 +11,8 @@ from pathlib import Path
 def replace(path: Path, text: str, *, mode: int = 0o666, backup: Path | None = None, durable: bool = False) -> None:
     """Write ``text`` at ``path``, whole or not at all. Raises ``OSError``.
 
-    ``mode``: of a new file, less the umask. ``backup``: where the old file goes. ``durable``: on the disk itself when
-    this returns.
+    ``mode``: the mode of a new file, less the umask. ``backup``: the new path of the old file. ``durable``: whether the
+    file must be on the disk when this returns.
     """
     fresh = path.with_name(f"{path.name}.tmp")
     try:
@@ -25,10 +25,10 @@ def replace(path: Path, text: str, *, mode: int = 0o666, backup: Path | None = N
                 os.fsync(descriptor)
         if backup is not None:
             with contextlib.suppress(FileNotFoundError):
-                path.replace(backup)  # for a moment there is only the backup, which is as good
+                path.replace(backup)  # for a moment only the backup exists, which is as good
         fresh.replace(path)
     except OSError:
-        with contextlib.suppress(OSError):  # what is half written takes the place that is lacking
+        with contextlib.suppress(OSError):  # a half-written file occupies space on a full disk
             fresh.unlink(missing_ok=True)
         raise
     if durable:

@@ -13,13 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 _CONTROLS: Final = dict.fromkeys((*range(9), *range(11, 32), *range(127, 160)), "?")
-"""Control characters, which are removed: cells contain text from clusters and hosts."""
+"""Control characters, which become "?": cells contain text from clusters and hosts."""
 BETWEEN: Final = 3
-"""Columns that each column of a table has around its own, at most."""
+"""Most characters that a column of a table needs beside its content."""
 
 
 def plain(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Collection[str] = ()) -> str:
-    """Rows as lines of text without lines or colours between them, for ``grep`` and ``awk``. No cell is wrapped.
+    """Return rows as plain lines of text, without borders and colours, for ``grep`` and ``awk``. No cell is wrapped.
 
     ``right``: headings of the columns that are aligned to the right.
     """
@@ -44,9 +44,9 @@ def show(
     right: Collection[str] = (),
     summary: str = "",
 ) -> None:
-    """Write rows, each its cells and a style of rich, and a line of ``summary``.
+    """Write rows and a line of ``summary``. Each row has cells and a style of rich.
 
-    On a terminal the last column is wrapped; elsewhere nothing is, for ``grep`` and for paths that are copied.
+    On a terminal the last column is wrapped. Elsewhere no column is, so that ``grep`` works and paths can be copied.
     ``right``: headings of the columns that are aligned to the right.
     """
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -57,7 +57,7 @@ def show(
             heading,
             justify=justify,  # type: ignore[arg-type]
             no_wrap=not last,
-            overflow="fold" if last else "ellipsis",  # the names of checkpoints differ in their ends
+            overflow="fold" if last else "ellipsis",  # the names of checkpoints differ at their ends
         )
     longest = list(map(len, headings))
     for cells, style in rows:

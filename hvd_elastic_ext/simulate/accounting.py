@@ -34,7 +34,7 @@ WAITS: Final = ("parked", "asking", "joining", "syncing")
 
 @dataclass(slots=True)
 class Segment:
-    """Steps that one world did in a row: up to ``last``, each worth ``own`` slot-seconds of ``size`` ranks."""
+    """Consecutive steps of one world, up to step ``last``. Each counts as ``own`` slot-seconds, of ``size`` ranks."""
 
     key: tuple[int, int]
     first: int
@@ -45,31 +45,31 @@ class Segment:
 
 @dataclass
 class Accounts(Observer):
-    """``least``: fewest slots with which the job trains. Times are slot-seconds, but for ``segments``."""
+    """``least``: fewest slots with which the job trains. Times are slot-seconds, except in ``segments``."""
 
     sim: Sim
     times: Times
     least: int = 1
     slot_seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(CATEGORIES, 0.0))
     phase: str = "running"
-    """running, asleep or over."""
+    """The job's phase: running, asleep or over."""
     slots: int = 0
     """Available slots; ``published``: those of listed hosts without notice."""
     published: int = 0
     missing: int = 0
     """Wanted processes that are not started."""
     away: set[str] = field(default_factory=set)
-    """Hosts that have vanished: their processes do not count."""
+    """Hosts that have vanished, whose processes do not count."""
     worlds: int = 0
     rollbacks: int = 0
     lost: int = 0
-    """Number of steps that were done again."""
+    """Number of repeated steps."""
     downtime_s: float = 0.0
-    """Seconds without a step between two worlds without a sleep."""
+    """Seconds without a step between two worlds, except during sleeps."""
     slept: bool = False
     """Whether the job has slept since the newest step."""
     rank_steps: int = 0
-    """Steps done by all ranks; for those that count see :attr:`kept`."""
+    """Sum of the steps of all ranks; :attr:`kept` has those that count."""
     checkpoints: int = 0
     _states: Counter[str] = field(default_factory=Counter)
     _segments: list[Segment] = field(default_factory=list)
@@ -78,7 +78,7 @@ class Accounts(Observer):
     """Time of the newest step."""
     _training: float = 0.0
     _accounted: float = 0.0
-    """Slot-seconds in training that are accounted for."""
+    """Slot-seconds in training that are already in a category."""
 
     # --- time
 
@@ -87,7 +87,7 @@ class Accounts(Observer):
         self._at = self.sim.now
 
     def count(self) -> None:
-        """Account for the time until now. Must be called before each change."""
+        """Account for the time until now. Call it before each change."""
         now, states, slot_seconds = self.sim.now, self._states, self.slot_seconds
         passed, self._at = now - self._at, now
         if passed <= 0.0:
@@ -115,7 +115,7 @@ class Accounts(Observer):
 
     @property
     def kept(self) -> int:
-        """Steps of all ranks that count."""
+        """Sum of the steps of all ranks that count."""
         return sum((each.last - each.first) * each.size for each in self._segments)
 
     @property
@@ -123,10 +123,10 @@ class Accounts(Observer):
         """The newest step."""
         return self._segments[-1].last if self._segments else 0
 
-    # --- what happens
+    # --- events
 
     def moved(self, process: Process, before: str) -> None:
-        """A process has another state than ``before``."""
+        """Note that a process has another state than ``before``."""
         if process.agent.host in self.away:
             return
         self.count()
@@ -152,18 +152,18 @@ class Accounts(Observer):
         """Ignored here."""
 
     def vanished(self, host: str, processes: list[Process]) -> None:
-        """A host has no slots any more; its processes are not counted."""
+        """Note that a host has no slots any more. Its processes do not count."""
         self.count()
         self.away.add(host)
         for process in processes:
             self._states[process.state] -= 1
 
     def sealed(self, commit: Commit) -> None:
-        """A checkpoint is complete."""
+        """Note that a checkpoint is complete."""
         self.checkpoints += 1
 
     def agreed(self, world: World, elected: Commit | None) -> None:
-        """A world continues from a commit: steps after that commit are lost."""
+        """Note that a world continues from a commit: the steps after that commit are lost."""
         self.worlds += 1
         batch = 0 if elected is None else elected.batch
         if self.batch > batch:
@@ -184,7 +184,7 @@ class Accounts(Observer):
         self._segments.append(Segment(world.key, batch, batch, len(world.members), own))
 
     def steps(self, world: World, count: int) -> None:
-        """A world has done steps: time beyond the hosts' own step times belongs to other categories."""
+        """Note that a world has done steps. Time beyond the hosts' own step times belongs to other categories."""
         now = self._segments[-1]
         now.last += count
         self._stepped_at, self.slept = world.stepped_at, False
@@ -197,6 +197,6 @@ class Accounts(Observer):
         self._accounted += took * now.size
 
     def held_up(self, world: World, stall_s: float) -> None:
-        """A world has paused for a checkpoint."""
+        """Note that a world has paused for a checkpoint."""
         self.slot_seconds["checkpoint"] += stall_s * len(world.members)
         self._accounted += stall_s * len(world.members)

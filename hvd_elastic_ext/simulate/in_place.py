@@ -1,9 +1,9 @@
 """Estimates a job of stock Horovod on the same trace: it continues in place with the remaining hosts, and waits for
 newcomers.
 
-Arithmetic, as in :mod:`~hvd_elastic_ext.simulate.restart`, of what differs there: a change costs the others no start; a
-host that comes stops training until its processes have booted; a commit in memory saves the steps before it, as long
-as one of its holders is left. If none is, all start again from the newest checkpoint.
+The arithmetic is that of :mod:`~hvd_elastic_ext.simulate.restart`, with differences: a change costs the other hosts no
+start; a new host stops training until its processes have booted; a commit in memory saves the steps before it, as long
+as one of its holders is left. If none is left, all start again from the newest checkpoint.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class _InPlace(Loop):
     ) -> None:
         super().__init__(trace, settings, times, rank_steps, grows=grows)
         self._booted: dict[str, float] = {}
-        """When the processes of each host of the present world are, or were, ready."""
+        """When the processes of each host of the present world are ready."""
         self._in_memory: list[tuple[int, int, float]] = []
-        """Steps since the newest checkpoint that are committed, the size of their world, and what a step took."""
+        """Committed steps since the newest checkpoint, the size of their world, and the seconds of a step."""
 
     def _begins(self, at: float) -> float:
-        """A world of these hosts trains when all of them have booted."""
+        """Return when a world of the present hosts trains: when all of them have booted."""
         before = self._booted
         if any(ready <= at for host, ready in before.items() if host in self._of):
             known = {host: before[host] for host in self._of if host in before}
@@ -46,7 +46,7 @@ class _InPlace(Loop):
         return begins
 
     def _roll_back(self) -> None:
-        """No host is left that holds a commit."""
+        """Drop the steps in memory, because no host is left that holds a commit."""
         for steps, size, step_s in self._in_memory:
             self._kept -= steps * size
             self._lost += steps
@@ -54,7 +54,7 @@ class _InPlace(Loop):
         self._in_memory.clear()
 
     def _keep(self, trained_s: float, step_s: float, *, saves: bool) -> tuple[int, int]:
-        """Steps that were done, and those of them that are committed."""
+        """Return the number of steps done, and of those that are committed."""
         done = math.floor(trained_s / step_s)
         kept = done if saves else done - done % self._times.every
         self._in_memory.append((kept, self._size, step_s))

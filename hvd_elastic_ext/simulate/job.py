@@ -35,9 +35,9 @@ CUT_S: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """``rank_steps``: after so many steps of all ranks training is done; None: it ends with the trace.
+    """``rank_steps``: number of steps of all ranks after which training is done; None: it ends with the trace.
 
-    ``price``: of a slot for an hour where the trace has none; ``prices``: those of kinds of hosts.
+    ``price``: that of a slot for an hour, if the trace has none; ``prices``: those of kinds of hosts.
     """
 
     rank_steps: int | None = None
@@ -47,12 +47,12 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """``slot_seconds``: by name, see :data:`CATEGORIES`. ``took_s``: until training was done; None if it was not.
+    """``slot_seconds``: by category, see :data:`CATEGORIES`. ``took_s``: seconds until training was done, or None.
 
-    ``kept``: steps of all ranks that training has kept, ``done``: all of them, ``steps``: the newest step.
-    ``lost``: steps done again. ``downtime_s``: without a step between two worlds, sleeps left out.
-    ``failed``: why the job has ended, if it was not done. ``events``, ``looks``: what the simulation itself did.
-    ``sizes``: numbers of hosts that it has asked for. With those, only hosts count that it had.
+    ``kept``: steps of all ranks that count; ``done``: all steps of all ranks; ``steps``: the newest step.
+    ``lost``: repeated steps. ``downtime_s``: seconds without a step between two worlds, except sleeps.
+    ``failed``: why the job has ended, if training was not done. ``events``, ``looks``: those of the simulation.
+    ``sizes``: numbers of hosts that it has requested. If there are any, only hosts that the job had count.
     """
 
     slot_seconds: Mapping[str, float]
@@ -75,16 +75,16 @@ class Result:
 
     @property
     def capacity(self) -> float:
-        """All slot-seconds that were there."""
+        """All available slot-seconds."""
         return sum(self.slot_seconds.values())
 
     @property
     def goodput(self) -> float:
-        """The share of them that is useful."""
+        """The useful share of the slot-seconds."""
         return self.slot_seconds["useful"] / self.capacity if self.capacity else 0.0
 
     def share(self, name: str) -> float:
-        """The share of one category."""
+        """Return the share of one category."""
         return self.slot_seconds[name] / self.capacity if self.capacity else 0.0
 
 
@@ -162,7 +162,7 @@ class _Job:
     def _after_look(self, launcher: Launcher) -> bool:
         """Note the number of missing processes; return whether the launcher has ended."""
         if self._accounts.worlds == 1:
-            self._cluster.boot_s = dict(self._trace.boots)  # what starts from now on finds a warm cache
+            self._cluster.boot_s = dict(self._trace.boots)  # later starts find a warm cache
         job = launcher.driver.job
         missing = max(0, len(job.wanted) - len(job.roster.workers))
         if missing != self._accounts.missing:
@@ -192,7 +192,7 @@ class _Job:
             self._give()
 
     def _give(self) -> None:
-        """Add the requested hosts; the first hosts of the job are there at once."""
+        """Add the requested hosts. The first hosts of the job are available at once."""
         assert self._supply is not None
         for host in self._supply.more():
             wait_s = self._times.host_s if self._sim.now > BEGIN_S else 0.0
@@ -243,7 +243,7 @@ class _Job:
         if row.host in cluster.cut:
             self._ends_for_good(row.host)
         self._accounts.away.discard(row.host)
-        self._departing.pop(row.host, None)  # that was its life before
+        self._departing.pop(row.host, None)  # the entry was of its earlier life
         self._there[row.host] = row
         self._accounts.slots += row.slots
         usual = self._work.prices.get(row.kind, self._work.price)
@@ -362,7 +362,7 @@ class _Job:
 
     def _fails(self, outcome: JobFailed) -> None:
         self._failed, self._accounts.phase = outcome.line, "over"
-        if self._sim.now < self._ends:  # its hosts stay, for nothing
+        if self._sim.now < self._ends:  # its hosts stay, without any use
             self._cluster.launcher = None
             for agent in list(self._cluster.agents.values()):
                 self._cluster.agent_dies(agent)
@@ -421,7 +421,7 @@ class _Job:
 
     def _last_step(self, world: World) -> int | None:
         wanted = self._work.rank_steps
-        assert wanted is not None  # else nobody asks
+        assert wanted is not None  # otherwise it is not called
         return self._accounts.batch + max(1, math.ceil((wanted - self._accounts.kept) / max(1, len(world.members))))
 
     # --- what comes out
@@ -464,7 +464,7 @@ class _Job:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Disable the driver's log, and garbage collection: there are many objects and no garbage."""
+    """Disable the driver's log, and garbage collection, because there are many objects and no garbage."""
     before, collects = logging.root.manager.disable, gc.isenabled()
     logging.disable(logging.CRITICAL)
     gc.disable()

@@ -1,7 +1,7 @@
 """Takes times and hosts from a real job's journal, as a model for the next job.
 
-Times are means, since slow cases count, too. If the journal has no data for a time, the default stays. Hosts are the
-listed ones; how each was lost follows from notices and from the ends of its processes.
+Times are means, because slow cases count, too. If the journal has no data for a time, the default stays. Hosts are the
+listed ones. Notices and the ends of processes show how each host was lost.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PROMPT_S: Final = 120.0
 FEW: Final = 4
 """Number of values needed for an estimate of their variation."""
 ASKED_S: Final = 2 * LATENCY_S
-"""A rank is asked for, and given."""
+"""Seconds to ask for a rank and to get it."""
 LEAVES_S: Final = 60.0
 """If the processes of a host leave within this time of its removal from the list, the removal was announced."""
 TOGETHER_S: Final = 5.0
@@ -39,9 +39,9 @@ ENDS: Final = ("exited", "sealed", "not_sealed", "finished")
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """``steps``: from the first to the newest one; ``kept``: those of all ranks; ``lost``: steps done again.
+    """``steps``: from the first to the newest one; ``kept``: those of all ranks; ``lost``: repeated steps.
 
-    ``downtime_s``: of all changes of the world, ``worlds``: how many there were.
+    ``downtime_s``: sum of all changes of the world. ``worlds``: number of worlds.
     """
 
     times: Times
@@ -155,9 +155,9 @@ def _times(records: Sequence[Record], paces: Mapping[int, tuple[float, int]], ch
 
 
 def _of_changes(changes: Sequence[_Change], usual: Times, step_s: float) -> dict[str, float]:
-    """Time without a step of planned changes, and of losses, which cut a step short: half of one, on average.
+    """Return the times of planned changes and of losses. A loss interrupts a step: on average, half a step is lost.
 
-    What newcomers take to go live is in it.
+    They include the time until newcomers are live.
     """
     planned = [max(0.0, each.downtime_s - ASKED_S) for each in changes if not each.failed]
     before_s = ASKED_S + usual.notice_s + step_s / 2
@@ -182,7 +182,7 @@ def _seconds(records: Sequence[Record], event: str) -> list[float]:
 
 
 def _pairs(records: Sequence[Record], event: str) -> Iterator[tuple[Record, Record]]:
-    """Neighbouring records of one rank in one world."""
+    """Yield neighbouring records of one rank in one world."""
     own: dict[tuple[Any, ...], Record] = {}
     for each in _of(records, event):
         key = (each.generation, each.get("host"), each.get("rank"))
@@ -192,7 +192,7 @@ def _pairs(records: Sequence[Record], event: str) -> Iterator[tuple[Record, Reco
 
 
 def _paces(records: Sequence[Record]) -> dict[int, tuple[float, int]]:
-    """Return, by size of the world, seconds and the number of steps in them."""
+    """Return, by size of the world, times in seconds with the number of steps in each."""
     found = defaultdict[int, tuple[float, int]](lambda: (0.0, 0))
     for one, other in _pairs(records, "stepped"):
         count, size = int(other.get("step", 0)) - int(one.get("step", 0)), int(other.get("size", 1))
@@ -213,7 +213,7 @@ def _every(records: Sequence[Record]) -> int:
 
 
 class _Boot(NamedTuple):
-    """``took_s``: until the process was ready; None if it never was. ``late``: there had been a world."""
+    """The boot of a process. ``took_s``: seconds until it was ready, or None. ``late``: after the first world."""
 
     host: str
     took_s: float | None
@@ -221,7 +221,7 @@ class _Boot(NamedTuple):
 
 
 def _starts(records: Sequence[Record]) -> Iterator[_Boot]:
-    """Starts of processes, but for those with their imports done."""
+    """Yield the starts of processes, except those with imports done ahead."""
     begun, late = dict[tuple[Any, Any], tuple[float, bool]](), False
     for each in _of(records, "spawned", "parked", "resized"):
         seat = (each.get("host"), each.get("slot"))
@@ -236,13 +236,13 @@ def _starts(records: Sequence[Record]) -> Iterator[_Boot]:
 
 
 def _boots(records: Sequence[Record]) -> tuple[list[float], list[float]]:
-    """Seconds from the start of a process until it was ready: before the first world, and later."""
+    """Return the seconds of boots before the first world, and of later ones."""
     found = [each for each in _starts(records) if each.took_s is not None]
     return [each.took_s or 0.0 for each in found if not each.late], [each.took_s or 0.0 for each in found if each.late]
 
 
 def _of_hosts(records: Sequence[Record]) -> dict[str, float | None]:
-    """Return the same by host."""
+    """Return the mean seconds of boots by host; None if no process of a host was ever ready."""
     found = defaultdict[str, list[float]](list)
     for each in _starts(records):
         found[each.host] += [] if each.took_s is None else [each.took_s]
@@ -270,7 +270,7 @@ def _rows(records: Sequence[Record]) -> Iterator[Row]:
     there: set[str] = set()
     for row in sorted(rows, key=lambda each: each.at):
         if (row.event == "up") == (row.host in there):
-            continue  # it had gone before it was listed no more
+            continue  # it had gone before the list dropped it
         if row.event != "crash":
             (there.add if row.event == "up" else there.discard)(row.host)
         yield row
@@ -292,7 +292,7 @@ def _gone(records: Sequence[Record], host: str, *, came: float, at: float, first
     notice = _first_notice([each for each in records if each.get("host") == host and came <= each.mono <= at])
     listed = (each for each in _of(records, "published") if host in (each.get("hosts") or ()))
     again = next((each.mono for each in listed if each.mono > at), math.inf)
-    if notice is not None:  # it may have stayed until its deadline
+    if notice is not None:  # the host may have stayed until its deadline
         since, deadline = notice
         gone = max(at, min(deadline, again))
         return Row(gone - first, host, "down", gone - since)
@@ -302,7 +302,7 @@ def _gone(records: Sequence[Record], host: str, *, came: float, at: float, first
         gone = min(max(leaves) + 1.0, again)
         return Row(gone - first, host, "down", gone - at)
     cut = [each.mono for each in _of(own, "fenced") if each.mono > came]
-    gone = min(cut, default=at)  # after it was listed no more, if nobody could let it go before
+    gone = min(cut, default=at)  # its connections were cut; without a cut, the list dropped it
     return Row(max(0.0, gone - first), host, "down", max(0.0, gone - at))
 
 

@@ -129,7 +129,7 @@ def pairs(text: str, *, where: str) -> list[tuple[str, str]]:
 
 
 def times(text: str | None, before: Times | None = None, *, where: str = "--times") -> Times:
-    """Read ``step=1s, boot=45s, a100:step=0.5s``: the rest is as ``before``. Raises :class:`UsageError`."""
+    """Read ``step=1s, boot=45s, a100:step=0.5s``; other times are those of ``before``. Raises :class:`UsageError`."""
     before = before or Times()
     own, sizes = dict[str, float | int](), dict[int, float]()
     kinds = {kind: dict(each) for kind, each in before.kinds.items()}
@@ -153,7 +153,7 @@ def times(text: str | None, before: Times | None = None, *, where: str = "--time
         else:
             (kinds.setdefault(kind, {}) if colon else own)[field] = number
     if not sizes and "step_s" not in own:
-        sizes = dict(before.sizes)  # a step that is given is that of all sizes
+        sizes = dict(before.sizes)  # a given step time is valid for all sizes
     for name in ("every", "bytes"):
         if name in own:
             own[name] = max(1, int(own[name]))
@@ -166,7 +166,7 @@ def _number(text: str) -> float | None:
 
 
 def price(text: str | None) -> tuple[float, dict[str, float]]:
-    """Read ``0.9`` or ``0.9, a100=2.1``: of a slot for an hour, and by kind. Raises :class:`UsageError`."""
+    """Read ``0.9`` or ``0.9, a100=2.1``: the price of a slot for an hour, and by kind. Raises :class:`UsageError`."""
     usual, kinds = 0.0, dict[str, float]()
     for part in (text or "").split(","):
         kind, equals, value = part.strip().rpartition("=")

@@ -1,9 +1,9 @@
 """Estimates a job on the same trace that restarts from its last checkpoint whenever a process ends.
 
-This is stock Horovod in a loop, or torchrun: every change of the world is a new start. No driver is simulated.
-Assumptions are in its favour: it knows at once that a host has gone, unless that vanishes; told of it before, it saves
-and goes on without that host; its ``auto`` interval is the best one for the failures of this very trace; and it takes
-in hosts that come either by a restart, or at its next one, whichever is better over all.
+This is stock Horovod in a loop, or torchrun: every change of the world is a new start. No driver is simulated. The
+assumptions are in its favour. It knows at once that a host has gone, unless the host vanishes. After a notice, it saves
+and continues without that host. Its ``auto`` interval is the best one for the failures of this trace. It adds new hosts
+either by a restart for them, or at its next restart, whichever is better in total.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from hvd_elastic_ext.simulate.traces.rows import Row, Trace
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """``useful``: slot-seconds of steps that were kept, ``kept``: those steps of all ranks, ``done``: all of them,
-    ``lost``: steps done again. ``downtime_s``: without a step since the first one. ``interval_s``: of checkpoints.
+    """``useful``: slot-seconds of the kept steps; ``kept``: their number for all ranks; ``done``: all steps of all
+    ranks; ``lost``: repeated steps. ``downtime_s``: seconds without a step since the first one. ``interval_s``: seconds
+    between checkpoints.
     """
 
     useful: float
@@ -51,7 +52,7 @@ def restarted(
     starts: Callable[[], float] | None = None,
 ) -> Restarted:
     """Return the result of such a job. ``grows``: whether it restarts for new hosts; None: whichever is better.
-    ``starts``: the seconds of each start but the first; None: as in ``times``.
+    ``starts``: the seconds of each start except the first; None: as in ``times``.
     """
     ways = (False, True) if grows is None else (grows,)
     found = [Loop(trace, settings, times, rank_steps, grows=way, starts=starts).run() for way in ways]
@@ -59,7 +60,7 @@ def restarted(
 
 
 class _Happens(NamedTuple):
-    """``what``: an event of the row, joins (its agent has started), told (it has notice), or end (of the trace)."""
+    """``what``: the event of the row, joins (its agent has started), told (it has notice), or end (of the trace)."""
 
     at: float
     what: str
@@ -78,7 +79,7 @@ def _happens(trace: Trace, agent_s: float) -> Iterator[_Happens]:
 
 
 class Loop:
-    """One job. ``saves_to_grow``: it loses no step when hosts come."""
+    """One job. ``saves_to_grow``: whether it saves before it adds hosts, and so loses no step."""
 
     saves_to_grow = False
 
@@ -103,9 +104,9 @@ class Loop:
         self._of: dict[str, int] = {}
         """The hosts of the present world, with their slots."""
         self._begun: float | None = None
-        """When its first step begins."""
+        """When the first step of the present world begins."""
         self._halted: float | None = None
-        """When the world before it ended."""
+        """When the world before the present one ended."""
         self._kept = self._done = self._lost = self._starts = self._size = 0
         self._useful = self._capacity = self._downtime = 0.0
         self._took: float | None = None
@@ -159,7 +160,7 @@ class Loop:
             self._start(now + (self._times.gloo_s if what == "lost" else 0.0))
 
     def _start(self, at: float) -> None:
-        """Start with all hosts that are there to stay, if they are enough."""
+        """Start with all hosts that will stay, if they are enough."""
         stay = {host: slots for host, slots in self._there.items() if host in self._ready - self._leaving}
         slots, most = sum(stay.values()), self._settings.max_num_proc
         if slots < self._settings.min_num_proc:
@@ -171,13 +172,13 @@ class Loop:
         self._starts += 1
 
     def _begins(self, at: float) -> float:
-        """When the first step of a world begins."""
+        """Return when the first step of a world begins."""
         if not self._starts:
             return at + self._start_s + self._times.agent_s + self._times.cold_s
         return at + (self._start_s if self._start_takes is None else self._start_takes())
 
     def _stop(self, now: float, *, saves: bool = False) -> None:
-        """Keep what is on storage, or all, if it ``saves`` once more."""
+        """End the present world. Keep the steps on storage; with ``saves``, all steps."""
         if self._begun is None or now <= self._begun:
             return
         if self._halted is not None:
@@ -195,7 +196,7 @@ class Loop:
         self._useful += steps * self._size * step_s
 
     def _keep(self, trained_s: float, step_s: float, *, saves: bool) -> tuple[int, int]:
-        """Steps that were done, and those of them that are kept."""
+        """Return the number of steps done, and of those that are kept."""
         cycle = self.interval_s + self._times.write_s
         whole = math.floor(trained_s / cycle)
         rest = math.floor(min(self.interval_s, trained_s - whole * cycle) / step_s)

@@ -32,7 +32,7 @@ class Spread(NamedTuple):
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """The mean of some values."""
+    """Return the mean and the interval of some values."""
     mean, count = statistics.fmean(values), len(values)
     if count < 2:
         return Spread(mean, None)
@@ -61,7 +61,7 @@ class Study:
 
 
 def combinations(text: str) -> list[dict[str, Any]]:
-    """Read ``min_np=2,4,8; checkpoint_every=auto,60s``: all combinations. Raises :class:`UsageError`."""
+    """Read ``min_np=2,4,8; checkpoint_every=auto,60s``, and return all combinations. Raises :class:`UsageError`."""
     grid: dict[str, list[Any]] = {}
     known = {flag.lstrip("-").replace("-", "_"): name for name in options.RUN for flag in options.flags_of(name)}
     for part in filter(None, (each.strip() for each in text.split(";"))):
@@ -138,7 +138,7 @@ def _choices(study: Study, grid: Sequence[Mapping[str, Any]]) -> Iterator[Choice
 
 
 def score(choice: Choice, *, priced: bool = False) -> float:
-    """Return the score of a choice: training that ends counts most, then its time, or else the work that is kept."""
+    """Return the score of a choice. First counts whether training ends; then its time, or else the kept work."""
     if not choice.results:
         return -math.inf
     if choice.ends:

@@ -16,8 +16,8 @@ KNOWN: Final = ("iteration", "price")
 
 @dataclass(slots=True)
 class Supply:
-    """``wanted``: number of requested hosts. ``there``: all hosts of the cluster in order of arrival, with their newest
-    rows; ``given``: hosts of the job, and those about to join."""
+    """The supply. ``wanted``: number of requested hosts. ``there``: all hosts of the cluster in order of arrival, with
+    their newest rows. ``given``: the hosts of the job, and those about to join."""
 
     wanted: int
     there: dict[str, Row] = field(default_factory=dict)
@@ -26,7 +26,7 @@ class Supply:
     """All requested numbers."""
 
     def asked(self, hosts: int, leaving: Sequence[str]) -> list[str]:
-        """Set the requested number and release hosts. Returns the hosts that the job loses."""
+        """Set the requested number and release hosts. Return the hosts that the job loses."""
         self.wanted = hosts
         self.sizes.append(hosts)
         last_first = [*leaving, *(host for host in reversed(self.given) if host not in leaving)]

@@ -17,7 +17,7 @@ from hvd_elastic_ext.simulate.study import Choice, Spread, percent_worse, spread
 
 
 def of_job(results: Sequence[Result], *, priced: bool = False) -> str:
-    """Print the use of the hosts' time, a line for each category, and the job's results."""
+    """Print the use of the hosts' time, with a line for each category, and the job's results."""
     rows = []
     for name, what in CATEGORIES.items():
         share = spread([100.0 * result.share(name) for result in results])
@@ -81,7 +81,7 @@ def _mean(values: Sequence[float]) -> str:
 
 
 def of_choices(choices: Sequence[Choice], *, priced: bool, timed: bool) -> str:
-    """One line for each combination, the best first."""
+    """Print one line for each combination, the best first."""
     headings = [
         "options",
         "goodput %",

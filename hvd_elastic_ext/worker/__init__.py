@@ -1,16 +1,16 @@
-"""Runs inside a training process: keeps commits, returns to them, and reacts to changes of hosts.
+"""Runs inside a training process: keeps commits, rolls back to them, and reacts to changes of hosts.
 
-Belongs here: what runs inside a training process. torch is welcome; Horovod only behind ``stock`` and
-``comms.horovod``: it may be absent.
+Belongs here: code that runs inside a training process. It may import torch, but Horovod only in ``stock`` and
+``comms.horovod``, because Horovod may be absent.
 
-Never here: the daemon, the launcher, the agent, or anything that decides about hosts.
+Never here: the daemon, the launcher, the agent, or code that decides about hosts.
 
 Each folder may import those below it::
 
     hook                       the folder for ``PYTHONPATH``: it applies the patches
-    patches, kubeai, engines   what is put into Horovod; Alibaba's SDK; programs that stand by for torchrun and mpirun
+    patches, kubeai, engines   changes of Horovod; Alibaba's SDK; programs in standby for torchrun and mpirun
     state                      commit, roll back, sync: the State and its loop
-    parts, sync, data, optim   what a State is made of; what ranks agree on; samples; optimizers
-    comms, commits             collectives, one module a library; commits as bytes in memory
-    stock, process             Horovod's classes, or stand-ins; this process, its link, its way into a world
+    parts, sync, data, optim   parts of a State; agreements of ranks; samples; optimizers
+    comms, commits             collectives, one module for each library; commits as bytes in memory
+    stock, process             Horovod's classes, or stand-ins; this process, its link, how it enters a world
 """

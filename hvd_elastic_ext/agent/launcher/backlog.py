@@ -20,7 +20,7 @@ class QueuedEvent(NamedTuple):
 
     @property
     def is_output(self) -> bool:
-        """True for what a training process wrote: it is limited apart from other events."""
+        """Whether this is output of a training process, which has a limit of its own."""
         return bool(self.message["event"] == "output")
 
 
@@ -37,11 +37,11 @@ class Backlog:
 
     @property
     def too_much_output(self) -> bool:
-        """True if more than ``FULL`` of output waits, by ``size``; other events do not count."""
+        """Whether more than ``FULL`` of output waits, by ``size``; other events do not count."""
         return self._size[True] > FULL
 
     def put(self, message: dict[str, Any], *, connected: bool) -> None:
-        """Add an event. While connected, output is bounded by its source (see ``full``), else here."""
+        """Add an event. While connected, the source of output limits it (see ``full``); else this method does."""
         text = message.get("text")
         news = QueuedEvent(
             message, len(text.encode(errors="replace")) if isinstance(text, str) else len(to_text(message))

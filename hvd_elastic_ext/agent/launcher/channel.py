@@ -42,7 +42,7 @@ class ChannelOwner(Protocol):
 
 
 class Channel:
-    """Events that may have been lost with a connection are sent again over the next."""
+    """The connection. Events that may have been lost with one connection are sent again over the next."""
 
     def __init__(self, loop: EventLoop, owner: ChannelOwner, key: bytes) -> None:
         self._loop = loop
@@ -54,7 +54,7 @@ class Channel:
         self._wire: AgentWire
         self._greeted = False
         self.open = False
-        """True from the launcher's welcome on."""
+        """Whether the launcher has sent its welcome on this connection."""
         self._retry_at: float | None = None
         self._pause = FIRST_PAUSE_S
         self._deadline = 0.0
@@ -73,10 +73,10 @@ class Channel:
     # --- events ------------------------------------------------------------------------------------
 
     def put(self, event: str, **fields: object) -> None:
-        """Queue an event. What does not fit is counted; the count is sent with the next connection."""
+        """Queue an event. If it does not fit, it is dropped and counted; the next connection sends the count."""
         message = {"event": event, **fields}
         if event == "beats":
-            self._heartbeats = message  # only the newest count, and they go first
+            self._heartbeats = message  # only the newest are sent, before all events
             self._flush()
             return
         self._backlog.put(message, connected=self.open)
@@ -184,12 +184,12 @@ class Channel:
         self._write()
 
     def close(self) -> None:
-        """Disconnect; wait up to ``LINGER_S`` for what was sent to be delivered."""
+        """Disconnect; wait up to ``LINGER_S`` until the sent data is delivered."""
         connection = self._socket
         if connection is not None and self.open:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_WR)
-                # Closing a socket with unread data discards what was not delivered yet.
+                # Closing a socket with unread data discards the sent data that is not delivered yet.
                 poll, deadline = select.poll(), self._loop.now() + LINGER_S
                 poll.register(connection, select.POLLIN)
                 while (left := deadline - self._loop.now()) > 0 and poll.poll(left * 1000):
@@ -249,7 +249,7 @@ class Channel:
             self._fail(str(error))
             return
         for message in messages:
-            if self._socket is connection:  # not after something in between ended the connection
+            if self._socket is connection:  # an earlier message may have ended the connection
                 self._take(message)
         self.send_hello()
 
@@ -290,7 +290,7 @@ class Channel:
         self._socket = None
 
     def _requeue_unacknowledged(self) -> None:
-        """Queue what may not have arrived again."""
+        """Queue the events again that may not have arrived."""
         arrived = self._sealed - len(self._out) - self._unacknowledged()
         for end, news in reversed(self._underway):
             if end > arrived:

@@ -10,7 +10,7 @@ from typing import Final
 GIVEN: Final = ("HVD_ELASTIC_DEVICES", "CUDA_VISIBLE_DEVICES")
 """Variables that name the devices. The first one that is set counts."""
 LONGEST: Final = 4096
-"""Characters. A longer value is no list of one host's devices."""
+"""Most characters of such a value. A longer one is not a list of one host's devices."""
 
 _GPUS: Final = "proc/driver/nvidia/gpus"
 
@@ -28,8 +28,8 @@ def _found(environ: Mapping[str, str], root: str) -> list[str]:
     gpus = [gpu for gpu in _described(root) if f"nvidia{gpu.get('Device Minor')}" in nodes]
     ids = [gpu.get("GPU UUID", "") for gpu in gpus]
     alike = len({gpu.get("Model") for gpu in gpus}) == 1 or environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
-    # Numbers shift when a device falls off the bus, so names are better. But CUDA puts
-    # devices that are not alike into an order of its own, which only numbers follow.
+    # Device numbers change when a device fails, so UUIDs are better. But CUDA sorts devices
+    # of different models in its own order, and only numbers follow that order.
     if alike and len(ids) == len(nodes) and all(name.startswith("GPU-") and "?" not in name for name in ids):
         return ids
     return [str(number) for number in range(len(nodes))]

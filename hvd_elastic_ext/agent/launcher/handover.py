@@ -28,7 +28,7 @@ class _Newcomer(Peer):
         self.send(nonce=self.nonce)
 
     def send(self, **words: str) -> None:
-        # So short a line is taken at once, or the peer is gone.
+        # The kernel accepts so short a line at once, unless the peer has disconnected.
         try:
             self.connection.send(to_text(words).encode() + b"\n")
         except OSError:
@@ -38,7 +38,7 @@ class _Newcomer(Peer):
 class HandoverServer(Acceptor[_Newcomer]):
     """Checks the proof of each order and gives it to ``apply``, which returns the answer or raises ``OrderError``.
 
-    One that sends no order within ``ANSWER_S`` is disconnected.
+    A connection without an order within ``ANSWER_S`` is closed.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class HandoverServer(Acceptor[_Newcomer]):
             return
         for line in peer.lines.feed(data):
             self._answer(peer, line)
-            break  # one order each
+            break  # one order for each connection
 
     def _answer(self, peer: _Newcomer, line: bytes | None) -> None:
         try:
@@ -74,7 +74,7 @@ class HandoverServer(Acceptor[_Newcomer]):
             return
         peer.send(answer=answer)
         if answer == "ending":
-            peer.deadline = None  # closed by this agent's end
+            peer.deadline = None  # the end of this agent closes the connection
         else:
             self._hang_up(peer)
 

@@ -1,12 +1,11 @@
 # ruff: noqa: PTH101, PTH102, PTH106, PTH115, PTH120, PTH208
 # (pathlib takes long to load)
-"""One agent for each job and host: a second one finds the first through a socket, and hands its order over.
+"""One agent for each job and host: a second one finds the first by a socket, and hands over its order.
 
-The socket lies in a folder that only its user can enter, below ``XDG_RUNTIME_DIR``
-or /tmp, or in the home directory where another user has made that folder first;
-jobs of one name have one each, told apart by a mark of their keys. Which agent comes
-first is decided under a lock on that folder. Only a process of the same user is accepted, and it must prove that it has
-the job's key, which is not sent::
+The socket is in a folder that only its user can enter, below ``XDG_RUNTIME_DIR`` or /tmp. If another user has made that
+folder first, it is in the home directory. Jobs with the same name have separate folders, with a mark of their keys. A
+lock on the folder decides which agent is the first. Only a process of the same user is accepted, and it must prove that
+it has the job's key, which is not sent::
 
     agent      {"nonce": "…"}
     second     {"order": "{…}", "proof": "HMAC-SHA256(key, b'order' + nonce + order)"}
@@ -38,16 +37,17 @@ OLD_S: Final = 86400.0
 RELEASE_S: Final = 1.0
 """Seconds to wait for the lock on the folder at the end."""
 MAX_LINE: Final = 4 << 20
-"""Bytes of the longest line: an order of up to 1 MiB, the environment in it, with its quotes escaped once more."""
+"""Bytes of the longest line: an order of up to 1 MiB, with the environment, and with quotes escaped a second time."""
 
 _ORDER: Final = b"order"
 
 
 class Claim(NamedTuple):
-    """``listener``: this process is the agent of the host. ``existing``: connection to the one that is. None: unknown.
+    """The result of :func:`claim`. ``listener``: the socket, if this process is the agent of the host. ``existing``:
+    the connection to the agent, if that is another process. Both None: unknown.
 
-    ``notice``: the open :data:`NOTICE` file beside the socket, by which others find its name. ``problem``: why it is
-    not where it ought to be, or empty.
+    ``notice``: the open :data:`NOTICE` file beside the socket, by which other programs find its name. ``problem``: why
+    the socket is not in its usual place, or empty.
     """
 
     folder: int = -1
@@ -59,7 +59,7 @@ class Claim(NamedTuple):
 
     @property
     def notice_file(self) -> str | None:
-        """The file in which others announce the end of the host; None if there is no such file."""
+        """The file in which other programs announce the end of the host; None if there is no such file."""
         return None if self.listener is None else f"/proc/self/fd/{self.folder}/{self.name}{NOTICE}"
 
     def release(self) -> None:
@@ -67,7 +67,7 @@ class Claim(NamedTuple):
         if self.listener is None:
             return
         with contextlib.suppress(OSError), contextlib.closing(self.listener):
-            # Others of this folder may be ending, too, or be about to begin: for a moment each.
+            # Other agents of this folder may start or end now: each of them holds the lock only for a moment.
             if _locked(self.folder, time.monotonic() + RELEASE_S):
                 self._clear()
         os.close(self.folder)
@@ -83,15 +83,15 @@ class Claim(NamedTuple):
 
 
 def claim(job: str, host: str, key: bytes, *, found: bool = True) -> Claim:
-    """Become the agent of ``host`` in ``job``, or connect to it if there is one; with ``found`` False only connect.
+    """Become the agent of ``host`` in ``job``, or connect to it if there is one. With ``found`` False only connect.
 
-    Jobs of one name with different keys are different jobs.
+    Jobs with the same name but different keys are different jobs.
 
     Raises ``OSError`` if no folder can be trusted, or the lock is not free in time.
     """
     name, job = socket_name(host), f"{file_name(job)}.{job_mark(key)}"
     bases = _bases()
-    for base in bases[1:]:  # another agent of the job may see another environment
+    for base in bases[1:]:  # an agent with another environment uses another base
         existing = _existing_in(base, job, name)
         if existing is not None:
             return Claim(existing=existing)
@@ -104,7 +104,7 @@ def claim(job: str, host: str, key: bytes, *, found: bool = True) -> Claim:
             os.close(folder)
             return Claim(existing=existing)
         listener = _listen(folder, name)
-        # Not emptied: a notice to a killed agent holds for this one, too.
+        # Do not empty it: a notice to a killed agent is valid for this one, too.
         notice = os.open(name + NOTICE, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=folder)
         fcntl.flock(folder, fcntl.LOCK_UN)
         remove_stale(base, now=time.time())
@@ -116,9 +116,9 @@ def claim(job: str, host: str, key: bytes, *, found: bool = True) -> Claim:
 
 
 def remove_stale(base: str, *, now: float) -> None:
-    """Remove the files of killed agents, of jobs unchanged for :data:`OLD_S`.
+    """Remove the files of killed agents, if their job's folder has not changed for :data:`OLD_S`.
 
-    ``now``: Unix seconds. Files of others stay, and what cannot be removed.
+    ``now``: Unix seconds. Leaves other users' files, and files that cannot be removed.
     """
     with contextlib.suppress(OSError):
         jobs = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -142,7 +142,7 @@ def _remove_stale_job(jobs: int, job: str, *, now: float) -> None:
 
 def _remove_dead(folder: int) -> None:
     ours = (name for name in os.listdir(folder) if name.endswith((".sock", f".sock{NOTICE}")))
-    for name in sorted(ours):  # a socket before its notice
+    for name in sorted(ours):  # a socket sorts before its notice
         if name.endswith(".sock") and (existing := _connect_to(folder, name)) is not None:
             existing.close()
             continue
@@ -161,7 +161,7 @@ def _bases() -> list[str]:
 
 
 def _first(bases: list[str], job: str, *, create: bool) -> tuple[str, int | None, str]:
-    """The first of these places that can be trusted, the job's folder there, and what is wrong with those before."""
+    """Return the first place that can be trusted, the job's folder there, and what is wrong with earlier places."""
     problems: list[PermissionError] = []
     for base in bases:
         try:
@@ -183,7 +183,7 @@ def _existing_in(base: str, job: str, name: str) -> socket.socket | None:
 
 
 def _folder(base: str, job: str, *, create: bool) -> int | None:
-    """The job's folder, open and locked; None if there is none. Raises ``OSError`` for one that is not ours alone."""
+    """Return the job's folder, open and locked; None if there is none. Raises ``OSError`` if others may use it, too."""
     deadline = time.monotonic() + ANSWER_S
     path = f"{base}/{job}"
     while time.monotonic() < deadline:
@@ -195,7 +195,7 @@ def _folder(base: str, job: str, *, create: bool) -> int | None:
                 _check(one)
             folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except FileNotFoundError:
-            if create:  # the last agent in it has just cleaned up
+            if create:  # the last agent has just removed the folder
                 continue
             return None
         if _locked(folder, deadline) and os.fstat(folder).st_nlink > 0:
@@ -238,7 +238,7 @@ def _connect_to(folder: int, name: str) -> socket.socket | None:
 
 def _listen(folder: int, name: str) -> socket.socket:
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(name, dir_fd=folder)  # of an agent that was killed
+        os.unlink(name, dir_fd=folder)  # left by an agent that was killed
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listener.bind(f"/proc/self/fd/{folder}/{name}")
@@ -255,16 +255,16 @@ def _listen(folder: int, name: str) -> socket.socket:
 
 
 def proof_of(key: bytes, nonce: str, order: str) -> str:
-    """The proof for ``order``: for this ``nonce`` it cannot be computed without the job's key."""
+    """Return the proof for ``order``. Without the job's key it cannot be computed for this ``nonce``."""
     return hmac.new(key, _ORDER + nonce.encode() + order.encode(), "sha256").hexdigest()
 
 
 class Refused(OSError):
-    """Why the agent of the host refuses an order."""
+    """The agent of the host refuses an order; the message says why."""
 
 
 def hand_over(existing: socket.socket, order: dict[str, Any], *, key: bytes, wait_s: float) -> str:
-    """Give ``order`` to the agent of the host and return its answer; "ending" only once it has ended.
+    """Give ``order`` to the agent of the host and return its answer; "ending" only after the agent has ended.
 
     Raises :class:`Refused`, ``ConnectionError`` if it has ended before it could
     answer, and another ``OSError`` if it does not answer.

@@ -19,9 +19,9 @@ _SIOCGIFADDR: Final = 0x8915
 
 
 def versions() -> dict[str, str | None]:
-    """Version of each package that training needs, None for one that is not installed.
+    """Return the version of each package that training needs; None for one that is not installed.
 
-    Read from the names of the folders in which installers keep what they know:
+    They are read from the names of the installers' metadata folders, because
     ``importlib.metadata`` alone takes longer to load than this whole agent.
     """
     found: dict[str, str | None] = {}
@@ -50,7 +50,7 @@ def _plain(package: str) -> str:
 
 
 def _slowly(package: str) -> str | None:
-    """The slow way, for unusual installations and missing packages."""
+    """Return the same in a slow way, for unusual installations and missing packages."""
     import importlib.metadata
 
     try:
@@ -60,20 +60,20 @@ def _slowly(package: str) -> str | None:
 
 
 def interfaces() -> dict[str, str]:
-    """IPv4 address of each network interface that has one."""
+    """Return the IPv4 address of each network interface that has one."""
     found = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as any_socket:
         for _, name in socket.if_nameindex():
             try:
                 answer = fcntl.ioctl(any_socket, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
-            except OSError:  # it has none
+            except OSError:  # the interface has no IPv4 address
                 continue
             found[name] = socket.inet_ntoa(answer[20:24])
     return found
 
 
 def through(address: str, known: dict[str, str]) -> str | None:
-    """Which of the ``known`` interfaces a connection uses. ``address``: its local address."""
+    """Return which of the ``known`` interfaces a connection uses. ``address``: its local address."""
     for name, own in known.items():
         if own == address or (address.startswith("127.") and own.startswith("127.")):
             return name
@@ -81,13 +81,13 @@ def through(address: str, known: dict[str, str]) -> str | None:
 
 
 def boot_s() -> float:
-    """Seconds since this process was started, interpreter and imports included."""
+    """Seconds since this process was started, with the time for the interpreter and imports."""
     ticks = int(stat_of("self")[19])
     return round(time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"), 3)
 
 
 def of_code(wanted: bytes) -> dict[str, Any]:
-    """What is reported of the files that the launcher wants to be the same everywhere, if it wants any."""
+    """Return the facts about the files that must be the same on all hosts, if the launcher names such files."""
     if not wanted:
         return {}
     from hvd_elastic_ext.io.code.checksum import looked_at
@@ -96,7 +96,7 @@ def of_code(wanted: bytes) -> dict[str, Any]:
 
 
 def gather(address: str, *, resolved: tuple[str, ...], problem: str | None) -> dict[str, Any]:
-    """All facts. ``resolved``: what this host's own name resolves to, or the ``problem`` with that."""
+    """Return all facts. ``resolved``: the addresses of this host's own name, or the ``problem`` with them."""
     known = interfaces()
     return {
         "python": sys.version.split()[0],

@@ -14,14 +14,14 @@ _LOST: Final = 500
 
 
 class Key(NamedTuple):
-    """``path`` is that of the question; each world has keys of its own."""
+    """A key of a world. ``path``: the path of its question. Each world has its own keys."""
 
     generation: int
     path: str
 
 
 class Proxy(Protocol):
-    """The connection of a slot, as the questions of its process need it."""
+    """The connection of a slot, for the questions of its process."""
 
     def pass_on(self, number: int) -> None:
         """Ask the launcher."""
@@ -31,7 +31,7 @@ class Proxy(Protocol):
 
 
 class Asker(NamedTuple):
-    """One open question, by its number at the proxy."""
+    """One open question, with its number at the proxy."""
 
     proxy: Proxy
     number: int
@@ -42,13 +42,13 @@ class WorldKeys:
 
     def __init__(self) -> None:
         self._generation = self._lost = 0
-        """Worlds: of the keys, and the newest that is lost."""
+        """Numbers of worlds: that of the keys, and the newest lost one."""
         self._known: dict[str, bytes] = {}
         self._waiting: dict[Key, list[Asker]] = {}
         """The waiting requests of each key. The first one was passed on to the launcher."""
 
     def ask(self, key: Key, asker: Asker) -> None:
-        """Answer, or ask the launcher, unless its answer is already awaited."""
+        """Answer the question if the key is known. Else ask the launcher, unless it has been asked already."""
         if key.generation == self._generation and key.path in self._known:
             asker.proxy.pass_answer(asker.number, _OK, self._known[key.path])
             return
@@ -58,7 +58,7 @@ class WorldKeys:
             asker.proxy.pass_on(asker.number)
 
     def is_passed_on(self, key: Key, asker: Asker) -> bool:
-        """Whether the launcher was asked for this one."""
+        """Whether this question was passed on to the launcher."""
         return self._waiting.get(key, [asker])[0] == asker
 
     def answered(self, key: Key, status: int, value: bytes) -> None:
@@ -71,7 +71,7 @@ class WorldKeys:
             proxy.pass_answer(number, status, value)
 
     def withdraw(self, key: Key, asker: Asker) -> bool:
-        """Drop a question, and ask for the next waiting one. Return whether the launcher was asked for this one."""
+        """Drop a question, and pass on the next waiting one. Return whether the dropped one was passed on."""
         waiting = self._waiting.get(key, [])
         if asker not in waiting:
             return True
@@ -85,7 +85,7 @@ class WorldKeys:
 
     def store(self, key: Key, value: bytes) -> None:
         """Store the value of a key from the launcher."""
-        if key.generation <= self._lost:  # an answer that was on its way
+        if key.generation <= self._lost:  # a late answer, for a world that is lost
             return
         if key.generation > self._generation:
             self._generation, self._known = key.generation, {}
@@ -93,7 +93,7 @@ class WorldKeys:
             self._known[key.path] = value
 
     def lose(self, generation: int | None) -> None:
-        """Drop the keys of a lost world: from now on questions are answered at once as lost."""
+        """Drop the keys of a lost world. Later questions go to the launcher, which answers that the world is lost."""
         self._lost = max(self._lost, generation or 0)
         if self._generation <= self._lost:
             self._known = {}

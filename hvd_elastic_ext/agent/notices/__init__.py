@@ -1,11 +1,11 @@
 """Notices that this host will go: from files, and from the metadata services of clouds.
 
-A child of the agent polls a service: one that hangs never blocks the agent. All modules but ``files`` and ``watch`` are
-loaded in that child only, since they take longer to load than the agent.
+A child of the agent polls a service, so a service that hangs never blocks the agent. All modules except ``files`` and
+``watch`` are loaded only in that child, because they take longer to load than the agent.
 
-Belongs here: notices in files, one module a cloud (:class:`model.Cloud`), the HTTP client, how often to poll.
+Belongs here: notices in files, one module for each cloud (:class:`model.Cloud`), the HTTP client, how often to poll.
 
-Never here: what follows from a notice.
+Never here: the reaction to a notice.
 
 ::
 

@@ -31,7 +31,7 @@ class Alibaba:
 
     def look(self, ask: Ask) -> list[Announcement]:
         """The interruption of a spot instance. The first look also checks that the service is that of ECS."""
-        if not self._met:  # any server may answer that there is none
+        if not self._met:  # any server may answer that there is no interruption
             request, answer = self._session.get(ask, NAME)
             if not body_of(request, answer).startswith("i-"):
                 raise NoResponse(f"{NAME} is answered, and not with the name of an ECS instance")

@@ -7,8 +7,8 @@
   https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/rebalance-recommendations.html
 - Scheduled events: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/viewing_scheduled_events.html
 
-Status 404 means that nothing is announced. The answer to the ``PUT`` for a token crosses one hop by default: a
-container with a network of its own gets none unless the instance's hop limit is 2.
+Status 404 means that nothing is announced. By default, the answer to the ``PUT`` for a token crosses only one hop. So a
+container with its own network gets no answer unless the instance's hop limit is 2.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Aws:
     def look(self, ask: Ask) -> list[Announcement]:
         """A spot interruption alone, if there is one; else a rebalance recommendation and scheduled events."""
         if taken_back := self._session.read(ask, SPOT, interruption):
-            return taken_back  # at once: nothing else is more urgent
+            return taken_back  # at once: nothing is more urgent
         for path, reading in ((REBALANCE, rebalance), (SCHEDULED, scheduled)):
             self._lesser[path] = or_last(
                 lambda path=path, reading=reading: self._session.read(ask, path, reading),  # type: ignore[misc]

@@ -1,7 +1,7 @@
 """Microsoft Azure: Scheduled Events of the Instance Metadata Service.
 
-- https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events, to be looked at every second
-- Statuses, 410 and 429 among them, after which one should ask again:
+- https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events; poll every second
+- Statuses after which to ask again, for example 410 and 429:
   https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service
 
 The first request enables the service, and its answer may take two minutes. The service lists the events of a whole
@@ -31,7 +31,7 @@ EVENTS: Final = "/metadata/scheduledevents?api-version=2020-07-01"
 NAME: Final = "/metadata/instance/compute/name?api-version=2021-02-01&format=text"
 HEADERS: Final = {"Metadata": "true"}
 FIRST_S: Final = 130.0
-"""How long the first answer may take."""
+"""Seconds that the first answer may take."""
 _LONGEST_NAME: Final = 256
 
 _GOING: Final[Mapping[str, str]] = {
@@ -44,7 +44,7 @@ _GOING: Final[Mapping[str, str]] = {
 
 
 class Azure:
-    """Scheduled Events of Azure, for this machine's name, which is asked for once."""
+    """Scheduled Events of Azure for this machine. The first look also asks for the machine's name."""
 
     name = "azure"
     every_s = 1.0
@@ -78,7 +78,7 @@ def events(body: str) -> Sequence[Mapping[str, Any]]:
     """The events of a document. Raises ``ValueError``, ``KeyError`` or ``TypeError`` if ``body`` is no such
     document."""
     document = json.loads(body)
-    # The incarnation shows whether the document has changed. Read it even if not: a distant event comes near with time.
+    # The incarnation shows whether the document has changed. Read an unchanged document too: its events come nearer.
     if type(document["DocumentIncarnation"]) is not int or not isinstance(document["Events"], list):
         raise ValueError("no document of scheduled events")
     found: list[Mapping[str, Any]] = document["Events"]

@@ -1,4 +1,4 @@
-"""Which cloud this machine is in: by the setting, by its firmware, or by which service answers.
+"""Finds the cloud of this machine: by the setting, by its firmware, or by the service that answers.
 
 A new cloud is a row in ``core/clouds.py`` and a module of that name beside this one, with its class as ``CLOUD``.
 ``tests/contract/notices/test_clouds.py`` then asks for all that belongs to it elsewhere.
@@ -17,7 +17,7 @@ _DMI: Final = "/sys/class/dmi/id/"
 
 
 class DetectedCloud:
-    """The first of several clouds that answers its client; kept from then on."""
+    """The first of several clouds whose service answers. It is used from then on."""
 
     def __init__(self, candidates: list[tuple[Cloud, Ask]]) -> None:
         self._candidates = candidates
@@ -56,7 +56,7 @@ class DetectedCloud:
 def choose(
     source: str, url: str | None, ask_at: Callable[[str], Ask], *, firmware: Callable[[str], str]
 ) -> DetectedCloud:
-    """What to poll, at ``url`` if given. Raises ``ValueError`` for an unknown ``source``."""
+    """Return the cloud to poll, at ``url`` if given. Raises ``ValueError`` for an unknown ``source``."""
     if source != AUTO and source not in CLOUDS:
         raise ValueError(f"{source!r} is no cloud that is known; known are {', '.join(sorted(CLOUDS))}")
     named = cloud_of_firmware(firmware) if source == AUTO else source
@@ -65,13 +65,13 @@ def choose(
 
 
 def class_of(name: str) -> type[Cloud]:
-    """The class in the module of a cloud's name."""
+    """Return the class of a cloud, from the module with its name."""
     found: type[Cloud] = import_module(f"{__package__}.{name}").CLOUD
     return found
 
 
 def cloud_of_firmware(firmware: Callable[[str], str]) -> str | None:
-    """The cloud by the firmware; None if it does not say."""
+    """Return the cloud that the firmware names; None if it names none."""
     marks = ((name, place, word) for name, spec in CLOUDS.items() for place, word in spec.firmware)
     return next((name for name, place, word in marks if word in firmware(place)), None)
 

@@ -1,6 +1,6 @@
 # ruff: noqa: PTH116
 # (pathlib takes long to load)
-"""Notice files: other programs write there why and when this host will go. Emptying the file withdraws the notice.
+"""Notice files: other programs write into them why and when this host will go. An emptied file withdraws the notice.
 
 One is beside the agent's socket, for hooks of the host. The job can name another (:data:`VARIABLE`), which a cluster
 or a supervisor writes.
@@ -18,10 +18,10 @@ from typing import Any, Final, NamedTuple
 
 VARIABLE: Final = "HVD_ELASTIC_NOTICE_FILE"
 CLOUD: Final = "HVD_ELASTIC_NOTICES_FROM"
-"""Which cloud's metadata service is asked too: its name, ``auto`` or :data:`NONE`."""
+"""Variable with the cloud whose metadata service is polled, too: its name, ``auto`` or :data:`NONE`."""
 NONE: Final = "none"
 CLOUD_URL: Final = "HVD_ELASTIC_METADATA_URL"
-"""URL of that service, if not the usual one."""
+"""Variable with the URL of that service, if it is not the usual one."""
 NOTICE: Final = ".notice"
 """Suffix of the file beside the socket."""
 LOOK_S: Final = 0.5
@@ -33,7 +33,7 @@ MAX_REASON: Final = 200
 
 
 class Notice(NamedTuple):
-    """``by``: Unix seconds; None if unknown."""
+    """A notice. ``by``: when the host will be gone, in Unix seconds; None if unknown."""
 
     reason: str
     by: float | None = None
@@ -42,7 +42,7 @@ class Notice(NamedTuple):
 def read(text: str) -> Notice | None:
     """Read a notice from the text of a file; None if it is empty. Pure.
 
-    A line with the reason, or ``{"reason": "…", "deadline": UNIX SECONDS}``; either may be left out.
+    The text is a line with the reason, or ``{"reason": "…", "deadline": UNIX SECONDS}``, without one or both of these.
 
     Raises ``ValueError``.
     """
@@ -72,7 +72,7 @@ def soonest_of(notices: Sequence[Notice]) -> Notice | None:
 class NoticeFiles:
     """Reads ``own`` paths, which only this user and root may write, and ``named`` ones.
 
-    A file that cannot be read, holds no notice or has another owner is warned of, and changes nothing.
+    A file that cannot be read, has no valid notice or has another owner causes a warning, and changes nothing.
     """
 
     def __init__(self, own: Sequence[str], named: Sequence[str], *, warn: Callable[[str], None]) -> None:
@@ -84,7 +84,7 @@ class NoticeFiles:
         self._seen_empty: set[str] = set()
 
     def look(self, wall: float) -> Notice | None:
-        """The notice that holds now."""
+        """Return the present notice."""
         for path in self._paths:
             try:
                 stamp = _stamp(path)
@@ -99,10 +99,10 @@ class NoticeFiles:
         return soonest(list(self._held.values()), wall)
 
     def _make_again(self, path: str) -> None:
-        """Writers find the file by its open descriptor or name: it must exist."""
+        """Make the file again if it is missing: writers find it by its open descriptor or name."""
         with contextlib.suppress(OSError):
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            self._stamps[path] = _stamp_of(os.fstat(descriptor))  # by its name it may be gone again
+            self._stamps[path] = _stamp_of(os.fstat(descriptor))  # not by name: it may be removed again
             os.close(descriptor)
 
     def _take(self, path: str, *, there: bool) -> None:
@@ -141,7 +141,7 @@ def _text(path: str) -> str:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise ValueError("it is no plain file")
-        # The name counts, too: anybody may link to a file of root's where others may make files.
+        # Check the name's owner, too: in a folder where others may create files, any user can link to a file of root.
         for user in (status.st_uid, os.lstat(path).st_uid):
             if user not in (0, os.geteuid()):
                 raise ValueError(f"it belongs to user {user}, neither root nor this one, and is ignored")

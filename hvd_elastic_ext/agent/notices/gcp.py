@@ -42,7 +42,7 @@ class Gcp:
 
     name = "gcp"
     every_s = 1.0
-    """A change between two questions is answered at once: the next question carries the ETag of the last answer."""
+    """Seconds between two questions. The next one contains the last ETag, so it returns a change in between at once."""
 
     def __init__(self) -> None:
         self._tag: str | None = None

@@ -1,4 +1,4 @@
-"""Sockets: one question to a metadata service, one answer, within a time and a size. No redirects, no proxies."""
+"""Asks a metadata service one question, over sockets, with limits of time and size. No redirects, no proxies."""
 
 from __future__ import annotations
 

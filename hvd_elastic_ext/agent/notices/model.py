@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 QUICK_S: Final = 2.0
 """Seconds for an answer from this machine's own host, unless the request waits for a change."""
 NEAR_S: Final = 300.0
-"""Seconds. An event that is due later becomes advice: a host that restarts in a week can still train today."""
+"""Seconds. A later event only becomes advice: a host that restarts in a week can still train today."""
 
 T = TypeVar("T")
 
@@ -49,10 +49,10 @@ class Ask(Protocol):
 
 
 class Announcement(NamedTuple):
-    """What a service says about this machine.
+    """A service's message about this machine.
 
-    ``at``: when the machine will be gone, in Unix seconds of the cloud's clock; ``within_s``: instead, where
-    no time is given, seconds after it came. ``advisory``: it may not happen, or not soon.
+    ``at``: when the machine will be gone, in Unix seconds of the cloud's clock. ``within_s``: if no time is
+    given, the seconds after the announcement. ``advisory``: the event may not happen, or not soon.
     """
 
     reason: str
@@ -88,7 +88,7 @@ def parsed(request: Request, body: str, reading: Callable[[str], T]) -> T:
 
 
 def or_last(asking: Callable[[], list[Announcement]], before: list[Announcement]) -> list[Announcement]:
-    """The answer, or the one before if there is none. So a failed request for one kind does not hide the other
+    """Return the answer, or the last one if there is none now. So a failed request for one kind does not hide the other
     kinds."""
     try:
         return asking()

@@ -20,14 +20,14 @@ REPORT_AFTER: Final = 3
 LOST_S: Final = 10.0
 """Longest pause for a service that has answered before: some give only 30 s notice."""
 ABSENT_S: Final = 300.0
-"""Longest pause for one that never answered: most likely this is another cloud."""
+"""Longest pause for a service that has never answered: most likely this is another cloud."""
 VOID_S: Final = 600.0
 """Seconds past its time after which an announcement belongs to an earlier life of this machine."""
 
 
 class Poller:
-    """``report`` gets changes: ``going`` and ``advice``, or a ``problem`` of polling. ``before``: the last notice of
-    the process that polled before.
+    """Polls a cloud. ``report`` gets changes: ``going`` and ``advice``, or a ``problem``. ``before``: the last notice
+    of the process that polled before.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Poller:
         self._wall = wall
         self._report = report
         self._held: dict[Announcement, Notice] = {}
-        """The notice of each announcement, by the clock of when it came first."""
+        """The notice of each announcement, with the time by the clock at its first report."""
         self._reported: tuple[Notice | None, str | None] | None = None
         self._before = before
         self._failures = 0
@@ -88,7 +88,7 @@ class Poller:
             and self._before.reason == announcement.reason
             and announcement.within_s is not None
         ):
-            return self._before  # the same one: its time counts from when it came first
+            return self._before  # the same announcement: its time counts from its first report
         return going(announcement, now, self._source.ahead_s)
 
 
@@ -97,7 +97,7 @@ def _over(held: Notice, now: float) -> bool:
 
 
 def going(announcement: Announcement, now: float, ahead_s: float = 0.0) -> Notice:
-    """The notice of an announcement that comes ``now``; the clock of its service is ``ahead_s`` ahead."""
+    """Return the notice for an announcement that comes ``now``; the clock of its service is ``ahead_s`` ahead."""
     if announcement.within_s is not None:
         return Notice(announcement.reason, now + announcement.within_s)
     return Notice(announcement.reason, None if announcement.at is None else announcement.at - ahead_s)
@@ -110,7 +110,7 @@ def pause(failures: int, every_s: float, *, met: bool) -> float:
 
 
 def serve(source: str, url: str | None, pipe: int, *, before: Notice | None) -> None:
-    """Poll while the other end of ``pipe`` is open; write what changes there, an object a line."""
+    """Poll while the other end of ``pipe`` is open, and write each change there as one line of JSON."""
 
     def report(**latest: Any) -> None:
         os.write(pipe, to_text(latest).encode("ascii") + b"\n")

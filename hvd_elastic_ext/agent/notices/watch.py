@@ -1,4 +1,4 @@
-"""The agent's end of the child that polls: it starts the child, again if needed, and keeps the last notice."""
+"""Starts the child that polls, starts it again if it ends, and keeps the last notice."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Listener(Protocol):
 
 
 class CloudWatch:
-    """Polls ``source``, at ``url`` if given. A notice holds until the next."""
+    """Polls ``source``, at ``url`` if given. A notice is valid until the next one."""
 
     def __init__(self, loop: EventLoop, source: str, url: str | None, *, listener: Listener) -> None:
         self.looks_at = (source, url)
@@ -43,7 +43,7 @@ class CloudWatch:
         self._end: socket.socket | None = None
         self._again_at: float | None = None
         self._ended = 0
-        """Children that have ended in a row, of which none has lasted."""
+        """Number of children in a row that have ended soon after their start."""
         self._begun_at = loop.now()
         self._begin()
 
@@ -57,7 +57,7 @@ class CloudWatch:
             self._begin()
 
     def close(self) -> None:
-        """The child then ends by itself, when its request is answered."""
+        """Close the pipe. The child then ends by itself, when its request is answered."""
         self._again_at = None
         if self._end is not None:
             self._loop.unwatch(self._end.fileno())

@@ -15,7 +15,7 @@ _REQUIRED: Final = object()
 
 
 class OrderError(ValueError):
-    """What is wrong with an order, in one line without any of its values; ``slot`` if that could be read."""
+    """An invalid order. The message is one line without any of its values; ``slot`` is set if that could be read."""
 
     def __init__(self, problem: str, slot: int | None = None) -> None:
         super().__init__(problem)
@@ -23,7 +23,7 @@ class OrderError(ValueError):
 
 
 class Fields:
-    """Takes the fields of an object one by one and refuses what is wrong, missing or left over.
+    """Takes the fields of an object one by one and refuses wrong, missing and unknown ones.
 
     A field that is null counts as missing. Methods that take a field raise :class:`OrderError`.
     """
@@ -34,12 +34,12 @@ class Fields:
         self._slot: int | None = None
 
     def slot(self) -> int:
-        """The required field ``slot``, from 0 to :data:`MAX_SLOT`. Errors that are found later carry it."""
+        """The required field ``slot``, from 0 to :data:`MAX_SLOT`. Later errors contain it."""
         self._slot = self.whole("slot", most=MAX_SLOT)
         return self._slot
 
     def wrong(self, name: str, must_be: str) -> OrderError:
-        """The error, for the caller to raise, that the field must be what ``must_be`` says."""
+        """Return the error, for the caller to raise, that the field must be as ``must_be`` says."""
         return OrderError(f"'{name}' must be {must_be}", self._slot)
 
     def take(self, name: str, default: object = _REQUIRED) -> Any:
@@ -67,7 +67,7 @@ class Fields:
         return None if self.peek("life") is None else self.whole("life", least=1, most=MAX_COUNT)
 
     def peek(self, name: str) -> Any:
-        """The field unchecked, to be taken by a later call; None if it is missing."""
+        """The field unchecked; None if it is missing. A later call still has to take it."""
         self._known.append(name)
         return self._entry.get(name)
 
@@ -112,7 +112,7 @@ class Fields:
         return value
 
     def name(self, name: str) -> str:
-        """A word that may stand in a message to people."""
+        """A word that messages to users may contain."""
         return str(self.checked(name, "a name of at most 255 printable ASCII characters", is_name))
 
     def lives(self, name: str) -> dict[int, int]:
@@ -129,7 +129,7 @@ class Fields:
         return tuple(self.checked(name, "a list of strings that names a program", _is_command))
 
     def table(self, name: str) -> dict[str, str]:
-        """Strings by name, as in an environment; empty if it is missing. A name is not empty and holds no ``=``."""
+        """Strings by name, as in an environment; empty if it is missing. A name is not empty and contains no ``=``."""
         value = self.thing(name, {})
         bad = [key for key, text in value.items() if not _is_word(key) or "=" in key or not _is_text(text)]
         if bad:
@@ -137,7 +137,7 @@ class Fields:
         return value
 
     def done(self) -> None:
-        """Raise :class:`OrderError` if a field is left that was not taken. To be called last."""
+        """Raise :class:`OrderError` if a field is left that was not taken. Call it last."""
         if self._entry:
             name = next(iter(self._entry))
             known = ", ".join(dict.fromkeys(self._known))
@@ -145,7 +145,7 @@ class Fields:
 
 
 def is_name(value: object) -> bool:
-    """True for a word that may stand in a message to people."""
+    """Whether messages to users may contain this word."""
     return isinstance(value, str) and 0 < len(value) < 256 and value.isascii() and value.isprintable()
 
 
@@ -154,7 +154,7 @@ def _is_time(value: object) -> bool:
 
 
 def _is_text(value: object) -> bool:
-    """True for what the kernel takes as an argument: no NUL, and nothing that cannot be encoded."""
+    """Whether the kernel accepts this as an argument: no NUL, and nothing that cannot be encoded."""
     if not isinstance(value, str) or "\0" in value:
         return False
     return not any("\ud800" <= letter <= "\udfff" and not "\udc80" <= letter <= "\udcff" for letter in value)

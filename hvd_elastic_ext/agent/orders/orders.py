@@ -1,4 +1,4 @@
-"""The orders that an agent accepts: one JSON object a line, checked before execution. Pure."""
+"""The orders that an agent accepts: one JSON object for each line, checked before execution. Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from hvd_elastic_ext.agent.orders.fields import MAX_COUNT, Fields, OrderError, i
 GRACE_S: Final = 5.0
 """Seconds between asking a process tree to end and killing it, unless the order says otherwise."""
 COMMITS: Final = 3
-"""Commit memories of a slot, unless the order says otherwise: two in turns, and one more while one is kept."""
+"""Commit memories of a slot, unless the order says otherwise: two are used in turn, the third while one is kept."""
 OUTPUTS: Final = ("frames", "stderr")
-"""Where a process's output may go: framed to the agent's standard output, or as it is to its standard error."""
+"""Where a process's output may go: in frames to the agent's standard output, or unchanged to its standard error."""
 MAX_COMMITS: Final = 16
 MAX_LINE: Final = 8 << 20
-"""Bytes of the longest order. The kernel takes far less for arguments and environment together."""
+"""Bytes of the longest order. The kernel accepts far less for arguments and environment together."""
 MAX_ANSWER: Final = 1 << 20
 """Bytes of the longest answer to a question."""
 HEARTBEAT_S: Final = 1.0
@@ -23,7 +23,8 @@ ORPHAN_GRACE_S: Final = 60.0
 
 
 class Start(NamedTuple):
-    """Start a process in a free slot. ``env`` is added to the agent's own; without ``cwd`` it runs where that does."""
+    """Start a process in a free slot. ``env`` is added to the agent's own environment. Without ``cwd`` it runs in the
+    agent's directory."""
 
     slot: int
     argv: tuple[str, ...]
@@ -36,18 +37,18 @@ class Start(NamedTuple):
     life: int | None = None
     link: bool = False
     note: str | None = None
-    """For the next launcher; the agent does not read it."""
+    """A text for the next launcher; the agent does not read it."""
 
 
 class Stop(NamedTuple):
-    """End a slot's process with everything it started; without ``grace_s`` after the grace it was started with."""
+    """End a slot's process with everything that it started. Without ``grace_s``, use the grace from its start order."""
 
     slot: int
     grace_s: float | None = None
 
 
 class Kill(NamedTuple):
-    """Kill a slot's process with everything it started, at once."""
+    """Kill a slot's process with everything that it started, at once."""
 
     slot: int
 
@@ -62,7 +63,7 @@ class AnswerQuestion(NamedTuple):
 
 
 class Tell(NamedTuple):
-    """Pass ``message`` to the processes of slots, ``to`` being by slot the life that is meant."""
+    """Pass ``message`` to processes. ``to``: by slot, the life of the process that must get it."""
 
     to: dict[int, int]
     message: dict[str, Any]
@@ -83,7 +84,7 @@ class RunHelper(NamedTuple):
 
 
 class Drop(NamedTuple):
-    """End the helper; commits kept for it in ``slots`` may be written over."""
+    """End the helper. The commits in ``slots`` that were kept for it may be overwritten."""
 
     slots: tuple[int, ...]
 
@@ -93,9 +94,9 @@ class Finish(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """How often heartbeats are sent.
+    """The intervals between heartbeats.
 
-    ``figures_every``: one heartbeat of so many reports every process, the others only silent ones.
+    ``figures_every``: one message of so many reports every process; the others report only silent ones.
     """
 
     heartbeat_s: float = HEARTBEAT_S
@@ -112,15 +113,15 @@ class Join(NamedTuple):
     incarnation: int
     orphan_grace_s: float
     argv: tuple[str, ...] = ()
-    """Of each process, if its start order gives none."""
+    """Command of each process whose start order has none."""
     env: dict[str, str] = {}  # noqa: RUF012 - it is never changed
-    """Of each process; its start order goes first. Sent only here: others can read the connection."""
+    """Environment of each process; its start order goes first. Sent only here: others can read the connection."""
     code: bytes = b""
-    """Files whose checksum is to be reported: see ``io/code/checksum.py``."""
+    """Files whose checksum the agent reports: see ``io/code/checksum.py``."""
 
 
 class End(NamedTuple):
-    """Have the agent of ``host`` in ``job`` end everything, and itself, after ``grace_s``."""
+    """Let the agent of ``host`` in ``job`` end everything, and itself, after ``grace_s``."""
 
     job: str
     host: str
@@ -141,7 +142,7 @@ Order = Start | ToSlot | Tell | RunHelper | Drop | Finish | Pace | Join | End
 
 
 def entry_of(line: bytes | None) -> dict[str, Any]:
-    """The JSON object in a line, None being one that was too long to keep. Raises :class:`OrderError`."""
+    """Return the JSON object in a line; None is a line that was too long to keep. Raises :class:`OrderError`."""
     if line is None:
         raise OrderError(f"is longer than {MAX_LINE} bytes")
     try:
@@ -165,7 +166,7 @@ def read(entry: dict[str, Any]) -> Order:
 
 
 def completed(entry: dict[str, Any], order: Join) -> dict[str, Any]:
-    """What a launcher said over the connection, with what it said of every process when it was joined."""
+    """Return an order from the connection, completed with the values for all processes from the join order."""
     env = {} if entry.get("env") is None else entry["env"]
     if entry.get("do") != "start" or not isinstance(env, dict):
         return entry

@@ -1,4 +1,4 @@
-"""Work on commits beside training, in a process of its own: making them durable, or bringing them back.
+"""Work on commits beside training, in a separate process: it makes commits durable, or brings them back.
 
 The agent starts it, gives it the memory, passes its answers on, and kills it when the launcher drops it. Only the
 launcher and the program know the request's meaning (``hvd_elastic_ext.checkpoint``).
@@ -29,7 +29,7 @@ MAX_WORDS: Final = 2000
 
 
 class Helper:
-    """One run of the program. ``tell`` gets its answers, and in the end how it ended."""
+    """One run of the program. ``tell`` gets its answers, and at the end how it ended."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Helper:
     def drop(self) -> None:
         """Kill it, and report nothing more."""
         if self.pid is not None:
-            os.killpg(self.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
+            os.killpg(self.pid, signal.SIGKILL)  # not reaped yet: no other process can have this number
         self._tell = _nothing
         for pipe in (self._process.stdout, self._process.stderr):
             assert pipe is not None

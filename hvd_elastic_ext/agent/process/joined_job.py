@@ -1,4 +1,4 @@
-"""The job that the agent has joined: its launcher, notices, and being the only agent of the host."""
+"""The job that the agent has joined: its launcher, its notices, and its claim to be the only agent of the host."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ TIMEOUT_S: Final = 30.0
 
 
 def join(agent: Agent, order: Join | End) -> JoinedJob:
-    """Become the agent of the host in the job, or hand ``order`` to the one that is (which raises ``AgentExit``).
+    """Become the agent of the host in the job. If there is one, hand ``order`` to it and raise ``AgentExit``.
 
-    Raises ``OrderError`` for a key that is none.
+    Raises ``OrderError`` for an invalid key.
     """
     try:
         key = key_from_hex(order.key)
@@ -61,7 +61,7 @@ def join(agent: Agent, order: Join | End) -> JoinedJob:
     claim = _claim(order, key)
     if isinstance(order, End):
         raise AgentExit(0)
-    with contextlib.suppress(PermissionError):  # leads a group of its own already
+    with contextlib.suppress(PermissionError):  # it is the leader of a group already
         os.setsid()  # only the launcher gets the signals of a terminal
     return JoinedJob(agent, order, key, claim=claim)
 
@@ -100,7 +100,7 @@ def _leave(problem: str) -> None:
 
 
 def _bare(order: Join | End) -> dict[str, Any]:
-    """The order as it stood in its line, without the key."""
+    """The order as in its line, without the key."""
     entry = order._asdict()
     del entry["key"]
     if isinstance(order, End):
@@ -112,7 +112,7 @@ def _bare(order: Join | End) -> dict[str, Any]:
 
 
 class JoinedJob:
-    """See the module's docstring. Everything that an :class:`Agent` asks of its job."""
+    """See the module's docstring. It has all methods that an :class:`Agent` calls of its job."""
 
     def __init__(self, agent: Agent, order: Join, key: bytes, *, claim: host_claim.Claim) -> None:
         self._agent = agent
@@ -128,7 +128,7 @@ class JoinedJob:
         self._lost_at: float | None = agent.now()
         self._failed = False
         self._notice: tuple[str, float] | None = None
-        """The signal that the agent received, and until when it waits for the launcher's reaction."""
+        """The signal that the agent has received, and the time until which it waits for the launcher's reaction."""
         self._warnings: set[str] = set()
         self._notices = self._notice_files()
         self._look_at = agent.now()
@@ -136,11 +136,11 @@ class JoinedJob:
         """The notices from the notice files and from the cloud."""
         self._cloud: CloudWatch | None = None
         self._warned = False
-        """True once any of them has given a notice."""
+        """Whether any of them has given a notice."""
         self._usage: Usage | None = None
         self._gpus: Gpus | None = None
         self._usage_at = agent.now() if self._setting(OBSERVE) else None
-        """When to report the host's load; None if the job does not ask for it."""
+        """When to report the host's load; None if the job does not request it."""
         self._channel = Channel(agent, self, key)
         self._channel.connect_to(order.address)
         self._channel.tick()
@@ -167,12 +167,12 @@ class JoinedJob:
 
     @property
     def empty(self) -> bool:
-        """True if every event has been sent."""
+        """Whether every event has been sent."""
         return self._channel.empty
 
     @property
     def full(self) -> bool:
-        """True if output should stay in its pipes: the launcher reads too slowly."""
+        """Whether output should stay in its pipes, because the launcher reads too slowly."""
         return self._channel.full
 
     @property
@@ -181,17 +181,17 @@ class JoinedJob:
         return self._order.env
 
     def secret(self, transfer: str) -> str:
-        """Return the secret that both ends of a transfer prove to know. The job's key itself stays in the agents."""
+        """Return the secret of transfers, which both ends prove to have. The job's key itself stays in the agents."""
         return hmac.digest(self._key, b"transfer" + transfer.encode(), "sha256").hex()
 
     @property
     def names(self) -> tuple[str, str]:
-        """Of the job and of this host."""
+        """The names of the job and of this host."""
         return self._order.job, self._order.host
 
     @property
     def connected(self) -> bool:
-        """True from the launcher's welcome until the connection is lost."""
+        """Whether there is a connection over which the launcher has sent its welcome."""
         return self._channel.open
 
     @property
@@ -202,7 +202,7 @@ class JoinedJob:
     def notice(self, reason: str, grace_s: float) -> None:
         """Report signal ``reason`` and ``grace_s``, the seconds left; without a launcher, in the next hello."""
         self._notice = (reason, self._agent.now() + grace_s)
-        if self.connected:  # else the next hello says so
+        if self.connected:  # else the next hello contains the notice
             self.put("notice", reason=reason, grace_s=grace_s)
 
     def due(self) -> float | None:
@@ -231,13 +231,13 @@ class JoinedJob:
         if self._handover is not None:
             self._handover.tick()
         if self._lost_at is not None and self._agent.now() >= self._lost_at + self._grace_s:
-            # Training that needs no launcher goes on until its next failure.
+            # Training continues without a launcher until its next failure.
             trains = any(slot.trains for slot in self._agent.slots.values())
             if (self._failed or not trains) and not self._agent.ending:
                 self._agent.end_all(f"there has been no launcher for {self._grace_s:g} s")
 
     def _tell_usage(self) -> None:
-        """Report the host's load, if the job asks for it."""
+        """Report the host's load, if the job requests it."""
         now = self._agent.now()
         if self._usage_at is None or now < self._usage_at:
             return
@@ -246,7 +246,7 @@ class JoinedJob:
             from hvd_elastic_ext.agent.system.usage import Usage
 
             self._usage = Usage()
-        elif self._gpus is None:  # not at the first look: a driver starts slowly before somebody uses it
+        elif self._gpus is None:  # not at the first look: an unused driver starts slowly
             from hvd_elastic_ext.agent.launcher.devices import devices
             from hvd_elastic_ext.agent.system.gpus import Gpus
 
@@ -315,7 +315,7 @@ class JoinedJob:
         if self._figures is None:
             try:
                 from hvd_elastic_ext.agent.process.metrics import Figures
-            except ImportError as error:  # a host may be installed by hand
+            except ImportError as error:  # a host that was installed by hand may lack it
                 self.warn(f"--agent-metrics: {error}; install prometheus-client on host {self._order.host}")
                 return 500, b"prometheus-client is missing\n", "text/plain"
             self._figures = Figures(self._agent, self)
@@ -332,11 +332,11 @@ class JoinedJob:
         self.look_for_notices()
 
     def cloud_advice(self, reason: str | None) -> None:
-        """Report the advice ``reason`` to the launcher; None takes the last one back."""
+        """Report the advice ``reason`` to the launcher; None withdraws the last one."""
         self.put("advised", reason=reason)
 
     def cloud_problem(self, source: str, problem: str | None) -> None:
-        """Report why ``source`` does not answer; None: it answers again."""
+        """Report the ``problem`` why ``source`` does not answer; None if it answers again."""
         self.put("notices_unavailable", source=source, reason=problem)
 
     def close(self) -> None:
@@ -352,7 +352,8 @@ class JoinedJob:
     # --- what the channel needs --------------------------------------------------------------------
 
     def hello(self, own_address: str) -> dict[str, Any] | None:
-        """The first message: the agent's identity, and all that a new launcher needs. None: addresses not found yet."""
+        """Return the first message: the agent's identity, and all that a new launcher needs. None while addresses are
+        unknown."""
         if self._found is None:
             return None
         if self._facts is None:
@@ -376,7 +377,7 @@ class JoinedJob:
         return {**hello, "seats": _fitting(slots)}
 
     def welcome(self, message: dict[str, Any]) -> str | None:
-        """Adopt the launcher's incarnation, pace and grace. A launcher older than one seen before is refused."""
+        """Adopt the launcher's incarnation, pace and grace. Refuse a launcher that is older than an earlier one."""
         try:
             welcome = read_welcome(message)
         except OrderError as error:
@@ -410,13 +411,13 @@ class JoinedJob:
                 self._agent.order(completed(entry, self._order))
 
     def warn(self, problem: str) -> None:
-        """Write a problem to standard error, each one once until a launcher is connected again."""
+        """Write a problem to standard error: each one only once, until a launcher is connected again."""
         if problem not in self._warnings:
             self._warnings.add(problem)
             warn(problem)
 
     def lost(self, reason: str) -> None:
-        """Warn. The time without a launcher counts from the first of several failures."""
+        """Warn that the connection is lost. The time without a launcher begins at the first of several failures."""
         self.warn(f"no launcher at {self._order.address[0]} port {self._order.address[1]}: {reason}")
         self._orphaned()
 
@@ -457,8 +458,8 @@ class JoinedJob:
 
 
 def _fitting(slots: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
-    """The slots' state, cut to the size of a first message with the facts. The commits that they hold are always
-    included."""
+    """Return the slots' state, shortened such that a first message can contain it with the facts. The held commits are
+    always included."""
     fitting = slots
     for left_out in ({"beat"}, {"beat", "code", "parked", "generation", "agreed", "done", "note"}):
         if len(to_text(fitting)) < MAX_FIRST - (8 << 10):

@@ -42,19 +42,19 @@ if TYPE_CHECKING:
     from hvd_elastic_ext.agent.process.joined_job import JoinedJob
 
 REAP_S: Final = 1.0
-"""Seconds that the ending agent waits for the processes that it killed: a process that waits for a disk ends late."""
+"""Seconds that an ending agent waits for the processes that it has killed: one that waits for a disk ends late."""
 FLUSH_S: Final = 2.0
 """Seconds that an agent without a launcher tries to send its last events."""
 
 
 class AgentExit(Exception):
-    """This process does not become the agent of its host; ``args`` is the exit code."""
+    """This process does not become the agent of its host; ``args`` contains the exit code."""
 
 
 class Agent(DescriptorLoop):
-    """See the module's docstring. Ends when it was told to finish, or its input has ended, and nothing runs any more.
+    """See the module's docstring. It ends when nothing runs any more, after an order to finish or the end of its input.
 
-    ``joining`` makes it a member of a job, should its first order say so.
+    ``joining`` makes it a member of a job, if its first order requests that.
     """
 
     def __init__(
@@ -84,8 +84,7 @@ class Agent(DescriptorLoop):
         self._first = True
         self._finishing = False
         self._needed = False
-        """After a signal to end: True until the launcher no longer needs the agent's commits. The agent stays until
-        then."""
+        """Whether the launcher still needs the agent's commits after a signal to end. Until then the agent stays."""
         self._ending_now = False
         self._end_at: float | None = None
         self._rested_at: float | None = None
@@ -93,12 +92,12 @@ class Agent(DescriptorLoop):
         self._refused = False
         self._helper: Helper | None = None
         self._dropped: dict[int, frozenset[int]] = {}
-        """Slots of killed helpers, by the number of the process, until its end is seen."""
+        """Slots of killed helpers, by process number, until the agent has reaped the process."""
 
     # --- what slots need: see AgentServices ------------------------------------------------------------------
 
     def now(self) -> float:
-        """Seconds by the clock that was passed in; only differences have a meaning."""
+        """Seconds of the agent's clock; only differences have a meaning."""
         return self._clock()
 
     def tell(self, event: str, **fields: object) -> None:
@@ -106,11 +105,11 @@ class Agent(DescriptorLoop):
         self._sink.put(event, **fields)
 
     def warn(self, problem: str) -> None:
-        """Write one line to standard error, unless that would block. It is no event."""
+        """Write one line to standard error, unless that would block. It is not an event."""
         warn(problem)
 
     def lost_supervisor(self) -> None:
-        """A supervisor or the template was killed: its processes are children of the agent now, and must end."""
+        """Note that a supervisor or the template was killed: its processes, now the agent's children, must end."""
         self._strays = self._strays or process_tree.Strays(self._clock())
 
     # --- what a joined job needs: see joined_job.py --------------------------------------------------
@@ -122,12 +121,12 @@ class Agent(DescriptorLoop):
 
     @property
     def heartbeats(self) -> int:
-        """How many heartbeat messages were sent."""
+        """Number of heartbeat messages that were sent."""
         return self._heartbeats
 
     @property
     def ending(self) -> bool:
-        """True if the agent is about to end and nothing can prevent that."""
+        """Whether the agent is about to end and nothing can prevent that."""
         return self._ending_now or self._end_at is not None
 
     def resume(self) -> None:
@@ -150,7 +149,7 @@ class Agent(DescriptorLoop):
     # --- the loop ----------------------------------------------------------------------------------
 
     def run(self) -> int:
-        """Serve until the end; the exit code: the first of a slot's that is not 0, in order of slots."""
+        """Serve until the end. Return the exit code: the first one of a slot that is not 0, in the order of slots."""
         self.watch(self._orders, self._listen)
         self.watch(self._wake, self._read_signals)
         try:
@@ -178,11 +177,11 @@ class Agent(DescriptorLoop):
             return False
         now = self._clock()
         self._rested_at = now if self._rested_at is None else self._rested_at
-        # A slow launcher gets everything; one that is gone does not delay the end.
+        # Wait until a slow launcher has read everything; a launcher that is gone must not delay the end.
         return self._sink.empty or (self._ending_now and now >= self._rested_at + FLUSH_S)
 
     def _pause(self) -> float | None:
-        """Seconds until something is due, None if nothing is."""
+        """Seconds until something is due; None if nothing is due."""
         now = self._clock()
         due = [slot.worker_link.due() for slot in self._slots.values() if slot.worker_link is not None]
         due += [self._heartbeat_at, self._end_at]
@@ -231,7 +230,7 @@ class Agent(DescriptorLoop):
             self.unwatch(self._orders)
             self.end_all("the launcher has left")
         for line in self._lines.feed(data):
-            if self._job is None:  # from then on orders come over the connection
+            if self._job is None:  # after the agent has joined, orders come over the connection
                 self._try(lambda line=line: read(entry_of(line)))  # type: ignore[misc]
 
     def _try(self, reading: Callable[[], Order]) -> None:
@@ -343,10 +342,10 @@ class Agent(DescriptorLoop):
             return
         job.look_for_notices()  # the sender may have written the reason and the deadline just before
         holds = any(slot.held is not None for slot in self._slots.values())
-        least = GRACE_S if holds else 0.0  # the launcher may have its commit sent on
+        least = GRACE_S if holds else 0.0  # the launcher may have another host fetch the held commit
         grace_s = max((slot.grace_s for slot in busy), default=least) if job.connected else 0.0
         if grace_s and job.left_s is not None:
-            grace_s = max(grace_s, job.left_s - grace_s)  # leave time for their own grace afterwards
+            grace_s = max(grace_s, job.left_s - grace_s)  # leave time for the grace of the slots afterwards
         job.notice(name, grace_s)
         if not grace_s:
             self.end_all(f"the agent was sent {name}")
@@ -371,12 +370,12 @@ class Agent(DescriptorLoop):
                 self._helper.reaped(pid, os.waitstatus_to_exitcode(status))
 
     def _tell_held(self, numbers: Iterable[int]) -> None:
-        """Report what a helper left in the memory of these slots: it may have ended without an answer."""
+        """Report the commits in the memory of these slots after a helper, which may have ended without an answer."""
         if numbers:
             self.tell("held", slots={str(number): self._slots[number].held for number in numbers})
 
     def _sweep(self) -> None:
-        """Kill the processes of killed supervisors; then their slots go on."""
+        """Kill the processes of killed supervisors; then their slots continue."""
         if self._strays is not None:
             self._reap()
             supervisors = [slot.supervisor for slot in self._slots.values() if slot.supervisor is not None]

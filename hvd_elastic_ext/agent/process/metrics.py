@@ -1,6 +1,6 @@
 """The agent's figures as text for Prometheus. Loads ``prometheus-client``, so it is imported at the first request.
 
-Names follow Prometheus' conventions. Labels are slots, devices and states: few, and none that grows with time.
+Names follow Prometheus' conventions. Labels are slots, devices and states: their number is small and does not grow.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Figures(Collector):
         return 200, generate_latest(self._registry), CONTENT_TYPE_PLAIN_0_0_4
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing: the set of figures is known only when they are collected."""
+        """Return nothing, because the set of figures is known only when they are collected."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
@@ -81,7 +81,7 @@ class Figures(Collector):
         if self._looked_at is None or now >= self._looked_at + APART_S:
             first, self._looked_at = self._looked_at is None, now
             self._busy = self._usage.look(now)
-            if not first:  # a driver starts slowly before somebody uses it
+            if not first:  # not at the first look: an unused driver starts slowly
                 self._gpus = Gpus(devices()) if self._gpus is None else self._gpus
                 self._devices = self._gpus.look()
         for name, words in (("cpu", "processors that are busy"), ("memory", "memory in use")):

@@ -22,7 +22,7 @@ Answer = tuple[int, bytes, str]
 
 
 class MetricsPort(HttpPort):
-    """``address``: HOST:PORT, HOST being an address of this machine; ``answer`` makes the body for each request.
+    """The port. ``address``: HOST:PORT, with an address of this machine. ``answer`` returns the answer to each request.
 
     Raises ``OSError`` and ``ValueError`` if it cannot listen there.
     """
@@ -34,7 +34,7 @@ class MetricsPort(HttpPort):
         host, _, port = address.rpartition(":")
         host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        socket.inet_pton(family, host)  # a name could take a resolver's time
+        socket.inet_pton(family, host)  # no names: to resolve one takes time
         if int(port) not in _PORTS:
             raise ValueError(port)
         listener = socket.create_server((host, int(port)), family=family, backlog=MAX_CONNECTIONS)

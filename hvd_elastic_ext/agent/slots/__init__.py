@@ -1,4 +1,4 @@
-"""One slot: its commit memory, its training process, and what connects the two with the agent.
+"""One slot: its commit memory, its training process, and their connections with the agent.
 
 Belongs here: starting and ending a training process, its output, its link, its rendezvous proxy.
 

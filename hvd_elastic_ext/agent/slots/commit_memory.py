@@ -9,7 +9,7 @@ from typing import Final
 from hvd_elastic_ext.core.commit_record import KEPT_AT, PAGE, Sealed, held, newest
 
 _MFD_NOEXEC_SEAL: Final = 8
-"""Machines may be set to refuse memory that could be executed; kernels before 6.3 do not know the flag."""
+"""A machine may refuse memory without this flag, because it could be executed. Kernels before 6.3 lack the flag."""
 _F_ADD_SEALS: Final = 1033
 _F_SEAL_SHRINK: Final = 2
 
@@ -27,14 +27,14 @@ class CommitMemory:
             raise
 
     def drop_kept(self) -> None:
-        """Allow kept commits to be written over."""
+        """Allow to overwrite kept commits."""
         for descriptor in self.descriptors:
             if os.fstat(descriptor).st_size > KEPT_AT:
                 os.pwrite(descriptor, b"\0", KEPT_AT)
 
     @property
     def size(self) -> int:
-        """Bytes of this machine's memory that it takes."""
+        """Bytes of this machine's memory that it uses."""
         return sum(os.fstat(descriptor).st_blocks * 512 for descriptor in self.descriptors)
 
     def held(self) -> list[int] | None:
@@ -62,6 +62,6 @@ def _memfd(name: str) -> int:
         descriptor = os.memfd_create(name, os.MFD_CLOEXEC | _MFD_NOEXEC_SEAL)
     except OSError:
         descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    # Several processes grow it, each to what it needs. None may shrink it under another.
+    # Several processes lengthen it, each to what it needs. None may shorten it while another uses it.
     fcntl.fcntl(descriptor, _F_ADD_SEALS, _F_SEAL_SHRINK)
     return descriptor

@@ -23,12 +23,12 @@ class Run:
     def __init__(self, supervisor: int, down: int, up: int, outputs: Outputs) -> None:
         self.supervisor = supervisor
         self.warm = False
-        """It was forked from the template."""
+        """Whether it was forked from the template."""
         self.down = down
         self.up = up
         self.outputs = outputs
         self.killed_before = 0
-        """What :class:`OutOfMemory` had counted at its start."""
+        """The count of :class:`OutOfMemory` at its start."""
         self.news = Lines(CHUNK)
         self.pid: int | None = None
         self.code: int | None = None
@@ -43,13 +43,13 @@ class Run:
         os.close(self.up)
 
     def stop(self, grace_s: float) -> None:
-        """Have the supervisor end everything. If the supervisor is gone, its end is reported anyway."""
+        """Order the supervisor to end everything. If it is gone, its end is reported anyway."""
         with contextlib.suppress(BrokenPipeError):
             os.write(self.down, to_text({"stop": grace_s}).encode() + b"\n")
 
 
 Fork = Callable[[Start, Inheritance, SupervisorPipes], int | None]
-"""Has a supervisor forked elsewhere: its number, or None if that cannot be done."""
+"""A function that lets another process fork a supervisor. It returns its process number, or None if that fails."""
 
 
 def begin(
@@ -92,4 +92,4 @@ def _be_supervisor(order: Start, inheritance: Inheritance, pipes: SupervisorPipe
     except BaseException as error:  # noqa: BLE001 - the main loop of a process
         report_defect(pipes.up, error)
     finally:
-        os._exit(0)  # a supervisor never returns into the code of the agent that it was
+        os._exit(0)  # the supervisor is a fork of the agent and must never run the agent's code

@@ -11,11 +11,11 @@ from hvd_elastic_ext.agent.system.event_loop import EventLoop
 from hvd_elastic_ext.agent.system.streams import CHUNK
 
 MAX_AT_END: Final = 1 << 20
-"""Bytes read at most from each pipe after the end of its process."""
+"""Most bytes that are read from each pipe after the end of its process."""
 
 
 class Outputs:
-    """The pipes of one life, by the names of their streams. ``tell`` gets what comes out of them, as text."""
+    """The output pipes of one process, by the names of their streams. ``tell`` gets their content, as text."""
 
     def __init__(self, loop: EventLoop, streams: dict[int, str], *, tell: Callable[[str, str], None]) -> None:
         self._loop = loop
@@ -23,19 +23,19 @@ class Outputs:
         self._tell = tell
 
     def listen(self) -> None:
-        """Pass on output as it comes, from now on, while the loop does not hold output back."""
+        """From now on pass on output as it comes, except while the loop holds output back."""
         for descriptor in self._streams:
             self._loop.watch(descriptor, functools.partial(self._copy, descriptor), output=True)
 
     def drain(self) -> None:
-        """Pass on what is left in the pipes. A process that was left running may hold them open."""
+        """Pass on the rest in the pipes, up to a limit: a process that still runs may hold them open."""
         for descriptor in list(self._streams):
             read = 0
             while read < MAX_AT_END and (size := self._copy(descriptor)):
                 read += size
 
     def close(self) -> None:
-        """Pass on what is left, and nothing more."""
+        """Pass on the rest, and nothing after that."""
         self.drain()
         for descriptor in list(self._streams):
             self._end(descriptor)

@@ -1,7 +1,7 @@
-"""Horovod's rendezvous server for the processes of a slot, on 127.0.0.1: it passes each question on to the launcher.
+"""Horovod's rendezvous server for the processes of a slot, on 127.0.0.1. It passes each question on to the launcher.
 
-A question stays open until it is answered or the client disconnects. Answered here: malformed requests, and those
-that need no answer of the launcher's.
+A question stays open until it is answered or the client disconnects. The proxy itself answers malformed requests, and
+requests that do not need the launcher.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from hvd_elastic_ext.io.peers import is_trusted, is_whole, owner, owner_lookup
 MAX_CLIENTS: Final = 256
 """Open connections; further ones wait in the kernel's queue."""
 REGISTRATION: Final = "/worker_addresses/"
-"""Where a stock worker registers for notifications, pickled. Never read: updates come over the link."""
+"""The path at which a stock worker registers for notifications, with pickled data. The data is never read: updates come
+over the link."""
 RANK: Final = "rank_and_size"
 """In the path of a question for a rank. All others are about keys."""
 OK: Final = 200
 
 
 class Question(NamedTuple):
-    """``number`` is unique within a proxy; ``life`` is the number of the process that asks."""
+    """A question of a process. ``number`` is unique within a proxy; ``life`` is the number of the process."""
 
     number: int
     life: int
@@ -33,7 +34,7 @@ class Question(NamedTuple):
 
 
 class RendezvousProxy(HttpPort):
-    """``asked`` gets each question, ``withdrawn`` one that its client gave up, ``warn`` each refusal."""
+    """``asked`` gets each question, ``withdrawn`` each one whose client has disconnected, ``warn`` each refusal."""
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class RendezvousProxy(HttpPort):
 
     @property
     def open_questions(self) -> list[Question]:
-        """In the order in which they were asked."""
+        """The open questions, in the order in which they came."""
         return list(self._questions.values())
 
     def question(self, number: int) -> Question | None:
@@ -66,7 +67,7 @@ class RendezvousProxy(HttpPort):
             self._reply(self._peers[number], response(status, body))
 
     def _admits(self, connection: socket.socket) -> bool:
-        """Whether a live process of this user or of root is connected; False where that is unknown."""
+        """Whether a live process of this user or of root is connected; False if unknown."""
         if self._lookup is None:
             return True
         uid = owner(connection, self._lookup)
@@ -76,9 +77,9 @@ class RendezvousProxy(HttpPort):
         return is_trusted(uid)
 
     def _asked(self, client: Client, request: Request) -> None:
-        if self._lookup is not None and not is_whole(client.connection):  # it has disconnected since it was checked
+        if self._lookup is not None and not is_whole(client.connection):  # it has disconnected since the check
             self._hang_up(client)
-        # A process that deletes its keys leaves its world. They are dropped with it.
+        # A process that deletes its keys leaves its world; the keys are dropped with that world.
         elif request.method == "DELETE" or (request.method == "PUT" and request.path.startswith(REGISTRATION)):
             self._reply(client, response(OK))
         else:
@@ -95,5 +96,5 @@ class RendezvousProxy(HttpPort):
 
 
 def is_for_a_key(request: Request) -> bool:
-    """Whether the value of a key is asked for."""
+    """Whether a request asks for the value of a key."""
     return request.method == "GET" and RANK not in request.path

@@ -19,7 +19,7 @@ from hvd_elastic_ext.agent.system.streams import CHUNK
 NOT_STARTED: Final = 125
 """Exit code of a process that could not be started."""
 STATES: Final = ("booting", "parked", "live", "done", "ending")
-"""States of a slot's process: before its world, ready for it, in it; after training; ended, with child processes
+"""States of a slot's process: before its world; ready for it; in it; after training; ended, but child processes are
 left."""
 
 
@@ -36,9 +36,9 @@ class Slot:
         self._stopping: str | None = None
         self._forget = False
         self._forget_before_next = False
-        """Release the commit memory when the run has ended, for :attr:`_next` to begin without it."""
+        """Whether to release the commit memory when the run has ended, so that :attr:`_next` begins without it."""
         self.worker_link: WorkerLink | None = None
-        """Link and rendezvous proxy, where they were ordered."""
+        """Link and rendezvous proxy; None if they were not ordered."""
         self.life = 0
         """Number of the newest process in the slot, from 1."""
         self.code: int | None = None
@@ -46,7 +46,7 @@ class Slot:
 
     @property
     def at_rest(self) -> bool:
-        """True if nothing runs in it, neither a process nor its supervisor."""
+        """Whether nothing runs in it, neither a process nor its supervisor."""
         return self._run is None
 
     @property
@@ -56,13 +56,13 @@ class Slot:
 
     @property
     def trains(self) -> bool:
-        """True if its process runs and is in a world, or, without a link, may be in one."""
+        """Whether its process runs and is in a world; without a link, whether it may be in one."""
         alive = self._run is not None and self._run.code is None
         return alive and (self.worker_link is None or self.worker_link.worker.generation is not None)
 
     @property
     def example(self) -> Example | None:
-        """Its process and what that has imported, once it is known and the process trains."""
+        """Its process with that process's known imports; None without a link, or if the process does not train."""
         run, link = self._run, self.worker_link
         if run is None or run.pid is None or link is None or not self.trains:
             return None
@@ -77,7 +77,7 @@ class Slot:
 
     @property
     def in_use(self) -> bool:
-        """True if a process was started in it, or it has commit memory."""
+        """Whether a process was started in it, or it has commit memory."""
         return self.life > 0 or self._commits is not None
 
     @property
@@ -100,7 +100,7 @@ class Slot:
 
     @property
     def commit_bytes(self) -> int:
-        """Bytes of this machine's memory that its commits take."""
+        """Bytes of this machine's memory that its commits use."""
         return 0 if self._commits is None else self._commits.size
 
     @property
@@ -164,11 +164,11 @@ class Slot:
     def kill(self) -> None:
         """Kill the slot's processes at once."""
         if self.supervisor is not None:
-            os.kill(self.supervisor, signal.SIGCONT)  # not reaped yet, so the number is still its own
+            os.kill(self.supervisor, signal.SIGCONT)  # not reaped yet: no other process can have this number
         self.stop("told to be killed", 0.0)
 
     def forget(self) -> None:
-        """End what runs and release the commit memory."""
+        """End the slot's processes and release the commit memory."""
         self._forget = True
         if self.at_rest:
             self._release()
@@ -237,7 +237,7 @@ class Slot:
         if "started" in news:
             run.pid = news["started"]
             self._tell("started", pid=run.pid, **({"warm": True} if run.warm else {}))
-            run.outputs.listen()  # only now: no output before the report of its start
+            run.outputs.listen()  # only now: the report of the start comes before all output
             if self.worker_link is not None:
                 self.worker_link.listen()
         elif "not_started" in news:
@@ -286,9 +286,9 @@ class Slot:
 
     @property
     def lost(self) -> bool:
-        """True if the supervisor was killed.
+        """Whether the supervisor was killed.
 
-        Closed pipes do not suffice: the kernel closes them before its children become the agent's.
+        Closed pipes do not prove it: the kernel closes them before its children become children of the agent.
         """
         run = self._run
         return run is not None and run.silent and run.reaped and not run.finished
@@ -299,10 +299,10 @@ class Slot:
             self._settle()
 
     def _settle(self) -> None:
-        """All processes of the run have ended: go on with what was ordered meanwhile."""
+        """Finish a run whose processes have all ended, and execute the orders that came meanwhile."""
         run = self._run
         assert run is not None
-        if run.code is None:  # its supervisor was killed, and the kernel killed it with its supervisor
+        if run.code is None:  # its supervisor was killed, so the kernel killed it, too
             self._exited(-signal.SIGKILL)
         run.close()
         if self.worker_link is not None:

@@ -1,4 +1,4 @@
-"""The link to one life of a training process: JSON objects, one a line, both ways, over a pair of sockets."""
+"""The link to one training process: lines with one JSON object each, in both directions, over a pair of sockets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hvd_elastic_ext.core.messages.wire import decode
 MAX_LINE_FROM_WORKER: Final = 64 << 10
 """Bytes of the longest line that a process may send."""
 MAX_UNREAD: Final = 1 << 20
-"""Bytes that wait for the process to read them; more is dropped."""
+"""Most bytes that wait until the process reads them; more are dropped."""
 MAX_AT_END: Final = 1 << 20
 
 
@@ -39,7 +39,7 @@ class SocketLink:
         self._loop.watch(self._end.fileno(), self.read)
 
     def read(self) -> int:
-        """Read what has come; return the number of bytes."""
+        """Read the data that has come; return the number of bytes."""
         try:
             data = self._end.recv(CHUNK)
         except BlockingIOError:
@@ -53,13 +53,13 @@ class SocketLink:
         return len(data)
 
     def drain(self) -> None:
-        """Read what is left at the end of the process, up to a limit: its descendants may go on to write."""
+        """Read the rest at the end of the process, up to a limit: its descendants may still write."""
         read = 0
         while read < MAX_AT_END and (size := self.read()):
             read += size
 
     def tell(self, message: Mapping[str, Any]) -> None:
-        """Pass ``message`` on as soon as there is room."""
+        """Send ``message`` as soon as there is room."""
         line = to_text(message).encode("ascii") + b"\n"
         if self._unsent.size + len(line) > MAX_UNREAD:
             self._warn_once("its process does not read its messages: they are dropped")
@@ -75,7 +75,7 @@ class SocketLink:
 
     def _write(self) -> None:
         before = -1
-        while self._unsent.size not in (before, 0):  # until the process reads too slowly
+        while self._unsent.size not in (before, 0):  # as long as the socket accepts something
             before = self._unsent.size
             self._unsent.write()
         self._loop.write(self._end.fileno(), None if self._unsent.empty else self._write)

@@ -1,9 +1,9 @@
-"""The process between the agent and one training process: holds the whole tree, and ends it.
+"""The process between the agent and one training process. It owns the whole process tree, and ends it.
 
-It is a fork of the agent. Orders come through the pipe ``down``, one JSON
-object a line; what happens goes up through the other. When ``down`` ends, the
-agent is dead, and everything is killed at once: no agent is left to wait for a
-graceful end, and another process may be about to start in the slot.
+It is a fork of the agent. Orders come through the pipe ``down``, one JSON object
+for each line; reports go through the pipe ``up``. When ``down`` ends, the agent
+is dead, and the supervisor kills everything at once: no agent is left to wait for
+a graceful end, and another process may soon start in the slot.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def supervise(order: Start, inheritance: Inheritance, pipes: SupervisorPipes) ->
 
 
 def supervise_started(pid: int, pipes: SupervisorPipes, *, grace_s: float) -> None:
-    """The same for a process that this one has forked already, before it became a supervisor."""
+    """Supervise a process that this process has forked before it became a supervisor."""
     wake = signals_as_bytes((*STOP_SIGNALS, signal.SIGCHLD))
     os.setsid()
     supervisor = Supervisor(pipes, wake=wake, grace_s=grace_s)
@@ -61,13 +61,13 @@ def supervise_started(pid: int, pipes: SupervisorPipes, *, grace_s: float) -> No
 
 
 def report_defect(up: int, error: BaseException) -> None:
-    """Report what went wrong in a supervisor itself."""
+    """Report an error of the supervisor itself."""
     with contextlib.suppress(OSError):
         os.write(up, to_text({"defect": f"{type(error).__name__}: {error}"}).encode() + b"\n")
 
 
 def why_not_started(error: Exception, program: str) -> tuple[str, str]:
-    """Why the training process cannot be started, and what to write if this host does not have its program."""
+    """Return why the training process cannot be started, and a line to print if this host does not have its program."""
     absent = isinstance(error, FileNotFoundError) and error.filename == program and not os.path.lexists(program)
     if not absent:
         return str(error), ""
@@ -125,7 +125,7 @@ class Supervisor:
             for descriptor in {self._pipes.stdout, self._pipes.stderr} - {1, 2}:
                 os.close(descriptor)
             if inheritance.link is not None:
-                os.close(inheritance.link)  # it is at its end when the last of the process's descendants has closed it
+                os.close(inheritance.link)  # the agent then sees its end when the last descendant has closed it
             redirect_to_null()
         self.take(process)
         return True
@@ -135,9 +135,9 @@ class Supervisor:
 
         def follow_the_supervisor() -> None:
             process_tree.die_with_parent()
-            if os.getppid() != supervisor:  # died before the line above could take effect
+            if os.getppid() != supervisor:  # the supervisor died before the line above took effect
                 os._exit(ORPHANED)
-            if order.core:  # else none, as the agent: a dump of a large process takes longer than starting the next
+            if order.core:  # else no dump, as for the agent: dumping a large process takes longer than a new start
                 core_dumps.allow()
 
         return subprocess.Popen(
@@ -208,9 +208,9 @@ class Supervisor:
         return True
 
     def _end(self, grace_s: float) -> None:
-        """Ask the training process's group to end; whatever is left of the tree after the grace will be killed.
+        """Send SIGTERM to the training process's group. After the grace, all processes of the tree are killed.
 
-        The others in the tree are asked when the training process has ended: it may need them for that.
+        The others in the tree get it when the training process has ended, because that may need them to end.
         """
         self._limit(grace_s)
         if grace_s > 0 and self._asked is None and self._process.returncode is None:
@@ -228,7 +228,7 @@ class Supervisor:
 
 
 def _ask(pids: Iterable[int]) -> None:
-    # SIGCONT: so a stopped process receives the signal, too.
+    # SIGCONT: so that a stopped process receives SIGTERM, too.
     process_tree.send(pids, signal.SIGTERM, signal.SIGCONT)
 
 
@@ -246,7 +246,7 @@ def _descriptors(inheritance: Inheritance) -> tuple[int, ...]:
 def environment(order: Start, inheritance: Inheritance) -> dict[str, str]:
     """The environment of a training process."""
     environment = {**os.environ, **order.env}
-    for name in (COMMITS, LINK, RENDEZVOUS_PORT):  # of another agent, above this one
+    for name in (COMMITS, LINK, RENDEZVOUS_PORT):  # those of an outer agent, which may have started this one
         environment.pop(name, None)
     if inheritance.commits:
         environment[COMMITS] = ",".join(map(str, inheritance.commits))

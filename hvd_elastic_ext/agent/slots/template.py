@@ -27,7 +27,7 @@ from hvd_elastic_ext.core.messages.slot_protocol import COMMITS, LINK, TEMPLATE
 from hvd_elastic_ext.io import core_dumps, process_tree
 
 ANSWER_S: Final = 1.0
-"""Seconds that the agent waits for a fork of the template: it does nothing else meanwhile."""
+"""Seconds that the agent waits for a fork of the template. It does nothing else meanwhile."""
 SUPERVISOR: Final = "hvd_elastic_ext.agent.slots.adopting"
 
 
@@ -67,12 +67,12 @@ class Template:
             self._process.returncode = code
 
     def close(self) -> None:
-        """Kill it. What it has forked lives on."""
+        """Kill the template. The processes that it has forked continue."""
         if self._socket.fileno() >= 0:
             self._loop.unwatch(self._socket.fileno())
             self._socket.close()
         if self.pid is not None:
-            os.kill(self.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
+            os.kill(self.pid, signal.SIGKILL)  # not reaped yet: no other process can have this number
             self._process.returncode = -signal.SIGKILL  # the agent reaps all its children
 
     def _read_messages(self) -> None:
@@ -92,7 +92,7 @@ class Template:
         if self._socket.fileno() < 0:
             return None
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with ours, theirs:  # a fork that comes too late finds it closed, and ends
+        with ours, theirs:  # a late fork finds its end closed, and ends
             ours.settimeout(ANSWER_S)
             try:
                 socket.send_fds(self._socket, [b"fork"], [theirs.fileno()])
@@ -116,7 +116,7 @@ def _number(answer: bytes) -> int:
 
 def _fork_request(order: Start, inheritance: Inheritance) -> dict[str, Any]:
     env = environment(order, inheritance)
-    for name in (COMMITS, LINK):  # it has other numbers for these descriptors
+    for name in (COMMITS, LINK):  # the fork has other numbers for these descriptors
         env.pop(name, None)
     return {
         "env": env,
@@ -130,7 +130,7 @@ def _fork_request(order: Start, inheritance: Inheritance) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _memory_file(content: Mapping[str, Any]) -> Iterator[int]:
-    """A descriptor to read ``content`` from; a full socket would block the loop."""
+    """Return a descriptor to read ``content`` from. It is a file, because a full socket would block the loop."""
     descriptor = os.memfd_create("hvd-template", os.MFD_CLOEXEC)
     try:
         view = memoryview(to_text(content).encode("ascii"))

@@ -1,7 +1,7 @@
 """Decides when the agent makes a template, and which processes start from it.
 
-A template is made while training goes on, from what a training process has imported; :func:`may_be_forked` says for
-which processes it serves. After its end a new one is made, at most :data:`MAX_TEMPLATE_ENDS` times.
+A template is made during training, with the imports of a training process. :func:`may_be_forked` decides which
+processes may start from it. After its end a new one is made, at most :data:`MAX_TEMPLATE_ENDS` times.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
     from hvd_elastic_ext.agent.slots.worker_link import AgentServices, Inheritance
 
 CALM_S: Final = 5.0
-"""Seconds in which nothing starts or changes on the host, and steps are done, before a template is made."""
+"""Seconds of training in which nothing starts or changes on the host, before a template is made."""
 LOOK_S: Final = 0.5
 NOT_WANTED: Final = "it is not asked for"
 MAX_TEMPLATE_ENDS: Final = 3
-"""Templates that may end by themselves."""
+"""Most templates that may end by themselves."""
 MAX_WITHOUT: Final = 8
 """Most packages that are left out, one after another, because they cannot be imported before the script."""
 OF_EACH_PROCESS: Final = frozenset(
     {COMMITS, DEVICE, GENERATION, INCARNATION, LINK, PLAN, RENDEZVOUS_PORT, "CUDA_VISIBLE_DEVICES"}
 )
-"""Variables that differ between processes of a host. Nothing reads them when a module is imported: a template with a
-device open is not used."""
+"""Variables that may differ between processes of a host. No import reads them, except to open a device; a template
+with an open device is not used."""
 
 
 class Example(NamedTuple):
-    """A process that trains. ``place`` changes with each process and world; ``step`` is the newest one known of."""
+    """A process that trains. ``place`` changes with each process and world; ``step`` is its newest known step."""
 
     order: Start
     pid: int
@@ -57,8 +57,8 @@ class Example(NamedTuple):
 
 
 def may_be_forked(order: Start, template: Start, environ: Mapping[str, str]) -> tuple[bool, str]:
-    """Whether the process that ``order`` asks for may be forked from the template, which was started with an earlier
-    order. ``environ``: the agent's own environment. Pure."""
+    """Whether the process of ``order`` may be forked from the template, which was started with an earlier order.
+    ``environ``: the agent's own environment. Pure."""
     if not order.link or order.output != "frames":
         return False, "it has no link"
     if (order.argv, order.cwd) != (template.argv, template.cwd):
@@ -101,7 +101,7 @@ class WarmStarts:
 
     @property
     def pid(self) -> int | None:
-        """The template's, while that lives or is not reaped yet."""
+        """The template's process number, while it lives or is not reaped yet."""
         return None if self._template is None else self._template.pid
 
     def fork(self, order: Start, inheritance: Inheritance, pipes: SupervisorPipes) -> int | None:
@@ -113,7 +113,7 @@ class WarmStarts:
             return None
         may, _ = may_be_forked(order, template.order, os.environ)
         if not may:
-            self.close()  # another one will be made
+            self.close()  # a template that fits is made later
             return None
         if not template.ready:
             return None
@@ -123,7 +123,7 @@ class WarmStarts:
         return supervisor
 
     def look(self, slots: Mapping[int, Slot]) -> None:
-        """Make a template once training goes on in all slots that are in use."""
+        """Make a template when training runs in all slots that are in use."""
         now = self._agent.now()
         if self._template is not None or self._off or now < self._look_at:
             return
@@ -194,7 +194,7 @@ class WarmStarts:
         self._off, self._ends = False, 0
 
     def close(self) -> None:
-        """Kill the template, and what its imports have started."""
+        """Kill the template, and the processes that its imports have started."""
         template, self._template = self._template, None
         if template is not None:
             self._killed |= set() if template.pid is None else {template.pid}

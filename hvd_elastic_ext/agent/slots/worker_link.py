@@ -1,4 +1,4 @@
-"""The agent's connection with the process of a slot: its link, its rendezvous proxy, and the status it reported."""
+"""The agent's connection with the process of a slot: its link, its rendezvous proxy, and its reported status."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class AgentServices(EventLoop, Protocol):
-    """What a slot uses of its agent."""
+    """The methods of the agent that a slot uses."""
 
     memory: OutOfMemory
     keys: WorldKeys
@@ -50,7 +50,7 @@ class WorkerLink:
         self._life = 0
         self._warnings: set[str] = set()
         self._keys: dict[int, Key] = {}
-        """What the open questions for keys are about, if the world of the process is known."""
+        """The keys of open questions, by number, if the world of the process is known."""
         self.worker = WorkerStatus(agent.now())
         self._cpu = CpuActivity()
         self._records, self._others = RateLimit(agent.now()), RateLimit(agent.now())
@@ -69,17 +69,17 @@ class WorkerLink:
             self._link.theirs.close()
 
     def listen(self) -> None:
-        """Read what the process sends, from now on. To be called after its start is reported."""
+        """From now on read what the process sends. Call it after its start is reported."""
         if self._link is not None:
             self._link.listen()
 
     def drain(self) -> None:
-        """Read what is left in the link at the end of a process."""
+        """Read the rest in the link at the end of a process."""
         if self._link is not None:
             self._link.drain()
 
     def end_of_life(self) -> None:
-        """Close the link and disconnect the proxy's clients: all processes have ended. The proxy still listens."""
+        """Close the link and disconnect the proxy's clients after all processes have ended. The proxy still listens."""
         self._proxy.hang_up_all()
         self._agent.keys.lose(self.worker.generation)
         if self._link is not None:
@@ -116,7 +116,7 @@ class WorkerLink:
             self._pass_on(question)
 
     def tell(self, life: int, message: dict[str, Any]) -> None:
-        """Pass on a message to the process with number ``life``; ignored if that is over."""
+        """Pass on a message to the process with number ``life``; ignored if that has ended."""
         if self._link is not None and life == self._life:
             self.worker.note_message(message)
             self._link.tell(message)
@@ -131,7 +131,7 @@ class WorkerLink:
 
     @property
     def asking(self) -> bool:
-        """True if a question of the slot's processes is open."""
+        """Whether a question of the slot's processes is open."""
         return bool(self._proxy.open_questions)
 
     def heartbeat(self) -> dict[str, Any] | None:
@@ -151,7 +151,7 @@ class WorkerLink:
         return self._proxy.due()
 
     def tick(self) -> None:
-        """Disconnect clients of the proxy that took too long; accept again once a pause is over."""
+        """Disconnect clients of the proxy that take too long; accept again when a pause is over."""
         self._proxy.tick()
 
     # --- news --------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ class WorkerLink:
             self._agent.tell("said", slot=self._slot, life=self._life, message=message)
 
     def _asked(self, question: Question) -> None:
-        """Pass on a question, unless it is for a key that is known here or was asked for."""
+        """Pass on a question, unless it is for a key that is known here or requested already."""
         generation, path = self.worker.generation, question.request.path
         if RANK in path or not generation:
             self._pass_on(question)
@@ -177,7 +177,7 @@ class WorkerLink:
     def _pass_on(self, question: Question) -> None:
         request = question.request
         if RANK in request.path:
-            # Ranks depend on which process holds the newest commit: the launcher must not go by an older heartbeat.
+            # Ranks depend on which process holds the newest commit: send the newest heartbeat before the question.
             self.drain()
             self.tell_heartbeat()
         self._agent.tell(
@@ -201,7 +201,7 @@ class WorkerLink:
         if message["say"] in ("beat", "imported"):
             return
         if message["say"] == "done":
-            self.tell_heartbeat()  # how many steps it did: other ranks may do more
+            self.tell_heartbeat()  # with the number of its steps: other ranks may do more
         limit = self._records if message["say"] == "record" else self._others
         if limit.allows(now):
             self._agent.tell("said", slot=self._slot, life=self._life, message=message)

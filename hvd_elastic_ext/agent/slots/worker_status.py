@@ -7,12 +7,12 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeGuard
 
 MESSAGES_A_SECOND: Final = 100.0
-"""Messages passed on a second; records and others are counted apart."""
+"""Most messages passed on in a second; records and others are counted separately."""
 MAX_MODULES: Final = 20_000
 
 
 class Imports(NamedTuple):
-    """What a process has imported by its first step: see ``worker/process/imports.py``."""
+    """The imports of a process until its first step: see ``worker/process/imports.py``."""
 
     pid: int | None = None
     modules: tuple[str, ...] = ()
@@ -21,7 +21,7 @@ class Imports(NamedTuple):
     complete: bool = False
 
     def merged_with(self, message: Mapping[str, Any]) -> Imports:
-        """With those of one more message; a message that is malformed is ignored."""
+        """Return these imports and those of one more message; a malformed message is ignored."""
         last = message.get("complete") is True
         pid, names = message.get("pid"), message.get("modules")
         own, env = (message.get("own"), message.get("env")) if last else ([], {})
@@ -32,7 +32,7 @@ class Imports(NamedTuple):
         return Imports(pid, (*self.modules, *names), tuple(own), env, last)
 
     def without(self, package: str) -> Imports:
-        """Less those of a package, which counts as the script's own."""
+        """Return these imports without those of a package, which counts as the script's own."""
         modules = tuple(name for name in self.modules if name.partition(".")[0] != package)
         return self._replace(modules=modules, own=(*self.own, package))
 
@@ -47,10 +47,10 @@ class WorkerStatus:
     def __init__(self, now: float) -> None:
         self.parked = False
         self.loops = False
-        """It has entered an elastic loop."""
+        """Whether it has entered an elastic loop."""
         self.done = False
         self.warned = False
-        """Its script has seen that it must leave."""
+        """Whether its script has seen that it must leave."""
         self.generation: int | None = None
         self.agreed: int | None = None
         """The newest generation with which it has agreed on the state."""
@@ -59,7 +59,7 @@ class WorkerStatus:
         self._beat_at = now
 
     def received(self, now: float, message: dict[str, Any]) -> None:
-        """Note what a message of the process says. ``now``: seconds by the agent's clock, the time of a heartbeat."""
+        """Apply a message of the process. ``now``: seconds of the agent's clock, the time of a heartbeat."""
         match message["say"]:
             case "beat":
                 self.heartbeat = {key: value for key, value in message.items() if key != "say"}
@@ -80,11 +80,11 @@ class WorkerStatus:
                 self._know_generation(message)
 
     def seen_working(self, now: float) -> None:
-        """The process uses the processor, which counts as a heartbeat."""
+        """Note that the process uses the processor, which counts as a heartbeat."""
         self._beat_at = now
 
     def note_message(self, message: Mapping[str, Any]) -> None:
-        """Note what a message to the process changes: ``go`` ends parking, ``world`` sets the generation."""
+        """Apply a message to the process: ``go`` ends parking, ``world`` sets the generation."""
         match message.get("tell"):
             case "go":
                 self.parked = False
@@ -120,7 +120,7 @@ class RateLimit:
         self._dropped = 0
 
     def allows(self, now: float) -> bool:
-        """True if a message may pass at ``now``, in seconds; otherwise it is counted as dropped."""
+        """Return whether a message may pass at ``now``, in seconds; otherwise it is counted as dropped."""
         self._left = min(2 * MESSAGES_A_SECOND, self._left + (now - self._at) * MESSAGES_A_SECOND)
         self._at = now
         if self._left < 1:
@@ -130,6 +130,6 @@ class RateLimit:
         return True
 
     def dropped(self) -> int:
-        """How many were refused since the last call."""
+        """Number of messages refused since the last call."""
         dropped, self._dropped = self._dropped, 0
         return dropped

@@ -1,6 +1,6 @@
 """Access to the machine for the agent: one poll for all descriptors, streams, names, memory, processor.
 
-Belongs here: what any part of the agent may need.
+Belongs here: code that any part of the agent may need.
 
 Never here: slots, orders, the launcher.
 """

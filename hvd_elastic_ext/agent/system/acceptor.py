@@ -9,11 +9,11 @@ from typing import Final, Generic, TypeVar
 from hvd_elastic_ext.agent.system.event_loop import EventLoop
 
 PAUSE_S: Final = 1.0
-"""Seconds to the next accept after one failed for lack of descriptors: otherwise the loop would spin."""
+"""Seconds until the next accept after one has failed for lack of descriptors: otherwise the loop would spin."""
 
 
 class Peer:
-    """One connection; ``number`` is unique within its acceptor. ``deadline``: when it is closed; None: not in time."""
+    """One connection; ``number`` is unique within its acceptor. ``deadline``: when to close it; None: no time limit."""
 
     def __init__(self, number: int, connection: socket.socket, deadline: float) -> None:
         self.number, self.connection = number, connection
@@ -24,7 +24,7 @@ P = TypeVar("P", bound=Peer)
 
 
 class Acceptor(Generic[P]):
-    """Accepts connections, and closes those that take too long. Subclasses say what is done with them.
+    """Accepts connections, and closes those that take too long. Subclasses define their use.
 
     ``most``: connections that are open together. Further ones wait in the kernel's queue, or, with
     ``replaces_oldest``, take the place of the oldest.
@@ -41,12 +41,12 @@ class Acceptor(Generic[P]):
         self._listen()
 
     def due(self) -> float | None:
-        """When ``tick`` is needed next; None if it is not."""
+        """When ``tick`` is needed next; None if it is not needed."""
         moments = [self._paused_until, *(peer.deadline for peer in self._peers.values())]
         return min((moment for moment in moments if moment is not None), default=None)
 
     def tick(self) -> None:
-        """Close connections that took too long; accept again once a pause is over."""
+        """Close connections that take too long; accept again when a pause is over."""
         now = self._loop.now()
         if self._paused_until is not None and now >= self._paused_until:
             self._paused_until = None
@@ -56,7 +56,7 @@ class Acceptor(Generic[P]):
                 self._hang_up(peer)
 
     def close(self) -> None:
-        """Accept no more. Connections that are open stay so."""
+        """Accept no more connections. Open ones stay open."""
         self._accepts, self._paused_until = False, None
         self._listen()
 
@@ -68,22 +68,22 @@ class Acceptor(Generic[P]):
     # --- for subclasses -----------------------------------------------------------------------------
 
     def _admits(self, connection: socket.socket) -> bool:
-        """Whether a new connection is kept."""
+        """Return whether to keep a new connection."""
         return True
 
     def _met(self, number: int, connection: socket.socket) -> P:
-        """A connection has been accepted."""
+        """Called when a connection has been accepted."""
         raise NotImplementedError
 
     def _read(self, peer: P) -> None:
-        """There is something to read, or the end of the connection."""
+        """Called when there is data to read, or the end of the connection."""
         raise NotImplementedError
 
     def _gone(self, peer: P) -> None:
-        """A connection has ended."""
+        """Called when a connection has ended."""
 
     def _failed(self, error: OSError) -> None:
-        """No connection can be accepted just now."""
+        """Called when no connection can be accepted now."""
 
     def _hang_up(self, peer: P) -> None:
         self._loop.unwatch(peer.connection.fileno())
@@ -102,7 +102,7 @@ class Acceptor(Generic[P]):
             self._loop.unwatch(self._listener.fileno())
 
     def _accept(self) -> None:
-        if len(self._peers) >= self._most:  # it may hold its place for nothing
+        if len(self._peers) >= self._most:  # the oldest connection may be idle
             self._hang_up(next(iter(self._peers.values())))
         try:
             connection, _ = self._listener.accept()

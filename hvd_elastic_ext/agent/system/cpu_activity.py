@@ -1,4 +1,4 @@
-"""Whether a process without heartbeats still works.
+"""Finds out whether a process without heartbeats still works.
 
 The heartbeat thread needs the interpreter lock, which a long call into C (a regular expression, a parser, a compiler)
 may hold for minutes. Meanwhile the first thread uses the processor. A stopped, frozen or deadlocked process does not.
@@ -12,7 +12,7 @@ from typing import Final
 from hvd_elastic_ext.io.process_tree import stat_of
 
 WORKING: Final = 0.05
-"""Share of a core that the first thread of a process at work uses at least, on a crowded machine too."""
+"""Smallest share of a core that the first thread of a working process uses, also on a crowded machine."""
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
@@ -24,7 +24,7 @@ class CpuActivity:
         self._last: tuple[int, float, float] | None = None
 
     def look(self, now: float, pid: int, used_s: float | None) -> bool:
-        """Whether the process has worked since the last look; ``used_s``: of its first thread, None if it has none."""
+        """Return whether the process has worked since the last look. ``used_s``: see :func:`used_s`."""
         last, self._last = self._last, None if used_s is None else (pid, now, used_s)
         if last is None or used_s is None or last[0] != pid or now <= last[1]:
             return False
@@ -32,7 +32,7 @@ class CpuActivity:
 
 
 def used_s(pid: int) -> float | None:
-    """Processor time of the first thread of a process; None if there is no such process."""
+    """Return the processor seconds of the first thread of a process; None if there is no such process."""
     try:
         fields = stat_of(f"{pid}/task/{pid}")
         return (int(fields[11]) + int(fields[12])) / _TICKS

@@ -10,7 +10,7 @@ Act = Callable[[], object]
 
 
 class EventLoop(Protocol):
-    """What parts of the agent use of its loop."""
+    """The methods of the loop that parts of the agent use."""
 
     def now(self) -> float: ...
     def watch(self, descriptor: int, act: Act, *, output: bool = False) -> None: ...
@@ -26,7 +26,7 @@ class DescriptorLoop:
     """Calls what is registered for each ready descriptor. Output can be held back."""
 
     def __init__(self) -> None:
-        # Not epoll, which takes no regular files: standard input or output may be one.
+        # Not epoll, which does not accept regular files: standard input or output may be one.
         self._selector = selectors.PollSelector()
         self._reads: dict[int, Act] = {}
         self._writes: dict[int, Act] = {}
@@ -41,14 +41,14 @@ class DescriptorLoop:
         self._update(descriptor)
 
     def unwatch(self, descriptor: int) -> None:
-        """Neither read nor write ``descriptor`` any more."""
+        """Call no function for ``descriptor`` any more."""
         self._reads.pop(descriptor, None)
         self._writes.pop(descriptor, None)
         self._outputs.discard(descriptor)
         self._update(descriptor)
 
     def write(self, descriptor: int, act: Act | None) -> None:
-        """Call ``act`` whenever ``descriptor`` can be written; with None not any more."""
+        """Call ``act`` whenever ``descriptor`` can be written; None ends this."""
         if act is None:
             self._writes.pop(descriptor, None)
         else:
@@ -56,7 +56,7 @@ class DescriptorLoop:
         self._update(descriptor)
 
     def hold_back(self, wanted: bool) -> None:
-        """Stop reading output, or go on."""
+        """Stop or continue to read output."""
         if wanted == self._held_back:
             return
         self._held_back = wanted
@@ -67,7 +67,7 @@ class DescriptorLoop:
         """Wait until there is something to do, for at most ``timeout`` seconds, and do it."""
         for key, events in self._selector.select(timeout):
             for event, acts in ((_WRITE, self._writes), (_READ, self._reads)):
-                # A callback may close any descriptor. Nothing is lost: what is ready stays ready.
+                # A callback may close any descriptor. Nothing is lost: the next call reports what is still ready.
                 if events & event and self._key(key.fd) is key and key.fd in acts:
                     acts[key.fd]()
 

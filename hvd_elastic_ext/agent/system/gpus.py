@@ -19,7 +19,7 @@ class Gpu(NamedTuple):
 
 
 class Gpus:
-    """``names``: of devices, as ``CUDA_VISIBLE_DEVICES`` has them. The library is loaded at the first look.
+    """``names``: the devices, as in ``CUDA_VISIBLE_DEVICES``. The library is loaded at the first look.
 
     ``problem``: why there is no value; "" if nothing has failed.
     """
@@ -44,7 +44,7 @@ class Gpus:
                 nvml.nvmlInit()
                 self._nvml = nvml
             found = [self._one(name) for name in self._names]
-        except nvml.NVMLError as error:  # parts of a GPU have no such figure, for one
+        except nvml.NVMLError as error:  # for example, a part of a GPU has no such figure
             self.problem = f"NVML: {error}"
             return []
         self.problem = ""

@@ -1,4 +1,4 @@
-"""A port in the agent's own loop, as the agent forks and so has no threads: each connection brings one request."""
+"""An HTTP port with one request for each connection, in the agent's loop: the agent forks, and so has no threads."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class HttpPort(Acceptor[Client]):
         raise NotImplementedError
 
     def _report_problem(self, problem: str) -> None:
-        """Something was refused."""
+        """Called when a connection or request is refused."""
 
     def _reply(self, client: Client, answer: bytes) -> None:
         client.answer = memoryview(answer)

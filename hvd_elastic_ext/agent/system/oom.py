@@ -1,10 +1,10 @@
-"""Whether the kernel killed a process because memory ran out, by the counter of the cgroup or of the machine."""
+"""Finds out whether the kernel killed a process for lack of memory, by a counter of the cgroup or of the machine."""
 
 from __future__ import annotations
 
 
 class OutOfMemory:
-    """Looks at a counter of the kernel's whenever it is asked. One for all of an agent's processes."""
+    """Reads a counter of the kernel at each call. One object serves all processes of an agent."""
 
     def __init__(self, proc: str = "/proc", cgroups: str = "/sys/fs/cgroup") -> None:
         self._files = [*_of_cgroup(f"{proc}/self/cgroup", cgroups), f"{proc}/vmstat"]
@@ -21,7 +21,7 @@ class OutOfMemory:
         return True
 
     def count(self) -> int:
-        """Processes killed so far; 0 where unknown."""
+        """Number of processes killed so far; 0 if unknown."""
         for path in self._files:
             for words in _lines(path):
                 if len(words) == 2 and words[0] == "oom_kill" and words[1].isdigit():
@@ -30,7 +30,7 @@ class OutOfMemory:
 
 
 def _of_cgroup(own: str, mounts: str) -> list[str]:
-    """Where the counter may be, of cgroups' second version and of the first; within a container, its own root."""
+    """Return the possible files of the counter, for both versions of cgroups, also those of a container's root."""
     found = []
     for (line,) in _lines(own, separator=None):
         _, controllers, path = line.split(":", 2)

@@ -1,4 +1,4 @@
-"""Resolves a name in a child process, because the resolver may block and the agent must not."""
+"""Resolves a name in a child process, because the resolver may block, but the agent must not."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ LIMIT_S: Final = 2.0
 
 
 class Found(NamedTuple):
-    """``problem`` says why there are no addresses."""
+    """The addresses of a name. ``problem``: why there are none."""
 
     addresses: tuple[str, ...]
     problem: str | None = None
 
 
 class Lookup:
-    """One question, which goes to ``then`` with its answer, within ``LIMIT_S``."""
+    """One lookup. ``then`` gets it with its result, within ``LIMIT_S``."""
 
     def __init__(self, loop: EventLoop, name: str, *, then: Callable[[Found], None]) -> None:
         self._loop = loop
@@ -37,7 +37,7 @@ class Lookup:
         self._reader = -1
         try:
             self._begin(name)
-        except OSError as error:  # no descriptor or process is left; told by the next tick, as any other problem
+        except OSError as error:  # no descriptor or process is left; the next tick reports it
             self._deadline, self._problem = loop.now(), f"no resolver can be started: {error.strerror}"
 
     def _begin(self, name: str) -> None:
@@ -54,16 +54,16 @@ class Lookup:
         self._loop.watch(reader, self._read)
 
     def due(self) -> float:
-        """The loop's time at which the question is given up."""
+        """The loop's time at which the lookup is given up."""
         return self._deadline
 
     def tick(self) -> None:
-        """After ``LIMIT_S``, give up: ``then`` gets the problem. Not to be called after the end of the lookup."""
+        """After ``LIMIT_S``, give up: ``then`` gets the problem. Do not call it after the end of the lookup."""
         if self._loop.now() >= self._deadline:
             self._end(Found((), self._problem))
 
     def close(self) -> None:
-        """Give up; ``then`` is not called any more."""
+        """Give up, and do not call ``then``."""
         if self._reader >= 0:
             self._loop.unwatch(self._reader)
             os.close(self._reader)
@@ -87,7 +87,7 @@ class Lookup:
 def _be_child(name: str, writer: int) -> NoReturn:
     try:
         process_tree.die_with_parent()
-        # It ends by itself: a signal by number might hit another process.
+        # The child ends itself by an alarm: a signal from the parent, by number, might hit another process.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
         signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
         close_all_but((writer,))
@@ -97,7 +97,7 @@ def _be_child(name: str, writer: int) -> NoReturn:
 
 
 def resolve(name: str) -> Found:
-    """The addresses of ``name``, in the resolver's order. Takes any length of time."""
+    """Return the addresses of ``name``, in the resolver's order. This may block for any time."""
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:

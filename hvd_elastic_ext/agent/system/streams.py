@@ -16,9 +16,9 @@ from hvd_elastic_ext.core.json_text import to_text
 CHUNK: Final = 65536
 """Bytes read at once."""
 FULL: Final = 1 << 20
-"""Bytes that may wait to be read by the launcher before output of training processes is left in its pipes."""
+"""Bytes that may wait for the launcher. Above this, output of training processes stays in its pipes."""
 _SAFE: Final = select.PIPE_BUF
-"""Bytes that a pipe or socket takes without blocking when poll says that it can be written to."""
+"""Bytes that a pipe or socket accepts without blocking when poll reports that it can be written."""
 
 
 class Lines:
@@ -30,7 +30,7 @@ class Lines:
         self._skipping = False
 
     def feed(self, data: bytes) -> Iterator[bytes | None]:
-        """The lines that ``data`` completes, without their ends."""
+        """Return the lines that ``data`` completes, without their line ends."""
         *ends, rest = data.split(b"\n")
         for end in ends:
             line, skipped = bytes(self._rest) + end, self._skipping
@@ -44,7 +44,7 @@ class Lines:
 
 
 class Outbox:
-    """Queue of lines for ``descriptor``, in order. Without a reader all are dropped."""
+    """Queue of lines for ``descriptor``, in order. If the reader is gone, all are dropped."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -54,7 +54,7 @@ class Outbox:
         self._broken = False
 
     def put(self, event: str, **fields: object) -> None:
-        """Add an event as one line of JSON. Bytes that are no UTF-8 are kept, as lone surrogates."""
+        """Add an event as one line of JSON. Bytes that are not UTF-8 are kept, as lone surrogates."""
         self.add(to_text({"event": event, **fields}).encode("ascii") + b"\n")
 
     def add(self, line: bytes) -> None:
@@ -65,16 +65,16 @@ class Outbox:
 
     @property
     def empty(self) -> bool:
-        """True if nothing waits to be written."""
+        """Whether nothing waits to be written."""
         return not self._waiting
 
     @property
     def full(self) -> bool:
-        """True if more than ``FULL`` bytes wait to be written."""
+        """Whether more than ``FULL`` bytes wait to be written."""
         return self.size > FULL
 
     def write(self) -> None:
-        """Write a piece; to be called when poll says that this can be done, and then it does not block."""
+        """Write a piece. Call it when poll reports that this is possible; then it does not block."""
         if not self._waiting:
             return
         first = self._waiting.popleft()
@@ -115,7 +115,7 @@ def warn(problem: str) -> None:
 
 
 def signals_as_bytes(numbers: Iterable[int]) -> int:
-    """Turn signals into bytes on the descriptor that comes back."""
+    """Turn signals into bytes on the returned descriptor."""
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
     os.set_blocking(writer, False)
@@ -131,7 +131,7 @@ def close_all_but(kept: Iterable[int]) -> None:
     names = os.listdir("/proc/self/fd")  # noqa: PTH208 - pathlib takes long to load
     for descriptor in map(int, names):
         if descriptor > 2 and descriptor not in wanted:
-            with contextlib.suppress(OSError):  # the one that the listing itself used
+            with contextlib.suppress(OSError):  # the listing's own, which is closed already
                 os.close(descriptor)
 
 

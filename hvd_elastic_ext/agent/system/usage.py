@@ -1,4 +1,4 @@
-"""The load of this host: of a container with limits its own, else the machine's."""
+"""The load of this host: in a container with limits, the container's load, else the machine's."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Usage:
         self._last: tuple[float, float, float] | None = None
 
     def look(self, now: float) -> dict[str, float]:
-        """``cpu``, ``memory``: shares (0 to 1) of what the host may use; what cannot be read is left out.
+        """Return ``cpu`` and ``memory``: shares (0 to 1) of the host's limits; values that cannot be read are left out.
 
-        ``cpu`` is the mean since the last look, and not there at the first one.
+        ``cpu`` is the mean since the last look; the first look does not return it.
         """
         found = {}
         cpu, last = self._cpu(), self._last
@@ -37,7 +37,7 @@ class Usage:
         return found
 
     def _cpu(self) -> tuple[float, float] | None:
-        """Processor seconds that were used, and cores."""
+        """Return the used processor seconds, and the number of cores."""
         quota = self._read(f"{self._cgroup}/cpu.max").split()
         if len(quota) == 2 and quota[0].isdigit() and quota[1].isdigit():
             used = _values(self._read(f"{self._cgroup}/cpu.stat")).get("usage_usec")
@@ -67,6 +67,6 @@ class Usage:
 
 
 def _values(text: str) -> dict[str, int]:
-    """Lines of a name and a number."""
+    """Read lines with a name and a number each."""
     words = [line.split() for line in text.splitlines()]
     return {each[0]: int(each[1]) for each in words if len(each) >= 2 and each[1].isdigit()}

@@ -12,7 +12,7 @@ from hvd_elastic_ext.checkpoint.stores import Store
 
 def listing(store: Store) -> list[Entry]:
     """Return every checkpoint, the newest first, also those that were never sealed. Checks only the lengths of files.
-    Other folders are left out. Raises :class:`StoreFailed` if the store cannot be read.
+    Ignores other folders. Raises :class:`StoreFailed` if the store cannot be read.
     """
     return retention.newest_first([_entry(store, name) for name in store.folders() if identity_of(name) is not None])
 
@@ -24,7 +24,7 @@ def prune(store: Store, keep: Retention) -> list[Named]:
     removed = retention.prune(entries, keep)
     gone = {named.name for named in removed}
     for named in removed:
-        store.remove(named.name, MANIFEST)  # first: of one that is half removed nothing is left
+        store.remove(named.name, MANIFEST)  # first: without it, a half-removed checkpoint is not a checkpoint
         store.remove_folder(named.name)
     for name, file in retention.strays([entry for entry in entries if entry.name not in gone]):
         store.remove(name, file)
@@ -39,7 +39,7 @@ def _entry(store: Store, name: str) -> Entry:
         return Entry(name, identity, whole=False, sealed=False, why="never sealed", bytes=sum(sizes.values()))
     try:
         manifest = read.read_manifest(store, name)
-    except Missing:  # removed since
+    except Missing:  # removed since the listing
         return Entry(name, identity, whole=False, sealed=False, why="never sealed")
     except Damaged as error:
         return Entry(name, identity, whole=False, why=error.why, bytes=sum(sizes.values()))

@@ -1,7 +1,7 @@
 """Reads a checkpoint into memory, and verifies it: the result is what was sealed, or an error.
 
-Storage may contain anything. A length is trusted only if the files have it, and a file only if its checksums are
-right.
+Storage may contain anything. A length is trusted only if the files have that length, and a file only if its checksums
+are right.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SMALL: Final = 1 << 30
 
 @dataclass(frozen=True)
 class Shard:
-    """A file with the bytes of tensors: its header as read, and its pieces."""
+    """A file with the bytes of tensors: its header as it was read, and its pieces."""
 
     file: File
     header: bytes
@@ -56,7 +56,7 @@ class Checkpoint:
     shards: tuple[Shard, ...]
 
     def local(self, rank: int) -> bytes | None:
-        """Return the rank's own tree; None if it wrote none."""
+        """Return the rank's own tree; None if the rank has not written one."""
         file = self.manifest.file(LOCAL, rank)
         return None if file is None else _text(self.store, self.name, file, trees.check_value)
 

@@ -86,8 +86,8 @@ def prune(entries: Collection[Entry], keep: Retention) -> list[Named]:
 
 
 def strays(entries: Collection[Entry]) -> list[tuple[str, str]]:
-    """Return checkpoint and name of each file that no manifest names and that no process still writes, since a newer
-    checkpoint exists."""
+    """Return checkpoint and name of each file that no manifest names, if a newer checkpoint exists: then no process
+    still writes the file."""
     whole = [entry for entry in newest_first(entries) if entry.whole]
     return [(entry.name, file) for entry in whole[1:] for file in entry.strays]
 
@@ -95,7 +95,7 @@ def strays(entries: Collection[Entry]) -> list[tuple[str, str]]:
 def _kept(whole: Sequence[Entry], keep: Retention) -> set[str]:
     stay = {entry.name for entry in whole[: keep.last]}
     if keep.every is not None:
-        # Keep the oldest of each interval; deleting newer ones does not change it.
+        # Keep the oldest of each interval: deleting newer ones does not change which one that is.
         oldest = {(entry.identity.lineage, (entry.step or 0) // keep.every): entry.name for entry in whole}
         stay.update(oldest.values())
     return stay

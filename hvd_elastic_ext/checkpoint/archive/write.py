@@ -19,13 +19,14 @@ from hvd_elastic_ext.core.commit_record import Record
 from hvd_elastic_ext.core.errors import ElasticError, Permanent, Transient
 
 PROBE: Final = ".probe"
-"""Beginning of the names of test folders; several hosts may test at once. The file in it has the same name."""
+"""Prefix of the names of test folders, of which there may be several at the same time. The file in each has the
+folder's name."""
 
 
 def probe(store: Store) -> None:
     """Check that checkpoints can be written: write a small file, and remove it. Raises :class:`Permanent` if that
-    cannot work later either. A temporary failure of storage raises nothing, nor does storage on which nothing can be
-    removed: old checkpoints then stay.
+    cannot work later either. A temporary failure of storage raises nothing. Storage that cannot remove files raises
+    nothing either: old checkpoints then stay.
     """
     folder = f"{PROBE}-{secrets.token_hex(4)}"
     try:

@@ -32,8 +32,8 @@ PLAIN: Final = "plain"
 def export(store: Store, name: str, to: Path, *, replace: bool = False) -> int:
     """Write the checkpoint ``name`` to the file ``to``, ``.pt`` or ``.safetensors``, and return the number of tensors.
     A checkpoint of the user's own files is written to the new folder ``to``; the number of files is returned. Every
-    byte is verified first. ``replace``: a file of that name is replaced. Raises :class:`UsageError` for another ending,
-    a file or a folder that is there, :class:`Damaged`, and :class:`Permanent` if it cannot be written.
+    byte is verified first. ``replace``: replace a file of that name. Raises :class:`UsageError` for another ending of
+    the name and for an existing file or folder, :class:`Damaged`, and :class:`Permanent` if it cannot be written.
     """
     checkpoint = read.opened(store, name)
     write = _WRITERS.get(to.suffix)
@@ -66,7 +66,7 @@ def _named(parts: Mapping[str, str], tensor: TensorAt) -> dict[str, Any]:
     found = {name: plain(text, tensor) for name, text in parts.items()}
     for name, value in found.items():
         if isinstance(value, dict) and value.keys() == {"state_dict", "names"}:
-            found[name] = value["state_dict"]  # an optimizer: the names are there to find parameters again
+            found[name] = value["state_dict"]  # an optimizer: its names only serve to find parameters again
     values = found.pop(trees.VALUES, {})
     if not isinstance(values, dict):
         return found
@@ -91,7 +91,7 @@ def _write_folder(checkpoint: Checkpoint, draft: Path, to: Path) -> int:
 
 
 class _Tensors:
-    """Tensors of a checkpoint by number, each in memory of its own. The same number gives the same tensor."""
+    """Tensors of a checkpoint by number, each with memory of its own. The same number gives the same tensor."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.taken: dict[int, Tensor] = {}
@@ -121,7 +121,7 @@ def _write_torch(value: Any, path: Path) -> None:
     try:
         with path.open("wb") as file:
             torch.save(value, file)
-    except RuntimeError as error:  # what torch makes of a full disk
+    except RuntimeError as error:  # torch raises this when the disk is full
         raise OSError(str(error)) from error
 
 
@@ -133,7 +133,7 @@ def _write_safetensors(value: Any, path: Path) -> None:
         raise UsageError("a .safetensors file needs the package safetensors; pip install safetensors") from None
     tensors: dict[str, Tensor] = {}
     rest = _without_tensors(value, (), tensors)
-    # A tensor under two names is written twice: the format has no word for one that is shared.
+    # Write a tensor with two names twice: the format cannot express that it is shared.
     apart = {name: tensor.clone(memory_format=_contiguous()) for name, tensor in tensors.items()}
     try:
         save_file(apart, path, metadata={"format": "pt", PLAIN: to_text(rest, default=repr, instead=repr)})

@@ -1,10 +1,10 @@
 """Errors of storage and of checkpoints, classified by what the caller should do.
 
 Transient
-└── StoreFailed     storage does not do what it was asked just now: keep the last checkpoint, try again later
+└── StoreFailed     an operation of storage fails now: keep the last checkpoint, try again later
 Permanent
-├── Missing         what was asked for is not there
-└── Damaged         a checkpoint is there and not whole: take the one before
+├── Missing         the requested file or checkpoint does not exist
+└── Damaged         a checkpoint exists but is not whole: use the one before
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Missing(Permanent):
 
 
 class Unreadable(Permanent):
-    """``where`` exists, and reading it fails, for instance because the disk is damaged."""
+    """``where`` exists, but cannot be read, for instance because the disk is damaged."""
 
     def __init__(self, where: str, why: object) -> None:
         super().__init__(f"{where} cannot be read: {why}; see to the disk, and take another checkpoint")

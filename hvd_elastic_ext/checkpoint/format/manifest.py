@@ -48,7 +48,7 @@ class File:
 
 @dataclass(frozen=True)
 class Manifest:
-    """``record``: the commit's; the lengths of its trees are those in memory when it was written. ``world``: number of
+    """``record``: that of the commit, with the lengths of its trees in memory when it was written. ``world``: number of
     ranks; ``facts``: data of the caller.
     """
 

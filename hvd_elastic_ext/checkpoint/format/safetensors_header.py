@@ -1,9 +1,8 @@
 """Writes the header of a safetensors file, and reads it with strict checks.
 
-A tensor is named by its number in the layout, ``12``, and a cut one by its elements too, ``12[0:4096]``, in the order
-in which they lie in memory. One that does not lie in the order of its dimensions (``channels_last``) has them in
-memory's order here; ``__metadata__`` says which they are (``order``), and which types the format has no word for
-(``bytes``).
+The name of a tensor is its number in the layout, ``12``; that of a cut one also has the range of its elements in
+memory order, ``12[0:4096]``. The dimensions are in memory order, too, which differs for ``channels_last``, for example.
+``__metadata__`` contains that order (``order``), and the types that the format cannot express (``bytes``).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ WORDS: Final = {
     "uint64": "U64", "int64": "I64", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64",
     "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
 }  # fmt: skip
-"""Types that every reader of the format knows. Other types are written as bytes."""
+"""The types that every reader of the format knows. Other types are written as bytes."""
 
 LENGTH: Final = struct.Struct("<Q")
 LIMIT: Final = 100_000_000
@@ -47,7 +46,7 @@ class Piece(NamedTuple):
 def encode(pieces: Sequence[Piece], places: Places, facts: Mapping[str, str]) -> bytes:
     """Return the header for a file with these ``pieces`` one after another.
 
-    Its length is a multiple of :data:`SECTOR`, so that what is aligned in memory is aligned in the file.
+    Its length is a multiple of :data:`SECTOR`, so that bytes that are aligned in memory are aligned in the file.
     """
     entries: dict[str, Any] = {"__metadata__": dict(facts) | _metadata(pieces, places)}
     at = 0

@@ -16,9 +16,9 @@ from typing import Any, Final
 from hvd_elastic_ext.core.errors import Permanent
 
 ALIGNMENT: Final = 64
-"""Bytes; a cache line, and enough for every type of element."""
+"""Alignment of tensors in bytes: a cache line, and enough for every type of element."""
 SECTOR: Final = 4096
-"""Bytes; a multiple of what a disk writes at once. No machine's page is shorter."""
+"""Bytes of a sector: a multiple of the unit in which a disk writes. No machine's page is shorter."""
 _WIDEST: Final = 1 << 62
 """Largest plausible length; a larger one is invalid."""
 _DIMENSIONS: Final = 64
@@ -30,14 +30,14 @@ WIDTHS: Final = {
     "float4_e2m1fn_x2": 1, "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8,
     "complex32": 4, "complex64": 8, "complex128": 16,
 }  # fmt: skip
-"""Bytes of an element of each type that torch has plain elements of."""
+"""Bytes of an element, for each type with plain elements in torch."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorPlace:
-    """One tensor: what it is, and its bytes in the commit's data. It is dense, in the order of its strides.
+    """One tensor: its form, and its bytes in the commit's data. It is dense, in the order of its strides.
 
-    ``device`` is the kind that the live tensor was on, ``firm`` whether it is the same on all ranks.
+    ``device``: the kind of the live tensor's device. ``firm``: whether the tensor is the same on all ranks.
     """
 
     dtype: str
@@ -59,7 +59,7 @@ class TensorPlace:
 
 @dataclass(frozen=True)
 class Places:
-    """In the order of the tensors. Those that may differ among ranks lie in the first ``loose`` bytes."""
+    """The places, in the order of the tensors. Tensors that may differ among ranks are in the first ``loose`` bytes."""
 
     all: tuple[TensorPlace, ...]
     loose: int
@@ -95,9 +95,9 @@ def decode(layout: bytes) -> Places:
 
 
 def offsets(lengths: Sequence[int], firm: Sequence[bool]) -> tuple[list[int], int, int]:
-    """Give tensors of these ``lengths`` their first bytes, those that are not ``firm`` first.
+    """Assign the first bytes of tensors with these ``lengths``; those that are not ``firm`` come first.
 
-    Returns ``(first bytes, bytes of those that are not firm, all bytes)``.
+    Return ``(first bytes, length of the part that is not firm, total length)``.
     """
     starts = [0] * len(lengths)
     end = loose = 0

@@ -2,5 +2,5 @@
 
 Belongs here: requests and answers, options and exit codes.
 
-Never here: what a checkpoint consists of.
+Never here: the content of a checkpoint.
 """

@@ -30,7 +30,7 @@ from hvd_elastic_ext.core.commit_record import PAGE, Identity, Record
 from hvd_elastic_ext.core.errors import ElasticError, Permanent, Transient
 
 MARK: Final = ".store"
-"""File by which hosts recognize that they share storage."""
+"""Name of the file by which hosts recognize that they share storage."""
 
 
 def answer(request: Request, send: Send) -> HelperAnswer:
@@ -73,12 +73,12 @@ def _which(place: str) -> str:
     mark = Path(place, MARK)
     with contextlib.suppress(FileExistsError):
         _make(mark)
-    # Two hosts may be at it at once: the one that reads before the other has written reads again.
+    # Two hosts may do this at the same time. One that reads before the other has written reads again.
     for _ in range(100):
         if word := mark.read_text():
             return word
         time.sleep(0.01)
-    mark.unlink(missing_ok=True)  # or nothing would ever be written here again
+    mark.unlink(missing_ok=True)  # otherwise the mark would stay empty for ever
     raise Transient(f"{mark} was empty, since its writer was killed; the next attempt writes it again")
 
 
@@ -158,7 +158,7 @@ def _loaded(request: Request, store: Store, entry: Entry, entries: Sequence[Entr
         **fields,
         "generation": identity.generation,
         "facts": entry.facts,
-        "commit": identity[1:],  # a slot may hold a newer one
+        "commit": identity[1:],  # a slot may hold a newer commit
         "slots": [int(slot) for slot in ranks],
         "held": None if held is None else slot_memory.commit_numbers(held.record),
     }
@@ -167,7 +167,7 @@ def _loaded(request: Request, store: Store, entry: Entry, entries: Sequence[Entr
 def _fill(
     checkpoint: Checkpoint, identity: Identity, memories: Mapping[str, Sequence[int]], ranks: Mapping[str, int]
 ) -> None:
-    """Write it to the memory of slots, with the highest sequence number, so that a process continues from it."""
+    """Write a checkpoint to the memory of slots, with the highest sequence number: processes then continue from it."""
     own = {slot: checkpoint.local(ranks[slot]) or b"" for slot in memories}
     with contextlib.ExitStack() as stack:
         first: memoryview | None = None
@@ -200,7 +200,7 @@ def _who(request: Request, checkpoint: Checkpoint) -> dict[str, int]:
 
 
 def _is_past(memory: Sequence[int], identity: Identity) -> bool:
-    """Whether a slot's memory, which outlived processes and launcher, has a commit at least as new."""
+    """Whether a slot's memory, which may outlive processes and launcher, has a commit that is at least as new."""
     lying = [found.record.identity for found in slot_memory.sealed(memory) if found is not None]
     return any(each.lineage and each[1:] >= identity[1:] for each in lying)
 

@@ -29,7 +29,7 @@ OPTIONS_HELP: Final = (
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of ``hvd-elastic checkpoints``."""
+    """Return the parser for the options of ``hvd-elastic checkpoints``."""
     where = Parser(add_help=False)
     where.add_argument(
         "store",
@@ -216,7 +216,7 @@ def _number(value: int | None) -> str:
 
 
 def size(count: int) -> str:
-    """``604 MB``."""
+    """Format a size, such as ``604 MB``."""
     amount, units = float(count), iter(("B", "kB", "MB", "GB", "TB"))
     unit = next(units)
     while amount >= 999.5 and unit != "TB":

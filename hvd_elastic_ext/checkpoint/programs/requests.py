@@ -1,4 +1,4 @@
-"""What the programs of agents share: the types of requests and answers."""
+"""The types of requests and answers that the programs of agents share."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from hvd_elastic_ext.core.errors import Transient
 
 
 def answer(request: Request, send: Send) -> HelperAnswer:
-    """Return the last answer; ``send`` gets the one of "send" before."""
+    """Return the last answer. For "send", ``send`` gets an earlier one."""
     if request["do"] == "send":
         return _send(request, send)
     return _receive(request) if request["do"] == "receive" else _copy(request)
@@ -64,7 +64,7 @@ def _copy(request: Request) -> HelperAnswer:
 
 
 def _as_new(memory: list[int], commit: list[int]) -> HelperAnswer | None:
-    """The answer where nothing has to be transferred: the memory holds that commit already, or a newer one."""
+    """Return the answer if no transfer is needed, because the memory already holds that commit or a newer one."""
     found = slot_memory.held(memory)
     if found is None or list(found[1].record.identity[1:]) < commit:
         return None

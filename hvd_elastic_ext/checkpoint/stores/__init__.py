@@ -45,7 +45,7 @@ class Store(Protocol):
         """Write or replace a small file atomically; it is durable on return."""
 
     def read(self, folder: str, file: str, start: int, into: Sequence[memoryview]) -> None:
-        """Read from byte ``start`` on into the buffers ``into`` in turn. Thread-safe.
+        """Read from byte ``start`` on into the buffers ``into``, one after another. Thread-safe.
 
         Raises :class:`Missing` if there is no such file, :class:`Unreadable`, and ``EOFError`` if it is too short.
         """
@@ -68,6 +68,6 @@ def open_store(where: str, options: Mapping[str, Any] | None = None) -> Store:
         return LocalStore(Path(where))
     if scheme in ("file", "local"):
         return LocalStore(Path(rest))
-    from hvd_elastic_ext.checkpoint.stores.remote import open_remote  # fsspec is for those who have such a store
+    from hvd_elastic_ext.checkpoint.stores.remote import open_remote  # only this needs fsspec
 
     return open_remote(where, options or {})

@@ -3,8 +3,8 @@
 The folder is opened once, and all operations are relative to it: if its file system is unmounted, nothing is written
 below the mount point. Files are new, and flushed together with their names; links are not followed.
 
-Where the file system can, bytes go from memory to the disk without the system's cache: a copy into that takes a hundred
-times as much of a processor, which training needs.
+If the file system can do it, bytes go from memory to the disk without the system's cache. Copies into the cache need a
+hundred times as much processor time, which training needs.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from hvd_elastic_ext.checkpoint.format.tensor_places import SECTOR
 from hvd_elastic_ext.core.errors import Permanent
 
 BATCH: Final = 1000
-"""Buffers that one call writes or reads: the system's limit is 1024."""
+"""Most buffers that one call writes or reads: the system's limit is 1024."""
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _WITHIN: Final = _FOLDER | os.O_NOFOLLOW
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _PAST_CACHE: Final = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_DIRECT
-_OLD: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO would wait for a writer
+_OLD: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # without O_NONBLOCK, opening a FIFO waits
 FOR_GOOD: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 
 
@@ -68,7 +68,7 @@ class LocalStore:
             self._system.close(self._opened)
 
     def folders(self) -> list[str]:
-        """Links to folders are left out."""
+        """Return them without links to folders."""
         with self._store_errors():
             try:
                 facts = self._facts(self._top())
@@ -77,7 +77,7 @@ class LocalStore:
             return [name for name, fact in facts.items() if stat.S_ISDIR(fact.st_mode)]
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Only regular files."""
+        """Return only regular files."""
         with self._store_errors(folder):
             try:
                 with self._folder(folder) as top:
@@ -146,7 +146,7 @@ class LocalStore:
     def _facts(self, top: int) -> dict[str, os.stat_result]:
         found = {}
         for name in self._system.listdir(top):
-            with contextlib.suppress(FileNotFoundError):  # removed since
+            with contextlib.suppress(FileNotFoundError):  # removed since the listing
                 found[name] = self._system.stat(name, dir_fd=top, follow_symlinks=False)
         return found
 
@@ -164,7 +164,7 @@ class LocalStore:
             self._system.fsync(opened)
         except BaseException:
             with contextlib.suppress(OSError):
-                self._system.unlink(file, dir_fd=top)  # no part of a file is left, if possible
+                self._system.unlink(file, dir_fd=top)  # leave no part of a file, if possible
             raise
         finally:
             self._system.close(opened)
@@ -204,7 +204,7 @@ class LocalStore:
         with contextlib.suppress(FileExistsError):
             try:
                 self._system.mkdir(str(folder), 0o777)
-            except FileNotFoundError as error:  # as in /proc, unless somebody has removed the one above
+            except FileNotFoundError as error:  # in /proc, say; stat() raises if the parent is gone
                 self._system.stat(str(folder.parent))
                 raise Permanent(f"{folder}: {folder.parent} takes no new folder; give another one") from error
 
@@ -214,7 +214,7 @@ class LocalStore:
         if make:
             with contextlib.suppress(FileExistsError):
                 self._system.mkdir(folder, 0o777, dir_fd=top)
-            self._system.fsync(top)  # also of a name that another writer made, which may have ended
+            self._system.fsync(top)  # also if another writer made the folder: it may have ended before its fsync
         opened = self._system.open(folder, _WITHIN, dir_fd=top)
         try:
             yield opened
@@ -242,13 +242,13 @@ class _PastCache:
         try:
             self._opened = system.open(file, _PAST_CACHE, dir_fd=top)
         except OSError:
-            self._opened = -1  # the file system has no such writes
+            self._opened = -1  # the file system does not support direct writes
 
     def write(self, block: Sequence[memoryview], start: int, end: int) -> int:
         """Write the bytes of ``block``, from ``start`` to ``end`` of the file, as far as that is possible.
 
-        Returns how many that were: from memory and to places in the file that are aligned, whole sectors. Memory that
-        is not is copied.
+        Return how many bytes were written: whole sectors, at aligned places in the file. Memory that is not aligned is
+        copied first.
         """
         length = (end - start) // SECTOR * SECTOR
         if self._opened < 0 or start % SECTOR or not length:

@@ -1,7 +1,7 @@
 """Stores checkpoints through fsspec: in object stores, and in file systems that are not mounted.
 
-It relies neither on renames nor on the order in which writes become visible: each file has a unique name, and the
-manifest, one small object, lists all with their checksums.
+It does not need renames, or a fixed order in which writes become visible: each file has a unique name, and the
+manifest, one small object, lists all files with their checksums.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from hvd_elastic_ext.core.errors import ElasticError, Permanent, UsageError
 WITHOUT_FOLDERS: Final = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss"}
 """Stores in which a folder is a prefix of names; creating one there could create a bucket by mistake."""
 PART: Final = 16 << 20
-"""Bytes that are sent at once, and held in memory meanwhile."""
+"""Bytes that are sent in one part, and held in memory meanwhile."""
 PARTS: Final = 9_000
-"""S3 takes 10,000 parts of one object."""
+"""Most parts of one object. S3 accepts 10,000."""
 
 
 class RemoteStore:
@@ -44,7 +44,7 @@ class RemoteStore:
         }
 
     def write(self, folder: str, file: str, blocks: Iterable[Sequence[memoryview]], *, length: int) -> None:
-        """Sends :data:`PART` bytes at once, or more where the file would have more than :data:`PARTS` parts."""
+        """Sends parts of :data:`PART` bytes; larger ones if the file would have more than :data:`PARTS` parts."""
         with self._store_errors(folder, file):
             self._make(folder)
             opened = self._files.open(self._path(folder, file), "wb", block_size=max(PART, -(-length // PARTS)))
@@ -58,13 +58,13 @@ class RemoteStore:
             opened.close()
 
     def put(self, folder: str, file: str, data: bytes) -> None:
-        """Sends all bytes in one call; whether it replaces a file as a whole is up to the store."""
+        """Sends all bytes in one call. The store determines whether this replaces a file atomically."""
         with self._store_errors(folder, file):
             self._make(folder)
             self._files.pipe_file(self._path(folder, file), data)
 
     def read(self, folder: str, file: str, start: int, into: Sequence[memoryview]) -> None:
-        """Holds all bytes that are asked for in memory once more. Never raises :class:`Unreadable`."""
+        """Needs memory for a second copy of the requested bytes. Never raises :class:`Unreadable`."""
         length = sum(map(len, into))
         path = self._path(folder, file)
         with self._store_errors(folder, file):
@@ -84,12 +84,12 @@ class RemoteStore:
             piece[:], found = found[: len(piece)], found[len(piece) :]
 
     def remove(self, folder: str, file: str) -> None:
-        """One call of fsspec; a file that is not there is no error."""
+        """Removes the file with one call of fsspec. A missing file is not an error."""
         with self._store_errors(folder, file), contextlib.suppress(FileNotFoundError):
             self._files.rm_file(self._path(folder, file))
 
     def remove_folder(self, folder: str) -> None:
-        """Removes folders in it, too."""
+        """Also removes the folders in it."""
         with self._store_errors(folder), contextlib.suppress(FileNotFoundError):
             self._files.rm(self._path(folder), recursive=True)
 
@@ -132,12 +132,12 @@ class RemoteStore:
                 why = error.strerror or error
                 raise Permanent(f"{where}: {why}; give a folder that this user may write to") from error
             raise StoreFailed(where, f"{type(error).__name__}: {error}") from error
-        except Exception as error:  # every library behind fsspec has errors of its own
+        except Exception as error:  # each library behind fsspec has its own errors
             raise StoreFailed(where, f"{type(error).__name__}: {error}") from error
 
 
 def open_remote(where: str, options: Mapping[str, Any]) -> RemoteStore:
-    """The store at a URL. Raises :class:`UsageError` for a kind of URL that nothing here can open."""
+    """Return the store at a URL. Raises :class:`UsageError` for a kind of URL without a driver."""
     scheme = where.partition("://")[0]
     try:
         import fsspec

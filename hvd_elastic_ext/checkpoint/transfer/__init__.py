@@ -2,5 +2,5 @@
 
 Belongs here: the protocol between two agents' helpers, and reading and writing a slot's memory beside its process.
 
-Never here: storage, formats, anything foreign.
+Never here: storage, formats, other packages.
 """

@@ -17,11 +17,11 @@ from hvd_elastic_ext.core.commit_record import HANDED_OVER, KEPT_AT, PAGE, Recor
 from hvd_elastic_ext.core.errors import Permanent, Transient
 
 Name = tuple[int, ...]
-"""Of a commit within its lineage: incarnation, generation and number."""
+"""The name of a commit within its lineage: incarnation, generation and number."""
 TURNS: Final = 2
 """Number of sides between which commits alternate; others stay empty until they are needed."""
 CHUNK: Final = 8 << 20
-"""Bytes that are copied at once."""
+"""Bytes of one copy."""
 
 
 def sealed(descriptors: Sequence[int]) -> list[Sealed | None]:
@@ -40,7 +40,7 @@ def commit_numbers(record: Record) -> list[int]:
 
 
 def next_sequence(descriptors: Sequence[int]) -> int:
-    """Return the sequence number for a commit that is transferred to this memory: above all others there."""
+    """Return the sequence number for a commit that is transferred to this memory. It is above all others there."""
     highest = max((found.sequence for found in sealed(descriptors) if found is not None), default=0)
     return (highest // HANDED_OVER + 1) * HANDED_OVER
 
@@ -55,14 +55,14 @@ class Source:
         self.shared = memoryview(self._map)[PAGE : PAGE + found.record.shared]
 
     def demand_same(self) -> None:
-        """Raise ``Transient`` if the commit was replaced nevertheless."""
+        """Raise ``Transient`` if the commit was replaced after all."""
         found = _sealed(self._descriptor)
         if found is None or _bare(found.record) != _bare(self.record):
             raise Transient("the commit was replaced in memory while it was read")
 
     def close(self) -> None:
-        """Unmap the memory, unless something still refers to :attr:`shared`: then that goes with its last reference."""
-        with contextlib.suppress(BufferError):  # of an error there may be a traceback, and blocks in that
+        """Unmap the memory. If something still refers to :attr:`shared`, the last reference unmaps it."""
+        with contextlib.suppress(BufferError):  # the traceback of an error may still refer to blocks
             self.shared.release()
             self._map.close()
 
@@ -90,8 +90,8 @@ class Target:
         _open(self.descriptor)
 
     def seal(self, record: Record, own: bytes | None = None) -> None:
-        """Seal what was written as a commit, with ``own`` as the rank's own part, or else that of this slot's last
-        commit."""
+        """Seal the written bytes as a commit, with ``own`` as the rank's own part; without it, with that of this slot's
+        last commit."""
         last = held(self._descriptors)
         if last is not None and last[1].record.age > record.age:
             raise Transient(f"the slot has made commit {_named(last[1].record.identity[1:])} meanwhile, which is newer")
@@ -108,12 +108,12 @@ class Target:
 
 @contextmanager
 def writing(descriptors: Sequence[int]) -> Iterator[Target]:
-    """Give a side for a new commit that no other process writes to meanwhile: neither the side of the last commit, nor
-    the one that a live process uses, nor a kept one. Raises ``Transient`` if there is none.
+    """Give a side for a new commit, to which no other process writes meanwhile. It is not the side of the last commit,
+    a side that a live process uses, or a kept one. Raises ``Transient`` if there is none.
     """
     for index in _free(descriptors):
         with _locked(descriptors[index], fcntl.LOCK_EX) as locked:
-            if locked and index in _free(descriptors):  # as it was before it was locked may be past
+            if locked and index in _free(descriptors):  # again: it may have changed before it was locked
                 yield Target(descriptors, index)
                 return
     raise Transient("all of the slot's memory is in use")
@@ -128,7 +128,7 @@ def room(descriptor: int, length: int) -> Iterator[memoryview]:
     try:
         yield view
     finally:
-        with contextlib.suppress(BufferError):  # as above
+        with contextlib.suppress(BufferError):  # a traceback may refer to it
             view.release()
             memory.close()
 
@@ -151,10 +151,10 @@ def _where(descriptors: Sequence[int], commit: Name) -> int:
 
 
 def _free(descriptors: Sequence[int]) -> list[int]:
-    """Return the sides that may be overwritten, best first: of the alternating ones the one with the older commit."""
+    """Return the sides that may be overwritten, best first. Of the alternating ones, it is that of the older commit."""
     sequences = [-1 if found is None else found.sequence for found in sealed(descriptors)]
     taken = {max(enumerate(sequences), key=lambda each: each[1])[0]} if max(sequences) >= 0 else set()
-    # A process that has not seen what was handed over goes by the last commit that a process has sealed.
+    # A process that has not noticed a handed-over commit uses the last commit that a process has sealed.
     of_processes = [(each, index) for index, each in enumerate(sequences) if each > 0 and each % HANDED_OVER]
     taken |= {max(of_processes)[1]} if of_processes else set()
     free = [index for index, each in enumerate(descriptors) if index not in taken and not _kept(each)]
@@ -164,7 +164,7 @@ def _free(descriptors: Sequence[int]) -> list[int]:
 def _local(descriptor: int, last: Sealed, *, stored: bool) -> bytes:
     """Return a copy of the slot's own part of its last commit; empty if it is not available."""
     if last.record.stored and not stored:
-        return b""  # it came from storage, and would count as sealed by a process
+        return b""  # the copy of a commit from storage would count as sealed by a process
     local = os.pread(descriptor, last.record.local, PAGE + last.record.shared)
     return local if _sealed(descriptor) == last else b""
 
@@ -188,7 +188,7 @@ def _lengthen(descriptor: int, length: int) -> None:
     """Make room for ``length`` bytes behind the page; never shrinks."""
     wanted = PAGE * (1 + -(-length // PAGE))
     while (size := os.fstat(descriptor).st_size) < wanted:
-        with contextlib.suppress(PermissionError):  # it was made longer still, and cannot be made shorter
+        with contextlib.suppress(PermissionError):  # another process made it longer still; it cannot shrink
             os.ftruncate(descriptor, wanted)
             return
         if os.fstat(descriptor).st_size == size:

@@ -10,10 +10,9 @@ The sender listens, the receiver connects. Both have a secret that no process ou
                the HMAC of "whole": the commit was the same in the sender's memory until its last byte was sent
     receiver   the HMAC of "held": it is sealed there
 
-The HMACs from the record on are of a key that is made of the secret and both random parts, so nothing of another
-connection counts. Bytes are signed, not secret, as are those of the collectives of training. A client that
-proves nothing gets a greeting, and its connection is closed; it delays no other. What is wrong is a ``Transient``
-error.
+The HMACs from the record on use a key from the secret and both random parts, so data of another connection is invalid.
+Bytes are signed, but not encrypted, like those of the collectives of training. A client without a proof gets only the
+greeting, its connection is closed, and it delays no other client. All errors are ``Transient``.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ Done = TypeVar("Done")
 
 
 class TransferFailed(Transient):
-    """Why a commit was not transferred, in one line."""
+    """A commit was not transferred. The message is one line with the reason."""
 
 
 class _Keys(NamedTuple):
@@ -81,7 +80,7 @@ class _Keys(NamedTuple):
         return cls(*(hmac.digest(secret, label + both, "sha256") for label in (b"receiver", b"sender", b"session")))
 
     def sign(self, label: bytes, data: memoryview | bytes = b"") -> bytes:
-        # Hashed by itself first, which other threads need not wait for.
+        # Hash the data first, on its own: other threads can run meanwhile.
         return hmac.digest(self.session, label + hashlib.sha256(data).digest(), "sha256")
 
     def sign_block(self, number: int, data: memoryview) -> bytes:
@@ -177,7 +176,7 @@ def _receiver(listener: socket.socket, secret: bytes, wait_s: float) -> tuple[so
 def _accept(listener: socket.socket, selector: selectors.BaseSelector, callers: list[_Caller]) -> None:
     try:
         connection, _ = listener.accept()
-    except OSError:  # it has hung up already
+    except OSError:  # the caller has disconnected already
         return
     caller = _Caller(connection, time.monotonic())
     callers.append(caller)

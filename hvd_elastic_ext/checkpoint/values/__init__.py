@@ -2,11 +2,12 @@
 
 Belongs here: the closed list of types, how each is written and read, and the lines of a commit's tree.
 
-Never here: what a State consists of, and the bytes of tensors. Reading imports nothing. Of a script's classes it runs
-what Python needs to make a set or dict (``__hash__`` and ``__eq__`` of keys) and to set a field (``__set__``).
+Never here: the parts of a State, and the bytes of tensors. Reading imports nothing. Of a script's classes, it only
+runs the methods that Python calls to make a set or dict (``__hash__`` and ``__eq__`` of keys) and to set a field
+(``__set__``).
 
-The text is JSON. ``None``, bool, int, finite float, str, list, and dict with text as keys are what they are in JSON.
-Everything else is an object with one key::
+The text is JSON. ``None``, bool, int, finite float, str, list, and dict with text as keys have their form in JSON.
+Each other value is an object with one key::
 
     {"$tensor": 12} {"$tensor": [12, "parameter"]}   tensor 12 of the commit; also "frozen" and "leaf"
     {"$tuple": [...]} {"$set": [...]} {"$frozenset": [...]} {"$deque": [[...], maxlen]}
@@ -19,5 +20,5 @@ Everything else is an object with one key::
     {"$array": ["<f4", [2, 3], "C", base64]} {"$scalar": ["<f4", base64]}
     {"$dtype": "float32"} {"$device": "cuda:0"} {"$size": [2, 3]} {"$sparse": [indices, values, [2, 3]]}
 
-What lies in several places is written in each of them; only a tensor is one thing again.
+A value in several places is written in each of them. Only a tensor becomes one object again.
 """

@@ -1,4 +1,4 @@
-"""A value and its tensors as one text, for what is no commit: arguments and results of a function."""
+"""A value and its tensors as one text, outside of commits: for arguments and results of a function."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SCALARS: Final = (bool, int, float, str, type(None))
 
 
 def to_text(value: Any) -> str:
-    """Raises ``write.Unfit`` for what is not of the closed list of types. Only other than plain JSON loads torch."""
+    """Return the text. Raises ``write.Unfit`` for a type outside of the closed list. Plain JSON does not load torch."""
     if _is_json(value):
         return json.dumps({VALUE: json.dumps(value, allow_nan=False), TENSORS: []}, allow_nan=False)
     from hvd_elastic_ext.checkpoint.values.write import write
@@ -25,13 +25,13 @@ def to_text(value: Any) -> str:
 
 
 def from_text(text: str, *, source: str) -> Any:
-    """The value, with tensors on the processor. Imports nothing that the text names. Raises :class:`StateError`."""
+    """Return the value, with tensors on the CPU. Imports nothing that the text names. Raises :class:`StateError`."""
     whole = json.loads(text)
     return read(whole[VALUE], lambda number, kind: _tensor(*whole[TENSORS][number], kind=kind), source=source)
 
 
 def _is_json(value: Any) -> bool:
-    """Whether JSON has it as it is."""
+    """Whether JSON can express the value unchanged."""
     if type(value) is list:
         return all(map(_is_json, value))
     if type(value) is dict:

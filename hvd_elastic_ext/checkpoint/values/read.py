@@ -1,4 +1,4 @@
-"""Text back into values. Text is data: nothing is imported; which code of a script may run, see the package."""
+"""Makes values from text. The text is only data: nothing is imported. For the code that may run, see the package."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from hvd_elastic_ext.checkpoint.values import records
 from hvd_elastic_ext.core.errors import StateError
 
 DEEPEST: Final = 64
-"""Levels of containers in containers."""
+"""Most levels of containers in containers."""
 CLASHING: Final = 100
-"""Keys of one dict, or members of one set, that may have the same hash: each is compared with all the others."""
+"""Most keys of one dict, or members of one set, with the same hash: each is compared with all the others."""
 
 _WIDEST: Final = 4096
-"""Bytes of an element of an array without elements."""
+"""Most bytes of an element, in an array without elements."""
 _LONGEST_WHY: Final = 300
 _BRACKETS: Final = 5 * DEEPEST + 4
-"""That the text opens inside one another: up to five for a container (``$ordered`` of ``$dict``), four for the rest."""
+"""Most nested brackets in the text: up to five for a container (``$ordered`` of ``$dict``), four for the rest."""
 _STEPS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _NO_BRACKETS: Final = bytes(set(range(256)) - _STEPS.keys())
 _DTYPE: Final = re.compile(r"[<>|=]?[biufcmMSU]\d{0,10}(\[\w{1,8}(/\d{1,9})?\])?")
 _UNREADABLE: Final = (
     ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, MemoryError, struct.error,
 )  # fmt: skip
-"""What text ends in that the writer has not written. ``RecursionError`` is one of them."""
+"""The errors for text that the writer has not written. ``RecursionError`` is one of them."""
 
 TensorAt = Callable[[int, str], Any]
-"""Gives the tensor of a number. The text says that it was a "parameter", "frozen", a "leaf", or (empty) another one."""
+"""Returns the tensor of a number. Its kind in the text: "parameter", "frozen", "leaf", or empty for other tensors."""
 
 
 def read(text: str, tensor: TensorAt, *, source: str = "another rank") -> Any:
-    """Return the value that :func:`write` wrote, with what ``tensor`` gives in the places of tensors.
+    """Return the value that :func:`write` has written, with tensors from ``tensor``.
 
-    The time and memory are in proportion to the text. Raises :class:`StateError` for any other text, and for a class of
-    the script that no imported module has.
+    Time and memory are proportional to the text. Raises :class:`StateError` for any other text, and for a class of the
+    script that no imported module has.
     """
     return _read(text, _Reader(tensor), source)
 
@@ -52,13 +52,13 @@ def plain(text: str, tensor: TensorAt) -> Any:
     """As :func:`read`, for programs that have not imported the training script.
 
     A dataclass or a named tuple becomes ``{"train:Best": {"loss": 0.5}}``, an enumeration's member
-    ``"train:Phase.WARM_UP"``. Where such a dict cannot be, as a key or in a set, it becomes a tuple of its items.
+    ``"train:Phase.WARM_UP"``. As a key or in a set, where a dict is impossible, it becomes a tuple of its items.
     """
     return _read(text, _Plain(tensor), "a checkpoint")
 
 
 def check(text: str) -> None:
-    """Raise :class:`StateError` if ``text`` is no value of this notation, without making anything of it."""
+    """Raise :class:`StateError` if ``text`` is not a value in this notation. Does not make the value."""
     try:
         _demand_shallow(text)
         json.loads(text, object_hook=_checked, parse_constant=_refuse)
@@ -84,8 +84,8 @@ def _read(text: str, reader: _Reader, source: str) -> Any:
 
 
 def _demand_shallow(text: str) -> None:
-    """Raise ``ValueError`` for what is deeper than the writer writes: making it would take a C stack as deep."""
-    quoted = text.replace("\\\\", "").replace('\\"', "").split('"')  # every other piece is a string's contents
+    """Raise ``ValueError`` for text that is deeper than the writer's: to read it would need an equally deep C stack."""
+    quoted = text.replace("\\\\", "").replace('\\"', "").split('"')  # every second piece is the content of a string
     brackets = "".join(quoted[::2]).encode("utf-8", "surrogatepass").translate(None, _NO_BRACKETS)
     if max(itertools.accumulate(map(_STEPS.__getitem__, brackets)), default=0) > _BRACKETS:
         raise ValueError(f"it is nested more than {DEEPEST} levels deep")
@@ -96,7 +96,7 @@ def _refuse(word: str) -> Any:
 
 
 class _Reader:
-    """Makes values of JSON objects, the innermost ones first."""
+    """Makes values from JSON objects, the innermost ones first."""
 
     def __init__(self, tensor: TensorAt) -> None:
         self._tensor = tensor
@@ -118,7 +118,7 @@ class _Reader:
         return known
 
     def keys(self, values: list[Any]) -> list[Any]:
-        """``values``, which are about to be hashed."""
+        """Return ``values`` that can be hashed. Raises ``ValueError`` if too many have the same hash."""
         if len(values) > CLASHING:
             ((_, count),) = collections.Counter(map(hash, values)).most_common(1)
             if count > CLASHING:

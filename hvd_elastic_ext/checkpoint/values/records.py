@@ -12,18 +12,18 @@ from typing import Final
 FACTORIES: Final[Mapping[str, type]] = {
     kind.__name__: kind for kind in (bool, int, float, str, bytes, list, tuple, set, dict, collections.OrderedDict)
 }
-"""What a ``defaultdict`` may make its values with."""
+"""The factories that a ``defaultdict`` may have."""
 
 
 def name_of(kind: type) -> str:
-    """The name by which :func:`imported` finds a class."""
+    """Return the name by which :func:`imported` finds a class."""
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
 def imported(name: str) -> type | None:
     """Return the class ``module:Class`` of a module that is imported already; None if there is none.
 
-    No module is imported. A class counts under the name of its definition only.
+    No module is imported. A class has only the name of its definition.
     """
     module, _, path = name.partition(":")
     found: object = sys.modules.get(module)
@@ -38,7 +38,7 @@ def is_named_tuple(kind: type) -> bool:
 
 
 def is_plain_dataclass(kind: type) -> bool:
-    """Whether the class is a dataclass whose values hold their fields and nothing else, such as the items of a list."""
+    """Whether the class is a dataclass whose values contain only their fields (and not also the items of a list)."""
     if not dataclasses.is_dataclass(kind) or issubclass(kind, enum.Enum):
         return False
     try:

@@ -1,6 +1,6 @@
-"""A commit's tree: one JSON object with the value of each part of a State, a line each.
+"""A commit's tree: one JSON object with the value of each part of a State, each on a line of its own.
 
-The text of one part can be read without the others: a line break is nowhere else in the text.
+The text of one part can be read without the others, because the text has no other line breaks.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ VALUES: Final = "$values"
 """The part that holds the plain values of a State (``epoch``, ``batch``); no attribute has such a name."""
 
 CLASSES: Final = ":classes"
-"""Among these values: the names of the classes of optimizers and schedulers, by part. Older commits have none, and
-older programs take it for a value."""
+"""The key among these values for the class names of optimizers and schedulers, by part. Older commits do not have it,
+and older programs read it as a value."""
 
 _BETWEEN: Final = ",\n"
 
@@ -48,21 +48,21 @@ def _text(name: object) -> str:
 
 
 def check(tree: bytes) -> None:
-    """Raise :class:`StateError` if the bytes are no tree, without making anything of its values."""
+    """Raise :class:`StateError` if the bytes are not a tree. Does not make its values."""
     for text in decode(tree).values():
         read.check(text)
 
 
 def encode_value(text: str) -> bytes:
-    """Return the text of a value as bytes. Half a surrogate pair, which a str may hold, is kept."""
+    """Return the text of a value as bytes. Keeps half a surrogate pair, which a str may contain."""
     return text.encode("utf-8", "surrogatepass")
 
 
 def decode_value(data: bytes) -> str:
-    """Return the text of a value. Raises ``ValueError`` for bytes that are none."""
+    """Return the text of a value. Raises ``ValueError`` for invalid bytes."""
     return data.decode("utf-8", "surrogatepass")
 
 
 def check_value(data: bytes) -> None:
-    """Raise :class:`StateError` or ``ValueError`` if the bytes are no value, without making anything of it."""
+    """Raise :class:`StateError` or ``ValueError`` if the bytes are not a value. Does not make the value."""
     read.check(decode_value(data))

@@ -1,4 +1,4 @@
-"""Values as text. The notation is in the folder's ``__init__``."""
+"""Writes values as text. The folder's ``__init__`` describes the notation."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from hvd_elastic_ext.checkpoint.values.read import DEEPEST
 from hvd_elastic_ext.core.json_text import to_text
 
 MAX_CONTAINERS: Final = 1 << 22
-"""Containers in one value. A value that holds another one twice at each of many levels has more."""
+"""Most containers in one value. A value that contains another one twice, at each of many levels, has more."""
 
 _PATH: Final = 200
 _LONG: Final = 1024
-"""Bits of an integer from which on it is written in hexadecimal: decimal digits take quadratic time."""
+"""Fewest bits of an integer that is written in hexadecimal, because decimal digits take quadratic time."""
 
 _FEW: Final = 16
-"""Longer lists of scalars go to Python's own encoder, which is faster and slower to call."""
+"""Longer lists of scalars go to Python's own encoder: it encodes faster, but each call costs more."""
 
 _string: Final[Callable[[str], str]] = json.encoder.encode_basestring
 _DIRECT: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
@@ -37,9 +37,9 @@ _SCALARS: Final = frozenset({int, float, bool, str, type(None)})
 
 
 class Unfit(ValueError):
-    """A State cannot hold this value. ``path`` says where it is, as an expression after the value's name.
+    """A State cannot hold this value. ``path``: its place, as an expression after the value's name.
 
-    ``instead``: the expression of a value that can be kept in its place, with ``{}`` for this one; empty if unknown.
+    ``instead``: an expression for another value to keep, with ``{}`` for this value; empty if unknown.
     """
 
     def __init__(self, problem: str, instead: str = "") -> None:
@@ -48,12 +48,12 @@ class Unfit(ValueError):
         self.path = ""
 
     def within(self, key: object) -> None:
-        """The value is at ``key`` of a container."""
+        """Note that the value is at ``key`` of a container."""
         self.path = f"[{repr(key)[:40]}]{self.path}"[:_PATH]
 
 
 def write(value: Any, tensors: list[Tensor]) -> str:
-    """Return ``value`` as one line of text, and append its tensors to ``tensors``, uncopied.
+    """Return ``value`` as one line of text, and append its tensors to ``tensors``, without copies.
 
     Raises :class:`Unfit` for a value that is not of the closed list of types.
     """
@@ -61,7 +61,7 @@ def write(value: Any, tensors: list[Tensor]) -> str:
 
 
 def is_fit(value: object) -> bool:
-    """Whether :func:`write` takes ``value``."""
+    """Whether :func:`write` accepts ``value``."""
     try:
         write(value, [])
     except Unfit:
@@ -97,7 +97,7 @@ class _Writer:
             raise Unfit(f"it has more than {MAX_CONTAINERS} lists and dicts; keep numbers in a tensor or an array")
 
     def items(self, values: Iterable[Any]) -> list[str]:
-        """The text of each value."""
+        """Return the text of each value."""
         texts: list[str] = []
         self._deeper()
         try:
@@ -113,7 +113,7 @@ class _Writer:
         if len(values) > _FEW and _SCALARS.issuperset(map(type, values)):
             try:
                 return _DIRECT(list(values))
-            except ValueError:  # a number that JSON does not have
+            except ValueError:  # JSON has no NaN and no infinity
                 pass
         return f"[{','.join(self.items(values))}]"
 
@@ -130,16 +130,16 @@ class _Writer:
             _WRITTEN[same] = text, [self._known[id(tensor)] for tensor in tensors]
             return text
         text, each = written
-        self._left -= 1 + len(values)  # no less than there are containers
+        self._left -= 1 + len(values)  # at least as much as the number of containers
         self._tensors += tensors
         self._known.update(zip(map(id, tensors), each, strict=True))
         return text
 
     def _alike(self, values: Mapping[Any, Any]) -> tuple[Any, list[Tensor]] | None:
-        """What the text of ``values`` follows from, and the tensors in it.
+        """Return a key that determines the text of ``values``, and the tensors in them.
 
-        ``values`` has dense tensors only that are not written yet, or dicts of such under the same keys, as models and
-        optimizers do. None for anything else.
+        ``values`` must contain only dense tensors that are not written yet, or dicts of such tensors with the same
+        keys, as in models and optimizers. None for anything else.
         """
         found: Iterable[Any] = values.values()
         columns: tuple[Any, ...] = ()
@@ -215,7 +215,7 @@ class _Writer:
 
 
 def _kinds(values: Collection[Any]) -> tuple[str, ...] | None:
-    """What the text says of each tensor; None if any value is not a dense tensor of the usual kinds."""
+    """Return the kind of each tensor in the text; None if any value is not a dense tensor of the usual kinds."""
     if not _USUAL.keys() >= set(map(type, values)):
         return None
     strided, kinds = torch.strided, []
@@ -227,7 +227,7 @@ def _kinds(values: Collection[Any]) -> tuple[str, ...] | None:
 
 
 def _unfit(tensor: Tensor) -> str | None:
-    """Why a tensor would not come back as what it is; None if it would."""
+    """Return why a tensor could not be restored as it is; None if it can."""
     kind = type(tensor)
     if tensor.is_quantized or tensor.is_meta:
         return f"{'quantized' if tensor.is_quantized else 'meta'} tensors are not taken; keep it outside the State"
@@ -261,9 +261,9 @@ def _bytes(writer: _Writer, value: bytes) -> str:
 
 _USUAL: Final[Mapping[Any, tuple[str, str]]] = {Tensor: ("tensor", ""), nn.Parameter: ("frozen", "parameter")}
 _WRITTEN: Final[dict[Any, tuple[str, list[str]]]] = {}
-"""The text of dicts of many tensors, and of each tensor: most commits have the same as those before."""
+"""The text of dicts with many tensors, and of each tensor: most commits have the same ones as before."""
 _REMEMBERED: Final = 32
-"""The most of them."""
+"""Most dicts whose text is kept."""
 _DICTS: Final = frozenset({dict})
 _KEYS: Final = frozenset({str, int})
 _TEXT: Final = frozenset({str})
@@ -321,7 +321,7 @@ _INSTEAD: Final[Mapping[str, str]] = {
     **dict.fromkeys(("decimal.Decimal", "uuid.UUID", "pathlib.PosixPath", "pathlib._local.PosixPath"), "str({})"),
     "builtins.range": "list({})",
 }
-"""What to keep of values of common classes."""
+"""The expressions to keep instead of values of common classes."""
 
 
 def _refusal(value: Any) -> Unfit:

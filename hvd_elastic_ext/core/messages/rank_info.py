@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 
 class Place(NamedTuple):
-    """What Horovod calls a slot: a rank in the world, on the host, and among the hosts that have this local rank."""
+    """A slot in Horovod's sense: its place in the world, on the host, and among the hosts with this local rank."""
 
     rank: int
     size: int

@@ -43,11 +43,11 @@ _MAC: Final = 32
 
 
 class WireError(Exception):
-    """Why a connection must end, or why a message cannot be sent, in one line that quotes nothing of the message."""
+    """A connection must end, or a message cannot be sent. The text is one line that quotes nothing of the message."""
 
 
 def key_from_hex(text: object) -> bytes:
-    """The job's key as it stands in a join line. Raises :class:`WireError`, which does not quote it."""
+    """Read the job's key from its text in a join line. Raises :class:`WireError`, which does not quote it."""
     try:
         key = bytes.fromhex(text) if isinstance(text, str) else b""
     except ValueError:
@@ -114,7 +114,7 @@ class Opener:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[dict[str, Any]]:
-        """The messages that ``data`` completes. Raises :class:`WireError` if any of it is wrong."""
+        """Return the messages that ``data`` completes. Raises :class:`WireError` for invalid data."""
         buffer = self._buffer
         buffer += data
         messages = []
@@ -127,7 +127,7 @@ class Opener:
         return messages
 
     def _frame_end(self, start: int) -> int | None:
-        """Where the frame at ``start`` ends, or None if it is not all there."""
+        """Return the end of the frame at ``start``; None if the frame is incomplete."""
         if len(self._buffer) - start < _HEAD:
             return None
         size, limit = int.from_bytes(self._buffer[start : start + _HEAD], "big"), _limit(self._sequence)
@@ -156,7 +156,7 @@ def _limit(sequence: int) -> int:
 
 
 def _sign(keyed: hmac.HMAC, direction: bytes, sequence: int, *, payload: bytes) -> bytes:
-    mac = keyed.copy()  # to begin with the key each time takes longer than all the rest
+    mac = keyed.copy()  # to hash the key again takes longer than all the rest
     mac.update(direction + sequence.to_bytes(8, "big") + payload)
     return mac.digest()
 
@@ -164,7 +164,7 @@ def _sign(keyed: hmac.HMAC, direction: bytes, sequence: int, *, payload: bytes) 
 class _End:
     """One end of a connection: an unencrypted greeting, then frames. The first error ends everything.
 
-    ``expects`` is what the other end's greeting has before its nonce; ``sends`` and ``receives`` are directions.
+    ``expects``: the beginning of the other end's greeting, before its nonce. ``sends`` and ``receives``: directions.
     """
 
     def __init__(self, key: bytes, nonce: bytes | None, *, expects: bytes, sends: bytes, receives: bytes) -> None:
@@ -180,7 +180,7 @@ class _End:
 
     @property
     def ready(self) -> bool:
-        """True once the other end's greeting is there: from then on messages can be sealed."""
+        """Whether the other end's greeting has arrived, so that messages can be sealed."""
         return self._sealer is not None
 
     def feed(self, data: bytes) -> list[dict[str, Any]]:
@@ -224,7 +224,7 @@ class LauncherWire(_End):
 
     @property
     def greeting(self) -> bytes:
-        """What the launcher sends first."""
+        """The first bytes that the launcher sends."""
         return MAGIC + self._nonce
 
 
@@ -236,7 +236,7 @@ class AgentWire(_End):
         self._sent_nonce = False
 
     def seal(self, message: Mapping[str, Any]) -> bytes:
-        """See the base; the first message carries the agent's greeting in front of it."""
+        """See the base class. The agent's greeting is in front of the first message."""
         frame = super().seal(message)
         if self._sent_nonce:
             return frame

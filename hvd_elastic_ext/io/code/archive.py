@@ -1,4 +1,4 @@
-"""Files of a folder as a ``tar.gz``, the same bytes for the same files wherever and whenever it is packed; and back."""
+"""Packs files of a folder as a ``tar.gz``, and unpacks them. The same files always give the same bytes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from hvd_elastic_ext.io.replaced_file import replace
 
 KEPT: Final = ".hvd-elastic"
 """The folder with files of this package below the folder of the code; it is not code."""
-# Beside folders of jobs, whose names begin otherwise.
+# The folders of jobs are beside these files and never have these names.
 _LIST: Final = "=code"
 _LOCK: Final = "=code-lock"
 _MARK: Final = "=code-from-"
@@ -41,11 +41,11 @@ unchanged."""
 
 
 def packed(folder: Path, names: Iterable[str], *, private: bool = False) -> bytes:
-    """Return an archive of the files of ``folder`` with these names. Raises ``OSError`` for one that cannot be read.
-    ``private``: keep which files other users may not read; else only the executable bit is kept.
+    """Return an archive of the files of ``folder`` with these names. Raises ``OSError`` if one cannot be read.
+    ``private``: also keep whether other users may read a file; else only the executable bit is kept.
     """
     raw = io.BytesIO()
-    # Level 6 takes half the time of 9, and a hundredth more.
+    # Level 6 takes half the time of level 9; the result is a hundredth larger.
     with (
         gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=6, mtime=0) as zipped,
         tarfile.open(fileobj=zipped, mode="w|", format=tarfile.PAX_FORMAT) as archive,
@@ -107,7 +107,7 @@ def is_marked(folder: Path, word: str) -> bool:
 
 
 def _extracted(source: BinaryIO, staged: Path) -> dict[str, str]:
-    """Unpack into an empty folder. The checksum of each file."""
+    """Unpack into an empty folder. Return the checksum of each file."""
     sums, left = {}, MAX_BYTES
     with tarfile.open(fileobj=source, mode="r|gz") as archive:
         for entry in archive:
@@ -137,7 +137,7 @@ def _into_place(staged: Path, folder: Path, sums: Mapping[str, str]) -> None:
     for name in sums:
         _move(staged / name, folder / name)
     for name in before.keys() - sums.keys():
-        with contextlib.suppress(OSError):  # it is a folder now, or somebody was faster
+        with contextlib.suppress(OSError):  # it is a folder now, or is removed already
             if not _link_above(folder, name) and _sum(folder / name) == before[name]:
                 (folder / name).unlink()
     replace(folder / KEPT / _LIST, to_text(sums))
@@ -149,7 +149,7 @@ def _move(path: Path, to: Path) -> None:
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        beside = to.with_name(f".{secrets.token_hex(8)}.hvd-elastic-new")  # another disk
+        beside = to.with_name(f".{secrets.token_hex(8)}.hvd-elastic-new")  # `to` is on another disk
         try:
             shutil.copy2(path, beside)
             beside.replace(to)

@@ -1,4 +1,4 @@
-"""One checksum of the files that hosts must have in common. Agents load this: it must load fast."""
+"""One checksum of the files that must be the same on all hosts. Agents load this, so it must load fast."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def unpacked(data: bytes) -> Wanted:
 
 
 def checksum(folder: str, names: Iterable[str]) -> str:
-    """SHA-256 over names and contents, sorted by name: the same on every host with the same files, whatever else is in
-    the folder. Raises ``ValueError``, one line, for a file that is missing or cannot be read."""
+    """Return the SHA-256 of names and contents, sorted by name: the same on every host with the same files, also if the
+    folder has other files. Raises ``ValueError``, one line, for a file that is missing or cannot be read."""
     whole, left = hashlib.sha256(), MAX_BYTES
     for name in sorted(names):
         one = hashlib.sha256()
@@ -66,7 +66,7 @@ def checksum(folder: str, names: Iterable[str]) -> str:
 
 def _opened(path: str) -> BinaryIO:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # a pipe would be waited for without end
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # reading a pipe might never end
         os.close(descriptor)
         raise OSError(errno.EINVAL, "it is no plain file")
     return os.fdopen(descriptor, "rb")

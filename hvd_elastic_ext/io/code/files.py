@@ -14,7 +14,7 @@ from hvd_elastic_ext.io.code.archive import KEPT, mark, packed
 from hvd_elastic_ext.io.code.checksum import Wanted, checksum
 
 LEFT_OUT: Final = (".git", "__pycache__", ".venv")
-"""Folders that are never code, if git does not tell which files are."""
+"""Folders that are never code, if git does not determine which files are code."""
 MAX_NAMES: Final = 40_000
 """Most bytes of packed names: they are part of the line that starts an agent."""
 
@@ -64,11 +64,11 @@ def names_of(option: str, folder: Path) -> list[str]:
     if not folder.is_dir():
         raise UsageError(f"{option} {folder}: there is no such folder")
     found = _by_git(option, folder)
-    # Keys and journals of jobs are in there, whatever git says of it.
+    # The folder KEPT contains keys and journals of jobs: leave it out even if git does not ignore it.
     known = sorted({name for name in (_all(folder) if found is None else found) if KEPT not in Path(name).parts})
     if found == [] and any(_all(folder)):
         raise UsageError(f"{option} {folder}: git ignores all of its files")
-    # git names a submodule as one entry, and says nothing of its files.
+    # git lists a submodule as one entry, without its files.
     inside = [name for name in known if (folder / name).is_dir() and not (folder / name).is_symlink()]
     if inside:
         problem = f"{inside[0]} is a repository of its own, which is not sent; sync a plain copy"
@@ -98,7 +98,7 @@ def _by_git(option: str, folder: Path) -> list[str] | None:
     problem = ended.stderr.decode("utf-8", "replace").strip()
     if "not a git repository" in problem:
         return None
-    # Such as for a folder of another user. What is ignored may be a secret.
+    # For example, git refuses a folder of another user. Send nothing then: an ignored file may be a secret.
     raise UsageError(f"{option} {folder}: git does not say what is ignored: {problem.partition(chr(10))[0]}")
 
 

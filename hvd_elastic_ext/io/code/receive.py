@@ -1,4 +1,4 @@
-"""Receives the code of a job if this host has other files, and becomes the host's agent: ``run --send-code``.
+"""Receives the code of a job if this host has other files, then becomes the host's agent: ``run --send-code``.
 
 The first line of the input names the files. The answer is one line. Then follow the archive, if it was requested, and
 the input of an agent. All of it goes over ssh or the API server's exec, which protect it.
@@ -24,7 +24,7 @@ from hvd_elastic_ext.io.code.checksum import Wanted, checksum, unpacked
 FAILED: Final = 1
 MAX_LINE: Final = 1 << 20
 QUIET_S: Final = 300.0
-"""Seconds without a byte after which the sender counts as gone: a machine that is switched off closes nothing."""
+"""Seconds without a byte after which the sender counts as gone: a machine that is switched off closes no connection."""
 _PIECE: Final = 1 << 16
 
 
@@ -40,7 +40,7 @@ class Sent(NamedTuple):
 
 
 class Input(io.RawIOBase):
-    """Reads exactly so many bytes of a descriptor: the following bytes are the agent's input."""
+    """Reads exactly a given number of bytes of a descriptor, because the following bytes are the agent's input."""
 
     def __init__(self, descriptor: int, size: int) -> None:
         self._descriptor, self._left = descriptor, size
@@ -61,14 +61,14 @@ class Input(io.RawIOBase):
         return len(data)
 
     def drain(self) -> None:
-        """Read the rest: the sender reads no answer before it has sent all."""
+        """Read the rest, because the sender reads no answer before it has sent everything."""
         with contextlib.suppress(OSError, ValueError):
             while self._left and self.read(_PIECE):
                 pass
 
 
 def main() -> None:
-    """Exit code 1 with one line if the code cannot be brought here; else this process becomes the agent."""
+    """Exit with code 1 and one line if the code cannot be received; else this process becomes the agent."""
     try:
         sent = read(_line(0))
         if has(sent) or is_marked(Path(sent.wanted.folder), sent.mark):
@@ -79,7 +79,7 @@ def main() -> None:
     except ValueError as error:
         sys.stderr.write(f"the code of --code cannot be brought here: {error}\n")
         sys.exit(FAILED)
-    with contextlib.suppress(OSError):  # as without code: a host may lack the launcher's directory
+    with contextlib.suppress(OSError):  # as without --code: the host may lack the directory
         os.chdir(sent.directory)
     command = agent_command(sys.executable)
     os.execv(command[0], command)  # noqa: S606 - words of ours
@@ -121,7 +121,7 @@ def read(line: bytes) -> Sent:
 
 
 def _line(descriptor: int) -> bytes:
-    """Read one line. The sender sends nothing more until it is answered."""
+    """Read one line. The sender sends nothing more until it has the answer."""
     data = b""
     while not data.endswith(b"\n"):
         piece = os.read(descriptor, _PIECE)

@@ -20,7 +20,7 @@ MAX_CALLS: Final = 16
 class BackgroundCalls:
     """Runs each call in a thread of its own, which ends with the process if it has not ended before.
 
-    The loop's own threads do not suffice: they are few, and Python waits for them at its end.
+    The loop's own threads cannot be used: they are few, and Python waits for them at its end.
     """
 
     def __init__(self, *, limit: int = MAX_CALLS) -> None:
@@ -40,10 +40,10 @@ class BackgroundCalls:
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(self._turns.release)
 
-        answer.set_running_or_notify_cancel()  # from now on no caller can take it back
+        answer.set_running_or_notify_cancel()  # from now on no caller can cancel it
         try:
             threading.Thread(target=work, name="hvd-elastic call", daemon=True).start()
-        except RuntimeError:  # a limit on processes
+        except RuntimeError:  # the limit on threads is reached
             self._turns.release()
             raise OSError(errno.EAGAIN, f"no thread can be started: {os.strerror(errno.EAGAIN)}") from None
         return await asyncio.wrap_future(answer)

@@ -23,9 +23,9 @@ Item = TypeVar("Item")
 class Follower(Generic[Item]):
     """``take`` gets each item, in order, and ``end`` is called after the last one, both in the thread.
 
-    ``name``: the option or variable that asked for it. ``take`` returns what went wrong, "" if all went well, None if
-    there was nothing to do. A problem is logged once, and again after a success. So is any error that it raises: an
-    item that a library refuses does not affect the next ones.
+    ``name``: the option or variable that requested it. ``take`` returns the problem, "" after a success, None if there
+    was nothing to do. A problem is logged once, and again after a success. The same holds for an error that it raises,
+    so an item that a library refuses does not affect the next ones.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class Follower(Generic[Item]):
             self._behind = False
 
     def close(self, within_s: float = CLOSE_S) -> None:
-        """Process the waiting items, for at most so many seconds, and end."""
+        """Process the waiting items for at most ``within_s`` seconds, and end."""
         until = time.monotonic() + within_s
         try:
             self._queue.put(None, timeout=within_s)
-        except queue.Full:  # the last one that waits makes room for the word to end
+        except queue.Full:  # drop one item to make room for the mark of the end
             with contextlib.suppress(queue.Empty, queue.Full):
                 self._queue.get_nowait()
                 self._queue.put_nowait(None)

@@ -1,8 +1,8 @@
 """Writes text in a thread, for readers that may block: a stopped terminal, a full pipe, a disk that hangs.
 
 Text is put into an :class:`Outlet`, and a thread writes it, in order. What does not fit is dropped, counted and logged.
-The thread writes to descriptors, past Python's buffers: stuck in one of those it would keep the interpreter from
-ending.
+The thread writes to descriptors, without Python's buffers: if it blocked in one of those, the interpreter could not
+end.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Sink(Protocol):
 
 
 class Stream:
-    """A stream of this process, which stays open; None for one that it was started without."""
+    """A stream of this process, which stays open; None if the process was started without it."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self.name = str(getattr(stream, "name", "a stream"))
@@ -64,7 +64,7 @@ class Stream:
 
 
 class Appended:
-    """A file that is appended to. It is opened, and its folder made, when there is something to write."""
+    """A file to which text is appended. At the first text its folder is made, and it is opened."""
 
     def __init__(self, path: Path) -> None:
         self.name = str(path)
@@ -86,10 +86,10 @@ class Appended:
 
 
 class Outlet:
-    """Writes what is put in, in order, in a thread of its own, which lives from the first piece to :meth:`close`.
+    """Writes queued text, in order, in a thread of its own, which lives from the first piece to :meth:`close`.
 
-    While ``room`` is full, what comes is dropped, until half of it is free again;
-    the log says when that begins, and when it ends how many pieces were lost.
+    When ``room`` is full, new text is dropped until half of it is free again.
+    A log line reports the beginning; at the end, another one reports the number of lost pieces.
     A sink that fails is reported once and gets no more text.
     """
 
@@ -101,11 +101,11 @@ class Outlet:
         self._size = self._pieces = 0
         """Size of the waiting text and of the text being written."""
         self._lost = 0
-        """Pieces that were dropped since there was no room; 0 while there is."""
+        """Number of pieces dropped since there was no room; 0 while there is room."""
         self._closing = False
         self._thread: threading.Thread | None = None
         self._used: dict[Sink, bool] = {}
-        """Sinks that were written to, and whether they still take anything."""
+        """Used sinks, and whether they still accept text."""
 
     def put(self, sink: Sink, text: str) -> None:
         """Queue ``text`` for ``sink``. Never waits or raises; after :meth:`close` the text is dropped."""
@@ -146,7 +146,7 @@ class Outlet:
 
     def _start(self) -> None:
         if self._thread is None:
-            # A daemon: it may be stuck for ever, which must not keep this process from ending.
+            # A daemon: a write may block for ever, and must not keep this process from ending.
             self._thread = threading.Thread(target=self._work, name=f"hvd-elastic to {self.name}", daemon=True)
             self._thread.start()
 
@@ -200,7 +200,7 @@ def write_message(stream: TextIO | None, text: str) -> None:
 
 
 def discard(stream: TextIO) -> None:
-    """Drop the buffered and all later text of ``stream``, which cannot be written, not even at exit."""
+    """Drop the buffered and all later text of ``stream``, which cannot be written, also at exit."""
     descriptor = _descriptor(stream)
     if descriptor is not None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -215,7 +215,7 @@ def _cost(text: str) -> int:
 def _descriptor(stream: TextIO | None) -> int | None:
     try:
         return None if stream is None else stream.fileno()
-    except (OSError, ValueError):  # it is in memory, or closed
+    except (OSError, ValueError):  # the stream is in memory, or closed
         return None
 
 

@@ -34,12 +34,12 @@ class Line:
 
 
 class Agent:
-    """One run of a host's agent. ``memory``: the newest commit of each slot; it ends with the agent."""
+    """One run of a host's agent. ``memory``: the newest commit of each slot, which is lost when the agent ends."""
 
     def __init__(self, cluster: Cluster, host: str, itself: str) -> None:
         self.host, self.identity = host, itself
         self.kind = cluster.kinds.get(host, "")
-        """Kind of its host: see :class:`~hvd_elastic_ext.simulate.cluster.times.Times`."""
+        """The kind of its host: see :class:`~hvd_elastic_ext.simulate.cluster.times.Times`."""
         self.memory: dict[int, Commit] = {}
         self.before: dict[int, Commit] = {}
         """The commit before the newest of each slot: it stays in memory until the next commit."""
@@ -48,11 +48,11 @@ class Agent:
         self.alive = True
         self.finishing = False
         self.ends_by: float | None = None
-        """Time at which it ends after a SIGTERM."""
+        """Latest time of its end after a SIGTERM."""
         self.down_since: float | None = cluster.sim.now
         """Time since which its launcher cannot reach it."""
         self.back_at = cluster.sim.now
-        """Time since which the launcher reaches it again."""
+        """Time since which its launcher can reach it again."""
         self.going: dict[str, Any] | None = None
         self.going_since = 0.0
         self.going_by: float | None = None
@@ -63,25 +63,25 @@ class Agent:
         self._cluster = cluster
         self._sim, self._times = cluster.sim, cluster.times
         self._needed = False
-        """It got SIGTERM, and stays until its launcher no longer needs its commits."""
+        """Whether it has received SIGTERM, and stays until its launcher no longer needs its commits."""
         self._ended: dict[int, tuple[int, int, bool]] = {}
         self._kept: list[Message] = []
         self._recent: list[tuple[float, int, Message]] = []
         self._lost_at: float | None = None
         self.unsettled = False
-        """A process has ended or asked since the launcher was lost, or was asking then."""
+        """Whether a process has ended or asked since the loss of the launcher, or had an open question at that time."""
         self._incarnation = 0
         if self._times.every_step:
             self._sim.later(self._times.beat_s, self._beat)
 
-    # --- what it tells
+    # --- reports
 
     def report(self, process: Process, what: str, **more: Any) -> None:
-        """A process sends a message on its link."""
+        """Send a message of a process, from its link."""
         self._tell("said", process, message={"say": what, **more})
 
     def keeps(self, process: Process, commit: Commit) -> None:
-        """A process keeps a commit for a checkpoint."""
+        """Report that a process keeps a commit for a checkpoint."""
         whole = [commit.lineage, *commit.name]
         if process.rank == 0:
             self._note_contact()
@@ -91,7 +91,7 @@ class Agent:
 
     def _ask_again(self, process: Process) -> None:
         if self.line is not None:
-            assert process.asked is not None  # its caller has asked
+            assert process.asked is not None  # its callers have set it
             self._cluster.up(self.line, process.message(question(process.asked), None))
 
     def _tell(self, event: str, process: Process, **more: Any) -> None:
@@ -111,7 +111,7 @@ class Agent:
             self._cluster.up(self.line, message)
 
     def send(self, process: Process, news: Mapping[str, Any], reported: Commit | None, *, kept: bool = True) -> None:
-        """Send news of a process, which are ``kept`` until there is a connection."""
+        """Send news of a process. ``kept``: keep them until there is a connection."""
         if kept:
             message = process.message(news, reported)
             self._send(message.news, message.reported)
@@ -142,8 +142,7 @@ class Agent:
         self._sim.later(self._times.beat_s, self._beat)
 
     def _note_contact(self) -> None:
-        """Deliver a heartbeat at once, if heartbeats are no events of their own: the driver needs the number of
-        steps."""
+        """Deliver a heartbeat at once, if heartbeats are not separate events: the driver needs the number of steps."""
         if self.line is not None:
             self.line.launcher.receive_heartbeat(self)
 
@@ -159,7 +158,7 @@ class Agent:
                 if not process.stopped:
                     process.sample, process.sampled_at = (process.batch, process.commit), now
                 if not times.every_step:
-                    batch, commit = process.sample  # it arrives at once
+                    batch, commit = process.sample  # heartbeats show the present state, not the last sample
                 beat: dict[str, Any] = {"step": batch, "commit": commit.name if commit else None, "progress": batch}
                 if self._cluster.options.scaling is not None and process.world is not None:
                     beat["stepped_at"] = process.world.stepped_at
@@ -233,7 +232,7 @@ class Agent:
         self._lost_at = None
 
     def reached(self) -> None:
-        """The launcher reaches this agent again."""
+        """Note that the launcher can reach this agent again."""
         self.down_since, self.back_at = None, self._sim.now
         self._cluster.disturbances += 1
 
@@ -249,14 +248,14 @@ class Agent:
         self._sim.later(self._cluster.options.orphan_grace_s, self.lease)
 
     def lease(self) -> None:
-        """End everything after too long without a launcher, once no process trains undisturbed."""
+        """End everything after too long a time without a launcher, unless processes still train undisturbed."""
         if self._lost_at is None or self._sim.now - self._lost_at < self._cluster.options.orphan_grace_s:
             return
         trains = any(process.state in WITHIN for process in self.processes.values())
         if self.alive and (self.unsettled or not trains):
             self._cluster.agent_dies(self, code=0)
 
-    # --- what it obeys
+    # --- orders
 
     def obey(self, order: Mapping[str, Any]) -> None:
         """Execute an order (docs/agent.md)."""
@@ -315,13 +314,13 @@ class Agent:
         self.memory[slot] = commit
 
     def park(self, process: Process) -> None:
-        """A process is ready."""
+        """Note that a process is ready."""
         if process.state == "booting" and not process.stopped:
             self._cluster.training.moves(process, "parked")
             self.report(process, "parked")
 
     def receive_message(self, process: Process, message: Mapping[str, Any]) -> None:
-        """A process receives a message from the launcher."""
+        """Give a process a message from the launcher."""
         training = self._cluster.training
         match message["tell"]:
             case "go" if process.state == "parked" and not process.stopped:
@@ -358,7 +357,7 @@ class Agent:
     # --- ends
 
     def ended(self, process: Process, code: int) -> None:
-        """A process ends."""
+        """End a process."""
         if process.state == "gone":
             return
         self._cluster.disturbances += 1
@@ -374,7 +373,7 @@ class Agent:
             self._sim.later(self._times.ends_s, self._see_out)
 
     def terminate(self) -> None:
-        """Handle a SIGTERM: start nothing more, and end with the processes or when the grace is over."""
+        """Handle a SIGTERM: start nothing more, and end when the processes have ended or the grace is over."""
         if self.finishing:
             return
         self._needed = bool(self.memory)
@@ -394,14 +393,14 @@ class Agent:
             self._cluster.agent_dies(self, code=max((code for _, code, _ in self._ended.values()), default=0))
 
     def announce(self, in_s: float | None) -> None:
-        """The notice file announces the end of the host."""
+        """Announce the end of the host, as by the notice file."""
         self.going = {"reason": "preempted"}
         self.going_by = None if in_s is None else self._sim.now + in_s
         self.going_since = self._sim.now
         self._send({"event": "going", **self.going, "in_s": in_s})
 
     def recall(self) -> None:
-        """The notice is withdrawn."""
+        """Withdraw the notice."""
         if self.going is not None:
             self.going = self.going_by = None
             self._send({"event": "staying"})
@@ -414,13 +413,13 @@ class Agent:
         reported: tuple[tuple[int, Commit], ...] = (),
         sealed: Commit | None = None,
     ) -> None:
-        """A helper answers. ``sealed``: a checkpoint of this commit is on storage."""
+        """Send an answer of a helper. ``sealed``: the commit whose checkpoint is on storage now."""
         if sealed is not None:
             self._note_contact()
         self._send({"event": "errand", "id": number, "answer": answer}, reported, sealed)
 
     def tell_held(self, slots: Iterable[int]) -> None:
-        """The process of a helper has ended: report the commits in these slots' memory."""
+        """Report the commits in these slots' memory, after the process of a helper has ended."""
         self.settle()
         held = {slot: self.memory.get(slot) for slot in slots}
         reported = tuple((slot, commit) for slot, commit in held.items() if commit is not None)

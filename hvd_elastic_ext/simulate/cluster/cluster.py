@@ -50,11 +50,11 @@ def _host(name: str, slots: int, known: Host | None) -> Host:
 
 
 class Cluster:
-    """``boot_s`` by host: seconds until a process is ready, None: never. ``late_s``: delay of all messages of a host.
-    ``cut``: hosts without a network. ``absent``: hosts that do not exist. ``kinds``: of hosts, if known. ``listed`` and
-    ``departing``: the newest accepted list. ``chance``: the source of all randomness. ``launcher_dies``: it will, so
-    that what it saves matters; ``save_s``: how long that takes. ``scales`` gets the number of hosts that a
-    launcher asks for, and the hosts that it releases.
+    """``boot_s``: by host, the seconds until a process is ready; None: never. ``late_s``: delay of all messages of a
+    host. ``cut``: hosts without a network. ``absent``: hosts that do not exist. ``kinds``: kinds of hosts, if known.
+    ``listed`` and ``departing``: the newest accepted list. ``chance``: the source of all randomness.
+    ``launcher_dies``: whether the launcher will die, so that its saved states matter; ``save_s``: seconds to save one.
+    ``scales`` gets the number of hosts that a launcher requests, and the hosts that it releases.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Cluster:
         self.message_numbers = itertools.count()
         """Sequence numbers of messages from agents and processes."""
         self.disturbances = 0
-        """Counts changes of connections and ends of processes, so that cached groups are invalidated."""
+        """Number of changes of connections and ends of processes. A change invalidates cached groups."""
         self.recorder: Recorder | None = None
         """Records all events of launchers."""
         self._saved = Saved()
@@ -137,7 +137,7 @@ class Cluster:
             self.launcher = Launcher(self, self._incarnation, self._saved)
 
     def next_session(self, saved: Saved, *, expects: str | None) -> None:
-        """Continue the launcher's job after a sleep or a failure. ``expects``: a checkpoint that was made."""
+        """Continue the launcher's job after a sleep or a failure. ``expects``: the checkpoint that it must find."""
         self.launcher, self._incarnation = None, self._incarnation + 1
         self.disturbances += 1
         self.launcher = Launcher(self, self._incarnation, saved, expects=expects)
@@ -182,7 +182,7 @@ class Cluster:
 
     def _arrives_up(self, line: Line, message: Message) -> None:
         if line.open and (line.up or line.agent.host in self.cut):
-            line.up.append(message)  # behind what is held up already: connections keep the order
+            line.up.append(message)  # behind the messages that wait already: a connection keeps the order
         elif line.open and line.launcher.alive:
             line.launcher.receive(line, message)
 
@@ -204,7 +204,7 @@ class Cluster:
             line.agent.obey(order)
 
     def tell_loss(self, line: Line) -> None:
-        """The other end of a connection is gone: an agent with a network notices."""
+        """Note that the other end of a connection is gone. An agent with a network notices this."""
         if line.agent.host not in self.cut:
             self.sim.later(LATENCY_S, line.agent.line_lost, line)
 
@@ -286,17 +286,17 @@ class Cluster:
         for process in list(agent.processes.values()):
             self.training.gone(process)
         if (line := agent.line) is not None and agent.host not in self.cut:
-            arrives_at = max(line.up_at, self.sim.now + LATENCY_S)  # after all its messages
+            arrives_at = max(line.up_at, self.sim.now + LATENCY_S)  # after all messages of the agent
             self.sim.at(arrives_at, line.launcher.lost, line, "connection reset")
             self.sim.at(arrives_at + LATENCY_S, line.launcher.command_ended, agent, code)
 
     def boots(self, process: Process) -> None:
-        """A process was started."""
+        """Plan the moment at which a started process is ready."""
         agent = process.agent
         own = agent.host in self.boot_s
         boot_s = self.boot_s[agent.host] if own else self.times.of(agent.kind, "boot_s")
         if boot_s is not None:
-            if agent.booted is None or agent.booted[0] != self.sim.now:  # processes of one host take about as long
+            if agent.booted is None or agent.booted[0] != self.sim.now:  # those that start together take the same time
                 agent.booted = (self.sim.now, boot_s if own else self.drawn(boot_s))
             self.sim.later(agent.booted[1], agent.park, process)
 
@@ -311,7 +311,7 @@ class Cluster:
         self.training.may_stall(process.world)
 
     def cont(self, process: Process) -> None:
-        """Continue a process, as by SIGCONT. It may have missed messages, which its launcher sends again."""
+        """Continue a process, as by SIGCONT. Its launcher sends messages again that the process may have missed."""
         process.stopped = False
         process.agent.park(process)
         self.training.look_again([process.agent.host])

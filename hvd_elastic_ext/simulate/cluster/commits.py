@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Commit(NamedTuple):
-    """Ordered by age, as ``worker/sync/election.py`` has it. ``batch``: so many batches were trained before it."""
+    """A commit, ordered by age as in ``worker/sync/election.py``. ``batch``: number of batches trained before it."""
 
     incarnation: int
     generation: int
@@ -38,7 +38,7 @@ class Candidate(NamedTuple):
 
 
 class Elected(NamedTuple):
-    """``commit``: the one from which all ranks continue; the next ones have ``generation`` and ``incarnation``."""
+    """``commit``: the commit from which all ranks continue. The next ones have ``generation`` and ``incarnation``."""
 
     commit: Commit
     generation: int
@@ -47,7 +47,7 @@ class Elected(NamedTuple):
 
 
 def elect(candidates: Sequence[Candidate], *, lineage: int) -> Elected:
-    """Elect a commit like ``worker/sync/election.py`` and ``State.sync``. ``lineage``: for a history that begins
+    """Elect a commit like ``worker/sync/election.py`` and ``State.sync``. ``lineage``: that of a history that begins
     here."""
     held = [each.commit for each in candidates if each.commit is not None]
     generation = 1 + max(each.entered for each in candidates)

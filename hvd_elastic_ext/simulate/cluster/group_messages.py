@@ -1,4 +1,4 @@
-"""Equal messages of many processes at the same moment, as one event of the driver if their connections work."""
+"""Equal messages of many processes at the same moment: one event of the driver, if their connections work."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, slots=True)
 class _Group:
-    """``of``: the senders; ``processes``: those whose messages reach the launcher over ``lines`` in one event.
+    """A group. ``of``: the senders; ``processes``: those whose messages reach the launcher over ``lines`` in one event.
 
-    ``others``: senders with a disturbed connection. Valid while the cluster has had this many ``disturbances``.
+    ``others``: senders with a disturbed connection. The group is valid until the cluster's ``disturbances`` change.
     """
 
     of: Sequence[Process]
@@ -35,7 +35,7 @@ class _Group:
 
 
 class GroupMessages:
-    """Group messages of a cluster. If every step is an event, each message is an event, too."""
+    """Group messages of a cluster. If every step is an event, each message is a separate event, too."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster, self._sim = cluster, cluster.sim
@@ -49,11 +49,11 @@ class GroupMessages:
         self._send(processes, {"event": "said", "message": {"say": what, **more}}, reported)
 
     def changed(self) -> None:
-        """A world has lost a member."""
+        """Note that a world has lost a member."""
         self._cluster.disturbances += 1
 
     def ask(self, processes: Sequence[Process]) -> None:
-        """Ask for a rank for all processes, after a report of their commits."""
+        """Report the commits of all processes, and then ask for a rank for each."""
         by_sample: dict[tuple[int, Commit], list[Process]] = {}
         for process in processes:
             if process.commit is not None:
@@ -118,7 +118,7 @@ class GroupMessages:
                     (at, number, each.message(news, reported)) for each in group.processes if each.agent is agent
                 )
 
-    # --- what launchers tell
+    # --- messages of launchers
 
     def tell(self, launcher: Launcher, wanted: Tell) -> None:
         """Send the same message from a launcher to processes."""
@@ -163,7 +163,7 @@ class GroupMessages:
         cut, receivers = self._cluster.cut, list[tuple[int, Process]]()
         held: dict[str, Line] = {}
         self._sim.happened += len(lines) - 1
-        if disturbances == self._cluster.disturbances:  # as a rule
+        if disturbances == self._cluster.disturbances:  # the usual case
             found = [(number, line.agent.processes.get(life.seat.slot), life) for number, line, life in lines]
             return [(number, each) for number, each, life in found if each is not None and each.life == life.number]
         for number, line, life in lines:
@@ -199,7 +199,7 @@ class GroupMessages:
         self._cluster.observer.ranks_given(those, incarnation=incarnation)
         self._cluster.training.answered(those, incarnation=incarnation, size=len(numbers))
 
-    # --- what they say
+    # --- messages of processes
 
     def _arrives(self, group: _Group, news: Mapping[str, Any], reported: Commit | None) -> None:
         cluster, launcher = self._cluster, self._cluster.launcher

@@ -23,9 +23,9 @@ class Helpers:
     def __init__(self, cluster: Cluster) -> None:
         self.transfer_s = cluster.times.transfer_s
         self.kept: dict[tuple[int, ...], Commit] = {}
-        """Commits that processes were asked to keep for checkpoints: lineage, incarnation, generation, number."""
+        """Commits that processes keep for checkpoints, by lineage, incarnation, generation and number."""
         self.shared = True
-        """Hosts share their storage; else each has its own."""
+        """Whether hosts share their storage; else each has its own."""
         self._stored: dict[str, Commit] = {}
         """The commit of the newest checkpoint on each storage."""
         self._facts: dict[str, Mapping[str, Any]] = {}
@@ -36,7 +36,7 @@ class Helpers:
         self._ports = itertools.count(40000)
 
     def begin(self, agent: Agent, order: Mapping[str, Any]) -> None:
-        """Start a helper of an agent. An agent runs one at a time: a new one ends the one before."""
+        """Start a helper of an agent. An agent has only one at a time, so a new one ends the one before."""
         for number in list(agent.helpers):
             self._killed(agent, number)
             agent.helper_ended(number, "another helper was ordered")
@@ -198,7 +198,7 @@ class Helpers:
         if agent.alive and number in agent.helpers:
             self._over(agent, number, answer, **more)
 
-    # --- from one to the other
+    # --- transfers between hosts
 
     def _linked(self, one: Agent, other: Agent) -> bool:
         cut = self._cluster.cut

@@ -45,7 +45,7 @@ WAITING_S: Final = 10.0
 MOVING_S: Final = 1.0
 """The same while a world changes, or a host cannot be reached."""
 EACH_S: Final = 0.002
-"""Seconds that each host adds to both."""
+"""Seconds that each host adds to the last two."""
 SHARE: Final = 0.8
 """Share of ``--heartbeat-timeout``: longest age of a reachable host's last message before a look."""
 WHOLE_S: Final = 60.0
@@ -62,16 +62,16 @@ class Motion(Enum):
 
 
 class Launcher:
-    """``saved``: the state written by the launcher before. ``lines``: connections by host."""
+    """``saved``: the state that the earlier launcher has written. ``lines``: connections by host."""
 
     def __init__(self, cluster: Cluster, incarnation: int, saved: Saved, *, expects: str | None = None) -> None:
         self.incarnation, self.born = incarnation, cluster.sim.now
         self.alive = True
         self.lines: dict[str, Line] = {}
         self.dirty = True
-        """An event has happened: the driver must look."""
+        """Whether an event has happened, so that the driver must look."""
         self._due = False
-        """Only the time for a look has come."""
+        """Whether only the time for a look has come."""
         self.look_at: float | None = self.born
         self._cluster, self._sim = cluster, cluster.sim
         self._commands: dict[str, object] = {}
@@ -157,7 +157,7 @@ class Launcher:
         agent, host = line.agent, line.agent.host
         known = self.lines.get(host) is line
         if not (known if "event" in message.news else agent.alive):
-            return  # both ends prove who they are before a hello: an agent that has died does not get so far
+            return  # a dead agent sends no hello: both ends authenticate each other first
         for slot, commit in message.reported:
             self._cluster.observer.commit_reported(agent, slot, commit)
         if message.sealed is not None:
@@ -231,11 +231,11 @@ class Launcher:
             self._save()
 
     def due(self) -> None:
-        """The time has come for which a planner asked for a look."""
+        """Note that the time has come at which a planner wants a look."""
         self.dirty = self._due = True
 
     def _look_ahead(self) -> None:
-        """Plan the next look: when a planner asks for it, and after a longest time in which calm jobs miss nothing."""
+        """Plan the next look: at the time that a planner wants, or after a pause in which calm jobs miss nothing."""
         at = self.driver.look(longest_s=math.inf)
         motion = self._cluster.motion()
         every = self.driver.job.options.durability
@@ -251,7 +251,7 @@ class Launcher:
         now, timeout_s = self._sim.now, self.driver.job.options.heartbeat_timeout_s
         for world in self._cluster.training.worlds:
             if world.phase == "training" and world.members:
-                self.receive_heartbeat(world.members[0].agent)  # how many steps were done by now
+                self.receive_heartbeat(world.members[0].agent)  # the number of steps done by now
         whole = whole and now - self._told_at >= max(WHOLE_S, WHOLE_PER_HOST_S * len(self.lines))
         if not whole and now - self._heard_at < timeout_s * SHARE / 2:
             return
@@ -308,11 +308,11 @@ class Launcher:
             self.driver.tell(LaunchEnded(agent.host, code, ""))
             self.dirty = True
 
-    # --- what outlives it
+    # --- what the next launcher needs
 
     def _changed(self) -> None:
         self._to_save = True
-        self.dirty = self.dirty or self._cluster.launcher_dies  # a look saves it
+        self.dirty = self.dirty or self._cluster.launcher_dies  # the next look saves it
 
     def _save(self) -> None:
         if not self._cluster.launcher_dies:
@@ -430,7 +430,7 @@ class Launcher:
         return {}
 
     def scale(self, hosts: int, leaving: Sequence[str], reason: str) -> None:
-        """Ask the host supply for a number of hosts."""
+        """Request a number of hosts from the host supply."""
         if self._cluster.scales is not None:
             self._sim.later(LATENCY_S, self._cluster.scales, self, hosts, tuple(leaving))
 

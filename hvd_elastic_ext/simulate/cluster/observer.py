@@ -19,10 +19,10 @@ class Observer:
     # --- worlds
 
     def moved(self, process: Process, before: str) -> None:
-        """A process has another state than ``before``; an empty one: it was started."""
+        """A process has another state than ``before``. An empty ``before``: it was started."""
 
     def moved_together(self, processes: Sequence[Process], before: Sequence[str]) -> None:
-        """Processes have the same new state, each after its own of ``before``."""
+        """Processes have the same new state. ``before``: the earlier state of each."""
         for process, state in zip(processes, before, strict=True):
             self.moved(process, state)
 
@@ -43,7 +43,7 @@ class Observer:
         for process in processes:
             self.rank_given(process, incarnation=incarnation, rank=process.rank)
 
-    # --- what launchers hear and do
+    # --- launchers
 
     def sealed(self, commit: Commit) -> None:
         """A launcher has received the report of a complete checkpoint."""

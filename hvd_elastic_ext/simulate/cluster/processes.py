@@ -17,8 +17,8 @@ WITHIN: Final = ("joining", "syncing", "training")
 
 
 class Message(NamedTuple):
-    """A message of an agent. ``reported``: the commits that it reports, by slot; ``sealed``: one that is a checkpoint
-    now."""
+    """A message of an agent. ``reported``: the commits that it reports, by slot; ``sealed``: a commit that is a
+    checkpoint now."""
 
     news: dict[str, Any]
     reported: tuple[tuple[int, Commit], ...] = ()
@@ -64,9 +64,9 @@ class Process:
     sampled_at: float = 0.0
     stopped: bool = False
     wanted: list[int] | None = None
-    """The commit that it must keep for a checkpoint."""
+    """The commit that the process must keep for a checkpoint."""
     stay: bool = False
-    """It must stop at that commit; ``stays``: it has reached it."""
+    """Whether it must stop at that commit. ``stays``: whether it has reached it."""
     stays: bool = False
     leave: bool = False
     done: bool = False
@@ -74,7 +74,7 @@ class Process:
     id: ProcessId = field(init=False)
     """The process's identity for launchers."""
     looped: bool = False
-    """It has reported that its script has an elastic loop."""
+    """Whether it has reported that its script has an elastic loop."""
     track: Track | None = None
     """The progress up to which it was updated; see :class:`Track`."""
 
@@ -100,10 +100,10 @@ class Process:
 
 @dataclass(eq=False, slots=True)
 class World:
-    """``key``: incarnation of the launcher that formed it, and its generation.
+    """A world. ``key``: the incarnation of its launcher, and its generation.
 
-    ``every``: steps from one commit to the next. ``writing``: hosts of it that write a checkpoint. ``wake_at``: the
-    next event, where not every step is one. ``ends_at``: the step after which training is done, if that is known.
+    ``every``: steps from one commit to the next. ``writing``: number of its hosts that write a checkpoint.
+    ``wake_at``: the next event, if not every step is one. ``ends_at``: the step after which training is done, if known.
     """
 
     key: tuple[int, int]
@@ -123,7 +123,7 @@ class World:
     wake_at: float | None = None
     ends_at: int | None = None
     asked: Process | None = None
-    """A member that was asked to keep a commit."""
+    """A member that must keep a commit."""
     track: Track | None = None
     """None if every step is an event."""
 
@@ -136,7 +136,7 @@ class World:
 def candidates(processes: Iterable[Process]) -> list[Candidate]:
     """Return the different commits of the ranks in a sync: most have the same.
 
-    Commits of a later world are newer than those of any before, also of one that none of its members was in.
+    Commits of a later world are newer than those of all earlier ones, even if none of its members was in those.
     """
     brought = dict.fromkeys(
         [(each.agent.memory.get(each.slot), each.entered, each.assigned_world, each.incarnation) for each in processes]

@@ -10,28 +10,28 @@ from typing import Final
 LATENCY_S: Final = 0.001
 """Latency of a message between launcher and agent."""
 AGAIN_S: Final = 0.2
-"""First pause before a lost connection is made again; they double up to :data:`AGAIN_MOST_S`."""
+"""First pause before a lost connection is made again. Each pause doubles, up to :data:`AGAIN_MOST_S`."""
 AGAIN_MOST_S: Final = 5.0
 RESEND_S: Final = 1.0
-"""Messages sent within this time before a connection broke are sent again: they may be lost."""
+"""Messages from the last so many seconds before a connection broke are sent again, because they may be lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
     """``agent_s``: from the order to start an agent until it connects. ``boot_s``: from the start of a process until it
     is ready. ``go_s``: from the order to go live until it asks for its rank. ``join_s``: from the ranks until all are
-    connected. ``sync_s``: until they agree on the state. ``lost_s``: both together, of a world that follows a loss;
-    None: as for others. ``notice_s``: until a lost peer is noticed.
+    connected. ``sync_s``: until they agree on the state. ``lost_s``: both together, for a world after a loss; None: as
+    for other worlds. ``notice_s``: until the others notice a lost peer.
 
     ``step_s``, ``agent_s`` and ``boot_s`` may differ by kind of host: see :meth:`of`. ``spread``: standard deviation of
     the logarithm of ``agent_s``, ``boot_s``, ``transfer_s``, ``write_s`` and ``load_s``; 0 makes them constants.
-    ``sizes``: seconds of a step in worlds of so many ranks, where they differ; others are interpolated, see
-    :meth:`step`. ``cold_s``: how much longer processes boot before the first world.
-    ``every``: calls of ``commit()``, in steps. ``commit_s``: what one commit adds to its step.
-    ``stall_s`` and ``slowed``: what a checkpoint costs at its commit, and the share by which steps are slower while it
-    is written, which takes ``write_s``; ``seal_s`` completes it.
-    ``every_step``: each step is an event of its own. Else many steps are one event, and hosts are heard when the driver
-    looks: a large job, or a long one, takes less time.
+    ``sizes``: seconds of a step, by number of ranks, if they differ; other sizes are interpolated, see :meth:`step`.
+    ``cold_s``: additional seconds of the boot of processes before the first world.
+    ``every``: steps from one call of ``commit()`` to the next. ``commit_s``: seconds that a commit adds to its step.
+    ``stall_s``: seconds that a checkpoint adds at its commit. ``slowed``: the share by which steps are slower while it
+    is written, which takes ``write_s``. ``seal_s``: seconds to complete it.
+    ``every_step``: whether each step is a separate event. Else many steps are one event, and heartbeats arrive when the
+    driver looks, so that the simulation of a large or long job takes less time.
     """
 
     step_s: float = 1.0
@@ -61,9 +61,9 @@ class Times:
     bytes: int = 1 << 20
     """Bytes of a commit."""
     publish_s: float = 1.0
-    """From a change of the hosts until it is published."""
+    """Seconds from a change of the hosts until it is published."""
     host_s: float = 60.0
-    """From a request for a host until it is there, for a job that asks for hosts."""
+    """Seconds from the request for a host until it exists, for a job that requests hosts."""
     spread: float = 0.0
     every_step: bool = False
     kinds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Times:
         return value
 
     def meets(self, usual_s: float, after_loss: bool) -> float:
-        """Return the time that a world needs to join or sync; usually ``usual_s``."""
+        """Return the seconds that a world needs to join or sync; usually ``usual_s``."""
         return usual_s if self.lost_s is None or not after_loss else self.lost_s / 2
 
     def step(self, kind: str, size: int) -> float:

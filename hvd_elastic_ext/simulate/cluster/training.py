@@ -1,4 +1,4 @@
-"""The training of simulated processes: they form worlds, sync to the newest commit, do steps together, and lose peers.
+"""The training of simulated processes: they form worlds, sync to the newest commit, step together, and lose peers.
 
 Ranks of one world do steps in lockstep. A stopped rank, or one without a network, blocks all of them.
 """
@@ -29,17 +29,17 @@ class Training:
         self.worlds: list[World] = []
         self.sync_s = times.sync_s
         self.thin = 1
-        """Only one in this many calls of ``commit()`` makes a commit."""
+        """Number of calls of ``commit()`` for each commit."""
         self.records = False
-        """The journal contains sampled steps."""
+        """Whether the journal contains sampled steps."""
         self.finishing = False
-        """Training ends at the next commit."""
+        """Whether training ends at the next commit."""
         self.last_step: Callable[[World], int | None] = lambda world: None
         """The step after which training ends, if that is known when a world begins."""
         self._sim, self._observer, self._cut, self._times = sim, observer, cut, times
         self._lineages, self._group_actions = itertools.count(1), together
         self._lost = False
-        """A world was lost, and none has followed it yet."""
+        """Whether a world was lost, and none has followed it yet."""
 
     def moves(self, process: Process, state: str) -> None:
         """Set the state of a process."""
@@ -47,7 +47,7 @@ class Training:
         self._observer.moved(process, before)
 
     def _move(self, processes: Sequence[Process], state: str) -> None:
-        """The same, of many."""
+        """Set the states of many processes."""
         before = [process.state for process in processes]
         for process in processes:
             process.state = state
@@ -80,7 +80,7 @@ class Training:
     # --- into a world
 
     def answered(self, processes: Sequence[Process], *, incarnation: int, size: int) -> None:
-        """Processes have received their ranks: they connect to the other members."""
+        """Let processes that have received their ranks connect to the other members."""
         by_world = dict[int, list[Process]]()
         for process in processes:
             by_world.setdefault(process.assigned_world, []).append(process)
@@ -129,7 +129,7 @@ class Training:
         if self._held_up(world, self._synced):
             return
         members = world.members
-        members.sort(key=_RANK)  # as a rule they are
+        members.sort(key=_RANK)  # usually they are sorted already
         lineage = next(self._lineages)
         elected = elect(candidates(members), lineage=lineage)
         world.phase, world.elected = "training", (elected.incarnation, elected.generation)
@@ -172,7 +172,7 @@ class Training:
             if world.phase == "training":
                 self._sim.later(self._times.step_s, self._step, world)
         else:
-            self._wake(world)  # it was held up, and goes on
+            self._wake(world)  # the world was held up, and continues
 
     def follow(self, process: Process) -> None:
         """Update a process with the progress of its world."""
@@ -259,7 +259,7 @@ class Training:
             self._finish(world)
 
     def _go_on(self, world: World, now: float) -> None:
-        """The first step of a world is done."""
+        """Report the first step of a world."""
         by_last: dict[float | None, list[Process]] = {}
         for process in world.members:
             by_last.setdefault(process.stepped_at, []).append(process)
@@ -401,7 +401,7 @@ class Training:
         self._group_actions.ask(processes)
 
     def interrupt(self, process: Process, *, leave: bool) -> None:
-        """Announce the next world to a member: all ranks leave this one at the next commit."""
+        """Announce the next world to a member. All ranks then leave this one at the next commit."""
         world = process.world
         if world is None:
             return
@@ -412,7 +412,7 @@ class Training:
             self._wake(world)
         world.interrupted = True
         if world.phase == "joining" and len(world.members) < world.size:
-            self.lose(world, process)  # the launcher answers none of its questions for addresses any more
+            self.lose(world, process)  # the launcher no longer answers its questions for addresses
 
     def interrupt_together(self, processes: Iterable[Process], *, leave: bool) -> None:
         """The same for many members, usually of one world."""
@@ -470,7 +470,7 @@ class Training:
                 if self.records or self._times.every_step:
                     fields = {"step": held.batch, "steps_lost": lost, "rank": process.rank}
                     process.agent.report(process, "record", event="rolled_back", fields=fields)
-                else:  # nobody reads which rank it was
+                else:  # without records, the rank does not matter
                     alike.setdefault((held.batch, lost), []).append(process)
         for (step, lost), those in alike.items():
             alone = processes if len(those) == len(processes) else those
@@ -478,14 +478,14 @@ class Training:
         self._ask(processes)
 
     def look_again(self, hosts: Iterable[str]) -> None:
-        """Let processes on these hosts, which continue or have their network again, notice what they missed."""
+        """Let processes on these hosts, which continue or have their network again, notice what they have missed."""
         known = set(hosts)
         for world in list(self.worlds):
             if world.phase == "lost" and any(process.agent.host in known for process in world.members):
                 self._sim.later(self._times.notice_s, self._notice, world, "")
 
     def gone(self, process: Process) -> None:
-        """A process has ended. Its peers notice."""
+        """Note that a process has ended. Its peers notice this."""
         self.settle(process.world)
         self.follow(process)
         world, process.world = process.world, None

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 BEGIN_S: Final = 100.0
-"""The monotonic clock at the start of a simulation: not 0, which has a special meaning in some states."""
+"""The monotonic clock at the start of a simulation. It is not 0, which has a special meaning in some states."""
 
 
 class Time:
@@ -33,17 +33,17 @@ class Time:
 
 
 class Sim:
-    """Planned events. Those for the same time happen in the order in which they were planned."""
+    """Planned calls. Calls for the same time happen in the order in which they were planned."""
 
     def __init__(self) -> None:
         self.time = Time()
         self.happened = 0
-        """Events so far."""
+        """Number of calls so far."""
         self._queue: list[tuple[float, int, list[tuple[Callable[..., object], tuple[Any, ...]]]]] = []
         self._count = itertools.count()
         self._last: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         self._last_at = math.nan
-        """What is planned for the same time as the event before is one entry with it: thousands often are."""
+        """Time of the last planned call. The next call for that time shares its entry: often there are thousands."""
 
     @property
     def now(self) -> float:

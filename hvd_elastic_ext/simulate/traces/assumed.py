@@ -1,4 +1,4 @@
-"""Values that a simulation needs and a published trace lacks: ``--assume notice=2m,slots=4``."""
+"""Values that a simulation needs, but a published trace does not contain: ``--assume notice=2m,slots=4``."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 @dataclass(frozen=True, slots=True)
 class Assumed:
-    """``notice``: seconds before a host goes, but for the share ``untold``. ``slots``: of each host (None: as the
-    format has it). ``after``, ``days``: only that part of the trace.
+    """The values. ``notice``: seconds of notice before a host goes, except for the share ``untold``. ``slots``: slots
+    of each host (None: as in the format). ``after``, ``days``: the part of the trace to use.
 
-    ``unit``: of the times of a file of counts. ``hosts``: wanted in each zone; ``max_price``: paid at most for a host
-    for an hour; ``score``: least placement score; ``type``, ``zone``: only these, ``a+b`` are two. ``gpus``: of the
-    cluster; ``vc``: of its virtual clusters, only this one.
+    ``unit``: unit of the times in a file of counts. ``hosts``: wanted hosts in each zone. ``max_price``: highest price
+    of a host for an hour. ``score``: lowest placement score. ``type``, ``zone``: use only these; ``a+b`` means two.
+    ``gpus``: number of GPUs of the cluster. ``vc``: the only virtual cluster to use.
     """
 
     notice: float = 0.0

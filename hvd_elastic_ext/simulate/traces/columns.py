@@ -17,7 +17,7 @@ MISSING: Final = ("", "-1", "None", "NA")
 def table(
     text: str, *, where: str, needed: Sequence[str], known: Sequence[str]
 ) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """Each row by its columns' names, with its place. A header in the middle, where files were joined, is passed over.
+    """Yield each row by its columns' names, with its place. Skip a header in the middle, where files were joined.
 
     Raises :class:`UsageError`.
     """
@@ -41,7 +41,7 @@ def table(
 
 
 def cell(place: str, values: Mapping[str, object], name: str, read: Callable[[str], T], *, what: str) -> T:
-    """One value. Raises :class:`UsageError`."""
+    """Return one value. Raises :class:`UsageError`."""
     text = str(values.get(name, ""))
     try:
         return read(text)
@@ -72,7 +72,7 @@ def _price(text: str) -> float:
 
 
 def whole(place: str, values: Mapping[str, object], name: str) -> int:
-    """A whole number, 0 or more."""
+    """Read a whole number, 0 or more."""
     return cell(place, values, name, _whole, what="a whole number")
 
 

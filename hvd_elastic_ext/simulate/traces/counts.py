@@ -1,7 +1,7 @@
 """Traces of ``time,count``, as the authors of Bamboo (NSDI '23) keep them in ``uclasystem/bamboo``, ``doc/data``.
 
-The header ``time,count`` may be absent, and the newest count of a time holds. Bamboo's files have whole seconds, and
-those whose names end in ``_scaled`` have hours, with three decimals.
+The header ``time,count`` may be absent. Of several counts for one time, the last one counts. Bamboo's files have whole
+seconds; files whose names end in ``_scaled`` have hours with three decimals.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _THREE_DECIMALS: Final = re.compile(r"[0-9]+\.[0-9]{3}")
 
 
 def is_counts(text: str) -> bool:
-    """Whether a text is a trace of counts: by its first line that is no comment."""
+    """Whether a text is a trace of counts, by its first line that is not a comment."""
     first = next((line for line in text.splitlines() if line.strip() and line[0] != "#"), "")
     words = [word.strip() for word in first.split(",")]
     return words == HEADER.split(",") or (len(words) == 2 and None not in map(seconds, words))

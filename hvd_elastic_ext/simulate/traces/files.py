@@ -13,12 +13,12 @@ from hvd_elastic_ext.simulate.traces.rows import Trace
 
 
 def read(path: Path, assumed: Assumed = NOTHING) -> Callable[[int], Trace]:
-    """The trace of each seed. Raises :class:`UsageError` that names the line, and says how to write it."""
+    """Return the trace of each seed. Raises :class:`UsageError`, which names the line and says how to write it."""
     return parsed(rows.text_of(path), where=str(path), assumed=assumed)
 
 
 def parsed(text: str, *, where: str, assumed: Assumed = NOTHING) -> Callable[[int], Trace]:
-    """The trace of each seed. Raises :class:`UsageError`."""
+    """Return the trace of each seed. Raises :class:`UsageError`."""
     begins = text.lstrip()[:1]
     header = set(next(csv.reader([next((line for line in text.splitlines() if line.strip()), "")]), ()))
     if begins == "[":

@@ -1,8 +1,8 @@
-"""Logs of a cluster's jobs, read as a trace of the free hosts, for a job that uses free hosts and gives them back.
+"""Reads logs of a cluster's jobs as traces of free hosts, for a job that uses free hosts and gives them back.
 
-Philly (Microsoft, ATC '19): ``cluster_job_log`` of ``msr-fiddle/philly-traces``, JSON. It names machines: one is there
-while no job has a GPU of it. Helios (SenseTime, SC '21): ``cluster_log.csv`` of ``S-Lab-System-Group/HeliosData``. It
-tells how many GPUs a job has: whole hosts of those that are free are there.
+Philly (Microsoft, ATC '19): ``cluster_job_log`` of ``msr-fiddle/philly-traces``, JSON. It names machines. A machine is
+free while no job has one of its GPUs. Helios (SenseTime, SC '21): ``cluster_log.csv`` of
+``S-Lab-System-Group/HeliosData``. It has the number of GPUs of each job. The free GPUs count as whole hosts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def philly(text: str, *, where: str, assumed: Assumed) -> Levels:
     for place, attempt in _attempts(text, where=where):
         times = attempt.get("start_time"), attempt.get("end_time")
         if any(time is None or time in MISSING for time in times):
-            continue  # by the authors' notes: an error of the log, or it was still running
+            continue  # by the authors' notes: an error in the log, or the attempt was still running
         begun, ended = (columns.moment(place, attempt, name) for name in ("start_time", "end_time"))
         if ended < begun:
             raise UsageError(f"{place}: end_time is before start_time; correct it, or leave the attempt out")

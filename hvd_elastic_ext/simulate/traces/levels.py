@@ -29,7 +29,7 @@ class Pool(NamedTuple):
 
 
 class Level(NamedTuple):
-    """From ``at`` on a pool has ``hosts``; ``price``: of one for an hour, if that is known."""
+    """From ``at`` on, a pool has ``hosts``. ``price``: that of one for an hour, if known."""
 
     at: float
     pool: Pool
@@ -39,7 +39,7 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """In order of time, from the first host on, until ``ends``."""
+    """Levels in order of time, from the first host on, until ``ends``."""
 
     levels: tuple[Level, ...]
     ends: float
@@ -47,7 +47,7 @@ class Levels:
     assumed: Assumed
 
     def trace(self, seed: int) -> Trace:
-        """The trace of a seed."""
+        """Return the trace of a seed."""
         rows = sorted(self._rows(seed), key=lambda row: row.at)
         return checked(rows, where=self.where, ends=self.ends)
 
@@ -76,7 +76,7 @@ def _name(pool: Pool, number: int) -> str:
 
 
 def levels(found: Iterable[Level], *, where: str, assumed: Assumed) -> Levels:
-    """The part of a trace that is wanted. Raises :class:`UsageError` if there is no host in it."""
+    """Return the requested part of a trace. Raises :class:`UsageError` if it has no host."""
     ordered = sorted(found, key=lambda level: level.at)
     if not any(level.hosts for level in ordered):
         raise UsageError(f"{where}: has no host; {_why(assumed)}")

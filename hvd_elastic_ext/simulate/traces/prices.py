@@ -1,8 +1,8 @@
 """Histories of spot pools: prices from AWS, and placement scores from SpotLake (IISWC '22).
 
-A pool is an instance type in a zone. It has the wanted ``hosts`` while its price is at most ``max_price``; in files
-of SpotLake no more than ``T3``, the largest capacity that recently scored 3, or, where that is not told, all or none by
-their ``score``.
+A pool is an instance type in a zone. It has the wanted ``hosts`` while its price is at most ``max_price``. In files of
+SpotLake it has at most ``T3`` hosts: the largest capacity that recently scored 3. Without ``T3``, or
+with a given ``score``, the score decides: all hosts or none.
 
 AWS: ``aws ec2 describe-spot-price-history`` (JSON), or the same fields as columns of a CSV file, in any order; only
 Linux counts. SpotLake: the schema of ``ddps-lab/spotlake-open-data``, one snapshot, or many joined.

@@ -7,8 +7,8 @@
     3600,b,down,120,,,
     5400,b,up,,4,,0.35
 
-``time`` counts seconds from the start; ``1.5h`` and ``2d`` are times, too. Events: ``up``; ``down`` (the machine is
-taken away, with ``notice`` as long before, if there is any); ``lost`` (it vanishes, and its connections stay open);
+``time``: seconds from the start; ``1.5h`` and ``2d`` are times, too. Events: ``up``; ``down`` (the machine is
+reclaimed, with ``notice`` seconds of notice, if any); ``lost`` (it vanishes, and its connections stay open);
 ``crash`` (one of its training processes fails);
 ``price`` (of a slot for an hour, from then on).
 """
@@ -35,8 +35,8 @@ _SECONDS: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e[0-9]+)?)(s|m|h|d)?")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """``at`` and ``notice`` are seconds. ``slots``, ``kind`` and ``price`` (of a slot for an hour, if it is
-    known) are those of a host that comes up; ``price`` also comes alone.
+    """A row. ``at`` and ``notice`` are seconds. ``slots``, ``kind`` and ``price`` (of a slot for an hour, if it is
+    known) are those of a host that comes up. The event ``price`` has only ``price``.
     """
 
     at: float
@@ -50,9 +50,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """``ends``: when the trace ends, in seconds from its start. ``slots``: by host, the most that it ever has.
+    """A trace. ``ends``: its end, in seconds from its start. ``slots``: the most slots that each host ever has.
 
-    ``boots``: by host, how long its processes boot, if that is known; None: for longer than the host is there.
+    ``boots``: by host, the seconds that its processes boot, if known; None: longer than the host exists.
     """
 
     rows: tuple[Row, ...]
@@ -131,7 +131,7 @@ def _price(event: str, text: str) -> float | None:
 
 
 def checked(rows: Sequence[Row], *, where: str, numbers: Sequence[int] = (), ends: float | None = None) -> Trace:
-    """Return a trace of these rows. Raises :class:`UsageError` if a host is removed that is not there, or time
+    """Return a trace of these rows. Raises :class:`UsageError` if a host that does not exist is removed, or if time
     decreases."""
     there: set[str] = set()
     slots: dict[str, int] = {}

@@ -15,15 +15,16 @@ from hvd_elastic_ext.simulate.traces.rows import Row, Trace, checked, seconds
 
 DAY_S: Final = 86400.0
 BATCH_S: Final = 60.0
-"""Seconds within which a reclaim of a zone takes all its hosts."""
+"""Seconds within which a reclaim of a zone removes all its hosts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Synthetic:
-    """Times are mean seconds. ``mtbf``: between two reclaims of one host. ``notice``: before each; ``untold``: the
-    share of reclaims without it. ``back``: until a host returns. ``crash``: between two crashes of a process on one
-    host, and ``lost``: between two times that it vanishes. ``zone_mtbf``: between two reclaims of a whole zone.
-    ``diurnal``: by what share all that is more frequent at the middle of each day than on the average.
+    """The numbers. Times are mean seconds. ``mtbf``: between two reclaims of one host. ``notice``: before each;
+    ``untold``: the share of reclaims without it. ``back``: until a host returns. ``crash``: between two crashes of a
+    process on one host; ``lost``: between two times that the host vanishes. ``zone_mtbf``: between two reclaims of a
+    whole zone. ``diurnal``: the share by which all these events are more frequent in the middle of each day than on
+    average.
     """
 
     hosts: int = 8
@@ -122,11 +123,11 @@ class _Maker:
         self._plan(self._gap(self._spec.zone_mtbf, at), "zone", str(zone), 0)
 
     def _gap(self, mean: float, at: float) -> float:
-        """When something happens next that happens once in ``mean`` seconds on the average."""
+        """Return the next time of an event that happens once in ``mean`` seconds on average."""
         if mean == math.inf:
             return math.inf
         wave = self._spec.diurnal
-        while True:  # more often than the most there is, and left out as often as it is too much
+        while True:  # draw at the highest rate, and keep a draw with probability rate / highest rate
             at += self._chance.expovariate(1.0) * mean / (1.0 + wave)
             rate = 1.0 - wave * math.cos(2.0 * math.pi * at / DAY_S)
             if at >= self._ends or self._chance.random() * (1.0 + wave) < rate:

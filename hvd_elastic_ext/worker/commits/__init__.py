@@ -1,6 +1,6 @@
 """Commits as bytes in memory that may outlive the process.
 
-Belongs here: where commits lie, how they are staged and sealed, and which memory they lie in.
+Belongs here: the layout of commits, how they are staged and sealed, and the memory that contains them.
 
-Never here: what a State holds and how values are written, other ranks, or when a commit is taken.
+Never here: the content of a State and how its values are written, other ranks, or when a commit is taken.
 """

@@ -1,7 +1,7 @@
 """The commit buffer: stage, then seal.
 
-A commit is staged on a side that holds none, by copies in place, and becomes the last commit by one small store.
-Whatever happens before that store leaves the previous commit whole.
+A commit is staged on a side without a commit, by copies in place. One small store then makes it the last commit. Until
+that store, the previous commit stays whole, whatever happens.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from hvd_elastic_ext.worker.commits.memory import SIDES, Side, populate
 from hvd_elastic_ext.worker.commits.plans import Plan
 
 CopyTo = Callable[[Sequence[Tensor], int], bool]
-"""Copies a commit's tensors, from a number on, into given tensors. Returns False if these differ in form from the last
-committed ones."""
+"""Copies a commit's tensors, from a given number on, into given tensors. Returns False if these differ in form from the
+last committed ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The content of a commit: a written tree, the live tensors in it, and a tree of this rank only.
+    """The content of a commit: a written tree, the live tensors in it, and this rank's own tree, ``local``.
 
     ``firm``: for each tensor, whether it is equal on all ranks with the same commit, whatever the user does
     (parameters, optimizer state).
@@ -39,12 +39,12 @@ class Contents:
     tensors: Sequence[Tensor]
     firm: Sequence[bool]
     local: bytes | Callable[[], bytes] = b""
-    """A function is called while a device copies the tensors."""
+    """This rank's own tree. If it is a function, it is called while a device copies the tensors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A sealed commit; ``views`` share the buffer's memory and are good until the commit after the next one."""
+    """A sealed commit; ``views`` share the buffer's memory and are valid until the commit after the next one."""
 
     record: Record
     tree: bytes
@@ -55,9 +55,10 @@ class Commit:
 
     @contextmanager
     def copying(self) -> Iterator[CopyTo | None]:
-        """Give what copies into live tensors, no two of which share memory; all copies are done at the end.
+        """Give a function that copies into live tensors, no two of which may share memory. All copies are done at the
+        end of the context.
 
-        None if this process has committed nothing of this layout.
+        It is None if this process has committed nothing of this layout.
         """
         with awaited() as later:
             yield None if self._load is None else partial(self._load, later=later)
@@ -65,7 +66,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, order=True)
 class HandedOver:
-    """A commit that another process has sealed in this memory since this one looked."""
+    """A commit that another process has sealed in this memory since this process last looked."""
 
     sequence: int
     index: int
@@ -75,8 +76,8 @@ class HandedOver:
 class CommitBuffer:
     """Two or more sides, one of which holds the last sealed commit.
 
-    Sides filled by an earlier process are used: ``last`` is then its last commit. The owner of the memory may transfer
-    a newer commit into it at any time: it stays there, and becomes the last one with :meth:`catch_up`.
+    If an earlier process has filled the sides, ``last`` is its last commit. The owner of the memory may transfer a
+    newer commit into it at any time. That commit stays there, and :meth:`catch_up` makes it the last one.
     """
 
     def __init__(self, sides: Sequence[Side]) -> None:
@@ -91,7 +92,7 @@ class CommitBuffer:
 
     @property
     def record(self) -> Record | None:
-        """What is known of the last commit; None if there is none."""
+        """The record of the last commit; None if there is no commit."""
         if self._current is None:
             return None
         sealed = self._sides[self._current].record()
@@ -121,7 +122,7 @@ class CommitBuffer:
 
     @contextmanager
     def _staged(self, contents: Contents, plan: Plan, identity: Identity, step: int) -> Iterator[tuple[int, Record]]:
-        """Stage contents on a spare side, which is claimed meanwhile. They are not sealed yet."""
+        """Stage contents on a spare side, which is claimed as long as the context lasts. Does not seal them."""
         shared = len(plan.layout.encoded) + len(contents.tree)
         index, side = self._spare(plan.layout.length + shared)
         try:
@@ -146,7 +147,7 @@ class CommitBuffer:
         for index, side in enumerate(self._sides[:SIDES]):
             if side.reserve(length):
                 self._views.pop(index, None)
-                # The one that is written next comes first.
+                # The side that is written next comes first.
                 grown.insert(len(grown) if index == self._current else 0, side)
         populate([*(side.bytes for side in grown[:1]), *besides, *(side.bytes for side in grown[1:])])
 
@@ -156,7 +157,7 @@ class CommitBuffer:
         return side.bytes[: record.shared]
 
     def received(self, record: Record, local: bytes, *, lineage: int) -> None:
-        """Seal what was received, with this rank's own ``local`` tree, as a commit of ``lineage``."""
+        """Seal the received bytes, with this rank's own ``local`` tree, as a commit of ``lineage``."""
         side = self._sides[self._arriving]
         if side.reserve(record.shared + len(local)):
             self._views.pop(self._arriving, None)
@@ -186,7 +187,7 @@ class CommitBuffer:
         if handed is None:
             return False
         self._current = handed.index
-        self._seal(handed.index, handed.record)  # a later hand-over knows that this one is over
+        self._seal(handed.index, handed.record)  # for a later hand-over: this commit is a process's own now
         return True
 
     def sending(self) -> Tensor:
@@ -200,7 +201,7 @@ class CommitBuffer:
         return len(self._sides) > SIDES
 
     def prepare_to_keep(self) -> None:
-        """Allocate memory for one more commit like the last, in the background. May be called from any thread.
+        """Allocate memory in the background for one more commit as large as the last. May be called from any thread.
 
         While no commit is kept, no other process uses this side.
         """
@@ -212,9 +213,9 @@ class CommitBuffer:
                 populate([side.bytes])
 
     def keep(self) -> int:
-        """Keep the last commit in place until the memory's owner releases it; return the number of its side.
+        """Keep the last commit in its place until the memory's owner releases it; return the number of its side.
 
-        A commit kept before is released.
+        This releases a commit that was kept before.
         """
         kept, _ = self._sealed()
         self._keep_only(kept)
@@ -231,7 +232,7 @@ class CommitBuffer:
 
     def keep_instead(self, contents: Contents, identity: Identity, *, step: int) -> int:
         """Store ``contents`` beside the last commit, as the kept commit of that identity, and return the number of its
-        side. It counts as older than any commit, so no process takes it for the last one.
+        side. It counts as older than any commit, so no process uses it as the last one.
         """
         plan = Plan(contents.tensors, contents.firm)
         with self._staged(contents, plan, identity, step) as (index, record):
@@ -245,10 +246,10 @@ class CommitBuffer:
         self._seal(index, record._replace(identity=identity))
 
     def forget(self) -> None:
-        """Drop every commit, as this process cannot use them, except a commit that was handed over meanwhile."""
+        """Drop every commit, because this process cannot use them. Keep a commit that was handed over meanwhile."""
         last = None if self._current is None else self._sides[self._current]
         for side in sorted(self._sides, key=lambda side: side is last):
-            if side.claim(shared=True):  # else one is being written there, and is no commit before that is done
+            if side.claim(shared=True):  # else a process writes a commit there, which does not count before its end
                 if all(side is not self._sides[handed.index] for handed in self._others()):
                     side.open()
                 side.release()
@@ -266,7 +267,7 @@ class CommitBuffer:
         return self._current, record
 
     def _spare(self, length: int) -> tuple[int, Side]:
-        """Claim a side, clear it and make room. It is never the side of the last commit or of a handed-over one."""
+        """Claim a side, clear it and make room. Never the side of the last commit or of a handed-over one."""
         index = self._claimed()
         side = self._sides[index]
         side.open()
@@ -278,7 +279,7 @@ class CommitBuffer:
         self.release_sides()
         while True:
             others = [index for index in range(len(self._sides)) if index != self._current]
-            # A kept commit is given up before training would wait: its reader notices.
+            # Overwrite a kept commit rather than let training wait: its reader notices that.
             for index in sorted(others, key=lambda index: self._sides[index].kept):
                 if self._sides[index].claim():
                     handed = self._handed_over()
@@ -304,9 +305,9 @@ class CommitBuffer:
         return newest if newest is not None and (mine is None or newest.record.age > mine.age) else None
 
     def _seal(self, index: int, record: Record) -> None:
-        # The number is higher than that of every older handed-over commit and lower than that of every newer one: the
-        # next process takes up the commit with the highest number. Increase it before sealing: two commits of one
-        # number could not be told apart, but an unused number does no harm.
+        # The next process takes the commit with the highest number. So this number is higher than that of every older
+        # handed-over commit, and lower than that of every newer one. Increase it before sealing: two commits with one
+        # number could not be distinguished, but an unused number does no harm.
         passed = [handed.sequence for handed in self._others() if handed.record.age <= record.age]
         self._sequence = max([self._sequence, *passed]) + 1
         self._sides[index].seal(self._sequence, record)
@@ -314,7 +315,7 @@ class CommitBuffer:
 
     def _plan_for(self, contents: Contents) -> Plan:
         if self._planned is None or not self._planned.suits(contents.tensors, contents.firm):
-            self._planned = None  # its staging memory is free for the next one's
+            self._planned = None  # frees its staging memory for the next plan
             self._planned = Plan(contents.tensors, contents.firm)
         return self._planned
 

@@ -26,10 +26,10 @@ Streams = list[Any]
 
 
 def copy_batch(targets: Sequence[Tensor], sources: Sequence[Tensor], *, later: Streams | None = None) -> None:
-    """Copy each source into its target; all is done on return, or with ``later`` once its streams are.
+    """Copy each source into its target. All copies are done on return; with ``later``, when its streams have finished.
 
-    Between the host and CUDA devices copies run on a stream of their own and are queued at once; with pinned host
-    memory (:func:`pin`) they take the whole bus and need no further copy of the model on the device.
+    Between the host and CUDA devices, copies run on a stream of their own and are queued without waiting. With pinned
+    host memory (:func:`pin`) they use the full speed of the bus, and no further copy of the model on the device.
     """
     if not targets:
         return
@@ -49,13 +49,13 @@ def copy_batch(targets: Sequence[Tensor], sources: Sequence[Tensor], *, later: S
 def advise_huge(tensor: Tensor) -> Tensor:
     """Ask for huge pages under a large new tensor, and return it.
 
-    The first write to hundreds of megabytes is then several times as fast: a
-    newcomer creates its optimizer's state while all other ranks wait for it.
+    The first write to hundreds of megabytes is then several times as fast. That matters when a newcomer creates
+    its optimizer's state, because all other ranks wait for it.
     """
     start = -(-tensor.data_ptr() // _HUGE) * _HUGE
     length = (tensor.data_ptr() + tensor.nbytes - start) // _HUGE * _HUGE
     if tensor.device.type == "cpu" and length > 0:
-        # Only advice: a kernel without huge pages refuses, and nothing is lost.
+        # This is only advice: a kernel without huge pages refuses it, without harm.
         ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), mmap.MADV_HUGEPAGE)
     return tensor
 
@@ -68,8 +68,8 @@ def _copy_cuda(pairs: Sequence[tuple[Tensor, Tensor]], device: torch.device, lat
 
 @contextlib.contextmanager
 def on_own_stream(device: torch.device, later: Streams | None = None) -> Iterator[None]:
-    """Copy after the pending work of the present stream, without waiting for other streams; all is done on return. With
-    ``later`` only the present stream waits, and the stream of the copies is added there.
+    """Run the copies of the context after the pending work of the present stream, without waiting for other streams.
+    They are done at its end. With ``later``, only the present stream waits, and their stream is added to ``later``.
     """
     stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     present = torch.cuda.current_stream(device)
@@ -78,7 +78,7 @@ def on_own_stream(device: torch.device, later: Streams | None = None) -> Iterato
         with torch.cuda.stream(stream):
             yield
     finally:
-        # Also after an exception: what is still under way must not land in a later commit.
+        # Also after an exception: a copy that is still under way must not write into a later commit.
         if later is None:
             stream.synchronize()
         else:
@@ -98,17 +98,17 @@ def awaited() -> Iterator[Streams]:
 
 
 def pin(side: Side, tensors: Sequence[Tensor]) -> None:
-    """Pin a side's memory, once a mapping, if any of ``tensors`` is on a CUDA device. Unpinned it is only slower."""
+    """Pin a side's memory, once for each mapping, if any of ``tensors`` is on a CUDA device. This only saves time."""
     if side.pinned or not torch.cuda.is_initialized() or not any(tensor.is_cuda for tensor in tensors):  # type: ignore[no-untyped-call]
         return
     runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
-    mapping = side.bytes.untyped_storage()  # from its first byte, by which torch judges whether a tensor is pinned
+    mapping = side.bytes.untyped_storage()  # from its first byte: by it torch judges whether a tensor is pinned
     address = mapping.data_ptr()
     error = int(runtime.cudaHostRegister(address, mapping.nbytes(), 0))
     if error:
         _forget_error()
         log.warning("commit memory is not pinned, commits will be slower: CUDA error %d", error)
-    # After an error there is nothing to undo, and it is not tried again.
+    # After an error there is nothing to undo, and no second attempt.
     side.pin(_nothing if error else partial(_unpin, runtime, address))
 
 
@@ -124,4 +124,4 @@ def _nothing() -> None:
 def _forget_error() -> None:
     """Clear CUDA's last error, which would otherwise be attributed to the next kernel of the training."""
     with contextlib.suppress(RuntimeError):
-        torch.zeros(1, device="cuda")  # a kernel, and torch asks for the last error behind it
+        torch.zeros(1, device="cuda")  # after this kernel, torch reads and clears the last error

@@ -1,7 +1,7 @@
 """Commit memory that outlives the process, because another process holds it.
 
 Under ``hvd-elastic run`` the agent provides it. Under torchrun a keeper does, one for each torchrun agent on a machine;
-the first worker starts it (:mod:`hvd_elastic_ext.worker.commits.torchrun_keeper`). Elsewhere there is none.
+the first worker starts it (:mod:`hvd_elastic_ext.worker.commits.torchrun_keeper`). Otherwise there is no such memory.
 """
 
 from __future__ import annotations
@@ -36,17 +36,18 @@ _ANSWER_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """A torchrun agent: its process number and its start in clock ticks since boot, which tells it from later ones."""
+    """A torchrun agent: its process number, and its start in clock ticks since boot. A later process with the same
+    number has another start."""
 
     pid: int
     started: int
 
 
 def commit_descriptors(environ: Mapping[str, str]) -> tuple[int, ...] | None:
-    """Return descriptors of the memory that this process's commits go to; None if no process holds any for it.
+    """Return descriptors of the memory for this process's commits; None if no other process holds memory for it.
 
     A later process of the same slot gets the same memory. Under torchrun each call returns new descriptors, which
-    the caller may close. Raises :class:`UsageError` for a variable that is no list of numbers and :class:`StateError`
+    the caller may close. Raises :class:`UsageError` for a variable that is no list of numbers, and :class:`StateError`
     if the keeper cannot be reached.
     """
     given = environ.get(COMMITS)
@@ -68,7 +69,7 @@ def commit_descriptors(environ: Mapping[str, str]) -> tuple[int, ...] | None:
 
 
 def is_memory(descriptor: int) -> bool:
-    """Whether a descriptor is a memory file: what was handed down may have been closed, and its number used again."""
+    """Whether a descriptor is a memory file: the inherited one may have been closed, and its number used again."""
     try:
         return os.readlink(f"/proc/self/fd/{descriptor}").startswith("/memfd:")  # noqa: PTH115 (no file)
     except OSError:
@@ -83,10 +84,10 @@ def inherited(given: str) -> tuple[int, ...]:
 
 
 def find_agent(run: str) -> Agent | None:
-    """Return the nearest ancestor that torchrun's variables do not describe: the process that set them.
+    """Return the torchrun agent: the nearest ancestor without torchrun's variables, which has set them for its workers.
 
-    None if that is no process of this user running Python, which a torchrun
-    agent always is: it has ended, and another process adopted its workers.
+    None if that ancestor is not a Python process of this user, as a torchrun agent always is. Then the agent has
+    ended, and another process has adopted its workers.
     """
     pid = os.getppid()
     while pid > 0 and _belongs_to(pid, run):
@@ -98,9 +99,9 @@ def find_agent(run: str) -> Agent | None:
 
 
 def places(run: str, agent: Agent, environ: Mapping[str, str]) -> tuple[Path, ...]:
-    """Return where an agent's keeper may have its directory, one for each life of each agent.
+    """Return the possible directories of an agent's keeper. A restarted agent has other ones.
 
-    The second place, in the home directory, is used if another user has made the first one.
+    The second one, in the home directory, is used if another user has made the first one.
     """
     first = environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
     job = hashlib.sha256(run.encode()).hexdigest()[:12]
@@ -109,9 +110,11 @@ def places(run: str, agent: Agent, environ: Mapping[str, str]) -> tuple[Path, ..
 
 
 def _private(candidates: Sequence[Path]) -> Path:
-    """Return the one that this user's workers meet in. Raises :class:`StateError` if none can be this user's alone.
+    """Return the directory in which this user's workers meet. Raises :class:`StateError` if this user can own none of
+    them alone.
 
-    An existing one counts, the last first: a directory that another user had made before it may be gone by now.
+    An existing directory goes first, the last before the others: a directory of another user, which had blocked an
+    earlier place, may be gone by now.
     """
     for directory in reversed(candidates[1:]):
         if directory.exists():
@@ -130,7 +133,7 @@ def _private(candidates: Sequence[Path]) -> Path:
 
 
 def _name_prefix() -> str:
-    """Return what names of this user's keepers begin with: process numbers mean something within a namespace only."""
+    """Return the prefix of names of this user's keepers, with the namespace in which process numbers are unique."""
     namespace = re.sub(r"\D", "", os.readlink("/proc/self/ns/pid"))  # noqa: PTH115 (no file)
     return f"{keeper.PREFIX}-{os.geteuid()}-{namespace}"
 
@@ -147,7 +150,7 @@ def _from_keeper(directory: Path, agent: Agent, rank: int) -> tuple[int, ...]:
 
 
 def make_private(directory: Path) -> None:
-    """Make a directory that this user alone may enter. Raises :class:`StateError` if there is another kind of thing."""
+    """Make a directory that only this user may enter. Raises :class:`StateError` if something else exists there."""
     with contextlib.suppress(FileExistsError):
         directory.mkdir(mode=0o700)
     status = directory.lstat()
@@ -160,7 +163,7 @@ def make_private(directory: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock under which keepers are started: two workers that come at once share one."""
+    """Hold the lock under which keepers are started, so that two workers at the same time share one keeper."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -207,7 +210,7 @@ def _start_keeper(directory: Path, agent: Agent) -> None:
 
 
 def _sweep(base: Path) -> None:
-    """Remove directories that killed keepers of this user have left, once the agent of each is gone."""
+    """Remove the directories that killed keepers of this user have left, if their agents have ended."""
     for found in base.glob(f"{_name_prefix()}-*"):
         pid, _, rest = found.name.removeprefix(f"{_name_prefix()}-").partition("-")
         if pid.isdigit() and str(keeper.start_time(int(pid))) != rest.partition("-")[0]:

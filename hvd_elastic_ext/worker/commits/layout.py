@@ -1,4 +1,4 @@
-"""Where each tensor of a commit lies in the bytes of a side."""
+"""The place of each tensor of a commit in the bytes of a side."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hvd_elastic_ext.core.json_text import to_text
 
 @dataclass(frozen=True, slots=True)
 class TensorPlace:
-    """One tensor: what it is, and its first byte. ``device`` is the kind that the live tensor is on."""
+    """One tensor: its form, and its first byte in the side. ``device`` is the kind of device of the live tensor."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -37,7 +37,7 @@ class TensorPlace:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Places in the order of the tensors. Those that may differ among ranks lie in the first ``loose`` bytes."""
+    """Places in the order of the tensors. Tensors that may differ among ranks are in the first ``loose`` bytes."""
 
     places: tuple[TensorPlace, ...]
     firm: tuple[bool, ...]
@@ -46,7 +46,7 @@ class Layout:
 
     @cached_property
     def encoded(self) -> bytes:
-        """The layout for a process that did not see the tensors; JSON, so reading it can do no harm."""
+        """The layout as JSON, for a process that does not have the tensors. JSON is safe to read."""
         rows = [
             [str(place.dtype).removeprefix("torch."), place.shape, place.stride, place.device, int(firm)]
             for place, firm in zip(self.places, self.firm, strict=True)
@@ -62,16 +62,16 @@ Key = tuple[list[Any], list[tuple[int, tuple[int, ...]]], list[bool]]
 
 
 def key_of(tensors: Sequence[Tensor], firm: Sequence[bool]) -> Key:
-    """Equal for tensors that can be copied into each other's places.
+    """Return a key that is equal for tensors that can be copied into each other's places.
 
-    A place of fewer than two dimensions is the same whatever the stride (:func:`_dense_stride`).
+    With fewer than two dimensions, the stride does not change the place (:func:`_dense_stride`).
     """
     strides = [(number, tensor.stride()) for number, tensor in enumerate(tensors) if tensor.dim() > 1]
     return [(tensor.shape, tensor.dtype, tensor.device) for tensor in tensors], strides, list(firm)
 
 
 def has_key(tensors: Sequence[Tensor], firm: Sequence[bool], key: Key) -> bool:
-    """Whether :func:`key_of` is ``key``. It is asked for every commit, and makes no list of its own."""
+    """Whether :func:`key_of` is ``key``. This runs for every commit, and so makes no list of its own."""
     return len(tensors) == len(key[0]) and list(firm) == key[2] and has_rows(tensors, key, 0)
 
 
@@ -88,7 +88,7 @@ def has_rows(tensors: Sequence[Tensor], key: Key, first: int) -> bool:
 
 
 def plan(tensors: Sequence[Tensor], firm: Sequence[bool]) -> Layout:
-    """Give each tensor a place. Memory formats are kept; holes and overlaps are not.
+    """Return the layout with a place for each tensor. It keeps memory formats, but no holes and overlaps.
 
     Raises :class:`StateError` for a tensor that has no plain elements.
     """
@@ -121,7 +121,7 @@ def decode(encoded: bytes) -> Layout:
 
 
 def is_dense(tensor: Tensor) -> bool:
-    """Whether the elements lie side by side, in any order of the dimensions, and none is there twice."""
+    """Whether the elements fill the memory without holes, in any order of the dimensions, and without overlaps."""
     return tensor.is_contiguous() or bool(torch.ops.aten.is_non_overlapping_and_dense(tensor))
 
 

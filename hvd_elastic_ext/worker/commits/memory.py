@@ -1,8 +1,8 @@
 """Memory for commits: sides that are used in turn, each sealed by one small record.
 
-A side is a ``memfd``: a page with the record, then the commit's bytes. A record counts only if its
-checksum is right, so a process that dies at any instruction leaves either this record or none, and the other side as it
-was. The descriptors may come from a parent that outlives this process: its successor finds the newest sealed side.
+A side is a ``memfd``: a page with the record, then the commit's bytes. A record is valid only if its checksum is right.
+So a process that dies at any instruction leaves a whole record or none, and does not change the other side. The
+descriptors may come from a parent that outlives this process: the next process then finds the newest sealed side.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from hvd_elastic_ext.core.commit_record import KEPT_AT, NO_HEAD, PAGE, PLACES, R
 from hvd_elastic_ext.core.errors import StateError
 
 SIDES: Final = 2
-"""A commit is staged on one side while the other one holds the last. A third lets one be kept meanwhile."""
+"""A commit is staged on one side while the other one holds the last. A third side allows to keep one commit longer."""
 
 _MADV_POPULATE_WRITE: Final = 23
 _CHUNK: Final = 4 << 20
-"""Bytes populated at once: whole pages, and little to wait for at the end of the process."""
+"""Bytes populated in one call: whole pages, and so few that the end of the process waits only a short time."""
 _SLACK: Final = 1 / 16
-"""Part of a side kept free for what grows a little from commit to commit."""
+"""Part of a side that is kept free, because some content grows a little from commit to commit."""
 
 
 class _Lock:
-    """The lock on a file that several processes write to, by an open file of this process's own.
+    """The lock on a file that several processes write to. It belongs to a second open file of this process.
 
-    The inherited file is the same open file in all processes, so a lock on it would exclude none of them.
+    The inherited descriptor is the same open file in all processes, so a lock on it would exclude none of them.
     """
 
     _of: ClassVar[weakref.WeakValueDictionary[tuple[int, int], _Lock]] = weakref.WeakValueDictionary()
@@ -52,7 +52,7 @@ class _Lock:
 
 
 class Side:
-    """One memory file, mapped; it grows and never shrinks. Its descriptor is closed with it if it is ``private``."""
+    """One mapped memory file. It grows and never shrinks. If it is ``private``, its descriptor is closed with it."""
 
     def __init__(self, descriptor: int, *, private: bool = False) -> None:
         self._descriptor = descriptor
@@ -63,15 +63,15 @@ class Side:
         self._map: mmap.mmap | None = None
         self._unpin: weakref.finalize[[], Side] | None = None
         self.bytes: Tensor = torch.empty(0, dtype=torch.uint8)
-        """Everything behind the record's page."""
-        size = _lengthened(descriptor, 0)  # changes nothing, and fails for what cannot be written or grow
+        """All bytes behind the record's page."""
+        size = _lengthened(descriptor, 0)  # changes nothing, and fails if the file cannot be written or grow
         if not private:
             self._lock = _Lock.of(descriptor)
         if size >= PAGE:
             self._remap(size)
 
     def reserve(self, length: int) -> bool:
-        """Make room for ``length`` bytes; True if the side had to be mapped again. Contents stay.
+        """Make room for ``length`` bytes; True if this has mapped the side again. The contents do not change.
 
         Raises :class:`StateError` if there is no memory.
         """
@@ -90,12 +90,12 @@ class Side:
         return self._unpin is not None
 
     def pin(self, unpin: Callable[[], object]) -> None:
-        """Note that this mapping is pinned; ``unpin`` undoes it before the memory can be unmapped.
+        """Note that this mapping is pinned. ``unpin`` is called before the memory is unmapped.
 
-        A device that is left with a pinned address copies to the old memory, whatever is mapped there by then.
+        Otherwise the device would still use the pinned address, and copy to whatever is mapped there later.
         """
         self._unpin = weakref.finalize(self, unpin)
-        self._unpin.atexit = False  # the end of the process undoes it, and the device may be closed by then
+        self._unpin.atexit = False  # the end of the process unpins; the device may be closed then
 
     def renew(self) -> bool:
         """Map the side again if another process has lengthened it. Return whether it was."""
@@ -106,7 +106,7 @@ class Side:
         return grew
 
     def claim(self, *, shared: bool = False) -> bool:
-        """Exclude other writers, and readers of what has to stay, until :meth:`release`; False if there is one.
+        """Exclude other writers, and readers of a kept commit, until :meth:`release`; False if there is one now.
 
         ``shared``: exclude writers only.
         """
@@ -132,7 +132,7 @@ class Side:
             self._locked = False
 
     def record(self) -> tuple[int, Record] | None:
-        """The sequence number and record of the commit sealed here; None if there is none, or only a torn one."""
+        """The sequence number and record of the commit sealed here; None if there is no complete one."""
         found = None if self._map is None else newest(self._map, self.bytes.numel())
         return None if found is None else (found.sequence, found.record)
 
@@ -143,7 +143,7 @@ class Side:
 
     @kept.setter
     def kept(self, stays: bool) -> None:
-        """Store it in the memory file, where other processes see it too; the side must be mapped."""
+        """Store the mark in the memory file, where other processes see it too; the side must be mapped."""
         assert self._map is not None
         self._map[KEPT_AT] = int(stays)
 
@@ -179,7 +179,7 @@ class Side:
         if self._unpin is not None:
             self._unpin()
             self._unpin = None
-        # Tensors over the old mapping keep it alive until they are gone.
+        # Tensors in the old mapping keep it alive until they are gone.
         self._map = mmap.mmap(self._descriptor, size)
         self.bytes = torch.frombuffer(self._map, dtype=torch.uint8)[PAGE:] if size > PAGE else self.bytes[:0]
 
@@ -190,7 +190,7 @@ def _lengthened(descriptor: int, length: int) -> int:
         before = os.fstat(descriptor).st_size
         try:
             os.ftruncate(descriptor, max(length, before))
-        except PermissionError:  # a file that cannot shrink has grown since
+        except PermissionError:  # it cannot shrink, and has grown meanwhile
             if os.fstat(descriptor).st_size == before:
                 raise
         else:
@@ -198,9 +198,9 @@ def _lengthened(descriptor: int, length: int) -> int:
 
 
 def populate(memories: Sequence[Tensor]) -> threading.Thread:
-    """Allocate the memory of all of them in a thread, in their order. Otherwise the first writer waits for it, page by
-    page, for up to half of the time of a large sync. Contents stay. Where the kernel cannot (before Linux 5.14) nothing
-    happens.
+    """Allocate the memory of all tensors in a thread, in their order. Otherwise the first writer waits for it, page by
+    page, for up to half of the time of a large sync. The contents do not change. Before Linux 5.14 the kernel cannot do
+    this, and nothing happens.
     """
     thread = threading.Thread(target=_populate, args=(memories,), name="hvd-commit-memory", daemon=True)
     thread.start()
@@ -218,7 +218,7 @@ def _populate(memories: Sequence[Tensor]) -> None:
 
 
 def open_sides(descriptors: Sequence[int] | None) -> list[Side]:
-    """Sides over inherited descriptors, or private ones. Raises :class:`StateError` for descriptors that are none."""
+    """Return sides over inherited descriptors, or private ones. Raises :class:`StateError` for invalid descriptors."""
     if descriptors is None:
         return [Side(os.memfd_create(f"hvd-elastic-commit-{index}"), private=True) for index in range(SIDES)]
     if len(descriptors) < SIDES:

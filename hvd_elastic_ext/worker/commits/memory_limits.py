@@ -17,12 +17,12 @@ from typing import Final
 from hvd_elastic_ext.core.messages.slot_protocol import COMMITS
 
 UNLIMITED: Final = 1 << 60
-"""What a cgroup of the first version says for "no limit" is a little below 2**63; no machine has this much."""
+"""Bytes that no machine has. A cgroup of the first version shows a number a little below 2**63 for "no limit"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One cgroup with a limit: bytes it allows, bytes in use that cannot be given back, and where that stands."""
+    """One cgroup with a limit: the bytes it allows, the used bytes that the kernel cannot reclaim, and its file."""
 
     limit: int
     used: int
@@ -42,11 +42,11 @@ def memory_warning(
     root: Path = Path("/"),
     environ: Mapping[str, str] = os.environ,
 ) -> str | None:
-    """Return a sentence that commits of ``commit_bytes`` will not fit; None if they do, or there is no limit.
+    """Return a warning if commits of ``commit_bytes`` will not fit; None if they do, or if there is no limit.
 
     ``copies`` is 2, or 3 where checkpoints are written; ``processes`` counts those on this host that share the limit.
-    What cannot be read limits nothing. Memory in use counts without the page cache, which the kernel gives back; commit
-    memory that a process before this one has filled is in use already.
+    A limit that cannot be read is ignored. Memory in use counts without the page cache, which the kernel reclaims.
+    Commit memory that an earlier process has filled counts as in use already.
     """
     needed = processes * max(0, copies * commit_bytes - held_bytes(environ))
     level = min(levels(root), key=lambda level: level.free, default=None)
@@ -61,7 +61,7 @@ def memory_warning(
 
 
 def held_bytes(environ: Mapping[str, str]) -> int:
-    """Bytes in the commit memory that this process was handed."""
+    """Bytes in the commit memory that this process has inherited."""
     total = 0
     for word in environ.get(COMMITS, "").split(","):
         with contextlib.suppress(ValueError, OSError):
@@ -70,9 +70,9 @@ def held_bytes(environ: Mapping[str, str]) -> int:
 
 
 def levels(root: Path) -> Iterator[Level]:
-    """Each cgroup with a memory limit from this process's own up to the topmost that can be seen."""
+    """Yield each cgroup with a memory limit, from this process's own up to the topmost visible one."""
     for base, path, read in _hierarchies(root):
-        # In a container the path may be the host's, while only its end is mounted: then the top is what there is.
+        # In a container the path may be the host's, while only its end is mounted: then only the mount's top is found.
         for place in [path, *path.parents]:
             level = read(base / place)
             if level is not None:
@@ -80,7 +80,7 @@ def levels(root: Path) -> Iterator[Level]:
 
 
 def _hierarchies(root: Path) -> Iterator[tuple[Path, Path, Callable[[Path], Level | None]]]:
-    """Where this process's memory is accounted for: the mount and the path below it, and how to read a cgroup."""
+    """Yield the cgroups that count this process's memory: the mount, the path below it, and the reader of a cgroup."""
     mount = root / "sys/fs/cgroup"
     for line in (_text(root / "proc/self/cgroup") or "").splitlines():
         _, _, rest = line.partition(":")
@@ -110,7 +110,7 @@ def _second_version(folder: Path) -> Level | None:
     limit, name = min(limits)
     used = _number(folder / "memory.current") or 0
     stat = _table(folder / "memory.stat")
-    # What is in memfds counts as "file", too, but cannot be given back.
+    # Memory of memfds counts as "file", too, but the kernel cannot reclaim it.
     cache = stat.get("file", 0) - stat.get("shmem", 0)
     return Level(limit, used - max(0, cache), str(folder / name))
 
@@ -123,7 +123,7 @@ def _text(path: Path) -> str | None:
 
 
 def _number(path: Path) -> int | None:
-    """The number in a file; None if there is none, or it stands for no limit."""
+    """The number in a file; None if there is no number, or if it means "no limit"."""
     text = (_text(path) or "").strip()
     return int(text) if text.isdecimal() and int(text) < UNLIMITED else None
 
@@ -134,7 +134,7 @@ def _table(path: Path) -> dict[str, int]:
 
 
 def _size(number: int, *, up: bool = False) -> str:
-    """In GiB or MiB with two digits, rounded so that what is called too small never looks like enough."""
+    """Format in GiB or MiB with two digits, rounded such that a limit that is too small never looks like enough."""
     unit, name = (1 << 30, "GiB") if number >= 1 << 30 else (1 << 20, "MiB")
     hundredths = number * 100 / unit
     return f"{(math.ceil(hundredths) if up else math.floor(hundredths)) / 100:.2f} {name}"

@@ -1,4 +1,4 @@
-"""How the tensors of one layout are copied to and from the bytes of a commit."""
+"""Copies the tensors of one layout to and from the bytes of a commit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hvd_elastic_ext.worker.commits.staging import stagings
 
 
 class Plan:
-    """The layout for ``tensors``, and their copies. It serves all tensors like these.
+    """The layout for ``tensors``, and their copies. It is valid for all tensors of the same forms.
 
     Raises :class:`StateError` for a tensor that has no plain elements.
     """
@@ -25,26 +25,26 @@ class Plan:
         self._alone = [number for number in range(len(tensors)) if number not in staged]
 
     def suits(self, tensors: Sequence[Tensor], firm: Sequence[bool]) -> bool:
-        """Whether it serves these. It is asked for every commit."""
+        """Whether the plan is valid for these tensors. This is called for every commit."""
         return layouts.has_key(tensors, firm, self._key)
 
     def store(self, tensors: Sequence[Tensor], data: Tensor, views: Sequence[Tensor], *, later: Streams) -> None:
         """Copy ``tensors`` into ``data``, the bytes of a side; ``views`` are their places there.
 
-        All is done once the streams that are added to ``later`` are.
+        The copies are done when the streams that are added to ``later`` have finished.
         """
         if not self._stagings:
             return copy_batch(views, tensors, later=later)
         for staging in self._stagings:
             staging.gather(tensors, data)
-        # When the pieces are there, which cover places of others.
+        # Only after the pieces: they also cover places of these tensors.
         alone = self._alone
         return copy_batch([views[number] for number in alone], [tensors[number] for number in alone], later=later)
 
     def load(
         self, data: Tensor, views: Sequence[Tensor], tensors: Sequence[Tensor], first: int, *, later: Streams
     ) -> bool:
-        """Copy the other way into ``tensors``, which have the numbers from ``first`` on; False if they are not alike.
+        """Copy from ``data`` into ``tensors``, which have the numbers from ``first`` on; False if their forms differ.
 
         No two of them may share memory. ``later``: as for :meth:`store`.
         """

@@ -14,17 +14,17 @@ _Kind = tuple[torch.dtype, torch.Size, tuple[int, ...]]
 
 
 class Reserve:
-    """New tensors by their kind. A tensor that is not there is made on request.
+    """New tensors by their kind. If there is none of a kind, one is made on request.
 
-    While a newcomer creates its optimizer's state all other ranks wait for it, and
-    first writes to new memory take several times as long as the copying.
+    While a newcomer creates its optimizer's state, all other ranks wait for it. The
+    first writes to new memory take several times as long as the copies.
     """
 
     def __init__(self) -> None:
         self._free: dict[_Kind, list[Tensor]] = defaultdict(list)
 
     def stock(self, patterns: Iterable[Tensor]) -> list[Tensor]:
-        """Make a tensor like each of those that are in the machine's own memory; all that were made."""
+        """Make a tensor like each of those in host memory. Return the new tensors."""
         made = [advise_huge(torch.empty_like(pattern)) for pattern in patterns if pattern.device.type == "cpu"]
         for tensor in made:
             self._free[_kind(tensor)].append(tensor)
@@ -41,7 +41,7 @@ class Reserve:
         return advise_huge(torch.empty_like(pattern))
 
     def drop(self) -> None:
-        """Release them: they are not needed any more."""
+        """Release the tensors that were not used."""
         self._free.clear()
 
 

@@ -1,7 +1,7 @@
 """Small tensors on a CUDA device, copied to and from a commit in few pieces.
 
-torch takes about 4 µs to queue one copy between a device and the host, in which the bus moves 200 kB. So small tensors
-that lie near one another in a commit pass through a piece of the device's memory with the same places.
+torch takes about 4 µs to queue one copy between a device and the host; in that time the bus moves 200 kB. So small
+tensors that are near each other in a commit are gathered in one piece of the device's memory, at the same distances.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ SMALL: Final = 64 << 10
 MAX_STAGING_BYTES: Final = 64 << 20
 """Bytes of staging memory on a device. Tensors beyond it are copied one by one."""
 NEAR: Final = 4 << 10
-"""Bytes between two tensors of one piece: those of others on the host, such as the step of an optimizer."""
+"""Most bytes between two tensors of one piece. They belong to tensors on the host, such as the step of an optimizer."""
 PIECE: Final = 4 << 20
 """Bytes of the longest piece."""
 FEWEST: Final = 4
-"""Tensors of a piece; fewer gain nothing."""
+"""Fewest tensors of a piece; with fewer there is no gain."""
 PLAIN: Final = frozenset({
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
     torch.uint8, torch.bool,
 })  # fmt: skip
-"""Types of which torch copies many tensors of a device at once."""
+"""The types for which torch copies many tensors of a device in one call."""
 BITS: Final = {torch.float16: torch.int16, torch.bfloat16: torch.int16}
-"""The type in which they are copied: torch would change a NaN of theirs."""
+"""The type as which tensors of these types are copied: in their own type, torch would change the bits of a NaN."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Numbers of tensors, ascending; first byte in the commit, first byte in staging memory, and bytes."""
+    """Tensors by number, ascending; their first byte in the commit and in staging memory, and the length in bytes."""
 
     numbers: tuple[int, ...]
     there: int
@@ -52,9 +52,9 @@ class Piece:
 
 
 def pieces(layout: Layout, devices: Sequence[torch.device | None]) -> dict[torch.device, list[Piece]]:
-    """Which tensors are staged, and where, for each device; ``devices`` has None for a tensor on the host.
+    """Return the pieces of staged tensors for each device. ``devices`` has None for a tensor on the host.
 
-    A piece covers what lies between its tensors, so that has to be written after it.
+    A piece also covers the bytes between its tensors, so these must be written after it.
     """
     places, used = layout.places, Counter[torch.device]()
     found: dict[torch.device, list[Piece]] = defaultdict(list)
@@ -89,7 +89,7 @@ def _bunches(layout: Layout, devices: Sequence[torch.device | None]) -> list[lis
 
 
 class Staging:
-    """Staging memory on one device for the tensors of some pieces, which it keeps with its views."""
+    """Staging memory on one device for the tensors of some pieces, with a view for each tensor."""
 
     def __init__(self, layout: Layout, found: Sequence[Piece], device: torch.device) -> None:
         self._device = device
@@ -102,7 +102,7 @@ class Staging:
         ]
         self._by_dtype: dict[torch.dtype, tuple[list[int], list[Tensor]]] = defaultdict(lambda: ([], []))
         with torch.inference_mode(False):
-            # Zeros, as what lies between the tensors of a commit is zero.
+            # Zeros, because the gaps between the tensors of a commit are zero.
             self._memory = torch.zeros(found[-1].here + found[-1].length, dtype=torch.uint8, device=device)
             for number, place in sorted(views, key=lambda row: row[0]):
                 numbers, tensors = self._by_dtype[place.dtype]
@@ -111,9 +111,9 @@ class Staging:
         self.numbers: frozenset[int] = frozenset(number for number, _ in views)
 
     def gather(self, tensors: Sequence[Tensor], data: Tensor) -> None:
-        """Copy the staged ones of all tensors of the layout into ``data``, the bytes of a side.
+        """Copy the staged ones of ``tensors``, which are all of the layout, into ``data``, the bytes of a side.
 
-        What lies between them is zero then.
+        This sets the bytes between them to zero.
         """
         with torch.no_grad(), on_own_stream(self._device):
             for dtype, (numbers, views) in self._by_dtype.items():
@@ -151,7 +151,7 @@ def _as_bits(dtype: torch.dtype, tensors: list[Tensor]) -> list[Tensor]:
 
 
 def stagings(layout: Layout, tensors: Sequence[Tensor]) -> list[Staging]:
-    """Staging memory for tensors like these; none where nothing is gained, or where a device has no memory for it."""
+    """Return staging memory for tensors like these; empty if there is no gain, or if a device has no memory for it."""
     found: Mapping[torch.device, Sequence[Piece]] = pieces(layout, [t.device if t.is_cuda else None for t in tensors])
     try:
         return [Staging(layout, some, device) for device, some in found.items()]

@@ -6,9 +6,9 @@ makes memory files for each local rank and hands their descriptors to workers th
 that only this user may enter. A worker asks with one JSON line, ``{"local_rank": 0}``, and receives ``ok`` and the
 descriptors.
 
-When the agent ends, however it ends, the keeper removes socket and directory and ends; the memory goes with it.
-Standard library only, nothing of ours: it is run as a file by an isolated interpreter, so no setting of the job's
-reaches it.
+When the agent ends for any reason, the keeper removes socket and directory and ends; no later worker gets the memory.
+Standard library only, and nothing of this package: an isolated interpreter runs it as a file, so that no setting of the
+job affects it.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ PREFIX: Final = "hvd-elastic-keeper"
 
 MAX_RANKS: Final = 4096
 SIDES: Final = 2
-"""Memory files for each rank: a commit is staged on one while the other holds the last."""
+"""Memory files for each rank: a commit is staged on one while the other one holds the last commit."""
 _REQUEST_S: Final = 5.0
 """Seconds for a worker to send its request."""
 _LOOK_S: Final = 0.5
-"""Seconds between two checks whether the agent lives, if the kernel does not report its end."""
+"""Seconds between two checks whether the agent still runs, if the kernel does not report its end."""
 
 
 def main(arguments: list[str]) -> int:
@@ -66,7 +66,7 @@ def serve(listener: socket.socket, *, pid: int, started: int, watch: int | None)
         ready, _, _ = select.select(watched, [], [], _LOOK_S if watch is None else None)
         if listener in ready:
             connection, _ = listener.accept()
-            with connection, contextlib.suppress(OSError):  # a worker that died while asking wants nothing
+            with connection, contextlib.suppress(OSError):  # a worker may die while it asks
                 connection.settimeout(_REQUEST_S)
                 _answer(connection, slots)
 
@@ -88,7 +88,7 @@ def _answer(connection: socket.socket, slots: dict[int, list[int]]) -> None:
 
 
 def parse_request(line: bytes) -> int:
-    """Read a local rank. Raises ``ValueError`` saying what is wrong."""
+    """Read a local rank from a request. Raises ``ValueError``, which says what is wrong."""
     try:
         rank = json.loads(line)["local_rank"]
     except (ValueError, KeyError, TypeError):
@@ -115,10 +115,10 @@ def start_time(pid: int) -> int | None:
 
 
 def watch_process(pid: int) -> int | None:
-    """Return a descriptor that becomes readable when the process ends; None where the kernel has none to give."""
+    """Return a descriptor that becomes readable when the process ends; None if the kernel cannot give one."""
     try:
         return os.pidfd_open(pid)
-    except OSError:  # gone, which start_time tells; an old kernel; a sandbox that forbids it
+    except OSError:  # the process is gone (start_time shows it), or the kernel is too old, or a sandbox forbids it
         return None
 
 
@@ -139,7 +139,7 @@ def clear(directory: Path) -> None:
 
 @contextlib.contextmanager
 def address(directory: Path) -> Iterator[str]:
-    """The socket's path, short enough for one however long the directory's is."""
+    """Return the socket's path. It is short enough for a socket, even if the directory's path is long."""
     folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{folder}/{SOCKET}"
@@ -148,7 +148,7 @@ def address(directory: Path) -> Iterator[str]:
 
 
 def _listen(directory: Path) -> socket.socket:
-    (directory / SOCKET).unlink(missing_ok=True)  # of a killed keeper; the process that starts one holds the lock
+    (directory / SOCKET).unlink(missing_ok=True)  # left by a killed keeper; the starting process holds the lock
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o077)
     try:
@@ -161,7 +161,7 @@ def _listen(directory: Path) -> socket.socket:
 
 
 def _detach() -> None:
-    """Become a process that no signal for the workers reaches and that holds nothing of theirs open."""
+    """Become a process that gets no signals of the workers and that has no descriptors of theirs open."""
     os.setsid()
     os.chdir("/")
     nothing = os.open(os.devnull, os.O_RDWR)

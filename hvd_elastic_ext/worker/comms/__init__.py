@@ -13,7 +13,7 @@ from torch import Tensor
 from hvd_elastic_ext.worker.stock import HorovodInternalError
 
 PeerLost: Final = HorovodInternalError
-"""The error of a lost peer for every library: Horovod's own, so that users' ``except`` clauses hold."""
+"""The error of a lost peer with every library. It is Horovod's own error, which users' ``except`` clauses name."""
 
 
 class Pending(Protocol):
@@ -29,8 +29,8 @@ class Pending(Protocol):
 class Comms(Protocol):
     """The collectives that a State needs.
 
-    Every rank calls them in the same order with the same names. A world of one sends nothing. A lost peer raises
-    :data:`PeerLost`; other errors are raised as they are. An implementation inherits :meth:`max`.
+    Every rank calls them in the same order with the same names. A world of one sends nothing. If a peer is lost, they
+    raise :data:`PeerLost`; other errors are raised unchanged. An implementation inherits :meth:`max`.
     """
 
     def rank(self) -> int:
@@ -59,13 +59,13 @@ class Comms(Protocol):
     def start_max(self, number: int, *, name: str) -> Pending:
         """Begin :meth:`max` and return at once.
 
-        An earlier one of this name may still be pending; where the engine cannot have two, this waits for that one.
+        An earlier one of this name may still be pending. If the engine cannot have two, this waits for the earlier one.
         """
 
     def begun_by_script(self) -> int | None:
-        """Collectives that the script itself has begun in this process, those of this object left out; it only grows.
+        """How many collectives the script has begun in this process, without those of this object. It only grows.
 
-        None where that cannot be told: a script's calls of ``mpi4py`` are not seen.
+        None if it is unknown: for example, a script's calls of ``mpi4py`` are not counted.
         """
         return None
 

@@ -1,4 +1,4 @@
-"""A world of one process without any library: a script that no launcher started, where there is no Horovod."""
+"""A world of one process without any library: for a script without a launcher and without Horovod."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hvd_elastic_ext.worker.comms.tensors import Finished, pieces, reducible
 
 
 class AloneComms(Comms):
-    """One rank, which is its own peer."""
+    """A world of one rank."""
 
     def rank(self) -> int:
         """Always 0."""
@@ -25,7 +25,7 @@ class AloneComms(Comms):
 
     def broadcast(self, data: Tensor, *, root: int, name: str) -> None:
         """Send nothing. Raises :class:`UsageError` for a tensor that no library could send."""
-        next(pieces(data, max(1, data.numel())), None)  # refuses what no library could send
+        next(pieces(data, max(1, data.numel())), None)  # raises UsageError
 
     def sum(self, data: Tensor, *, name: str) -> None:
         """Leave ``data`` as it is. Raises :class:`UsageError` for a sparse tensor."""

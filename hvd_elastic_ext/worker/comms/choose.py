@@ -18,7 +18,7 @@ from hvd_elastic_ext.worker.process import standby
 
 Library = Literal["horovod", "torch", "mpi"]
 World = Literal["horovod", "torch", "mpi", "alone"]
-"""A library, or a world of one without any."""
+"""A library, or "alone": a world of one without any library."""
 
 HOW_TO_GET_MPI: Final = "apt-get install openmpi-bin libopenmpi-dev, then pip install mpi4py"
 
@@ -32,7 +32,7 @@ class LaunchFacts:
     horovod_initialised: bool = False
     torch_initialised: bool = False
     horovod_launched: bool = False
-    """Horovod's launcher or ours set this process's place in the environment."""
+    """Horovod's launcher or ours has set this process's place in the environment."""
     torchrun: bool = False
     torch_described: bool = False
     """The environment holds all that ``init_process_group`` needs."""
@@ -89,7 +89,7 @@ def init(wanted: str = "auto") -> Comms:
     """Return the world of the chosen library, and make it this process's world. Join it if this process is in none.
 
     ``wanted`` is ``auto``, ``horovod``, ``torch`` or ``mpi``. Raises :class:`UsageError` for a choice that cannot work,
-    and for a world of one where there should be more.
+    and for a world of one if the launcher has started more processes.
     """
     library = decide(wanted, look(os.environ))
     standby.current().start_fixed_world()
@@ -135,9 +135,9 @@ def mpi_size(environ: Mapping[str, str]) -> int:
 
 
 def check_world(size: int, environ: Mapping[str, str]) -> None:
-    """Refuse a world of one where another launcher started more: each process would train alone.
+    """Refuse a world of one if another launcher has started more processes: each process would train alone.
 
-    Raises :class:`UsageError` with the remedy.
+    Raises :class:`UsageError`, which says what to do.
     """
     if size > 1 or _launched_by_horovod(environ):
         return
@@ -165,7 +165,7 @@ def _launched_by_horovod(environ: Mapping[str, str]) -> bool:
 
 
 def world() -> Comms:
-    """Return the world that :func:`init`, a State or the script itself joined.
+    """Return the world that :func:`init`, a State or the script itself has joined.
 
     Raises :class:`UsageError` if there is none.
     """
@@ -188,6 +188,6 @@ def size() -> int:
 
 
 def local_rank() -> int:
-    """Return this process's number on its machine, from 0: that of its device, if each process has one."""
+    """Return this process's number on its machine, from 0. If each process has a device, it is the device's number."""
     kept = standby.local_rank()
     return world().local_rank() if kept is None else kept

@@ -1,7 +1,7 @@
-"""The world of this process, its rank and the size: for samplers, learning rates and ``elastic.rank()``.
+"""The present world of this process, with its rank and size: for samplers, learning rates and ``elastic.rank()``.
 
-Code that joins a world calls :func:`use`. Before that, the library that is initialised gives the rank. Each use looks
-it up again: the world changes.
+Code that joins a world calls :func:`use`. Before that, the library that is initialised gives the rank. Callers look it
+up at each use, because the world changes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def use(comms: Comms | None) -> None:
 
 
 def comms() -> Comms | None:
-    """Return what :func:`use` was given, or None."""
+    """Return the last argument of :func:`use`, or None."""
     return _in_use[0] if _in_use else None
 
 

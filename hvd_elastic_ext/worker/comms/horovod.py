@@ -1,4 +1,4 @@
-"""Horovod's collectives behind the ``Comms`` port. Importable without Horovod: there is no world of it then."""
+"""Horovod's collectives behind the ``Comms`` port. Without Horovod it can be imported, but has no world."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _NATIVE: Final = (torch.int32, torch.int64, torch.float16, torch.float32, torch.
 
 
 _own_operations: Final = [0]
-"""Operations of ours that have begun."""
+"""The number of this module's operations that have begun."""
 
 
 class HorovodComms(Comms):
     """The world that ``hvd.init()`` joined.
 
-    Every operation has an explicit name: Horovod's automatic names count calls, and a newcomer has made fewer.
+    Every operation has an explicit name, because Horovod's automatic names count calls, and a newcomer has made fewer.
 
     Raises :class:`UsageError` where there is no Horovod.
     """
@@ -84,12 +84,12 @@ class HorovodComms(Comms):
         copy_back(carried, data)
 
     def start_max(self, number: int, *, name: str) -> Pending:
-        """Over Horovod. An earlier maximum of this name from a world that has ended is dropped, not waited for."""
+        """Over Horovod. This drops an earlier maximum of this name if its world has ended, and does not wait for it."""
         if self.size() == 1:
             return Finished(number)
         earlier = _pending.pop(name, None)
         if earlier is not None and earlier.alive:
-            earlier.wait()  # Horovod refuses a name in use
+            earlier.wait()  # Horovod refuses a name that is in use
         flight = _pending[name] = _PendingMax(number, name)
         return flight
 
@@ -103,7 +103,7 @@ class HorovodComms(Comms):
         join_world()
 
     def begun_by_script(self) -> int | None:
-        """Counted where they begin, in Horovod and in torch.distributed. None without the pinned library."""
+        """The number from Horovod and torch.distributed together. None without the pinned library."""
         library = mpi_ops.mpi_lib
         in_torch = torch_distributed.begun_by_script() if torch_distributed.is_initialised() else 0
         if in_torch is None or not isinstance(library, PinnedLibrary) or "mpi4py.MPI" in sys.modules:
@@ -114,8 +114,8 @@ class HorovodComms(Comms):
 class _PendingMax:
     """A pending maximum, bound to the world in which it began.
 
-    Horovod numbers handles from 0 in each world, so an old handle names another operation. ``hvd.init`` makes a new
-    handle map each time: the map identifies the world.
+    Horovod numbers handles from 0 in each world, so in a later world an old handle names another operation.
+    ``hvd.init`` makes a new handle map each time, so the map identifies the world.
     """
 
     def __init__(self, number: int, name: str) -> None:
@@ -138,7 +138,7 @@ class _PendingMax:
 
 
 _pending: Final[dict[str, _PendingMax]] = {}
-"""The last maximum of each name. The next one removes a dropped one from Horovod's map."""
+"""The last maximum of each name. If the caller has dropped it, the next one removes it from Horovod's map."""
 
 
 def is_initialised() -> bool:
@@ -155,7 +155,7 @@ def join_world() -> None:
     try:
         hvd.init()
     except ValueError as error:
-        # Horovod reports a world that did not form as a wrong value; it is a lost peer.
+        # Horovod raises ValueError if a world does not form; the cause is a lost peer.
         raise HorovodInternalError(f"joining the next world failed: {error}") from error
 
 
@@ -170,11 +170,11 @@ def is_wrapped(optimizer: object) -> bool:
 
 
 def _refuse_wrapped(kind: Any) -> None:
-    """Have a class of Horovod's refuse to wrap an optimizer that is wrapped already.
+    """Make a class of Horovod's refuse to wrap an optimizer that is wrapped already.
 
     ``hvd.DistributedOptimizer`` makes a subclass of the optimizer's class, and gives it the methods of ``kind``. Its
-    ``__init__`` calls the one of the optimizer's class, and fails over the arguments if that is its own. The check is
-    in the class, since scripts may have imported the function before.
+    ``__init__`` calls the ``__init__`` of the optimizer's class. If that is its own, it fails over the arguments. The
+    check is in the class, because scripts may have imported the function before.
     """
     initialise = kind.__init__
 
@@ -190,10 +190,10 @@ def _refuse_wrapped(kind: Any) -> None:
 def fence_horovod() -> Fence:
     """Make Horovod's worlds safe to leave; return the fence that knows their connections.
 
-    ``hvd.DistributedOptimizer`` refuses what is wrapped already.
+    Also makes ``hvd.DistributedOptimizer`` refuse an optimizer that is wrapped already.
 
-    Replaces the functions where users and Horovod's own loop look them up, and pins tensors while Horovod has them (see
-    ``pinned_tensors.py``). A second call returns the same fence. Without Horovod nothing is done.
+    Replaces the functions in the modules where users and Horovod's own loop find them, and pins tensors while Horovod
+    uses them (see ``pinned_tensors.py``). A second call returns the same fence. Without Horovod nothing is changed.
     """
     if not PRESENT:
         return HOROVOD_FENCE
@@ -213,7 +213,7 @@ def fence_horovod() -> Fence:
 
     @functools.wraps(leave)
     def leaving() -> None:
-        with pins.around_wait():  # for Horovod's thread, which may wait for other ranks
+        with pins.around_wait():  # it waits for Horovod's thread, which may wait for other ranks
             leave()
 
     cast(Any, watched).hvd_elastic_fence = fence

@@ -32,7 +32,7 @@ _NATIVE: Final = (torch.int32, torch.int64, torch.float32, torch.float64)
 
 
 class MPIComms(Comms):
-    """The processes of ``mpirun``. Their number never changes: MPI ends all when one is lost."""
+    """The processes of ``mpirun``. Their number never changes: MPI ends all of them when one is lost."""
 
     def __init__(self) -> None:
         self._comm = _own_communicator()
@@ -82,16 +82,16 @@ class MPIComms(Comms):
             return Finished(number)
         earlier = self._pending.pop(name, None)
         if earlier is not None:
-            earlier.wait()  # its memory must live until MPI is done
+            earlier.wait()  # MPI may use its memory until it has ended
         with self._lost_peers(name):
             flight = self._pending[name] = _PendingMax(self, number, name)
         return flight
 
     def reset(self) -> None:
-        """Join the next world: the same one, if all ranks are there and call this.
+        """Join the next world. It is the same one, if all ranks are alive and call this.
 
         After a lost peer there is no next world, and all processes of the job end with exit code 1. Under
-        ``hvd-elastic run`` all end in any case, since other processes form the next world.
+        ``hvd-elastic run`` all end in any case, because other processes form the next world.
         """
         standby.current().end_fixed_world()
         if self._peer_lost and standby.current().fixed_world:
@@ -105,7 +105,7 @@ class MPIComms(Comms):
         with self._lost_peers("reset"):
             self._comm.Barrier()
         if standby.current().fixed_world:
-            raise SystemExit(0)  # any other code makes mpirun end all
+            raise SystemExit(0)  # with another exit code, mpirun ends the whole job
 
     @contextlib.contextmanager
     def _lost_peers(self, name: str) -> Iterator[None]:
@@ -134,7 +134,8 @@ class _PendingMax:
 
 @functools.cache
 def _own_communicator() -> Any:
-    """MPI matches operations of a communicator by order, and the user's have an order of their own."""
+    """Return a communicator of our own: MPI matches operations of one communicator by their order, and the user's
+    operations have another order."""
     return MPI.COMM_WORLD.Dup()
 
 
@@ -148,9 +149,9 @@ def _local_rank() -> int:
 
 
 def abort_job_on_error() -> None:
-    """Make an exception that ends this process end the job.
+    """Make an uncaught exception in this process end the whole job.
 
-    At exit MPI waits for all processes, and those would wait for this one.
+    Otherwise MPI waits for all processes at exit, while those wait for this one.
     """
     earlier = sys.excepthook
     if getattr(earlier, "hvd_elastic_aborts_job", False):

@@ -1,10 +1,10 @@
 """Keeps tensors alive while Horovod's thread may use them.
 
 With Horovod 0.28.1 and torch 2.13 a process can hang for ever when a peer is lost during operations. Horovod's
-thread ends, and frees the waiting tensors while it holds the lock of its process sets. If its reference is the last
-one beside the Python object's, torch needs the interpreter lock to free a tensor. The training thread holds that
-lock and waits for the lock of the process sets: Horovod's functions that begin an operation do not release the
-interpreter.
+thread ends, and frees the waiting tensors while it holds the lock of its process sets. If only the Python object has
+another reference to a tensor, torch needs the interpreter lock to free it. But the training thread holds that lock,
+and waits for the lock of the process sets: Horovod's functions that begin an operation do not release the interpreter
+lock.
 
 One more C++ reference to each tensor avoids this.
 """
@@ -36,7 +36,7 @@ class PinnedLibrary:
         self._pins: dict[int, list[Tensor]] = {}
         self._failed: list[list[Tensor]] = []
         self.around_wait: Callable[[], AbstractContextManager[None]] = nullcontext
-        """Entered around each wait for other ranks."""
+        """The context that is entered around each wait for other ranks."""
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._library, name)
@@ -47,7 +47,7 @@ class PinnedLibrary:
         return passed_on
 
     def forget(self) -> None:
-        """Release all tensors: the thread that held them has ended."""
+        """Release all tensors. Call it when the thread that used them has ended."""
         self._pins.clear()
         self._failed.clear()
 
@@ -88,7 +88,7 @@ def _tensors(args: Iterable[Any]) -> Iterator[Tensor]:
 
 
 def pin(tensor: Tensor) -> Tensor:
-    """Return a holder of a C++ reference to ``tensor``, as its gradient. It takes no memory."""
+    """Return an object that holds a C++ reference to ``tensor``, as its gradient. It needs no memory of its own."""
     holder = torch.empty((), dtype=tensor.dtype, device=tensor.device).expand(tensor.shape)
     holder.grad = tensor
     return holder

@@ -1,4 +1,4 @@
-"""Common code of all ``Comms``: tensors in pieces, and in types that a library can sum."""
+"""Common code of all ``Comms``: divides tensors into pieces, and converts them to types that a library can sum."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hvd_elastic_ext.core.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A result that is known already."""
+    """A finished result, in place of a pending one."""
 
     number: int
 
@@ -38,7 +38,7 @@ def pieces(data: Tensor, longest: int) -> Iterator[Tensor]:
 
 
 def reducible(data: Tensor, native: Collection[torch.dtype], *, device: str = "cpu") -> Tensor:
-    """Return a tensor to sum in place of ``data``: itself, or a copy on ``device`` in a type of at least that range.
+    """Return the tensor to sum: ``data`` itself, or a copy on ``device`` in a type with at least the same range.
 
     Raises :class:`UsageError` for a sparse tensor.
     """

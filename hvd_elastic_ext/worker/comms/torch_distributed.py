@@ -24,11 +24,11 @@ from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.stock import HorovodInternalError
 
 _TOKEN_S: Final = 120.0
-"""Seconds to wait for the other workers of a round: torchrun starts them together, but disks may be slow."""
+"""Seconds to wait for the other workers of a round. torchrun starts them together, but slow disks may delay some."""
 
 _PIECE: Final = 1 << 30
 _PINNED: Final = 2
-"""Uses of a tensor that only Python and a pin hold."""
+"""C++ references to a tensor that only Python and a pin hold."""
 _NATIVE: Final = (torch.int32, torch.int64, torch.float16, torch.float32, torch.float64)
 _NATIVE_CUDA: Final = (*_NATIVE, torch.bfloat16, torch.uint8, torch.int8)
 
@@ -36,8 +36,8 @@ _NATIVE_CUDA: Final = (*_NATIVE, torch.bfloat16, torch.uint8, torch.int8)
 class TorchDistributedComms(Comms):
     """The initialised process group.
 
-    Host memory goes through a Gloo group of our own: torch matches operations of a group by order, and the user's have
-    an order of their own. Making the group is collective, once per process group.
+    Host memory goes through a Gloo group of our own: torch matches operations of one group by their order, and the
+    user's operations have another order. All ranks create this group together, once for each process group.
     """
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class TorchDistributedComms(Comms):
         copy_back(carried, data)
 
     def start_max(self, number: int, *, name: str) -> Pending:
-        """Over Gloo; an earlier maximum of this name is not waited for."""
+        """Over Gloo. This does not wait for an earlier maximum of this name."""
         if self.size() == 1:
             return Finished(number)
         data = torch.tensor([number])
@@ -99,7 +99,7 @@ class TorchDistributedComms(Comms):
         _leave("this world is over")
 
     def begun_by_script(self) -> int | None:
-        """Counted by torch, in each group but ours, and by ``elastic.wrap``, which uses ours."""
+        """The sum of torch's counts for all groups except ours, and of the count for ``elastic.wrap``."""
         return begun_by_script()
 
 
@@ -118,7 +118,7 @@ class _PendingMax:
 
 
 def exit_message(reason: str, environ: Mapping[str, str]) -> str:
-    """Return one line: why this process ends and what follows, with torchrun's restarts from ``environ``."""
+    """Return one line that says why this process ends and what follows, with torchrun's restarts from ``environ``."""
     count, most = (environ.get(f"TORCHELASTIC_{name}") for name in ("RESTART_COUNT", "MAX_RESTARTS"))
     if ENGINE in environ:
         follows = "hvd-elastic starts others in their place, from their last commit"
@@ -143,16 +143,16 @@ def _leave(reason: str) -> NoReturn:
 _pins: Final[list[Tensor]] = []
 """One more C++ reference to each tensor that a thread of torch may hold.
 
-A thread that drops the last reference beside Python's needs the interpreter lock. While the interpreter ends, it ends
+If a thread drops the last reference except Python's, it needs the interpreter lock. An interpreter that is ending stops
 such a thread in the middle of torch's code, and the process aborts instead of exiting.
 """
 
 
 @contextlib.contextmanager
 def _operation(name: str, *tensors: Tensor) -> Iterator[None]:
-    """Pin ``tensors`` until torch has dropped them, and translate errors: torch has none for a lost peer.
+    """Pin ``tensors`` until torch has dropped them, and translate errors: torch has no own error for a lost peer.
 
-    Gloo raises ``RuntimeError``, NCCL a subclass.
+    Gloo raises ``RuntimeError``; NCCL raises a subclass of it.
     """
     _pins.extend(map(pin, tensors))
     try:
@@ -171,15 +171,15 @@ _averaged: Final = [0]
 
 
 def note_averaging() -> None:
-    """``elastic.wrap`` averages for the script, though in our group."""
+    """Count a reduction of ``elastic.wrap``: it is the script's, although it uses our group."""
     _averaged[0] += 1
 
 
 def begun_by_script() -> int | None:
     """Return how many collectives the script has begun: torch numbers those of each group, also what DDP begins in C++.
 
-    Our own group counts only what :func:`note_averaging` says. None where torch does not number: our group has begun
-    some, each State syncs first.
+    In our own group, only the calls of :func:`note_averaging` count. None if torch does not count. This shows in our
+    group: each State syncs first, so that group must have begun some.
     """
     ours = [host for _, host in _host_groups.values()]
     try:
@@ -209,8 +209,8 @@ def _host_group() -> dist.ProcessGroup:
 def _never_destroy(group: object) -> None:
     """Keep a group (or the pins of what its threads hold) beyond the end of the interpreter.
 
-    Destroying a group waits for its operations, for half an hour if a live peer never takes part. So a process that
-    ends with a pending maximum would wait, and its peers would wait for it.
+    To destroy a group, torch waits for its operations: for half an hour, if a live peer never takes part. So a process
+    that ends with a pending maximum would wait, and its peers would wait for it.
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
 
@@ -226,8 +226,8 @@ def is_initialised() -> bool:
 def join_world() -> None:
     """Join the process group that the environment describes: Gloo for host memory, NCCL for CUDA devices if any.
 
-    Under torchrun, a world that does not form ends this process as :meth:`TorchDistributedComms.reset` does; elsewhere
-    it is a lost peer.
+    Under torchrun, if a world does not form, this process ends as with :meth:`TorchDistributedComms.reset`; elsewhere
+    this counts as a lost peer.
     """
     cuda = torch.cuda.is_available() and dist.is_nccl_available()
     backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"

@@ -1,8 +1,8 @@
 """A separate key space for each world that torchrun forms.
 
 torchrun (torch 2.13, two agents) uses one key-value store for all rounds, so a restarted worker finds the addresses
-of the round before. Variables do not identify a round either: each agent counts its own restarts. So rank 0 draws a
-token for each world, and gives it to every rank that announces itself *now*, under a name that was never used.
+of the round before. The variables do not identify a round either, because each agent counts its own restarts. So
+rank 0 draws a token for each world, and gives it to every rank that announces itself *now*, under a new name.
 
 This does not help when another node becomes rank 0: the same torch then gives some workers the old store and some
 the new one. ``TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1`` in the agents' environment gives each round its own store, and
@@ -34,7 +34,7 @@ def agree_on_token(store: Store, rank: int, size: int, *, timeout_s: float, cloc
 
 
 def _announce(store: Store, rank: int, *, timeout_s: float) -> str:
-    """Announce this process; only an answer to this very process counts."""
+    """Announce this process under a new name, so that only an answer to this process counts."""
     mine = uuid.uuid4().hex
     store.set(f"here/{rank}", mine)
     store.wait([f"world/{mine}"], timedelta(seconds=timeout_s))
@@ -45,7 +45,7 @@ def _announce(store: Store, rank: int, *, timeout_s: float) -> str:
 
 
 def _answer_all(store: Store, size: int, *, timeout_s: float, clock: Clock) -> str:
-    """Answer every rank until all have the token. An entry under ``here`` may be of a process that has ended."""
+    """Answer the ranks until all have the token. An entry under ``here`` may be from a process that has ended."""
     token, deadline = uuid.uuid4().hex, clock.mono() + timeout_s
     missing, answered = set(range(1, size)), set[str]()
     while missing:

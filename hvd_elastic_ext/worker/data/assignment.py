@@ -1,8 +1,8 @@
-"""Assign the records of shards to ranks and loader processes. Pure arithmetic on the rest of an epoch.
+"""Assigns the records of shards to ranks and loader processes. Pure arithmetic on the rest of an epoch.
 
 The rest is a list of ranges. An assignment cuts the row of all their records into one lane per rank, and each lane
-into one sub-lane per loader process. All lanes are equally long and all ranks advance alike, so every rank knows how
-far each lane is, and the rest after a loss or a resize is a list of ranges again.
+into one sub-lane per loader process. All lanes have the same length, and all ranks advance equally. So every rank knows
+the progress of each lane, and after a loss or a resize the rest is a list of ranges again.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def at(ranges: Sequence[Range], spans: Sequence[Span]) -> Iterator[Range]:
 
 @dataclass(frozen=True, slots=True)
 class Consumed:
-    """How many records every rank has consumed of each sub-lane, and the sub-lane whose batch is next."""
+    """The number of records that every rank has consumed of each sub-lane, and the sub-lane of the next batch."""
 
     counts: tuple[int, ...]
     turn: int = 0
@@ -72,8 +72,8 @@ class Consumed:
 class Assignment:
     """``ranges`` assigned to ``size`` ranks with ``workers`` loader processes each.
 
-    A lane that is one record short is padded with a record of another lane. With ``drop_last`` the surplus is left out
-    instead.
+    A lane that is one record short is padded with a record of another lane. With ``drop_last``, the surplus records are
+    left out instead.
     """
 
     ranges: Ranges
@@ -83,7 +83,7 @@ class Assignment:
 
     @cached_property
     def records(self) -> int:
-        """Records in all ranges, without padding, and before ``drop_last`` leaves any out."""
+        """Records in all ranges, without padding, and with those that ``drop_last`` leaves out."""
         return total(self.ranges)
 
     @property

@@ -44,9 +44,9 @@ class Step:
 class GlobalBatches(Sampler[list[int]]):
     """The samples of ``sampler`` in batches of ``total`` over all ranks, at most ``largest`` on one rank at a time.
 
-    The k-th global batch of an epoch holds the same samples for every number of ranks, also through resizes. Pass it to
-    a ``DataLoader`` as ``batch_sampler`` and iterate over :meth:`steps`. The last batch of an epoch may be smaller;
-    with the sampler's ``drop_last`` it is left out.
+    The k-th global batch of an epoch has the same samples for every number of ranks, also after resizes. Pass this
+    object to a ``DataLoader`` as ``batch_sampler`` and iterate over :meth:`steps`. The last batch of an epoch may be
+    smaller; with the sampler's ``drop_last`` it is left out.
 
     Raises :class:`UsageError` for numbers below 1.
     """
@@ -65,8 +65,8 @@ class GlobalBatches(Sampler[list[int]]):
     def steps(self, loader: Iterable[Any]) -> Iterator[Step]:
         """Iterate over ``loader``, the ``DataLoader`` made with this object, one optimizer step at a time.
 
-        The samples of a step are recorded once all its micro-batches were used. Raises :class:`UsageError` if a step
-        ends before that.
+        The samples of a step are recorded when all its micro-batches have been used. Raises :class:`UsageError` if a
+        step ends before that.
         """
         if getattr(loader, "batch_sampler", None) is not self:
             raise UsageError("GlobalBatches.steps: this loader was not made with batch_sampler=these batches")

@@ -1,4 +1,4 @@
-"""Assign the samples of an epoch to ranks that come and go."""
+"""Assigns the samples of an epoch to ranks whose number changes."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def shuffled(count: int, *, seed: int, epoch: int) -> Indices:
 def share(remaining: Indices, *, rank: int, size: int, drop_last: bool) -> Indices:
     """Assign ``remaining`` to ``size`` ranks in turn and return the part of ``rank``: equally many for each.
 
-    The rest of the division is padded from the start of ``remaining``, or left out with ``drop_last``. After k samples
-    on every rank, exactly the first k * size are consumed.
+    If the samples do not divide evenly, some from the start of ``remaining`` are repeated; with ``drop_last``, the last
+    ones are left out. After k samples on every rank, exactly the first k * size are consumed.
     """
     count = samples_each(len(remaining), size=size, drop_last=drop_last)
     if count == 0:
         return remaining[:0]
     part = remaining[rank::size][:count]
-    if len(part) < count:  # one short: its turn in the last round is past the end
+    if len(part) < count:  # one short: this rank's place in the last round is past the end
         part = np.append(part, remaining[(rank + (count - 1) * size) % len(remaining)])
     return part
 
@@ -98,7 +98,7 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         self, dataset: Any, shuffle: bool = True, seed: int = 0, drop_last: bool = False, **unknown: NoReturn
     ) -> None:
         _check(dataset, unknown, seed=seed, shuffle=shuffle, drop_last=drop_last)
-        # The stock __init__ sets the same attributes, and keeps a list of all indices.
+        # Do not call the stock __init__: it sets the same attributes, but also keeps a list of all indices.
         self.dataset = dataset
         self.shuffle = shuffle
         self.seed = seed
@@ -112,9 +112,9 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         self._batch = 0
         """The largest recorded batch of this epoch: a loader may leave out fewer samples than that."""
         self._again = False
-        """The epoch has restarted and nothing of it is recorded: ``processed_num`` is that of the last pass."""
+        """The epoch has restarted, and nothing of it is recorded: ``processed_num`` is still that of the last pass."""
         self._looped = False
-        """A loop has begun since progress was loaded: the next one is not the same loop entered again."""
+        """A loop has begun since progress was loaded, so the next one is not the same loop entered again."""
         self._run_out = False
         """That loop has requested all its samples."""
         self._warned = False
@@ -127,8 +127,8 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
     def set_epoch(self, epoch: int) -> None:
         """Begin ``epoch``. For the present epoch this changes nothing, and keeps its progress.
 
-        So it may stand before or after an epoch's loop. Neither repeats samples when the training function is entered
-        again in the middle.
+        So a script may call it before or after an epoch's loop. In both cases, no sample is repeated when the training
+        function is entered again in the middle of the epoch.
         """
         if epoch != self.epoch:
             self.epoch = epoch
@@ -139,7 +139,7 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         self.assign()
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """Record that every rank has consumed ``batch_size`` more samples. ``batch_idx`` is Horovod's and unused."""
+        """Record that every rank has consumed ``batch_size`` more samples. ``batch_idx`` is not used."""
         self._batch = max(self._batch, batch_size)
         self.record(batch_size * self.num_replicas)
 
@@ -149,7 +149,7 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         self._again = False
 
     def state_dict(self) -> dict[str, Any]:
-        """Return progress, under Horovod's keys; equal on every rank that has recorded the same.
+        """Return the progress, with Horovod's keys. It is equal on every rank that has recorded the same.
 
         Horovod's sampler ignores ``batch_size``, the largest recorded batch of this epoch.
         """
@@ -161,9 +161,9 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Load progress, also from Horovod's own sampler, and assign the rest.
+        """Load the progress, also from Horovod's own sampler, and assign the rest.
 
-        Older ones have ``processed_indices``, which are left out of this epoch.
+        Older ones have ``processed_indices``; these samples are left out of this epoch.
         """
         epoch, processed = int(state_dict["epoch"]), set(state_dict.get("processed_indices", ()))
         if (epoch, processed) != (self.epoch, self.processed_indices):
@@ -176,7 +176,7 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         self.reset()
 
     def reset(self) -> None:
-        """Assign the rest, for a training function that is entered again."""
+        """Assign the rest. Called before the training function is entered again."""
         self._looped = False
         self.assign()
 
@@ -184,7 +184,7 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         """Assign the rest to the ranks of the present world."""
         place = self.world()
         if place != (self.rank, self.num_replicas):
-            self._looped = False  # a loop of another world did not end
+            self._looped = False  # the loop of the earlier world did not end
         self.rank, self.num_replicas = place
         left = max(0, len(self.dataset) - len(self.processed_indices) - self._consumed)
         self.num_samples = samples_each(left, size=self.num_replicas, drop_last=self.drop_last)
@@ -193,9 +193,9 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
     def begin_loop(self, *, nothing_left: bool) -> None:
         """Note the start of a loop, after :meth:`assign`. With ``nothing_left``, the epoch may restart.
 
-        A loop that is entered again after a resize or a roll-back, with nothing left, ends at once: only the script's
-        lines after the loop were to come. The next loop, without ``set_epoch`` in between, is another pass: it gets the
-        same samples in the same order, as with Horovod's sampler.
+        If a loop is entered again after a resize or a roll-back, and nothing is left, it ends at once: the script only
+        has to run the lines after the loop. The next loop, without ``set_epoch`` in between, is another pass: it gets
+        the same samples in the same order, as with Horovod's sampler.
         """
         again = nothing_left and self._looped and bool(self._consumed or self.processed_indices)
         self._looped, self._run_out = True, False
@@ -226,7 +226,7 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         return self.order()[self._consumed :]
 
     def order(self) -> Indices:
-        """Return the whole epoch's order, made at first use. Not to be changed."""
+        """Return the whole epoch's order, which is made at the first use. Callers must not change it."""
         if self._order is None:
             count = len(self.dataset)
             order = shuffled(count, seed=self.seed, epoch=self.epoch) if self.shuffle else np.arange(count)
@@ -236,9 +236,9 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         return self._order
 
     def __iter__(self) -> Iterator[int]:
-        """Assign again, from the present record and for the present world."""
+        """Assign the rest again, by the recorded progress and the present world. Iterate over this rank's part."""
         self.assign()
-        left_out = self._run_out and self.num_samples < self._batch  # by a loader with drop_last=True
+        left_out = self._run_out and self.num_samples < self._batch  # a loader with drop_last=True leaves them out
         self.begin_loop(nothing_left=left_out or self.num_samples == 0)
         self.indices = share(self.remaining_indices, rank=self.rank, size=self.num_replicas, drop_last=self.drop_last)
         return self._numbers(self.indices)
@@ -250,7 +250,7 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         return int(self.num_samples)
 
     def _numbers(self, indices: Indices) -> Iterator[int]:
-        """Yield Python integers, since datasets index lists and dictionaries with them."""
+        """Yield Python integers, because datasets use them as indices of lists and dictionaries."""
         for start in range(0, len(indices), _CHUNK):
             yield from indices[start : start + _CHUNK].tolist()
-        self._run_out |= self.indices is indices  # not for a loop that was left earlier
+        self._run_out |= self.indices is indices  # false if a later loop has begun

@@ -1,4 +1,4 @@
-"""Assign the records of shards: the elastic sampler for data that can only be read in order."""
+"""Assigns the records of shards: the elastic sampler for data that can only be read in order."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _UNKNOWN: Final = "?"
 class ElasticStream(IterableDataset[Any]):
     """The records of ``shards``, each consumed once per epoch, through resizes and roll-backs.
 
-    ``open_shard(shard, start)`` returns an iterable of a shard's records from number ``start`` on; if it takes only the
-    shard, the first ``start`` records are dropped. ``lengths`` are the numbers of records, or ``count(shard)`` finds
-    one; without either a shard is read once to count. ``shuffle`` reads the shards in an order drawn from ``seed`` and
-    the epoch; the records of a shard keep their order. ``drop_last`` leaves out records that do not divide among the
-    ranks, instead of repeating some.
+    ``open_shard(shard, start)`` returns an iterable of a shard's records from number ``start`` on. If it takes only the
+    shard, the first ``start`` records are read and dropped. ``lengths`` are the numbers of records by shard;
+    ``count(shard)`` finds one. Without both, each shard is read once to count its records. ``shuffle`` reads the shards
+    in an order drawn from ``seed`` and the epoch; the records of a shard keep their order. ``drop_last`` leaves out
+    records that do not divide evenly among the ranks, instead of repeating some.
 
     Pass it to the State, iterate over :meth:`loader` (or, without loader processes, over any ``DataLoader``), call
     ``record_batch`` after each batch and ``set_epoch`` with the next number after each epoch.
@@ -59,7 +59,7 @@ class ElasticStream(IterableDataset[Any]):
         self._fingerprint = fingerprint(self.shards)
         self._counted: dict[int, int] = {}
         self._left: Ranges | None = None
-        """The rest at the last assignment; None: the whole epoch."""
+        """The ranges that were left at the last assignment; None: the whole epoch."""
         self._assignment: Assignment | None = None
         self._consumed = Consumed(())
         self._rank = 0
@@ -70,7 +70,7 @@ class ElasticStream(IterableDataset[Any]):
         return current_world.current()
 
     def loader(self, batch_size: int | None = 1, num_workers: int = 0, **options: Any) -> StreamLoader:
-        """Return a ``DataLoader`` whose iterations read the rest; ``options`` are torch's."""
+        """Return a ``DataLoader`` whose iterations read the rest of the epoch; ``options`` are torch's."""
         return StreamLoader(self, batch_size=batch_size, num_workers=num_workers, **options)
 
     def set_epoch(self, epoch: int) -> None:
@@ -93,7 +93,7 @@ class ElasticStream(IterableDataset[Any]):
     def backlog(self) -> int:
         """Records of the epoch that no rank has consumed, for ``state.observe(backlog=stream.backlog)``.
 
-        0 while lengths are not known.
+        It is 0 while lengths are unknown.
         """
         if self._assignment is not None:
             return max(0, self._assignment.records - self._assignment.size * sum(self._consumed.counts))
@@ -101,13 +101,13 @@ class ElasticStream(IterableDataset[Any]):
         return total(left)
 
     def reset(self) -> None:
-        """Drop the present assignment: the next iteration assigns the rest to the world of that time."""
+        """Drop the present assignment. The next iteration assigns the rest to its own world."""
         self._left, self._assignment = self._remaining(), None
 
     def state_dict(self) -> dict[str, Any]:
         """Return the rest of the epoch and the lengths found so far; equal on every rank.
 
-        It does not depend on the number of ranks. The values are text: cheap to copy, and JSON.
+        It does not depend on the number of ranks. The values are JSON text, which is cheap to copy.
         """
         left = self._remaining()
         return {
@@ -118,7 +118,7 @@ class ElasticStream(IterableDataset[Any]):
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Load progress. Raises :class:`DataError` if it is of other shards."""
+        """Load the progress. Raises :class:`DataError` if it is of other shards."""
         if state_dict["shards"] != self._fingerprint:
             raise DataError(
                 "ElasticStream: this progress was recorded over another list of shards; "
@@ -131,10 +131,11 @@ class ElasticStream(IterableDataset[Any]):
         self._assignment = None
 
     def measure(self) -> None:
-        """Find out the lengths not known yet, each rank some of them. Every rank must call it at the same point.
+        """Count the records of shards of unknown length, each rank some of them. Every rank must call it at the same
+        point.
 
-        Best first thing in the training function. Without it each rank counts
-        all of them for itself when it first iterates.
+        Best call it at the start of the training function. Without it, each rank
+        counts all of these shards itself when it first iterates.
         """
         unknown = [number for number, length in enumerate(self._lengths) if length is None]
         comms = current_world.comms()
@@ -171,7 +172,7 @@ class ElasticStream(IterableDataset[Any]):
             return self._read(self.assign(0).ranges_of(self._rank, 0))
         if self._assignment is None or not self._loading:
             raise UsageError("ElasticStream: a DataLoader with num_workers must be made by stream.loader(...)")
-        # A loader process may be in no world; it reads what its parent was assigned.
+        # A loader process may be in no world; it reads the assignment of its parent.
         return self._read(self._assignment.ranges_of(self._rank, worker.id))
 
     def __len__(self) -> int:
@@ -214,7 +215,7 @@ class ElasticStream(IterableDataset[Any]):
     def _length(self, number: int) -> int:
         known = self._lengths[number]
         if known is None:
-            # Counted before, but lost in a roll-back.
+            # It may have been counted before, and lost in a roll-back.
             known = self._counted.get(number)
         if known is None:
             known = self._counted[number] = self._count(self.shards[number])
@@ -225,7 +226,7 @@ class ElasticStream(IterableDataset[Any]):
 
 
 class StreamLoader(DataLoader[Any]):
-    """A ``DataLoader`` whose every iteration reads the rest, assigned to the present world."""
+    """A ``DataLoader``. Each iteration assigns the rest of the epoch for the present world, and reads a rank's part."""
 
     dataset: ElasticStream
 
@@ -258,7 +259,7 @@ _END: Final = object()
 
 
 def takes_start(open_shard: Callable[..., Any]) -> bool:
-    """Whether ``open_shard`` has a second positional parameter that is required, or named ``start``."""
+    """Whether ``open_shard`` has a second positional parameter that is required, or whose name is ``start``."""
     try:
         parameters = list(inspect.signature(open_shard).parameters.values())
     except ValueError:  # a builtin without a signature
@@ -270,7 +271,7 @@ def takes_start(open_shard: Callable[..., Any]) -> bool:
 
 
 class _Skipping:
-    """Gives ``open_shard`` a start. A class, so that it can be pickled for loader processes."""
+    """Adds ``start`` to an ``open_shard`` without it. It is a class, so that it can be pickled for loader processes."""
 
     def __init__(self, open_shard: Callable[[str], Iterable[Any]]) -> None:
         self._open_shard = open_shard
@@ -281,12 +282,12 @@ class _Skipping:
 
 @functools.lru_cache(maxsize=8)
 def _as_text(lengths: tuple[int | None, ...]) -> str:
-    """Format the lengths, once for all commits of an epoch."""
+    """Format the lengths as text, once for all commits of an epoch."""
     return " ".join(_UNKNOWN if length is None else str(length) for length in lengths)
 
 
 def fingerprint(shards: Sequence[str]) -> str:
-    """Hash the names and their order."""
+    """Hash the shards' names, in their order."""
     return hashlib.blake2b("\0".join(map(str, shards)).encode(), digest_size=16).hexdigest()
 
 

@@ -1,10 +1,10 @@
 """Programs between an agent and a training process that gets its place from its environment: torchrun and mpirun.
 
 An agent starts :mod:`hvd_elastic_ext.worker.engines.slot_program` in a slot, with the training command as arguments.
-The program waits for its world like any newcomer, without loading anything. Once it has a rank it becomes the
-training process (torchrun), or hands all resources of the slot to one that ``mpirun`` starts.
+The program waits for its world as every newcomer does, but loads nothing meanwhile. When it has a rank, it becomes the
+training process (torchrun), or hands all resources of the slot to a process that ``mpirun`` starts.
 
-Belongs here: that program, and what it asks of torchrun and ``mpirun``.
+Belongs here: that program, and its use of torchrun and ``mpirun``.
 
-Never here: anything beyond the standard library: the program waits while others train, and must cost nothing.
+Never here: anything beyond the standard library: the program waits while others train, and must use no resources.
 """

@@ -1,7 +1,7 @@
-"""Hand a slot's command, environment, directory and descriptors to the rank that ``mpirun`` starts.
+"""Hands a slot's command, environment, directory and descriptors to the rank that ``mpirun`` starts.
 
-Both run as one user on one host, and meet at an abstract socket, which leaves nothing behind. Each asks the kernel
-for the user of the other: other users get nothing, and nothing of theirs is run.
+Both run as one user on one host, and meet at an abstract socket, which leaves no file. Each gets the user of the other
+from the kernel: it sends nothing to other users, and runs nothing from them.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class Handover(NamedTuple):
 def address(mark: str, generation: int, rank: int) -> str:
     """Return the address at which the slot of ``rank`` listens in a world.
 
-    Every user can list and take abstract names, so this one cannot be computed without the mark.
+    Every user can list and use abstract names. So this name cannot be computed without the mark.
     """
     name = hmac.new(mark.encode(), f"{os.geteuid()}/{generation}/{rank}".encode(), "sha256").hexdigest()
     return f"\0hvd-elastic/{name}"
 
 
 def is_ours(connection: socket.socket) -> bool:
-    """Whether the other side is a process of this user or of root."""
+    """Whether the other side is a process of this user or of root. Asks the kernel."""
     return is_trusted(user_of(connection))
 
 

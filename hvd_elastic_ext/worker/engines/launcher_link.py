@@ -1,6 +1,6 @@
-"""The link of a slot for a program that waits for its world, read one message at a time.
+"""The link of a slot, for a program that waits for its world. It reads one message at a time.
 
-Nothing beyond the wanted message is read: what follows is for the program that takes over.
+It reads nothing beyond that message: the next program needs all later ones.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Message = Mapping[str, Any]
 
 
 class LinkClosed(Exception):
-    """The agent is gone, or sends something unreadable."""
+    """The agent is gone, or sends an invalid message."""
 
 
 class LauncherLink:
-    """The slot's link with number ``descriptor``, which stays open for the program that takes over."""
+    """The slot's link on ``descriptor``, which stays open for the next program."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -72,7 +72,7 @@ class LauncherLink:
                 return message
 
     def close(self) -> None:
-        """Close the link: another process holds it now."""
+        """Close the link. Call it when another process has it."""
         self._socket.close()
         os.close(self.descriptor)
 

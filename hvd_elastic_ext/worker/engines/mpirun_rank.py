@@ -1,7 +1,7 @@
 """``python -m hvd_elastic_ext.worker.engines.mpirun_rank GENERATION``: ``mpirun`` starts it once for each rank.
 
-It gets the training command and its resources from its slot, adds the variables of ``mpirun``, and waits for the end:
-neither the slot's program nor the training process runs without the other.
+It gets the training command and its resources from its slot, adds the variables of ``mpirun``, and waits for the end.
+If the slot's program or the training process ends, it ends the other one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RANK: Final = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 OF_MPI: Final = ("OMPI_", "PMIX_", "PMI_", "ORTE_", "PRTE_", "OPAL_", "HFI_", "IPATH_")
 """Prefixes of the variables by which a process finds its MPI peers."""
 RENDEZVOUS_S: Final = 60.0
-"""Seconds to wait for the slot of this rank; it is there, unless this is the wrong host."""
+"""Seconds to wait for the slot of this rank. The slot exists, unless this is the wrong host."""
 NOT_STARTED: Final = 125
 
 

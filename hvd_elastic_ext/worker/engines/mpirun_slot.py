@@ -1,6 +1,6 @@
 """A slot's program under ``mpirun``: it hands the slot's resources to the rank, and ends with it.
 
-For the agent it is the training process: it returns the rank's exit code and forwards signals.
+The agent treats it as the training process: it returns the rank's exit code and forwards signals.
 """
 
 from __future__ import annotations
@@ -61,11 +61,12 @@ def _pass_on(connection: socket.socket, number: int) -> None:
     try:
         connection.sendall(to_text({"signal": number}).encode() + b"\n")
     except OSError:
-        return  # it has ended; the exit code follows
+        return  # the other end has ended; the exit code follows
 
 
 def _end_of(connection: socket.socket) -> int:
-    """Return the rank's exit code. A rank that ``mpirun`` kills, as when another one fails, reports none."""
+    """Return the rank's exit code. If ``mpirun`` kills the rank, for example after another one has failed, it reports
+    none."""
     code = names.TERMINATED
     try:
         with connection.makefile("rb") as lines:

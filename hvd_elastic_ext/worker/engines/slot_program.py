@@ -1,6 +1,7 @@
 """``python -m hvd_elastic_ext.worker.engines.slot_program COMMAND…``: an agent starts it in a slot of a restarted job.
 
-It parks. When its world is called it becomes COMMAND, or has ``mpirun`` run it. It exits with 0 if it is not needed.
+It parks. When its world is called, it becomes COMMAND, or lets ``mpirun`` run COMMAND. If it is not needed, it exits
+with 0.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from hvd_elastic_ext.worker.engines.mpirun_slot import serve
 from hvd_elastic_ext.worker.engines.standby import Membership, NotNeeded, SlotStandby, WorldAbandoned
 
 NOT_STARTED = 125
-"""As in the agent: the command cannot be started."""
+"""Exit code if the command cannot be started, as in the agent."""
 PLAN = "HVD_ELASTIC_PLAN"
 
 
@@ -51,7 +52,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def _environment(environ: Mapping[str, str], membership: Membership) -> dict[str, str]:
-    """Return the variables for every process of the world, with any engine."""
+    """Return the variables that each process of the world needs with any engine."""
     place = membership.place
     interface = membership.env.get("HOROVOD_GLOO_IFACE")
     interfaces = {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface} if interface else {}

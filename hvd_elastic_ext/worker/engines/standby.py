@@ -1,7 +1,7 @@
-"""How a slot's program gets its place in a world: it parks, is called, and gets a rank.
+"""Gets a slot's program its place in a world: it parks, is called, and gets a rank.
 
-:mod:`hvd_elastic_ext.worker.process.standby` takes the same messages and is not this: it has a thread for the link, and
-takes a process with Horovod from one world to the next.
+:mod:`hvd_elastic_ext.worker.process.standby` uses the same messages for another purpose: it has a thread for the link,
+and moves a process with Horovod from one world to the next.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class WorldAbandoned(Exception):
 
 
 class Membership(NamedTuple):
-    """``env`` says how to find peers."""
+    """A place in a world. ``env``: the variables with which a process finds its peers."""
 
     place: Place
     generation: int

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 from hvd_elastic_ext.core.messages.rank_info import VARIABLES, Place
 
 MAX_RESTARTS: Final = 1_000_000
-"""What workers see as --max-restarts: the launcher's own budget ends a job."""
+"""The --max-restarts that workers see. It is never reached, because the launcher's own budget ends a job."""
 PORTS: Final = range(20_000, 32_768)
-"""Below the ports that kernels assign, so none is taken between its choice and its use."""
+"""Ports below those that kernels assign, so that no other program gets one between its choice and its use."""
 
 _HOROVODS: Final = ("ELASTIC", "CONTROLLER", "CPU_OPERATIONS", "AUTOTUNE", "DYNAMIC_PROCESS_SETS", "GLOO_IFACE")
 _SIOCGIFADDR: Final = 0x8915
@@ -40,8 +40,8 @@ class Rendezvous(NamedTuple):
 
 
 def _options(place: Place, rendezvous: Rendezvous) -> dict[str, str]:
-    """Options of torchrun as variables, by the training operator's rules for a job of a fixed size, which one world is:
-    for a script of a PyTorchJob that reads them."""
+    """Return options of torchrun as variables, for a PyTorchJob's script that reads them. The rules are the training
+    operator's for a job of a fixed size: one world has a fixed size."""
     return {
         "PET_NNODES": str(rendezvous.nodes),
         "PET_NODE_RANK": str(rendezvous.node),
@@ -78,7 +78,7 @@ def torchrun_env(environ: Mapping[str, str], place: Place, rendezvous: Rendezvou
 
 
 def address_of(interface: str | None) -> str:
-    """Return this host's address on ``interface``; without one, the address of its own name, else loopback."""
+    """Return this host's address on ``interface``; without an interface, the address of its name, else loopback."""
     try:
         if interface is not None:
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

@@ -1,6 +1,6 @@
 # ruff: noqa: PTH100, PTH118, PTH120 - pathlib is slow to import, and every Python program below an agent loads this
 """Python loads this at its start. It acts only in programs with a link to an agent: when Horovod is imported, and when
-an error ends the program. It then loads the ``sitecustomize`` that it hides.
+an error ends the program. It also loads the ``sitecustomize`` that it hides.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _follow(spec: Any) -> None:
 
 
 class _Absent:
-    """Finds our ``kubeai`` where there is no other: asked last."""
+    """Finds our ``kubeai``. Python uses it last, so that another ``kubeai`` goes first."""
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
         if name != "kubeai":
@@ -79,7 +79,7 @@ def _hooks() -> Mapping[str, Callable[[ModuleType], None]]:
 
 
 def _make_importable() -> None:
-    """Make our package, and nothing beside it, importable in an environment where it is not installed."""
+    """Make our package importable in an environment where it is not installed, but no other package beside it."""
     package = os.path.dirname(os.path.dirname(_HERE))
     spec = importlib.util.spec_from_file_location(
         "hvd_elastic_ext", os.path.join(package, "__init__.py"), submodule_search_locations=[package]
@@ -96,7 +96,7 @@ def _report_uncaught_errors() -> None:
     before = sys.excepthook
 
     def report(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        if os.environ.get("HVD_ELASTIC_LINK"):  # else the process with the link reports it
+        if os.environ.get("HVD_ELASTIC_LINK"):  # otherwise the process that has the link reports it
             try:
                 if importlib.util.find_spec("hvd_elastic_ext") is None:
                     _make_importable()
@@ -105,7 +105,7 @@ def _report_uncaught_errors() -> None:
                 current().failed(error)
             except Exception as problem:  # noqa: BLE001 (what happens here must not hide the error itself)
                 sys.stderr.write(f"hvd-elastic: this error could not be reported to the launcher: {problem}\n")
-        known = sys.modules.get("hvd_elastic_ext.worker.process.error_report")  # else the error is none of ours
+        known = sys.modules.get("hvd_elastic_ext.worker.process.error_report")  # without it, the error is not ours
         short = known.for_the_user(error) if known is not None and before is sys.__excepthook__ else None
         if short is None:
             before(kind, error, trace)
@@ -127,7 +127,7 @@ def _load_shadowed() -> None:
 
 
 def _be_template() -> None:
-    """Wait, and return in forks that train; see ``worker/process/template.py``. Never run the script otherwise."""
+    """Wait, and return only in forks that train; see ``worker/process/template.py``. The template itself ends here."""
     returned = False
     try:
         if importlib.util.find_spec("hvd_elastic_ext") is None:

@@ -10,9 +10,9 @@
             save_checkpoint()
         sys.exit(-1)
 
-The import hook offers this folder as ``kubeai`` last: the real package, or a module of the user's, goes first.
+The import hook offers this folder as ``kubeai`` last: the real package, or a module of the user, goes first.
 
-Belongs here: functions of that SDK. Never here: anything beyond the standard library, since scripts of any framework
+Belongs here: functions of that SDK. Never here: anything beyond the standard library, because scripts of any framework
 load this.
 """
 
@@ -29,7 +29,7 @@ def init() -> None:
 
 
 def check_alive() -> bool:
-    """Return False once this process must leave, as when its host is about to be reclaimed.
+    """Return False if this process must leave, for example because its host is about to be reclaimed.
 
     A script that then ends with exit code -1 counts as preempted, not as failed. Always True outside of
     ``hvd-elastic run``. Cheap enough for every batch.

@@ -1,4 +1,4 @@
-"""Average gradients without Horovod: what ``elastic.wrap`` does under torchrun and mpirun."""
+"""Averages gradients without Horovod: ``elastic.wrap`` uses this under torchrun and mpirun."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from hvd_elastic_ext.worker.comms import horovod as with_horovod
 from hvd_elastic_ext.worker.comms.torch_distributed import note_averaging
 
 BUCKET: Final = 32 << 20
-"""Bytes of small gradients sent together; a larger gradient is sent alone, uncopied."""
+"""Bytes of small gradients that are sent together. A larger gradient is sent alone, without a copy."""
 
 TUNING: Final = frozenset({"compression", "gradient_predivide_factor", "num_groups", "groups"})
 """Horovod's arguments that change the speed, not the mean."""
 
 
 class Averaged(Optimizer):
-    """Added to an optimizer's class. Horovod's wrapped optimizers have the same methods.
+    """Methods that are added to an optimizer's class. Horovod's wrapped optimizers have the same ones.
 
     ``step()`` first averages the gradients over all ranks. To use the averaged gradients before that (clip them,
     unscale them by a ``GradScaler``), call :meth:`synchronize`.
@@ -34,7 +34,7 @@ class Averaged(Optimizer):
 
     @property
     def accumulating(self) -> bool:
-        """Whether only some of ``backward_passes_per_step`` are done: no point to stop."""
+        """Whether only some of ``backward_passes_per_step`` are done. Training must not stop at such a point."""
         return self._averaging.passes_per_step > 1 and self._averaging.touched
 
     @property
@@ -66,22 +66,22 @@ class Averaged(Optimizer):
         self._averaging.forget()
 
     def forget_reductions(self) -> None:
-        """Drop a step under way: its world has ended."""
+        """Drop the step under way. Call it when the step's world has ended."""
         self._averaging.forget()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group as torch does, and observe backward passes through its parameters too."""
+        """Add a group as torch does, and also observe backward passes through its parameters."""
         super().add_param_group(param_group)
         self._averaging.watch(self)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Copy and pickle as the plain optimizer, which averages nothing until it is wrapped."""
+        """Copy and pickle this object as the plain optimizer, which averages nothing until it is wrapped."""
         plain = type(self).__mro__[2]
         return _unmade, (plain,), self.__getstate__()
 
 
 class Averaging:
-    """Averages one optimizer's gradients, and knows whether that is still to be done."""
+    """Averages one optimizer's gradients, and records whether the present step has done so."""
 
     def __init__(self, comms: Comms, passes_per_step: int, *, dense: bool = False) -> None:
         self.passes_per_step = _at_least_one(passes_per_step)
@@ -110,7 +110,7 @@ class Averaging:
         self.touched = self.done = False
 
     def before_step(self, _: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
-        """A hook before each ``step()``: that of the optimizer's class itself, independent of its caller."""
+        """The hook before each ``step()`` of the optimizer's own class, whatever code calls it."""
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
         if closure is None:
             if not (self.skip or self.done):
@@ -152,7 +152,7 @@ class Averaging:
                 gradient.copy_(mean.view(gradient.shape))
 
     def _closure(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """Average gradients and loss after each evaluation, so that all ranks decide alike."""
+        """Return a closure that also averages gradients and loss, so that all ranks decide the same."""
 
         def averaged() -> Any:
             loss = closure()
@@ -217,10 +217,10 @@ def wrap(
 
     Under Horovod it is ``hvd.DistributedOptimizer`` with all arguments. Elsewhere it is the same object, with a
     subclass of its class: state, hooks and schedulers stay. Gradients of ``backward_passes_per_step`` passes are added
-    up, as torch does, and then averaged over the ranks. There ``sparse_as_dense`` applies, arguments that only tune are
-    ignored, and arguments that ask for another result than the mean are an error.
+    up, as torch does, and then averaged over the ranks. ``sparse_as_dense`` applies, arguments that only change the
+    speed are ignored, and arguments for another result than the mean are an error.
 
-    ``comms``: the world to average over; None: the one this process joined.
+    ``comms``: the world to average over; None: the world that this process has joined.
     """
     _demand_unwrapped(optimizer)
     world = choose.world() if comms is None else comms

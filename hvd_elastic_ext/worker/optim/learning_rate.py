@@ -13,7 +13,7 @@ from hvd_elastic_ext.worker.comms import current_world
 from hvd_elastic_ext.worker.data.batch_sizes import Rule, lr_factor
 
 KEY: Final = "hvd_elastic_lr_factor"
-"""The present factor in each parameter group: committed, rolled back and synced with it."""
+"""Key of the present factor in each parameter group. So it is committed, rolled back and synced with the group."""
 
 _RATES: Final = ("lr", "initial_lr", "max_lr", "min_lr")
 
@@ -21,12 +21,12 @@ _RATES: Final = ("lr", "initial_lr", "max_lr", "min_lr")
 class ScaledLearningRate:
     """Keeps an optimizer's rates at their initial values times the rule's factor for the present world.
 
-    The initial rates are those for ``base`` ranks. A call applies the rule; a second call changes nothing. Register it
-    as a reset callback, and call it first in the training function, which covers newcomers and states of another world.
-    The constructor applies it, too.
+    The initial rates are those for ``base`` ranks. A call applies the rule; a second call changes nothing. The
+    constructor applies it, too. Register it as a reset callback, and also call it at the start of the training
+    function, for newcomers and for states of another world.
 
-    ``scheduler``: the one of this optimizer, if there is one; make it first. Raises :class:`UsageError` for an unknown
-    rule or base, and for a scheduler of another optimizer.
+    ``scheduler``: the scheduler of this optimizer, if there is one; create it before this object. Raises
+    :class:`UsageError` for an unknown rule or base, and for a scheduler of another optimizer.
     """
 
     def __init__(self, optimizer: Optimizer, rule: Rule = "linear", *, base: float, scheduler: Any = None) -> None:
@@ -41,7 +41,7 @@ class ScaledLearningRate:
         self.rule = rule
         self.base = base
         self.scheduler = scheduler
-        # The scheduler keeps these itself, so remember them without a factor.
+        # The scheduler keeps these rates itself, with the factor in them; remember them without it.
         present = [group.get(KEY, 1.0) for group in optimizer.param_groups]
         self._peaks = [
             (peaked, [peak / factor for peak, factor in zip(peaked.max_lrs, present, strict=True)])

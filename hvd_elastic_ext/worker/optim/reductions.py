@@ -13,15 +13,15 @@ from torch import optim
 def accumulating(optimizer: Any) -> bool:
     """Whether a step of ``optimizer`` has begun that must not be interrupted.
 
-    That is between the first of several backward passes and the averaging of their sum. Horovod averages beside the
-    backward pass: with it a single pass counts, too, until its reductions have ended.
+    Such a step lasts from the first of several backward passes until their sum is averaged. Horovod averages during
+    the backward pass, so with Horovod a single pass counts, too, until its reductions have ended.
     """
     own = getattr(optimizer, "accumulating", None)
     return bool(getattr(optimizer, "_handles", None)) if own is None else bool(own)
 
 
 def drop_step(optimizer: optim.Optimizer) -> None:
-    """Drop gradients, and pending reductions: their handles mean nothing in another world."""
+    """Drop gradients and pending reductions, whose handles are invalid in another world."""
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             parameter.grad = None
@@ -31,7 +31,7 @@ def drop_step(optimizer: optim.Optimizer) -> None:
 def forget_reductions(optimizer: Any) -> None:
     """Reset the bookkeeping of ``hvd.DistributedOptimizer`` (or ours) to the start of a step.
 
-    Horovod does part of this when state is loaded; the root of a sync never loads it, and would keep old handles.
+    Horovod does part of this when state is loaded. But the root of a sync never loads it, and would keep old handles.
     """
     forget = getattr(optimizer, "forget_reductions", None)
     if forget is not None:

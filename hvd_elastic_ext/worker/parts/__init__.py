@@ -2,7 +2,7 @@
 
 Belongs here: models, optimizers, handlers, a user's own State, random generators.
 
-Never here: when that happens, and where commits are kept.
+Never here: the times of captures and roll-backs, and the memory of commits.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ class Part:
     """:meth:`restore` copies from the tensors that it gets. Otherwise it gets copies, and keeps them."""
 
     reload: ClassVar[bool] = False
-    """Whether to load after every sync, also if nothing was received: loading adapts the part to the new world."""
+    """Whether to load after every sync, even if nothing was received: loading adapts the part to the new world."""
 
     has_sync: bool = False
-    """The user has a sync for it: :meth:`sync` runs it."""
+    """Whether the user has a sync for it, which :meth:`sync` runs."""
 
     @property
     def class_name(self) -> str | None:
-        """Return the name of the class that a commit of this part needs, without its module, which may change; None for
-        any class."""
+        """Return the name of the class that a commit of this part needs, without its module, because that may change.
+        None if any class is right."""
         return None
 
     def capture(self) -> Any:
@@ -47,8 +47,8 @@ class Part:
         raise NotImplementedError
 
     def in_place(self) -> InPlace | None:
-        """Return the live state, if a state of the same form is restored by copying its tensors. None if
-        :meth:`restore` may have to do more.
+        """Return the live state, if copies of its tensors restore a state of the same form. None if :meth:`restore` may
+        have to do more.
         """
         return None
 

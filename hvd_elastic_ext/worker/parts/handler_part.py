@@ -16,8 +16,8 @@ log = logging.getLogger(__name__)
 class HandlerPart(Part):
     """A handler that the user registered with Horovod for a type of their own.
 
-    A handler keeps its saved state in attributes of its own; those are committed, so that it is restored from the same
-    bytes every time, and from the newest commit of any rank.
+    A handler keeps its saved state in attributes of its own. These are committed, so that each restore uses the same
+    bytes, and the newest commit of any rank.
     """
 
     reload = True
@@ -30,9 +30,9 @@ class HandlerPart(Part):
         handler.save()
 
     def capture(self) -> Any:
-        """Run the handler's ``save`` and return what its attributes hold then.
+        """Run the handler's ``save`` and return the values of its attributes after that.
 
-        An attribute that ``save`` assigned and that cannot be committed is left out; a warning names it once.
+        If ``save`` has assigned an attribute that cannot be committed, it is left out; a warning names it once.
         """
         before = dict(vars(self.handler))
         self.handler.save()
@@ -59,5 +59,5 @@ class HandlerPart(Part):
 
 
 def _is_saved(value: object, *, fresh: bool) -> bool:
-    """Whether a handler's attribute holds saved state. A model that the last save put there is a copy."""
+    """Whether a handler's attribute holds saved state. A model that the last save has assigned is a copy."""
     return fresh if isinstance(value, nn.Module) else is_fit(value)

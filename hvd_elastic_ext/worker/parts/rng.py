@@ -1,6 +1,6 @@
 """The random number generators of each rank. They are committed and rolled back, never synced.
 
-Ranks that drew from the same generator state would all drop out the same units.
+With the same generator state on all ranks, dropout would drop the same units everywhere.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 
 
 def capture() -> dict[str, Any]:
-    """The states of Python's, NumPy's (if it is loaded), torch's and its CUDA devices' global generators."""
+    """Return the states of the global generators of Python, NumPy (if it is loaded), torch and its CUDA devices."""
     states: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state().numpy().tobytes()}
     numpy = sys.modules.get("numpy")
     if numpy is not None:
@@ -33,7 +33,7 @@ def restore(states: dict[str, Any]) -> None:
     random.setstate((version, tuple(internal), gauss))
     torch.set_rng_state(_tensor(states["torch"]))
     if "numpy" in states:
-        # Not loaded yet, perhaps, in a process that goes on where an earlier one ended.
+        # A process that continues from an earlier one may not have imported numpy yet.
         importlib.import_module("numpy").random.set_state(states["numpy"])
     for index, state in enumerate(states.get("cuda", ())[: torch.cuda.device_count()]):
         torch.cuda.set_rng_state(_tensor(state), index)
@@ -50,7 +50,7 @@ def untouched() -> Iterator[None]:
 
 
 def seed_newcomer(lineage: int, generation: int, rank: int) -> None:
-    """Seed every generator of a process that joined: no two ranks get equal seeds, and a repeated job gets the same."""
+    """Seed every generator of a process that joins. Each rank gets another seed; a repeated job gets the same seeds."""
     digest = hashlib.blake2b(f"{lineage} {generation} {rank}".encode(), digest_size=8).digest()
     seed = int.from_bytes(digest, "little")
     random.seed(seed)

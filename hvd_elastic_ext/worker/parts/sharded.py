@@ -1,6 +1,6 @@
-"""Finds models whose parameters lie on several ranks. They cannot be committed.
+"""Finds models whose parameters are distributed over several ranks. They cannot be committed.
 
-A commit of a rank holds a whole model.
+The reason: a commit of a rank holds a whole model.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ REMEDY: Final = (
 
 
 def demand_whole(value: nn.Module | optim.Optimizer) -> None:
-    """Raise :class:`StateError` for what FSDP, DeepSpeed or a device mesh shards. Nothing is imported for that."""
+    """Raise :class:`StateError` for a value that FSDP, DeepSpeed or a device mesh shards. Imports none of them."""
     what = _who_shards(value)
     if what is not None:
         raise StateError(f"{type(value).__name__}: its parameters are sharded over the ranks by {what}, and {REMEDY}")
 
 
 def _who_shards(value: nn.Module | optim.Optimizer) -> str | None:
-    """What has sharded the parameters; None if they are whole."""
+    """Return the name of the library that has sharded the parameters; None if they are whole."""
     kinds = type(value).__mro__
     engine = any(kind.__module__.partition(".")[0] == "deepspeed" for kind in kinds)
-    if engine or any(hasattr(tensor, "ds_tensor") for tensor in _parameters(value)):  # the latter by ZeRO, stage 3
+    if engine or any(hasattr(tensor, "ds_tensor") for tensor in _parameters(value)):  # ds_tensor: ZeRO, stage 3
         return "DeepSpeed"
     fsdp = getattr(sys.modules.get("torch.distributed.fsdp"), "FullyShardedDataParallel", ())
     if isinstance(value, nn.Module) and fsdp and any(isinstance(module, fsdp) for module in value.modules()):

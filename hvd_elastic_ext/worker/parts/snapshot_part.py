@@ -1,8 +1,8 @@
-"""A State of the user's own, committed by what its ``save`` saves.
+"""Commits a State of the user's own class: the attributes in which its ``save`` saves.
 
-Such a State has ``save`` and ``restore`` of its own. Nobody declares the attributes in which it saves, so this module
+Such a State has its own ``save`` and ``restore``. It does not declare the attributes in which it saves, so this module
 finds them: every attribute that ``save`` assigns or changes. Each save commits them, and they are assigned again before
-every ``restore``. So any such pair restores exactly, whether or not it copies deeply.
+every ``restore``. So any such pair restores exactly, even if it does not copy deeply.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from hvd_elastic_ext.worker.parts import Part, state_dicts
 log = logging.getLogger(__name__)
 
 LIVE = (nn.Module, optim.Optimizer)
-"""No snapshot holds these: only copies of models are committed, by their state."""
+"""Types that no snapshot contains, except copies of models, which are committed by their state."""
 
 PROBED: Final = 1000
-"""Items of a list that are searched for models."""
+"""Most items of a list that are searched for models."""
 
 HEAVY: Final = 1 << 20
 MAX_ATTEMPTS: Final = 6
-"""An attribute of more bytes than :data:`HEAVY`, without tensors, is compared this often only: each time copies it."""
+"""Most comparisons of an attribute with more bytes than :data:`HEAVY`, without tensors: each one copies it."""
 
 
 @dataclass(frozen=True)
 class Content:
-    """What an attribute held. Equal to another one if nothing has changed."""
+    """The content of an attribute at one time. Two are equal if nothing has changed between them."""
 
     data: str
     tensors: list[Tensor] = field(compare=False)
@@ -47,7 +47,7 @@ class Content:
 class SnapshotPart(Part):
     """The attributes of ``value`` in which its own ``save`` saves.
 
-    ``save``, ``restore`` and ``sync`` are the user's; ``sync`` is None if it is only Horovod's own.
+    ``save``, ``restore`` and ``sync`` are the user's; ``sync`` is None if the user has not overridden Horovod's.
     ``merged`` names attributes whose value on this rank ``sync`` needs.
     """
 
@@ -77,7 +77,7 @@ class SnapshotPart(Part):
         self._assigned: set[str] | None = None
 
     def capture(self) -> Any:
-        """Run the user's ``save`` and return the attributes in which any save so far has saved.
+        """Run the user's ``save`` and return the attributes in which any save has saved until now.
 
         An attribute that cannot be committed is left out; a warning names it once.
         """
@@ -86,7 +86,7 @@ class SnapshotPart(Part):
         assigned = self._save_watched()
         for name, value in vars(self.value).items():
             if name in assigned or (name in contents and contents[name] != _content(value)):
-                # A model that save has just put there is a copy; one that was there before is live.
+                # A model that save has just assigned is a copy; a model that was there before is live.
                 self._found(name, contents.get(name), fresh=name in assigned and value is not before.get(name))
             elif name in contents:
                 self._nothing_new(name, contents[name])
@@ -95,7 +95,7 @@ class SnapshotPart(Part):
         return state_dicts.apart({name: value for name, value in saved.items() if self._is_kept(name, value, live)})
 
     def assigned(self, name: str) -> None:
-        """``value.name`` has been assigned. During a save this marks it as saved."""
+        """Note that ``value.name`` has been assigned. During a save this marks the attribute as saved."""
         if self._assigned is not None and name not in self._ignored:
             self._assigned.add(name)
 
@@ -135,7 +135,7 @@ class SnapshotPart(Part):
             self._sync()
 
     def _is_watched(self, name: str) -> bool:
-        """Whether it is not known yet if ``save`` saves in ``name``."""
+        """Whether ``name`` must still be compared, because it is unknown if ``save`` saves in it."""
         return name not in self._ignored and name not in self._names and self._same.get(name, 0) < MAX_ATTEMPTS
 
     def _save_watched(self) -> set[str]:
@@ -149,7 +149,7 @@ class SnapshotPart(Part):
         return assigned
 
     def _found(self, name: str, content: Content | None, *, fresh: bool) -> None:
-        """``save`` saves in ``name``."""
+        """Note that ``save`` saves in ``name``."""
         if name not in self._names and content is not None:
             self._first[name] = content
         self._names.add(name)
@@ -187,7 +187,7 @@ class SnapshotPart(Part):
 
 
 def _content(value: Any) -> Content | None:
-    """What an attribute holds, for comparison; None if it cannot be committed."""
+    """Return the content of an attribute, for comparison; None if it cannot be committed."""
     tensors: list[Tensor] = []
     try:
         data = write(value, tensors)
@@ -197,7 +197,7 @@ def _content(value: Any) -> Content | None:
 
 
 def _nodes(value: Any) -> Iterator[Any]:
-    """The objects that ``value`` consists of: an equal object in their place is a change."""
+    """Yield the objects that ``value`` consists of. If an equal object replaces one of them, that is a change."""
     seen: set[int] = set()
     waiting = [value]
     while waiting:

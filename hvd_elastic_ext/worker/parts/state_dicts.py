@@ -1,4 +1,4 @@
-"""State dicts as trees."""
+"""Trees of state dicts: which tensors are copied in place, and which are new."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hvd_elastic_ext.worker.commits.layout import is_dense
 
 
 class Pairs(list[tuple[Tensor, Tensor]]):
-    """Copies still to be made: target, source. No two of them write different contents to one memory.
+    """Pending copies, as pairs of target and source. No two of them write different contents to the same memory.
 
     Since the commit, live tensors may have begun to share memory with one another, or with ``others``, whose contents
     are restored already. Tensors that were separate in the commit get memory of their own again.
@@ -31,7 +31,7 @@ class Pairs(list[tuple[Tensor, Tensor]]):
     def target(self, source: Tensor, own: object, new: Callable[[Tensor], Tensor]) -> Tensor:
         """Return ``own``, or else a ``new`` tensor, to which ``source`` is copied once all pairs are known.
 
-        A tensor that stood in two places of the tree is one tensor again.
+        A tensor that was in two places of the tree is one tensor again.
         """
         settled = self._settled.get(id(source))
         if settled is not None:
@@ -44,7 +44,7 @@ class Pairs(list[tuple[Tensor, Tensor]]):
         return target
 
     def _may_take(self, target: Tensor, source: Tensor) -> bool:
-        """Whether the memory of ``target`` is to hold the contents of ``source`` and nothing else."""
+        """Whether the memory of ``target`` receives the contents of ``source`` and nothing else."""
         there = self._contents.setdefault(target.data_ptr(), source)
         return there is source or not target.numel() or _equal(there, source)
 
@@ -58,9 +58,9 @@ def _like(pattern: Tensor) -> Tensor:
 
 
 def settle(tree: Any, own: Any, pairs: Pairs, *, new: Callable[[Tensor], Tensor] = _like) -> Any:
-    """Return ``tree`` with tensors of ``own`` in place of its own ones, where they fit, and else ``new`` ones.
+    """Return ``tree`` with the tensors of ``own`` in place of its own, where they fit, and with ``new`` ones elsewhere.
 
-    The new tree shares no memory with ``tree``. What has to be copied is added to ``pairs``. Dicts, lists and tuples
+    The new tree shares no memory with ``tree``. Copies that are needed are added to ``pairs``. Dicts, lists and tuples
     are entered; anything else is deep-copied.
     """
     if isinstance(tree, Tensor):
@@ -80,7 +80,7 @@ _ATOMS: Final = frozenset({bool, int, float, str, bytes, type(None)})
 
 
 def copied(value: Any) -> Any:
-    """A copy that shares nothing with ``value``. (``copy.deepcopy`` would copy all that a tensor is a view of.)"""
+    """Return a copy that shares no memory with ``value``. (Of a view, ``copy.deepcopy`` would copy the whole base.)"""
     if type(value) in _ATOMS:
         return value
     tensors: list[Tensor] = []
@@ -88,14 +88,14 @@ def copied(value: Any) -> Any:
 
 
 def apart(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes in which a user's own ``save`` keeps things, as a tree: copies of models by their state."""
+    """Return the attributes in which a user's own ``save`` saves, as a tree; copies of models by their state."""
     models = {name: value.state_dict() for name, value in saved.items() if isinstance(value, nn.Module)}
     return {"values": {name: value for name, value in saved.items() if name not in models}, "models": models}
 
 
 def assign(owner: object, tree: Mapping[str, Any]) -> None:
-    """Give the attributes of ``owner`` the state that :func:`apart` saw. Raises :class:`StateError` if a copy is
-    missing."""
+    """Give the attributes of ``owner`` the state in ``tree``, from :func:`apart`. Raises :class:`StateError` if a model
+    is missing."""
     for name, value in tree["values"].items():
         setattr(owner, name, value)
     for name, state in tree["models"].items():
@@ -106,7 +106,7 @@ def assign(owner: object, tree: Mapping[str, Any]) -> None:
 
 
 def fits(live: object, committed: Tensor) -> bool:
-    """True if copying ``committed`` into ``live`` in place restores it."""
+    """Whether a copy of ``committed`` into ``live``, in place, restores it."""
     return (
         isinstance(live, Tensor)
         and live.layout == torch.strided
@@ -117,8 +117,8 @@ def fits(live: object, committed: Tensor) -> bool:
 
 
 def may_be_overwritten(tensors: Iterable[Tensor]) -> bool:
-    """Whether each has memory of its own, without holes, from one end to the other, to which torch may write here. An
-    object counts once."""
+    """Whether each tensor has memory of its own without holes, to which torch may write here. The same object may occur
+    more than once."""
     each = list({id(tensor): tensor for tensor in tensors}.values())
     if not {torch.strided}.issuperset(map(_layout, each)) or any(map(Tensor.is_inference, each)):
         return False

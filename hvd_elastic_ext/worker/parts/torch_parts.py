@@ -28,7 +28,7 @@ from hvd_elastic_ext.worker.stock import HorovodInternalError, HostsUpdatedInter
 
 @runtime_checkable
 class Stateful(Protocol):
-    """An object that gives and loads its state: schedulers, gradient scalers, samplers, the user's own."""
+    """An object that returns and loads its state: schedulers, gradient scalers, samplers, objects of the user."""
 
     def state_dict(self) -> Any: ...
 
@@ -45,7 +45,7 @@ class StatefulPart(Part):
 
     @property
     def class_name(self) -> str | None:
-        """That of a scheduler of torch's. Other objects may have been renamed since, and load what they can."""
+        """The class name of a torch scheduler. None for others: a renamed class may still load the state."""
         return type(self.value).__name__ if isinstance(self.value, optim.lr_scheduler.LRScheduler) else None
 
     def capture(self) -> Any:
@@ -53,14 +53,14 @@ class StatefulPart(Part):
         return self.value.state_dict()
 
     def restore(self, tree: Any) -> None:
-        """Give ``tree`` to its ``load_state_dict``. Raises :class:`StateError` if that cannot take it."""
+        """Give ``tree`` to its ``load_state_dict``. Raises :class:`StateError` if that fails."""
         with _loading(self.value):
             self.value.load_state_dict(tree)
 
 
 class GeneratorPart(Part):
-    """A random generator of the user's own, such as a loader has. It stays the same object; all ranks have equal
-    state."""
+    """A random generator of the user's own, for example that of a loader. It stays the same object. All ranks have the
+    same state."""
 
     def __init__(self, value: torch.Generator) -> None:
         self.value = value
@@ -76,7 +76,7 @@ class GeneratorPart(Part):
 
 
 class ScalerPart(StatefulPart):
-    """A gradient scaler. It drops what it found in the gradients of the interrupted step."""
+    """A gradient scaler. It drops its results for the gradients of an interrupted step."""
 
     value: torch.amp.GradScaler
 
@@ -99,15 +99,15 @@ class ModelPart(Part):
 
     def __init__(self, value: nn.Module) -> None:
         self.value = value
-        # keep_vars gives parameters, not copies: they differ from buffers. A state_dict of the user may not have it.
+        # With keep_vars parameters stay parameters, and so differ from buffers. A user's state_dict may not accept it.
         self._options: dict[str, Any] = {"keep_vars": True} if _takes(value.state_dict, "keep_vars") else {}
 
     def capture(self) -> Any:
-        """Return its state dict; it holds the parameters themselves if ``state_dict`` takes ``keep_vars``."""
+        """Return its state dict. It contains the parameters themselves if ``state_dict`` accepts ``keep_vars``."""
         return self.value.state_dict(**self._options)
 
     def in_place(self) -> InPlace | None:
-        """The state dict, if torch's loader is all there is and all of it is the model's own tensors."""
+        """The state dict, if only torch's loader loads it and it contains only the model's own tensors."""
         modules = list(self.value.modules())
         if not all(map(_loads_as_torch_does, modules)) or any(map(_runs_after_loading, modules)):
             return None
@@ -115,7 +115,7 @@ class ModelPart(Part):
         return InPlace(tree) if all(own.get(key) is value for key, value in tree.items()) else None
 
     def restore(self, tree: Any) -> None:
-        """Load the committed state dict; a model with a loader of the user's own gets copies of the tensors.
+        """Load the committed state dict. A loader of the user's own gets copies of the tensors.
 
         Raises :class:`StateError` if the commit is of another model.
         """
@@ -127,7 +127,7 @@ class ModelPart(Part):
             _demand_same_tensors(self.capture(), tree, keys=own.keys())
         with _loading(self.value, RuntimeError):
             if own and own.keys() >= tree.keys() and not any(map(_runs_after_loading, self.value.modules())):
-                copy_batch([own[key] for key in tree], list(tree.values()))  # at once what loading does one by one
+                copy_batch([own[key] for key in tree], list(tree.values()))  # at once; loading copies one by one
             else:
                 given = {key: value if key in own else state_dicts.copied(value) for key, value in tree.items()}
                 self.value.load_state_dict(given)
@@ -141,8 +141,8 @@ class ModelPart(Part):
 class OptimizerPart(Part):
     """An optimizer: state, parameter groups, and which state belongs to which parameter.
 
-    A roll-back removes groups that were added, and adds groups that were removed; a newcomer gets them by the names of
-    their parameters.
+    A roll-back removes groups that were added, and adds groups that were removed. A newcomer gets its groups by the
+    names of their parameters.
     """
 
     firm = True
@@ -157,7 +157,7 @@ class OptimizerPart(Part):
 
     @property
     def class_name(self) -> str:
-        """That of the optimizer: a wrapper makes a subclass under the same name."""
+        """The class name of the optimizer. A wrapper makes a subclass with the same name."""
         return type(self.value).__name__
 
     def capture(self) -> Any:
@@ -165,7 +165,7 @@ class OptimizerPart(Part):
         return {"state_dict": self.value.state_dict(), "names": self._group_names()}
 
     def in_place(self) -> InPlace | None:
-        """What :meth:`capture` gives, if saving and loading are torch's."""
+        """The result of :meth:`capture`, if only torch's own methods save and load it."""
         if not _saves_as_torch_does(self.value) or not _loads_state_as_torch_does(self.value):
             return None
         parameters = [p for group in self.value.param_groups for p in group["params"]]
@@ -174,7 +174,7 @@ class OptimizerPart(Part):
         return InPlace(self.capture(), parameters)
 
     def align(self, live: str, committed: str) -> bool:
-        """Load the committed options, such as a learning rate, if nothing else differs and they hold no tensor."""
+        """Load the committed options, such as a learning rate, if nothing else differs and they contain no tensor."""
         state, mark, options = committed.partition(_GROUPS)
         before, _, present = live.partition(_GROUPS)
         if not mark or before != state or _GROUPS in options or _TENSOR in options or _TENSOR in present:
@@ -188,7 +188,7 @@ class OptimizerPart(Part):
         return True
 
     def restore(self, tree: Any) -> None:
-        """Copy the committed state into the live tensors where they fit, and load it with the committed groups.
+        """Copy the committed state into the live tensors where it fits, and load it with the committed groups.
 
         Raises :class:`StateError` if groups have to be rebuilt and a committed parameter is in no model of this State.
         """
@@ -211,8 +211,8 @@ class OptimizerPart(Part):
         self._reserve.drop()
 
     def expected(self) -> list[Tensor]:
-        """A parameter for each tensor of its size that the first step will create, as far as known; none after that
-        step."""
+        """For each tensor that the first step will create, the parameter of the same size, as far as known; empty after
+        that step."""
         if self.value.state:
             return []
         return [
@@ -248,7 +248,7 @@ class OptimizerPart(Part):
         self.value.state = state
 
     def _is_in_place(self, state_dict: Mapping[str, Any], parameters: Sequence[Tensor]) -> bool:
-        """Whether the optimizer has the very state of ``state_dict`` already, where loading would leave it."""
+        """Whether the optimizer already has the state objects of ``state_dict``, on the devices of its parameters."""
         if not _are_placed_alike(self.value.param_groups, state_dict["param_groups"]):
             return False
         if not _loads_state_as_torch_does(self.value):
@@ -274,7 +274,7 @@ class OptimizerPart(Part):
         return self._group_names_known
 
     def _regroup(self, groups: list[dict[str, Any]], names: list[list[str | None]]) -> None:
-        """Give the optimizer the committed parameter groups, their options apart."""
+        """Give the optimizer the committed parameter groups, without their options."""
         live = self.value.param_groups
         wanted, present = ([len(group["params"]) for group in some] for some in (groups, live))
         moved = self._are_of_others(names)
@@ -308,12 +308,12 @@ class OptimizerPart(Part):
 
 
 _GROUPS: Final = ',"param_groups":['
-"""In the text of an optimizer's state dict, behind its state; in a string the quotes would be escaped."""
+"""The text behind the state in an optimizer's state dict. It occurs in no string, whose quotes are escaped."""
 _TENSOR: Final = '{"$tensor":'
 
 
 def _are_placed_alike(live: Sequence[Mapping[str, Any]], committed: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the options that say on which device state lies are the same in each group."""
+    """Whether the options that determine the device of the state are the same in each group."""
     pairs = zip(live, committed, strict=True)
     return all(here.get(option) == there.get(option) for here, there in pairs for option in ("fused", "capturable"))
 
@@ -325,7 +325,7 @@ def _no_tensor(index: int, kind: str) -> Any:
 _TENSORS_EACH: Final[Mapping[str, int]] = {
     "Adadelta": 2, "Adam": 2, "AdamW": 2, "Adamax": 2, "ASGD": 1, "NAdam": 2, "RAdam": 2, "RMSprop": 1, "Rprop": 2,
 }  # fmt: skip
-"""Tensors of its parameter's size that a torch optimizer keeps for each, options apart."""
+"""Tensors of a parameter's size that a torch optimizer keeps for each parameter, without those for options."""
 
 
 def _tensors_each(optimizer: optim.Optimizer, group: Mapping[str, Any]) -> int:
@@ -339,21 +339,21 @@ class ParameterNames:
 
     def __init__(self) -> None:
         self.models: Callable[[], Mapping[str, nn.Module]] = dict
-        """Set by the State: its models by name."""
+        """The State's models by name. The State sets this."""
 
     def __call__(self, groups: Sequence[Sequence[Tensor]]) -> list[list[str | None]]:
-        """The names of some parameters, group by group; None for one of no model."""
+        """Return the names of the parameters in ``groups``; None for a parameter that is in no model."""
         known = {id(parameter): name for name, parameter in self.parameters().items()}
         return [[known.get(id(parameter)) for parameter in group] for group in groups]
 
     def parameters(self) -> dict[str | None, Tensor]:
-        """Every parameter of every model by its name."""
+        """Return every parameter of every model by its name."""
         models = self.models().items()
         return {f"{name}.{key}": parameter for name, model in models for key, parameter in model.named_parameters()}
 
 
 def part_for(value: object, names: ParameterNames) -> Part | None:
-    """Choose how ``value`` is kept, or None for a plain value. Raises :class:`StateError` for sharded models."""
+    """Return the part that keeps ``value``; None for a plain value. Raises :class:`StateError` for sharded models."""
     if isinstance(value, nn.Module | optim.Optimizer):
         demand_whole(value)
     if isinstance(value, nn.Module):
@@ -371,11 +371,12 @@ def part_for(value: object, names: ParameterNames) -> Part | None:
 
 @contextmanager
 def _loading(value: object, *more: type[Exception]) -> Iterator[None]:
-    """Have errors of ``value`` that a commit of something else causes, and those of the types ``more``, say so."""
+    """Turn errors of ``value`` into :class:`StateError` if a commit of another object may cause them. ``more``: further
+    types of such errors."""
     unfit: tuple[type[Exception], ...] = (LookupError, TypeError, ValueError, AttributeError, *more)
     try:
         yield
-    except (HorovodInternalError, HostsUpdatedInterrupt):  # of a user's own loader that talks to other ranks
+    except (HorovodInternalError, HostsUpdatedInterrupt):  # a user's loader may communicate with other ranks
         raise
     except unfit as error:
         what = "another model" if isinstance(value, nn.Module) else f"something else than this {type(value).__name__}"
@@ -397,7 +398,7 @@ def _runs_after_loading(module: nn.Module) -> bool:
 
 
 def _loads_as_torch_does(module: nn.Module) -> bool:
-    """Whether loading only copies from the tensors. A loader of the user's own may keep what it is given."""
+    """Whether loading only copies from the tensors. A loader of the user's own may keep the tensors that it gets."""
     kind = type(module)
     own = next(base for base in kind.__mro__ if "_load_from_state_dict" in vars(base))
     hooks = getattr(module, "_load_state_dict_pre_hooks", None) or getattr(module, "_state_dict_hooks", None)
@@ -406,13 +407,13 @@ def _loads_as_torch_does(module: nn.Module) -> bool:
 
 
 def _saves_as_torch_does(optimizer: optim.Optimizer) -> bool:
-    """Whether ``state_dict()`` holds the live tensors."""
+    """Whether ``state_dict()`` contains the live tensors."""
     own = "state_dict" in vars(optimizer) or type(optimizer).state_dict is not optim.Optimizer.state_dict
     return not own and not getattr(optimizer, "_optimizer_state_dict_post_hooks", None)
 
 
 def _loads_state_as_torch_does(optimizer: optim.Optimizer) -> bool:
-    """Whether loading does nothing with state but put it where it belongs."""
+    """Whether loading only puts the state into its place, and does nothing else with it."""
     loaders = [
         vars(kind)[name]
         for kind in type(optimizer).__mro__
@@ -428,7 +429,7 @@ def _loads_state_as_torch_does(optimizer: optim.Optimizer) -> bool:
 
 
 def _fit_buffers(model: nn.Module, committed: Mapping[str, Any]) -> None:
-    """Give buffers that have been replaced by larger or smaller ones the size that they had."""
+    """Give buffers the committed size, if larger or smaller ones have replaced them since."""
     for key, buffer in list(model.named_buffers()):
         wanted = committed.get(key)
         if isinstance(wanted, Tensor) and wanted.shape != buffer.shape:
@@ -438,7 +439,7 @@ def _fit_buffers(model: nn.Module, committed: Mapping[str, Any]) -> None:
 
 
 def _demand_same_tensors(live: Mapping[str, Any], committed: Mapping[str, Any], *, keys: Collection[str]) -> None:
-    """Checked here, since the error of loading is less clear, and loading converts types of numbers."""
+    """Raise :class:`StateError` for tensors of another form. Loading gives less clear errors, and converts types."""
     for key in [key for key in {**committed, **live} if key in keys or (key in live) != (key in committed)]:
         here, there = live.get(key), committed.get(key)
         if isinstance(here, Tensor) and isinstance(there, Tensor):

@@ -1,7 +1,7 @@
 """Patches of Horovod's modules, for a process with a link to an agent.
 
-Each is called once its module is loaded: by the import hook, or by ``hvd_elastic_ext.torch`` if Horovod was imported
-first. Where there is no Horovod, :func:`install` gives the process what it needs of them.
+Each is called when its module is loaded: by the import hook, or by ``hvd_elastic_ext.torch`` if Horovod was imported
+before. Without Horovod, :func:`install` gives the process the functions of the patches that it needs.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _DONE: Final = "hvd_elastic_hooked"
 _COMPLETE: Final = "hvd_elastic_complete"
 _ATTEMPTS: Final = 5
 _MIXED: Final = 3
-"""Horovod's ``HostUpdateResult.mixed``: hosts may have come, and gone."""
+"""Horovod's ``HostUpdateResult.mixed``: hosts may have been added and removed."""
 
 
 def install() -> None:
     """Patch the Horovod modules that are loaded, if this process has a link. A second call changes nothing.
 
-    Without Horovod: pass host updates on to our States, and time steps.
+    Without Horovod: pass host updates on to our States, and measure the time of steps.
     """
     if not _linked():
         return
@@ -92,31 +92,31 @@ def elastic(module: Any) -> None:
         if user is not None and hasattr(user, "run_fn"):
             user.__dict__["run_fn"] = run_fn
     manager = module.notification_manager
-    # Updates come over the link: no port is opened, and nothing is unpickled.
+    # Updates come over the link, so no port is opened and nothing is unpickled.
     manager.init = lambda *args, **kwargs: None
     process = standby.current()
     process.on_update = HostUpdates(manager, process)
 
 
 def torch(module: Any) -> None:
-    """Patch ``horovod.torch``: places that user code sees, safe collectives, and with ``--adopt`` our classes."""
-    if not hasattr(module, "init") or _marked(module):  # built without PyTorch, it has nothing to patch
+    """Patch ``horovod.torch``: ranks and sizes that user code sees, safe collectives, and our classes (``--adopt``)."""
+    if not hasattr(module, "init") or _marked(module):  # without PyTorch there is nothing to patch
         return
     for name in Place._fields:
         setattr(module, name, _shown(name, getattr(module, name)))
     module.local_rank = _shown_local_rank(module.local_rank)
     # Stock samplers and optimizers that a parked process makes use the planned place, too.
-    # Everything else inside Horovod needs the real one.
+    # All other code of Horovod needs the real place.
     for inner, names in ((module.elastic.sampler, ("rank", "size")), (module.optimizer, ("size",))):
         for name in names:
             setattr(inner, name, getattr(module, name))
     ours = sys.modules.get(STOCK)
     if ours is None or hasattr(ours, "PRESENT"):
-        complete()  # else our face is being imported, and has imported Horovod: it does that when its classes are there
+        complete()  # otherwise STOCK has imported Horovod, and calls this when its own classes exist
 
 
 def complete() -> None:
-    """Do what needs our own classes in a patched ``horovod.torch``: safe collectives, timed waits, ``--adopt``.
+    """Apply the patches of ``horovod.torch`` that need our own classes: safe collectives, timed waits, ``--adopt``.
 
     A second call changes nothing.
     """
@@ -127,7 +127,7 @@ def complete() -> None:
 
     setattr(module, _COMPLETE, True)
     fence_horovod()
-    _time_steps(module.mpi_ops)  # of what the fence has put there
+    _time_steps(module.mpi_ops)  # the fence has replaced functions of this module
     if os.environ.get(ADOPT) == "1":
         _adopt(module)
 
@@ -139,7 +139,7 @@ HOOKS: Final = {"horovod.common.basics": basics, "horovod.common.elastic": elast
 class HostUpdates:
     """Passes host updates on to all listeners of Horovod's notification manager.
 
-    An update carries the number of the coming world. It may come twice, or after that world has formed.
+    An update contains the number of the next world. It may come twice, or after that world has formed.
     """
 
     def __init__(self, manager: Any, process: Standby) -> None:
@@ -167,23 +167,23 @@ class HostUpdates:
             if takes_numbered_updates(listener) and not known:
                 listener.on_hosts_update(update)
             elif message.get("leave") or not known:
-                self.notify_stock_state(listener)  # a process that must leave stops in any case
+                self.notify_stock_state(listener)  # also a known one, if the process must leave
 
     def notify_stock_state(self, listener: Any) -> None:
-        """Notify a State of Horovod's own, such that it neither skips the sync nor ignores the update as old."""
-        # Horovod compares times of several hosts: this one must be later, whatever their clocks say.
+        """Notify a State of Horovod's own in such a way that it does not skip the sync or ignore the update as old."""
+        # Horovod compares times of several hosts: this time must be later, even if their clocks differ.
         self._last = max(self._last, float(getattr(listener, "_last_updated_timestamp", 0)), time.time()) + 1
         listener.on_hosts_updated(self._last, _MIXED)
 
 
 def takes_numbered_updates(listener: Any) -> bool:
-    """Whether a listener takes numbered updates, and keeps those that come while a world forms."""
+    """Whether a listener accepts numbered updates, and keeps those that come while a world forms."""
     return hasattr(listener, "on_hosts_update")
 
 
 @contextlib.contextmanager
 def in_training(state: Any, rejoin: Callable[[], None]) -> Iterator[None]:
-    """Enter it around a training loop. A process in standby parks, then goes live.
+    """Context around a training loop. A process in standby parks first, and then joins the job.
 
     At the end of the loop a State of ours commits its final values, and the result of the loop is reported to the
     launcher.
@@ -208,7 +208,7 @@ def _go_live(state: Any, rejoin: Callable[[], None]) -> None:
 
 
 def _rejoin(rejoin: Callable[[], None]) -> None:
-    """Go live. If a world does not form, leave it and wait for the next one."""
+    """Join the job. If a world does not form, leave it and wait for the next one."""
     from horovod.common.exceptions import HorovodInternalError
 
     for attempt in range(1, _ATTEMPTS + 1):
@@ -232,14 +232,14 @@ def _forget_reductions(state: Any) -> None:
 
 
 def _run_fn(horovods: Callable[..., Any], func: Callable[..., Any], reset: Callable[[], None]) -> Callable[..., Any]:
-    """Horovod's loop around one training function: it is entered after parking, and its end is reported."""
+    """Return Horovod's loop around one training function. It begins after parking, and reports its end."""
     process = standby.current()
 
     def train(state: Any, *args: Any, **kwargs: Any) -> Any:
         process.synced()
         updates = process.on_update
         if isinstance(updates, HostUpdates) and updates.pending and not takes_numbered_updates(state):
-            updates.notify_stock_state(state)  # a reset makes it forget updates that came meanwhile
+            updates.notify_stock_state(state)  # a reset drops the updates that came meanwhile
         return func(state, *args, **kwargs)
 
     loop = horovods(train, reset)
@@ -264,7 +264,7 @@ def _shown(name: str, real: Callable[[], int]) -> Callable[[], int]:
 
 
 def _shown_local_rank(shown: Callable[[], int]) -> Callable[[], int]:
-    """Where slots have devices, the local rank of a process selects its device for life."""
+    """Return a ``local_rank`` that never changes, if slots have devices: it selects the device of the process."""
 
     @functools.wraps(shown)
     def local_rank() -> int:
@@ -275,7 +275,7 @@ def _shown_local_rank(shown: Callable[[], int]) -> Callable[[], int]:
 
 
 def _adopt(module: Any) -> None:
-    """Give our classes to scripts that use Horovod's. Horovod's own modules keep theirs."""
+    """Give our classes to scripts that use Horovod's. Horovod's own modules keep Horovod's classes."""
     import hvd_elastic_ext.torch as ours
 
     for name in ("TorchState", "ElasticSampler", "run"):
@@ -290,7 +290,7 @@ def _refuse(comm: Any, process_sets: Any) -> None:
                 "call hvd.init() without it, or start the job without hvd-elastic"
             )
     for name in ("HOROVOD_AUTOTUNE", "HOROVOD_DYNAMIC_PROCESS_SETS"):
-        if os.environ.get(name, "0").strip() not in ("", "0"):  # set by the script: the launcher refuses them
+        if os.environ.get(name, "0").strip() not in ("", "0"):  # the script has set it: the launcher refuses it
             raise UsageError(
                 f"{name}={os.environ[name]}: an elastic job cannot have it, Horovod crashes on the first resize with "
                 "it; take it out of the script, or start the job without hvd-elastic"
@@ -309,7 +309,7 @@ def _marked(module: ModuleType) -> bool:
 
 
 def _time_steps(mpi_ops: Any) -> None:
-    """Time steps for the heartbeats, and waits in Horovod's ``mpi_ops`` if there is one."""
+    """Measure the time of steps for the heartbeats, and of waits in Horovod's ``mpi_ops`` if there is one."""
     from torch.optim import optimizer
 
     process = standby.current()
@@ -322,7 +322,8 @@ def _time_steps(mpi_ops: Any) -> None:
 
 
 def _tell_if_alone() -> Callable[[], None]:
-    """Return what follows the steps of a script without a State of ours: those follow them by themselves."""
+    """Return a function to call after each step of a script without a State of ours, to detect ranks that train alone.
+    Our States do this themselves."""
     from hvd_elastic_ext.core.clock import SystemClock
     from hvd_elastic_ext.worker.comms.horovod import HorovodComms, is_initialised
     from hvd_elastic_ext.worker.sync.training_alone import TrainingAlone

@@ -14,7 +14,7 @@ from typing import Any, Final
 from hvd_elastic_ext.core.errors import Permanent
 
 LONGEST: Final = 16 << 10
-"""Characters of a traceback that are sent. The end is kept longer than the beginning: the error is there."""
+"""Most characters of a traceback that are sent. More of the end is kept, because the error is there."""
 
 _BEGINNING: Final = 4 << 10
 _CHAIN: Final = 8
@@ -26,7 +26,7 @@ _INTERRUPTS: Final = frozenset({"HorovodInternalError", "HostsUpdatedInterrupt"}
 
 
 def is_failure(error: BaseException) -> bool:
-    """Whether the script is at fault. It is not for a lost peer, a change of hosts, or an exit that was requested."""
+    """Whether the script caused the error. It did not for a lost peer, a change of hosts, or a requested exit."""
     names = {kind.__name__ for kind in type(error).__mro__}
     return isinstance(error, Exception) and not names & _INTERRUPTS
 
@@ -49,7 +49,7 @@ def _traceback_of(error: BaseException) -> traceback.TracebackException:
     found = traceback.TracebackException.from_exception(error)
     if isinstance(error, Permanent):
         whole = traceback.StackSummary.from_list(found.stack)
-        if not _cut(found):  # it is all inside of ours
+        if not _cut(found):  # all frames are of this package
             found.stack = whole
     return found
 
@@ -88,7 +88,7 @@ def digest(error: BaseException) -> str:
 def shortened(text: str) -> str:
     """Return at most :data:`LONGEST` characters of ``text``, and mark the gap."""
     if not text.isascii():
-        text = text.encode("ascii", "replace").decode()  # JSON needs six bytes for each other character
+        text = text.encode("ascii", "replace").decode()  # in JSON, other characters take six bytes each
     if len(text) <= LONGEST:
         return text
     gap = "\n[...]\n"

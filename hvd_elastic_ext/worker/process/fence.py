@@ -1,19 +1,19 @@
-"""Close the connections of a lost world, so that no peer waits on them.
+"""Closes the connections of a lost world, so that no peer waits on them.
 
 An example with Horovod 0.28.1, Gloo and three ranks: one rank is killed, a second one notices and leaves its world,
 but its connections to the third stay open. The third then waits for Gloo's timeout of 30 s. It notices at once if
-the second one shuts them down. A silent peer is cut off in the same manner, from a thread that does not wait for it.
+the second one shuts them down. A silent peer is cut off in the same way, by a thread that does not wait for it.
 
 Gloo (pair.cc, ``signalException``) reports the end of a connection to every process that waits on it, except to a
-sender with data that is only partly sent: that one waits 30 s. So a process leaves its world in order where possible.
-First Horovod's thread ends (``hvd.shutdown()``; its peers agree to it). Then the process reads all that is left on the
-connections, so that no peer is in the middle of a send, and cuts them. While the thread still runs, only a silent peer
-is cut, or everything after :data:`LINGER_S`. Reading is shut down first: Gloo sees the end, closes the connection
-itself, and its sender of that moment notices. What is still open a moment later is shut down fully, so that the peer
-notices.
+sender that has sent only a part of its data: that one waits 30 s. So a process leaves its world in order if possible.
+First Horovod's thread ends (``hvd.shutdown()``; its peers agree to it). Then the process reads all data that is left on
+the connections, so that no peer is in the middle of a send, and cuts them. While the thread still runs, the process
+cuts only a silent peer, or after :data:`LINGER_S` all connections. It first shuts down reading: Gloo sees the end and
+closes the connection itself, and a sender in Gloo notices. A moment later it fully shuts down the connections that are
+still open, so that the peers notice.
 
-Only network sockets that appear while Horovod forms its world are touched. Sockets of user code are not, unless a
-library without Python sockets opens them at that very time.
+Only network sockets that appear while Horovod forms its world are shut down. Sockets of user code are not, unless a
+library opens them at that time without Python.
 """
 
 from __future__ import annotations
@@ -37,24 +37,25 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 CLOSING_S: Final = 0.03
-"""Seconds for Gloo to close ended connections; it needs a millisecond."""
+"""Seconds that Gloo gets to close ended connections; it needs a millisecond."""
 
 LINGER_S: Final = 2.0
-"""Seconds for Horovod's thread to end. With peers that answer it takes one cycle, 1 ms."""
+"""Seconds that Horovod's thread gets to end. If all peers answer, it needs one cycle of 1 ms."""
 
 QUIET_S: Final = 0.003
-"""A connection without data for so many seconds is empty: no peer is in the middle of a send."""
+"""Seconds without data after which a connection counts as empty: no peer is in the middle of a send."""
 
 DRAIN_S: Final = 0.25
-"""Most seconds to read connections empty."""
+"""Most seconds to read the data that is left on connections."""
 
 Socket = tuple[int, int]
-"""A descriptor and its inode: descriptors are used again, so the inode tells sockets apart."""
+"""A descriptor and its inode. The inode distinguishes sockets, because descriptors are used again."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Joining:
-    """A join under way: ``before`` was open at its start, ``pythons`` are sockets of user code opened since."""
+    """A join under way. ``before``: the sockets that were open at its start; ``pythons``: the sockets that user code
+    has opened since."""
 
     before: frozenset[Socket]
     pythons: WeakSet[socket.socket]
@@ -80,7 +81,7 @@ class Fence:
             self._excluded.add(port)
 
     def tracking(self, join: Callable[P, T]) -> Callable[P, T]:
-        """Wrap a function that joins a world, and take the sockets that it opens for those of the world.
+        """Wrap a function that joins a world. The sockets that it opens count as those of the world.
 
         If such functions are nested, the innermost one counts.
         """
@@ -97,7 +98,7 @@ class Fence:
                     with self._lock:
                         opened = self._joining.pop().opened()
                         if self._joined == joined:
-                            # A call that finds the process in a world opens none.
+                            # A call in a process that is in a world already opens no sockets.
                             self._sockets = opened or self._sockets
                             self._joined += 1
 
@@ -128,18 +129,18 @@ class Fence:
         return watched
 
     def cut(self) -> int:
-        """Shut down the world's connections, also of one that forms, and return how many there were."""
+        """Shut down the connections of the world, and of one that forms now; return how many there were."""
         return self.shut(self.take())
 
     def take(self) -> frozenset[Socket]:
-        """The connections of this moment, for :meth:`shut`: those that are opened later are of a later world."""
+        """Return the present connections, for :meth:`shut`. Connections that are opened later are of a later world."""
         with self._lock:
             forming: frozenset[Socket] = self._joining[-1].opened() if self._joining else frozenset()
             sockets, self._sockets = self._sockets | forming, frozenset()
         return sockets
 
     def shut(self, sockets: Collection[Socket]) -> int:
-        """Shut down connections that were taken, and return how many there were."""
+        """Shut down the connections from :meth:`take`, and return how many there were."""
         return _cut(sockets, self._excluded)
 
 
@@ -162,7 +163,7 @@ def open_sockets() -> frozenset[Socket]:
 
 @contextlib.contextmanager
 def _noting_pythons() -> Iterator[WeakSet[socket.socket]]:
-    """Collect the sockets that Python code opens meanwhile. Horovod does not use Python sockets."""
+    """Collect the sockets that Python code opens in this context. Horovod does not use Python sockets."""
     made: WeakSet[socket.socket] = WeakSet()
     plain: Any = socket.socket.__init__
 
@@ -186,7 +187,7 @@ def _cut(world: Collection[Socket], excluded: Collection[int]) -> int:
 
 
 def _drain(world: Collection[Socket]) -> None:
-    """Read the connections that nothing else reads any more, until no data comes: a peer may be in a send."""
+    """Read the connections until no more data comes, because a peer may be in a send. Nothing else reads them now."""
     deadline = time.monotonic() + DRAIN_S
     with contextlib.ExitStack() as stack, selectors.DefaultSelector() as selector:
         for known in world:
@@ -202,17 +203,17 @@ def _drain(world: Collection[Socket]) -> None:
 
 
 def _read(copy: socket.socket) -> bool:
-    """Read what is there; False at the end of the connection."""
+    """Read the available data; False at the end of the connection."""
     try:
         return bool(copy.recv(1 << 20, socket.MSG_DONTWAIT))
     except BlockingIOError:
-        return True  # Gloo's thread was faster
+        return True  # Gloo's thread has read everything already
     except OSError:
         return False
 
 
 def _close_down(cut: Collection[Socket]) -> None:
-    """Shut down fully what its owner has not closed in the meantime."""
+    """Fully shut down the connections that their owner does not close within :data:`CLOSING_S`."""
     deadline = time.monotonic() + CLOSING_S
     while (left := open_sockets().intersection(cut)) and time.monotonic() < deadline:
         time.sleep(0.001)
@@ -232,12 +233,12 @@ def _shut_down(known: Socket, excluded: Collection[int], *, how: int) -> bool:
                 return False
             copy.shutdown(how)
         except OSError:
-            return False  # not connected (any more)
+            return False  # it is not connected
         return True
 
 
 def _copy(known: Socket) -> socket.socket | None:
-    """Duplicate the socket, so that no thread closes it meanwhile; None if the descriptor is another socket now."""
+    """Duplicate the socket, so that no thread can close it meanwhile; None if the descriptor is another socket now."""
     descriptor, inode = known
     try:
         duplicate = os.dup(descriptor)

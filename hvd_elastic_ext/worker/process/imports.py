@@ -1,4 +1,4 @@
-"""Reports the imports of a training process, so that its successor can start with them done.
+"""Reports the imports of a training process, so that the next process can start with these imports done.
 
 Standard library only: the import hook loads this into every training script.
 """
@@ -15,11 +15,11 @@ from hvd_elastic_ext.core.messages.slot_protocol import AUTO, PRELOAD
 from hvd_elastic_ext.worker.process.link import Link
 
 LEFT_OUT: Final = frozenset({"__main__", "horovod", "hvd_elastic_ext", "kubeai", "sitecustomize", "usercustomize"})
-"""Patched as they are loaded, in a process with a link; or run at the start of each."""
+"""Modules that are not imported ahead: with a link they are patched at their import, or they run at each start."""
 PREFIX: Final = "HVD_ELASTIC_"
 DEVICES: Final = "CUDA_VISIBLE_DEVICES"
 TOGETHER: Final = 500
-"""Names in one message: a link takes lines of 64 KiB."""
+"""Most names in one message: a link accepts lines of 64 KiB."""
 
 
 class Imports(NamedTuple):
@@ -30,7 +30,7 @@ class Imports(NamedTuple):
 
 
 def imports_of(modules: Mapping[str, ModuleType | None], folders: Iterable[str]) -> Imports:
-    """Sort ``modules`` (``sys.modules``) by whether they lie below ``folders``. Pure."""
+    """Divide ``modules`` (``sys.modules``) into those below ``folders`` and the script's own. Pure."""
     below = tuple(f"{folder}{os.sep}" for folder in folders if folder)
     ahead, own = [], dict[str, None]()
     for name, module in modules.items():
@@ -46,8 +46,8 @@ def imports_of(modules: Mapping[str, ModuleType | None], folders: Iterable[str])
 
 
 def changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str | None]:
-    """By name what has changed in an environment, None where the variable was removed. Without our own variables, and
-    CUDA's, which nothing reads before CUDA is initialised. Pure."""
+    """Return the changed variables of an environment by name, None for a removed one. Without our own variables, and
+    without CUDA's, which nothing reads before CUDA is initialised. Pure."""
     names = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
     return {name: after.get(name) for name in names if name != DEVICES and not name.startswith(PREFIX)}
 
@@ -86,7 +86,7 @@ class Report:
         self._changed: dict[str, str | None] | None = None
 
     def at_init(self) -> None:
-        """Note what the script and its imports have changed in the environment: later changes come from us."""
+        """Record what the script and its imports have changed in the environment: later changes are our own."""
         hooked = any(hasattr(finder, "hvd_elastic_hook") for finder in sys.meta_path)
         if self._link.connected and hooked and self._environ.get(PRELOAD) == AUTO:
             self._changed = changes(at_start(), self._environ)

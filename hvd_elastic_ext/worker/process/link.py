@@ -41,7 +41,7 @@ Message = Mapping[str, Any]
 
 
 class Status:
-    """The content of a heartbeat. The main thread sets plain attributes, which costs it nothing."""
+    """The content of a heartbeat. The main thread only sets plain attributes, which is fast."""
 
     __slots__ = (
         "call_s", "commit", "commit_s", "every", "fresh", "observed", "own_step", "progress", "step", "step_s",
@@ -52,21 +52,21 @@ class Status:
         self.step = 0
         """Optimizer steps of the committed history; without our State, of this process."""
         self.own_step = False
-        """A State counts the steps itself."""
+        """Whether a State counts the steps itself."""
         self.commit: tuple[int, int, int] | None = None
         """(incarnation, generation, number) of the newest commit; None before the first sync."""
         self.step_s: float | None = None
-        """Seconds of the last step, less those spent waiting for other ranks."""
+        """Seconds of the last step, without the time of waits for other ranks."""
         self.stepped_at: float | None = None
-        """When the last step ended, by a clock of this process: heartbeats are too few to tell how long a step is."""
+        """When the last step ended, in seconds of a clock here. Heartbeats are too rare to show a step's length."""
         self.progress = 0
         """Grows with each step, commit, check and ``heartbeat()`` of the main thread."""
         self.waiting = False
-        """The main thread waits for other ranks."""
+        """Whether the main thread waits for other ranks."""
         self.fresh = False
-        """A world was entered and has no step yet."""
+        """Whether this process has entered a world and has done no step in it yet."""
         self.every: int | None = None
-        """A commit is made every so many calls of ``commit()``; None without our State."""
+        """Number of calls of ``commit()`` for each commit; None without our State."""
         self.commit_s: float | None = None
         """Seconds of the last commit."""
         self.call_s: float | None = None
@@ -85,7 +85,7 @@ class Status:
 
 
 class Link:
-    """One connection. Every method may be called from any thread, connected or not; none blocks.
+    """One connection. Every method may be called from any thread, connected or not. Only ``flush`` and ``close`` wait.
 
     ``on_message`` gets each message on the link's thread; ``on_lost`` is called there when the agent is gone.
     """
@@ -108,7 +108,7 @@ class Link:
 
     @property
     def connected(self) -> bool:
-        """Whether an agent may be listening."""
+        """Whether there is a connection to an agent."""
         return self._connection is not None
 
     def start(self) -> None:
@@ -127,7 +127,7 @@ class Link:
             log.warning("a message %r of %d bytes is too long and is dropped", what, len(line))
             return
         droppable = what in ("record", "beat")
-        if not self._lock.acquire(timeout=1.0):  # a signal handler has interrupted this thread while it sent
+        if not self._lock.acquire(timeout=1.0):  # this thread may hold it, if this is a signal handler
             return
         try:
             self._send()
@@ -187,7 +187,7 @@ class Link:
         with self._lock:
             self._send()
             if self._unsent:
-                return  # the agent does not read: one more is useless
+                return  # the agent does not read: another heartbeat is useless
         status = self.status
         pace = {"step_s": status.step_s, "progress": status.progress, **({"waiting": True} if status.waiting else {})}
         if status.every is not None:
@@ -204,7 +204,7 @@ class Link:
             except BlockingIOError:
                 return
             except OSError:
-                self._unsent.clear()  # the receiving side notices, and ends the link
+                self._unsent.clear()  # the receiving thread notices the error too, and ends the link
                 return
             del self._unsent[:sent]
 
@@ -278,7 +278,7 @@ def current() -> Link:
 def open_link(environ: MutableMapping[str, str]) -> Link:
     """Return a link on the socket that ``environ`` names, or one that is not connected.
 
-    Remove the variable: programs started by this one are no training processes.
+    Remove the variable, because programs that this one starts are no training processes.
     """
     number = environ.get(LINK, "")
     connection = _socket(int(number)) if number.isdigit() else None

@@ -1,11 +1,11 @@
-"""How a training process enters a world, leaves it, and enters the next one.
+"""Enters a world with a training process, leaves it, and enters the next one.
 
 A process that an agent starts begins in a world of its own: Horovod is initialised with size 1. The script builds its
 objects and sees its *planned* rank. Then it parks. When the launcher calls it, it joins the job as survivors of a lost
 world do: by an elastic re-initialisation, which blocks until the next generation forms.
 
-:mod:`hvd_elastic_ext.worker.engines.standby` takes the same messages and is not this: it waits in one thread for one
-world, without Horovod, and this one has a thread for the link and enters one world after another.
+:mod:`hvd_elastic_ext.worker.engines.standby` uses the same messages for another purpose: it waits in one thread for one
+world, without Horovod. This module has a thread for the link, and enters one world after another.
 
 Standard library only: the import hook loads this into every training script.
 """
@@ -51,18 +51,18 @@ class Standby:
         self.planned: Place | None = None
         """The ranks and sizes that user code sees; None: the real ones."""
         self.leaving = False
-        """This process is not part of the next world."""
+        """Whether this process is not part of the next world."""
         self.generation: int | None = _number(environ.get(GENERATION))
         """The world that this process is in."""
         self.on_update: Callable[[Message], None] = lambda message: None
         """Called on the link's thread when hosts will change."""
         self.on_keep: Callable[[Message], None] = lambda message: None
-        """Called there when a commit must stay until it is written as a checkpoint."""
+        """Called on that thread when a commit must stay until it is written as a checkpoint."""
         self.on_commit_interval: Callable[[Message], None] = lambda message: None
-        """Called there when only every n-th ``commit()`` makes a commit."""
+        """Called on that thread when only every n-th ``commit()`` shall make a commit."""
         place = place_of(environ.get(PLAN, "")) if link.connected and DEVICE in environ else None
         self.local_rank = None if place is None else place.local_rank
-        """The local rank that user code sees for good, since it selects the device; None: the real one."""
+        """The local rank that user code sees until the end, because it selects the device; None: the real one."""
         self._imports = Report(link, environ)
         self._fence = fence
         self._environ = environ
@@ -78,7 +78,7 @@ class Standby:
         self._for_next_world: dict[str, str] = {}
         self._waiting_for_rank = False
         self._between_worlds = False
-        """It has left its last world, and has not received the number of the next one."""
+        """Whether it has left its last world, and has not received the number of the next one."""
         if link.connected:
             fence.exclude_port(_number(environ.get(RENDEZVOUS_PORT)))
             link.on_message, link.on_lost = self._on_message, self._on_lost
@@ -87,11 +87,11 @@ class Standby:
 
     @property
     def parks(self) -> bool:
-        """Whether this process is in a world of its own and was not called yet."""
+        """Whether this process is in a world of its own and is not called yet."""
         return self._alone and not self._live
 
     def alive(self) -> bool:
-        """Whether this process may stay. Reports each change of the answer, since a script may act on it."""
+        """Whether this process may stay. Reports each change of the answer, because a script may act on it."""
         self.link.status.progress += 1
         leaving = self.leaving or self._reclaimed
         if leaving != self._warned:
@@ -104,7 +104,7 @@ class Standby:
         self._removed.append(callback)
 
     def init(self, join: Callable[[], None], shutdown: Callable[[], None], *, later: bool) -> None:
-        """Replace ``hvd.init()``. With ``later`` the training loop of the script parks; else this call does.
+        """Replace ``hvd.init()``. With ``later``, the script's training loop parks this process; else this call does.
 
         Raises ``SystemExit`` in a process that must leave.
         """
@@ -126,12 +126,12 @@ class Standby:
         self._join(join)
 
     def park(self) -> None:
-        """Wait until this process is called, and take over the environment that comes with the call."""
+        """Wait until this process is called, and adopt the environment that comes with the call."""
         self.link.send("parked")
         with self._changed:
             while self._go is None:
                 if self.leaving:
-                    raise SystemExit(0)  # it was never in the job: no ``on_removed``
+                    raise SystemExit(0)  # the process was never in the job: no ``on_removed``
                 if not self.link.connected:
                     raise SystemExit("hvd-elastic: the agent of this host has gone; a parked process cannot continue")
                 self._changed.wait()
@@ -159,7 +159,7 @@ class Standby:
         except Exception as error:
             self.failed(error)
             raise
-        self.link.beat()  # the last step
+        self.link.beat()  # reports the last step
         self.link.send("done")
         self.link.flush()
 
@@ -172,7 +172,7 @@ class Standby:
 
     @property
     def fixed_world(self) -> bool:
-        """Whether this process was started for one world, and ends with it: other processes form the next one."""
+        """Whether this process was started for one world and ends with it. Other processes form the next one."""
         return self.link.connected and ENGINE in self._environ
 
     def start_fixed_world(self) -> None:
@@ -199,7 +199,7 @@ class Standby:
         self._imports.at_first_step()
 
     def synced(self) -> None:
-        """Report that the ranks agree on the state, and which commit this one holds."""
+        """Report that the ranks agree on the state, and which commit this process holds."""
         status = self.link.status
         self.link.send("synced", step=status.step, commit=status.commit)
 
@@ -208,7 +208,7 @@ class Standby:
     def _join_alone(self, join: Callable[[], None]) -> None:
         """Form a world of one. Horovod accepts only rank 0 of 1 for it."""
         before = {name: self._environ.get(name) for name in (*VARIABLES, "HOROVOD_GLOO_IFACE")}
-        self._environ["HOROVOD_ELASTIC"] = "1"  # stays set: DistributedOptimizer looks for it
+        self._environ["HOROVOD_ELASTIC"] = "1"  # it stays set: DistributedOptimizer reads it
         self._environ.update(ALONE.environment())
         self._environ["HOROVOD_GLOO_IFACE"] = "lo"
         try:
@@ -231,7 +231,7 @@ class Standby:
         if leaving:
             self.leave()
         before = self.generation
-        self._environ.update(self._for_next_world)  # only here: other threads may read it earlier
+        self._environ.update(self._for_next_world)  # not earlier: other threads may read the environment
         self.link.beat()  # ranks depend on which process holds the newest commit
         try:
             self._connect(join)
@@ -315,15 +315,15 @@ class Standby:
         self.on_update(message)
 
     def _on_reclaim(self, message: Message) -> None:
-        """Note that this host or the whole job is about to be reclaimed and no other world follows, or that this no
-        longer holds."""
+        """Note that this host or the whole job is about to be reclaimed and no other world follows, or that this is no
+        longer the case."""
         self._reclaimed = message.get("leaving") is True
 
     def _on_fence(self, message: Message) -> None:
-        with self._changed:  # no world is entered meanwhile
+        with self._changed:  # no thread enters a world meanwhile
             if self._between_worlds:
-                # It was sent for the world that this process has left: the number of a later one would come first. To
-                # cut the connections of the world that forms would abort this process, and all others in it.
+                # The order is for the world that this process has left: for a later world, its number would have come
+                # first. To cut the connections of the world that forms now would abort all processes in it.
                 log.info("ignored an order to cut the connections of a world that this process has left already")
                 return
             taken = self._fence.take()
@@ -369,7 +369,7 @@ def local_rank() -> int | None:
 
 
 def _report_uncaught_errors() -> None:
-    """Have errors outside the training function reported, too."""
+    """Report errors outside the training function, too."""
     before = sys.excepthook
 
     def report(kind: type[BaseException], error: BaseException, trace: Any) -> None:

@@ -1,4 +1,4 @@
-"""Measure the speed of this process: step times, less the time spent waiting for other ranks.
+"""Measures the speed of this process: step times, without the time of waits for other ranks.
 
 Standard library only.
 """
@@ -16,8 +16,8 @@ from hvd_elastic_ext.worker.process.link import Status
 class StepTimer:
     """Fill in ``status`` from hooks around optimizer steps and Horovod's waits. For one thread.
 
-    ``report`` reports the first step of each world, with the seconds without a step before it, less one usual step.
-    ``on_step`` is called after each step while no State of ours counts them.
+    ``report`` reports the first step of each world, and the seconds without a step before it, less one usual step.
+    ``on_step`` is called after each step as long as no State of ours counts steps.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class StepTimer:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Enter it around a wait for other ranks."""
+        """Context around a wait for other ranks."""
         began = self._now()
         self._status.waiting = True
         try:
@@ -49,15 +49,15 @@ class StepTimer:
             self._waited += self._now() - began
 
     def before_step(self, optimizer: Any, *_: Any) -> None:
-        """A step begins. Horovod's optimizer calls the step of the class it wraps, with the same object."""
+        """Note that a step begins. Horovod's optimizer calls the step of its wrapped class, with the same object."""
         self._status.progress += 1
         nested = 2 if hasattr(optimizer, "_allreduce_delay") else 1
         if not 0 < self._under_way.count(id(optimizer)) < nested:
-            self._under_way.clear()  # the last one did not end
+            self._under_way.clear()  # the last step did not end
         self._under_way.append(id(optimizer))
 
     def after_step(self, *_: Any) -> None:
-        """A step has ended."""
+        """Note that a step has ended, and measure it."""
         if self._under_way:
             self._under_way.pop()
         if self._under_way:

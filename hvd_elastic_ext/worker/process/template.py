@@ -1,11 +1,11 @@
-"""An interpreter that waits with a training script's imports done, and forks for each new process.
+"""An interpreter that has done the imports of a training script, waits, and forks for each new process.
 
 The agent starts it with the command of a training process. The hook calls :func:`serve` before the script runs: it
-imports what the last process had imported, checks that nothing of it would be shared by forks, and waits. A fork
-returns from :func:`serve` with the environment, streams and descriptors of a training process, and Python goes on to
+imports the modules that the last process had imported, checks that forks would share nothing of them, and waits. A
+fork returns from :func:`serve` with the environment, streams and descriptors of a training process. Python then runs
 the script as in any start.
 
-A fork's parent is not the template: the fork between them starts the process, and becomes its supervisor by ``exec``.
+A fork's parent is not the template: another fork between them starts it, and becomes its supervisor by ``exec``.
 
 Standard library only.
 """
@@ -30,27 +30,27 @@ from hvd_elastic_ext.io import process_tree
 from hvd_elastic_ext.worker.process.imports import LEFT_OUT, changes
 
 DUTY: Final = 0.2
-"""Share of one processor that imports may use: others train meanwhile. A lower priority could not be raised again."""
+"""Share of one processor that imports may use while others train. A lower priority could not be raised again."""
 MAX_DESCRIPTORS: Final = 64
 NAME: Final = "hvd-template"
-"""As ``top`` shows it; its command line is that of the training processes."""
+"""The name that ``top`` shows. The command line is that of the training processes."""
 HARMLESS: Final = ("/dev/null", "/dev/urandom", "/dev/random")
 ORPHANED: Final = 125
 FIRST_VICTIM: Final = "900"
-"""``oom_score_adj``: where memory is short, the kernel kills the template before any process that trains."""
+"""``oom_score_adj``: if memory is short, the kernel kills the template before any training process."""
 COMM: Final = "/proc/self/comm"
 OOM_SCORE: Final = "/proc/self/oom_score_adj"
 
 
 class _Template(NamedTuple):
-    """What a template knows of its agent, and of itself before it was one."""
+    """A template's connection to its agent, and the facts of its process before it became a template."""
 
     agent: socket.socket
     pid: int
     comm: str
     oom_score: str
     env: dict[str, str | None]
-    """What its imports change in the environment."""
+    """The variables that its imports change in the environment."""
 
 
 def serve() -> None:
@@ -90,21 +90,21 @@ def _serve() -> bool:
 
 
 class Unfit(NamedTuple):
-    """Why this process must not be forked. One that does not import the package ``without`` may be fit."""
+    """The reason why this process must not be forked. A process without the package ``without`` may be fit."""
 
     reason: str
     without: str | None = None
 
 
 class _LeftOut(BaseException):
-    """A module needs one that each process must import itself. Not an ``Exception``: guarded imports must not pass."""
+    """A module needs one that each process must import itself. No ``Exception``, because scripts catch those."""
 
     def __str__(self) -> str:
         return f"it needs {self.args[0]}, which each process imports by itself"
 
 
 class _Pacer:
-    """A finder that finds nothing: it pauses between imports, and stops those that need what is left out."""
+    """A finder that finds nothing. It pauses between imports, and stops those that need a left-out module."""
 
     def __init__(self, left_out: Iterable[str]) -> None:
         self._left_out = frozenset(left_out)
@@ -118,9 +118,9 @@ class _Pacer:
 
 
 def prepare(modules: Iterable[str], own: Iterable[str]) -> Unfit | None:
-    """Import ``modules``, but nothing of ``own``. Why this process must not be forked; None if it may.
+    """Import ``modules``, but nothing of ``own``. Return why this process must not be forked; None if it may.
 
-    After a failed import another process must try without it: parts of it may have run, and would run again.
+    After a failed import, another process must try without that module: parts of it have run, and would run again.
     """
     already, paced = _held(), _Pacer({*own, *LEFT_OUT})
     sys.meta_path.insert(0, paced)
@@ -136,7 +136,7 @@ def prepare(modules: Iterable[str], own: Iterable[str]) -> Unfit | None:
         sys.meta_path.remove(paced)
     if (child := os.fork()) == 0:
         os._exit(0)
-    os.waitpid(child, 0)  # numpy's OpenBLAS ends its threads before a fork, and starts them again when it needs them
+    os.waitpid(child, 0)  # before a fork, numpy's OpenBLAS ends its threads; it starts them again later
     gc.collect()
     gc.freeze()
     return _unfit(why_unfit(already))
@@ -147,14 +147,14 @@ def _unfit(reason: str | None) -> Unfit | None:
 
 
 def set_by_script(there: Mapping[str, str | None], here: Mapping[str, str | None]) -> str | None:
-    """Whether the script itself has changed the environment: its imports may depend on that. ``there``: all changes in
-    the process that ran it; ``here``: those by its imports alone. Pure."""
+    """Return a reason if the script itself has changed the environment: its imports may depend on that. Else None.
+    ``there``: all changes in the process that ran it; ``here``: those by its imports alone. Pure."""
     names = sorted(name for name, value in there.items() if name not in here or here[name] != value)
     return f"the script sets {names[0]} before hvd.init()" if names else None
 
 
 def why_unfit(before: Sequence[str]) -> str | None:
-    """What forks of this process would share. ``before``: descriptors that it was started with."""
+    """Return what forks of this process would share; None if nothing. ``before``: targets of its first descriptors."""
     threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208 - as above
     if threads > 1:
         return f"an import leaves threads running ({threads - 1})"
@@ -174,16 +174,16 @@ def why_unfit(before: Sequence[str]) -> str | None:
 
 
 def _held() -> list[str]:
-    """What each descriptor leads to."""
+    """Return the target of each open descriptor."""
     found = []
     for descriptor in os.listdir("/proc/self/fd"):  # noqa: PTH208 - as above
-        with contextlib.suppress(OSError):  # the listing's own
+        with contextlib.suppress(OSError):  # the listing's own, which is closed already
             found.append(os.readlink(f"/proc/self/fd/{descriptor}"))  # noqa: PTH115 - as above
     return [path for path in found if not path.endswith("/fd")]
 
 
 def _memory() -> dict[str, int]:
-    """Bytes of this process: all, and those that are no file's. A fork shares them until it writes to them."""
+    """Resident bytes of this process: all, and those of no file. A fork shares them until it writes to them."""
     sizes = {}
     with contextlib.suppress(OSError), open("/proc/self/smaps_rollup", encoding="ascii") as file:  # noqa: PTH123
         for name, _, rest in (line.partition(":") for line in file):
@@ -196,7 +196,7 @@ def _memory() -> dict[str, int]:
 
 
 class _Order(NamedTuple):
-    """What a training process is given. ``descriptors``: standard output and error, link, commit memory."""
+    """The settings of a training process. ``descriptors``: standard output and error, link, commit memory."""
 
     env: dict[str, str | None]
     cwd: str | None
@@ -210,7 +210,7 @@ def _send(to: socket.socket, **message: object) -> None:
 
 
 def _asked(agent: socket.socket) -> socket.socket | None:
-    """Wait for the next request: the connection on which it comes; None if the agent is gone."""
+    """Wait for the next request. Return the connection for the answer; None if the agent is gone."""
     try:
         data, descriptors, _, _ = socket.recv_fds(agent, 64, 1)
     except OSError:
@@ -219,7 +219,7 @@ def _asked(agent: socket.socket) -> socket.socket | None:
 
 
 def _fork(template: _Template, asked: socket.socket) -> _Order | None:
-    """Fork twice, so that the agent becomes the parent of what is left. None in the template."""
+    """Fork twice, so that the agent becomes the parent of the second fork. Return None in the template."""
     between = os.fork()
     if between:
         asked.close()
@@ -243,7 +243,7 @@ def _started(template: _Template, asked: socket.socket) -> _Order:
     _send(asked, pid=os.getpid())
     data, descriptors, _, _ = socket.recv_fds(asked, 64, MAX_DESCRIPTORS)
     asked.close()
-    if data != str(len(descriptors)).encode():  # nothing, or not all: this process has no room for them
+    if data != str(len(descriptors)).encode():  # not all have come: this process has no room for them
         os._exit(ORPHANED)
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)
@@ -289,9 +289,9 @@ def _become(order: _Order) -> None:
 
 
 def _seed_again() -> None:
-    """Seed what a fresh interpreter seeds from the operating system. ``random`` does that itself in a fork.
+    """Seed what a fresh interpreter seeds from the operating system. In a fork, ``random`` does so itself.
 
-    torch begins with the same seed in every process.
+    torch needs nothing: it begins with the same seed in every process.
     """
     if (numpy := sys.modules.get("numpy.random")) is not None:
         numpy.seed()
@@ -300,7 +300,7 @@ def _seed_again() -> None:
 
 
 def _exchange(path: str, text: str) -> str:
-    """Write to a file of ``/proc``, if that is allowed; what was there."""
+    """Write to a file of ``/proc``, if that is allowed. Return the earlier content."""
     before = ""
     with contextlib.suppress(OSError):
         with open(path, encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123 - as above

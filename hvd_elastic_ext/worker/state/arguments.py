@@ -1,5 +1,5 @@
-"""Checks the arguments that a training script gives a State or a decorator. Each error is one line that says what to
-do."""
+"""Checks the arguments that a training script gives to a State or a decorator. Each error is one line that says what
+to do."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from hvd_elastic_ext.worker.state.user_files import Checkpoint
 METHODS = ("sync", "restore", "on_reset")
 """Attributes of every State, Horovod's and ours."""
 _SCALARS = str | int | float
-"""No model and no optimizer; a dict of tensors may be one."""
+"""Types that can be neither a model nor an optimizer; a dict of tensors may be one."""
 _OPTIONS: Mapping[str, type] = {"rng": bool, "comms": str, "checkpoint": Checkpoint}
-"""What a State takes beside values to keep, and of which type."""
+"""Options of a State, which are no values to keep, with their types."""
 _LAUNCHERS = ("commit_every", "checkpoint_every", "checkpoint_dir")
 """Options of ``hvd-elastic run`` that users may take for options of a State."""
 
 
 def check_names(kind: type, unnamed: Sequence[object]) -> None:
-    """Check that all but the model and the optimizer are given by name. Raises :class:`StateError`."""
+    """Check that all arguments except the model and the optimizer have names. Raises :class:`StateError`."""
     if unnamed:
         raise StateError(
             f"{kind.__name__}(…): {_a(unnamed[0])} is given without a name; name what the State is to keep: "
@@ -34,7 +34,7 @@ def check_names(kind: type, unnamed: Sequence[object]) -> None:
 
 
 def check_values(kind: type, given: Mapping[str, Any]) -> None:
-    """Check what a State of class ``kind`` is made of, by name. Raises :class:`StateError`."""
+    """Check the named values for a State of class ``kind``. Raises :class:`StateError`."""
     made = f"{kind.__name__}(…)"
     model, optimizer = given.get("model"), given.get("optimizer")
     if isinstance(model, optim.Optimizer) and isinstance(optimizer, nn.Module):
@@ -55,9 +55,10 @@ def check_values(kind: type, given: Mapping[str, Any]) -> None:
 
 
 def check_options(kind: type, given: Mapping[str, Any]) -> None:
-    """Check that no value to keep is an option with a slip in its name. Raises :class:`StateError`.
+    """Check that no value to keep is an option with a mistake in its name. Raises :class:`StateError`.
 
-    A value counts as one only if it has the option's type. Not for scripts that were written for Horovod's State.
+    A value counts as such an option only if it has the option's type. Not for scripts that were written for Horovod's
+    State.
     """
     for name, value in given.items():
         for right, of in _OPTIONS.items():
@@ -90,13 +91,13 @@ def _is_slip(name: str, right: str) -> bool:
 
 
 def unknown(owner: object, name: str, names: Collection[str]) -> AttributeError:
-    """The error of a State without an attribute ``name``; ``names``: those it was given."""
+    """Return the error of a State without an attribute ``name``. ``names``: the attributes that it has."""
     has = f"it has {', '.join(sorted(names))}" if names else "it was given no values"
     return AttributeError(f"{type(owner).__name__} has no attribute {name!r}{_nearest(name, names)}; {has}")
 
 
 def not_kept(name: str, names: Collection[str]) -> str:
-    """A warning about an attribute that was set on a State, and that the State was not given when it was made."""
+    """Return a warning about an attribute that was set on a State, but not given when the State was made."""
     return (
         f"state.{name} is not kept: it was not given when the State was made{_nearest(name, names)}; "
         f"it is neither committed nor restored, and new ranks do not get it"
@@ -104,7 +105,7 @@ def not_kept(name: str, names: Collection[str]) -> str:
 
 
 def check_mixin(kind: type, mixin: type, stock: type, face: type) -> None:
-    """Check the bases of a class that uses ``mixin``. ``stock``: Horovod's State; ``face``: what our States have, too.
+    """Check the bases of a class that uses ``mixin``. ``stock``: Horovod's State; ``face``: the methods of our States.
 
     Raises :class:`StateError`.
     """
@@ -137,7 +138,7 @@ def check_function(train: object) -> None:
 
 
 def state_among(train: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """The State that a training function, or method, is called with. Raises :class:`UsageError` if there is none."""
+    """Return the State among the arguments of a training function or method. Raises :class:`UsageError` without one."""
     for given in (*args[:2], kwargs.get("state")):
         if all(callable(getattr(given, name, None)) for name in METHODS) and not isinstance(given, type):
             return given
@@ -157,7 +158,7 @@ def _is_class_of_state(given: object) -> bool:
 
 
 def _made(kind: type) -> str:
-    """How an object of a class is made, as far as is known: with or without arguments."""
+    """Return how to make an object of a class, as far as known: with or without arguments."""
     try:
         needs = inspect.signature(kind).parameters.values()
     except (TypeError, ValueError):

@@ -31,10 +31,10 @@ PROBED: Final = 128
 """Number of tensors that are compared to detect a change that torch does not count."""
 
 PROBES: Final = 16
-"""Elements of each: every one may be the first touch of its page for a while, and all ranks wait."""
+"""Elements of each that are compared. They are few, because each may be slow to read, and all ranks wait."""
 
 Versions = tuple[list[int], list[int]]
-"""Which tensor objects, and how often torch has written to each."""
+"""The identity of each tensor object, and the number of torch's writes to it."""
 
 _version: Final = attrgetter("_version")
 
@@ -44,12 +44,12 @@ PartFor = Callable[[object], Part | None]
 
 _FIRST_TENSOR: Final = re.compile(r'{"\$tensor":\[?(\d+)')
 _SPARSE: Final = '{"$sparse":'
-"""In the text of a part, whose strings have no such quotes. A sparse tensor is written as copies of two dense ones."""
+"""Marks a sparse tensor, which is written as copies of two dense ones. No string in a part's text contains it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The live state: a tree, its tensors uncopied, and which of them are firm (equal on ranks of the same commit)."""
+    """The live state: a tree, its tensors without copies, and which are firm (equal on ranks with the same commit)."""
 
     tree: bytes
     tensors: Sequence[Tensor]
@@ -57,13 +57,13 @@ class Written:
     versions: Versions | None
 
     def difference(self, now: Written, committed: Sequence[Tensor]) -> Difference | None:
-        """Which kind of content has changed since, or None. ``committed``: the tensors of the commit."""
+        """Return which kind of content has changed until ``now``, or None. ``committed``: the tensors of the commit."""
         if self.versions is None or self.versions != now.versions or not resembles(now.tensors, committed):
             return "tensors"
         return None if self.tree == now.tree else "values"
 
     def firm_differs(self, now: Written) -> bool:
-        """Whether torch has written to a firm tensor since, or another one is in its place."""
+        """Whether torch has written to a firm tensor until ``now``, or another one has replaced it."""
         if self.versions is None or now.versions is None:
             return True
         pairs = zip(self.versions, now.versions, strict=True)
@@ -72,14 +72,14 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class WrittenParts:
-    """The parts in it: the text of each by its name, their tensors, and which of these are firm."""
+    """The written parts: the text of each by its name, their tensors, and which of these are firm."""
 
     texts: dict[str, str] = field(default_factory=dict)
     tensors: list[Tensor] = field(default_factory=list)
     firm: list[bool] = field(default_factory=list)
 
     def add(self, name: str, part: Part, text: str, tensors: Sequence[Tensor]) -> None:
-        """Add a part, the next one in their order."""
+        """Add a part. Call it in the order of the parts."""
         self.texts[name] = text
         self.tensors.extend(tensors)
         self.firm.extend([True] * len(tensors) if part.firm else map(is_parameter, tensors))
@@ -100,19 +100,19 @@ class Inventory:
         return frozenset((*self.parts, *self._names))
 
     def values(self) -> dict[str, Any]:
-        """The plain values, live."""
+        """The live plain values, by name."""
         return {name: getattr(self.owner, name) for name in self._names}
 
     def live(self) -> dict[str, Any]:
-        """Everything that is shared, as a tree of live state."""
+        """The live shared state, as a tree."""
         return {"parts": {name: part.capture() for name, part in self.parts.items()}, "values": self.values()}
 
     def models(self) -> dict[str, nn.Module]:
-        """The models that are parts, live, by name."""
+        """The live models that are parts, by name."""
         return {name: part.value for name, part in self.parts.items() if isinstance(part, ModelPart)}
 
     def optimizers(self) -> dict[str, Any]:
-        """The optimizers that are parts, or attributes of a user's own State, live, by name."""
+        """The live optimizers, by name: parts, and attributes of a user's own State."""
         own = {name: part.value for name, part in self.parts.items() if isinstance(part, OptimizerPart)}
         for part in self.parts.values():
             own |= part.optimizers() if isinstance(part, SnapshotPart) else {}
@@ -123,16 +123,16 @@ class Inventory:
         return sum(tensor.nbytes for part in self._optimizer_parts() for tensor in part.expected())
 
     def make_ready(self) -> list[Tensor]:
-        """Allocate tensors for what the first sync may bring, and return them."""
+        """Allocate tensors for the state that the first sync may bring, and return them."""
         return [tensor for part in self._optimizer_parts() for tensor in part.make_ready()]
 
     def _optimizer_parts(self) -> list[OptimizerPart]:
         return [part for part in self.parts.values() if isinstance(part, OptimizerPart)]
 
     def write(self, parts: WrittenParts | None = None) -> Written:
-        """Write the live state. Raises :class:`StateError` naming what cannot be committed.
+        """Write the live state. Raises :class:`StateError`, which names the value that cannot be committed.
 
-        ``parts``: what :meth:`put_back` gave, if nothing has changed since but contents of tensors.
+        ``parts``: the result of :meth:`put_back`, if only contents of tensors have changed since.
         """
         found = self._write_parts() if parts is None else parts
         tensors, known, classes = list(found.tensors), len(found.tensors), self._classes()
@@ -150,7 +150,7 @@ class Inventory:
         return found
 
     def _demand_no_parameters_of(self, parts: Sequence[Tensor], *, among: Sequence[Tensor]) -> None:
-        """A list of a model's parameters would come back as copies, which no optimizer steps and nothing clips."""
+        """Refuse values with a model's parameters: a roll-back would replace them by copies that are not trained."""
         held = {id(tensor) for tensor in among if is_parameter(tensor)}
         if not held or held.isdisjoint(map(id, parts)):
             return
@@ -173,10 +173,10 @@ class Inventory:
         copy_to: CopyTo | None = None,
         only_reloaded: bool = False,
     ) -> WrittenParts | None:
-        """Make the live state what was written as ``tree``, with ``views`` for its tensors.
+        """Restore the live state from ``tree``, with ``views`` for its tensors.
 
-        Parts that need no more than ``copy_to`` are not loaded. If all are like that, they are returned for
-        :meth:`write`. With ``only_reloaded`` nothing is put back but parts that a new world has something to do with.
+        If ``copy_to`` alone restores a part, the part is not loaded. If this is so for all parts, they are returned for
+        :meth:`write`. With ``only_reloaded``, only the parts that must adapt to a new world are restored.
         """
         texts = trees.decode(tree)
         self._demand_same_parts(texts)
@@ -201,15 +201,15 @@ class Inventory:
             part.settle()
 
     def sync_users(self) -> bool:
-        """Run the syncs of the user's own handlers and State; True if there are any."""
+        """Run the syncs of the user's own handlers and State. Return whether there are any."""
         parts = [part for part in self.parts.values() if part.has_sync]
         for part in parts:
             part.sync()
         return bool(parts)
 
     def assigning(self, name: str, value: object) -> bool:
-        """Prepare for the assignment of ``value`` to ``owner.name``. Return True if another object is kept under that
-        name from now on."""
+        """Prepare for the assignment of ``value`` to ``owner.name``. Return True if this changes which object is kept
+        under that name."""
         part = self.parts.get(name)
         if part is None and name not in self._names:
             return False
@@ -241,11 +241,12 @@ class Inventory:
             raise StateError(f"state.{name} is {where}; build the same State on every rank")
 
     def _classes(self) -> dict[str, str]:
-        """Names of the classes of parts that need one of theirs."""
+        """Class names of the parts for which the class matters, by part."""
         return {name: found for name, part in self.parts.items() if (found := part.class_name) is not None}
 
     def _demand_same_classes(self, committed: object) -> None:
-        """Another optimizer's or scheduler's fields would be merged with those here. Older commits name no class."""
+        """Refuse another class of optimizer or scheduler: its fields would be merged with those here. Older commits
+        name no class."""
         known = committed if isinstance(committed, dict) else {}
         for name, here in self._classes().items():
             there = known.get(name, here)
@@ -256,15 +257,16 @@ class Inventory:
 
 
 def versions_of(tensors: Sequence[Tensor]) -> Versions | None:
-    """What changes when torch writes to a tensor, or another one takes its place; None where torch does not count."""
+    """Return a value that changes when torch writes to a tensor, or when another one replaces it. None if torch does
+    not count the writes."""
     try:
         return list(map(id, tensors)), list(map(_version, tensors))
-    except RuntimeError:  # inference tensors
+    except RuntimeError:  # an inference tensor has no version
         return None
 
 
 def write_one(name: str, value: Any, tensors: list[Tensor]) -> str:
-    """Return ``value`` as text. Raises :class:`StateError` that says what of ``state.NAME`` cannot be committed."""
+    """Return ``value`` as text. Raises :class:`StateError`, which says what in ``state.NAME`` cannot be committed."""
     try:
         return write(value, tensors)
     except Unfit as unfit:
@@ -286,13 +288,13 @@ def _write_values(values: Mapping[str, Any], tensors: list[Tensor]) -> str:
 
 
 def _copied_in_place(name: str, part: Part, text: str, copy_to: CopyTo, *, most: int) -> list[Tensor] | None:
-    """The live tensors of a part, if they are restored now since nothing but their contents has changed; else None."""
+    """Restore a part by copies into its live tensors, and return these. None if that is not enough."""
     first = _FIRST_TENSOR.search(text)
     before = 0 if first is None else int(first[1])
     live = part.in_place() if before <= most and _SPARSE not in text else None
     if live is None:
         return None
-    # What lies before them is not looked at; the text says the number of each.
+    # The tensors before them are not needed, only their count: the text refers to tensors by number.
     tensors = [torch.empty(0)] * before
     try:
         written = write_one(name, live.tree, tensors)
@@ -311,7 +313,7 @@ def _restore(part: Part, tree: Any, *, name: str) -> None:
 
 
 def resembles(live: Sequence[Tensor], committed: Sequence[Tensor]) -> bool:
-    """False if a sample of the elements differs. This finds changes that torch does not count, as through ``.data``."""
+    """Whether a sample of the elements is equal. This finds changes that torch does not count, such as by ``.data``."""
     if len(live) != len(committed):
         return False
     step = max(1, len(live) // PROBED)
@@ -325,7 +327,7 @@ def _same_sample(live: Tensor, committed: Tensor) -> bool:
         return True
     step = max(1, live.numel() // PROBES)
     mine, theirs = live.view(-1)[::step].cpu(), committed.view(-1)[::step]
-    # As bytes: a NaN equals itself.
+    # Compare bytes, so that a NaN equals itself.
     return torch.equal(mine.contiguous().view(torch.uint8), theirs.contiguous().view(torch.uint8))
 
 

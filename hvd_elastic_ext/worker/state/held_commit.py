@@ -1,6 +1,6 @@
-"""Hold the commit that the launcher names in memory until it is a checkpoint.
+"""Holds the commit that the launcher names in memory until it is a checkpoint.
 
-The launcher names a future commit, so that all ranks hold the same one. This process reports the side on which it lies.
+The launcher names a future commit, so that all ranks hold the same one. This process reports the side that contains it.
 The agent owns the memory: it reads the side while training commits to the others, and clears the mark afterwards. If
 the job ends with that commit, training waits there.
 """
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 Instead = Callable[[], int]
 Name = tuple[int, int, int]
-"""Of a commit within its lineage: incarnation, generation and number."""
+"""The name of a commit within its lineage: incarnation, generation and number."""
 LONGEST_REASON: Final = 500
 """Characters of an error that are sent to the launcher."""
 POLL_S: Final = 0.5
@@ -29,7 +29,7 @@ POLL_S: Final = 0.5
 
 
 class HeldCommit:
-    """Of one State. The link's thread requests a commit; the main thread holds it and reports."""
+    """The held commit of one State. The link's thread requests it; the main thread holds it and reports."""
 
     def __init__(self, buffer: CommitBuffer, link: Link, now: Callable[[], float] = time.monotonic) -> None:
         self._buffer = buffer
@@ -38,13 +38,13 @@ class HeldCommit:
         self._turn = threading.Condition()
         self._wanted: Name | None = None
         self._newest: Name = (0, 0, 0)
-        """A commit writes this, then reads :attr:`_wanted`. A request writes that, then reads this. So one sees the
-        other."""
+        """The newest commit. A commit writes this, then reads :attr:`_wanted`. A request writes :attr:`_wanted`, then
+        reads this. So at least one of them sees the other."""
         self._waits_there = False
         self._over = False
-        """Training is done, and no later commit comes: a request changes nothing."""
+        """Whether training is done. No later commit comes then, so requests are refused."""
         self._requests = 0
-        """Number of requests. The next request ends the wait for the one before."""
+        """Number of requests. Each request ends the wait for the one before."""
 
     @property
     def is_requested(self) -> bool:
@@ -54,7 +54,7 @@ class HeldCommit:
     def request(self, message: Message) -> None:
         """Hold the commit of this name (None: none), and wait there if ``stay`` is set. Runs on the link's thread.
 
-        It replaces the request before.
+        It replaces the earlier request.
         """
         with self._turn:
             over = self._over
@@ -78,7 +78,7 @@ class HeldCommit:
             self._link.send("not_kept", wanted=wanted, newest=self._newest)
 
     def committed(self, identity: Identity, step: int, *, instead: Instead | None = None) -> None:
-        """A commit was sealed: hold it if it is the requested one. If that was missed, the launcher names another.
+        """Note a sealed commit: hold it if it is the requested one. If that one was missed, the launcher names another.
 
         ``instead`` puts other contents into memory under the commit's name, and returns the side. If it raises, there
         is no checkpoint of this commit; if the job ends here, the commit itself is held.
@@ -110,9 +110,9 @@ class HeldCommit:
             self._stay(number)
 
     def last(self, identity: Identity, step: int, *, instead: Instead) -> str | None:
-        """Training is done, and that was its last commit: hold what ``instead`` makes in its place.
+        """Note the last commit of training: hold the contents from ``instead`` in its place.
 
-        Returns the error of ``instead``; the commit itself is used then.
+        Return the error of ``instead``, if there is one; then the commit itself is used.
         """
         began = self._now()
         with self._turn:
@@ -127,13 +127,13 @@ class HeldCommit:
         """Return the side, None if another request came meanwhile; and the error, if there was one."""
         try:
             side = instead()
-        except Exception as error:  # the user's code: training continues
+        except Exception as error:  # an error of the user's code: training continues
             log.exception("save of checkpoint= failed")
             return None, " ".join(f"save of checkpoint= failed: {type(error).__name__}: {error}".split())
         with self._turn:
             if self._requests == number:
                 return side, None
-            self._buffer.keep_none()  # it would never be released
+            self._buffer.keep_none()  # no message would release this side
             return None, None
 
     def _kept(self, number: int) -> int | None:

@@ -1,6 +1,6 @@
-"""Loads an earlier checkpoint, a file of `torch.save` or our own export, into a State that has not trained yet.
+"""Loads an earlier checkpoint into a State that has not trained yet: a file of `torch.save` or of our own export.
 
-Ranks need not all have it: in the first sync the lowest one that has it sends to the others.
+One rank with the file is enough: in the first sync, the lowest rank that has it sends to the others.
 """
 
 from __future__ import annotations
@@ -22,27 +22,28 @@ from hvd_elastic_ext.worker.parts.torch_parts import GeneratorPart, ModelPart, O
 from hvd_elastic_ext.worker.state.contents import Inventory
 
 Names = Mapping[str, str | None] | Iterable[str] | None
-"""What is to be taken: names of the State, and under which the file has it where that differs; None is all of the file.
+"""The values to load: names in the State, and their names in the file if these differ. A None in place of a file's
+name means the whole file.
 
-Without any, all that the State has, and the file has nothing else.
+Without names, the file must have exactly the names of the State.
 """
 
 Source = str | os.PathLike[str] | Mapping[str, Any]
-"""A file's path, or what would be in it."""
+"""The path of a file, or a mapping with the content of such a file."""
 
 DDP: Final = "module."
-"""What torch's DistributedDataParallel puts before every name."""
+"""The prefix that torch's DistributedDataParallel adds to every name."""
 MAX_NAMED: Final = 3
 """Most names in one error message."""
 _COMMON: Final = {
     "params", "lr", "weight_decay", "decoupled_weight_decay", "foreach", "maximize", "capturable", "differentiable",
     "fused",
 }  # fmt: skip
-"""Arguments that tell no class of optimizer: several have them, or only some versions of torch."""
+"""Arguments that do not identify a class of optimizer: several have them, or only some versions of torch."""
 
 
 class Importing:
-    """What one State loads, and what the ranks report about it in the first sync."""
+    """The import of one State, and the ranks' reports about it in the first sync."""
 
     ABSENT: Final = 1
     HELD: Final = 2
@@ -52,8 +53,8 @@ class Importing:
         self._where = ""
 
     def take(self, source: Source, inventory: Inventory, names: Names) -> bool:
-        """Load the source into the State; False if the file does not exist here. Raises :class:`StateError`; parts may
-        have changed then."""
+        """Load the source into the State. Return False if the file does not exist here. Raises :class:`StateError`;
+        then some parts may have changed."""
         self._where = named(source)
         tree: Any = source
         if not isinstance(source, Mapping):
@@ -69,7 +70,7 @@ class Importing:
         return True
 
     def settle(self, words: Sequence[int], *, started: bool) -> None:
-        """All ranks have reported what they have. Raises :class:`StateError` if none has what some looked for."""
+        """Check the reports of all ranks. Raises :class:`StateError` if some have looked for a file and none has it."""
         word, self.word = self.word, 0
         if not started and self.HELD not in words and self.ABSENT in words:
             where = self._where if word else "what other ranks look for"
@@ -77,7 +78,7 @@ class Importing:
 
 
 def named(source: Source) -> str:
-    """The source in messages."""
+    """Return the name of the source for messages."""
     return "what was given" if isinstance(source, Mapping) else os.fspath(source)
 
 
@@ -97,13 +98,13 @@ def _put(inventory: Inventory, tree: Any, names: Names) -> None:
 
 
 def _chosen(inventory: Inventory, tree: Mapping[str, Any], names: Names) -> list[tuple[str, Any]]:
-    """Names of the State and the value for each. Raises :class:`StateError` for names that the State or the source
-    lacks."""
+    """Return names of the State with their values. Raises :class:`StateError` for names that the State or the source
+    does not have."""
     values = inventory.values()
     known = {*inventory.parts, *values} - {""}
     if names is None:
         foreign = [name for name in tree if not _has(inventory, known, name)]
-        # A value of None may be absent: a State without an optimizer has one that is None.
+        # A value of None may be absent: for example the optimizer of a State without one.
         absent = sorted(name for name in known - tree.keys() if values.get(name, name) is not None)
         _demand(foreign, absent, "; say by names={…} what is to be taken")
         return list(tree.items())
@@ -115,7 +116,7 @@ def _chosen(inventory: Inventory, tree: Mapping[str, Any], names: Names) -> list
 
 
 def _has(inventory: Inventory, known: set[str], name: object) -> bool:
-    """Whether a State has ``name``; that of a mixin has values that only the user's class knows of."""
+    """Whether a State has ``name``. The State of a mixin also has attributes of the user's class."""
     snapshot = inventory.parts.get("")
     if name in known or not isinstance(snapshot, SnapshotPart):
         return name in known
@@ -201,9 +202,9 @@ def _of_optimizer(part: OptimizerPart, given: Any) -> tuple[Iterator[str], Any]:
 
 
 def _of_another_class(part: OptimizerPart, groups: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The problem of groups with the settings of another class of torch's: its first step would fail.
+    """Yield a problem if the groups have the settings of another class of torch: its first step would fail.
 
-    A state_dict names no class. Classes with equal settings, as Adam and AdamW, are not told apart.
+    A state_dict does not name its class. So classes with equal settings, such as Adam and AdamW, are not distinguished.
     """
     kinds = {
         name: inspect.signature(kind).parameters.keys() - _COMMON

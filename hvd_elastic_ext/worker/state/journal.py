@@ -19,13 +19,13 @@ LONGEST_TEXT = 200
 
 
 Record = Callable[..., None]
-"""Appends one line: the event, and its fields by name."""
+"""A function that appends one line: the event, and its fields by name."""
 
 
 class Reporter:
-    """Writes what happens to the State, each kind of frequent event at most once in ``sample`` seconds.
+    """Writes the events of a State to the journal: each kind of frequent event at most once in ``sample`` seconds.
 
-    Without a journal it does nothing, and no failure of a journal reaches training.
+    Without a journal it does nothing. A failure of the journal never reaches training.
     """
 
     def __init__(self, record: Record | None, clock: Clock, *, sample: float, host: str) -> None:
@@ -37,11 +37,11 @@ class Reporter:
 
     @property
     def active(self) -> bool:
-        """True if there is a journal."""
+        """Whether there is a journal."""
         return self._append is not None
 
     def due(self, event: str) -> bool:
-        """True if a frequent ``event`` may be written now; the caller then writes it."""
+        """Return whether a frequent ``event`` may be written now; if so, the caller must write it."""
         if self._append is None:
             return False
         now = self._clock.mono()
@@ -57,22 +57,23 @@ class Reporter:
 
 
 def reporter_for(settings: WorkerSettings, clock: Clock, link: Link) -> Reporter:
-    """Report over the link; without one to the journal the launcher made, if it is on this machine, else nowhere."""
+    """Return a reporter over the link. Without a link, it writes to the launcher's journal if that is on this machine,
+    else nowhere."""
 
     def over_link(event: str, **fields: Any) -> None:
-        """The launcher writes the line: it knows the generation, and there need be no shared file."""
+        """Let the launcher write the line: it knows the generation, and this needs no shared file."""
         link.send("record", event=event, fields=fields)
 
     record: Record | None = over_link if link.connected else None
     if record is None and settings.journal is not None:
         with contextlib.suppress(OSError):
-            # Generation 0: Horovod's own driver does not tell it to workers.
+            # Generation 0: Horovod's own driver does not send the generation to workers.
             record = partial(Journal(AppendFile(settings.journal, create=False), clock).record, generation=0)
     return Reporter(record, clock, sample=settings.sample, host=settings.host)
 
 
 def plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep the values that a journal line can hold: numbers, switches and short strings."""
+    """Return the values that a journal line can contain: numbers, booleans and short strings."""
     return {
         name: _plain(value)
         for name, value in values.items()
@@ -81,5 +82,5 @@ def plain(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    # JSON has no word for these, and a diverged loss is worth reading about.
+    # JSON has no NaN and no infinity; a diverged loss should be in the journal.
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -33,15 +33,15 @@ from hvd_elastic_ext.worker.sync.interrupts import Stopping
 log = logging.getLogger(__name__)
 
 WORTH_PREPARING: Final = 16 << 20
-"""Bytes of a commit from which on its memory is asked for beforehand."""
+"""Bytes of a commit from which its memory is allocated in advance."""
 
 
 class Keeper:
     """Keeps one State: its last commit, and its sync with other ranks.
 
-    ``buffer`` may hold a commit of an earlier process of this slot: the first sync takes it up. A newer one that is
-    handed over while the process waits is taken up in the next. ``world``: the launcher's number of the present world,
-    0 without one; its commits count as newer than those of any world before.
+    ``buffer`` may hold a commit of an earlier process of this slot: the first sync uses it. If a newer one is handed
+    over while the process waits, the next sync uses that. ``world``: the launcher's number of the present world, 0
+    without one; its commits count as newer than those of all earlier worlds.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Keeper:
         self._calls = Calls()
         self._world = world
         self.seal: Callable[[], None] = self.save
-        """Commits what has not been committed: the owner's own ``save``, which a user may have extended."""
+        """Commits uncommitted changes: the owner's own ``save``, which a user may have extended."""
         self.schedule = schedule if schedule is not None else CommitSchedule()
         self._stopping = Stopping(comms, clock, self.schedule, reporter.record)
         self._importing = Importing()
@@ -90,10 +90,10 @@ class Keeper:
         self._last_step_unreported = False
         """Whether the newest step is not in the journal, which contains a sample of the steps."""
         self._without_own = False
-        """The last commit came from another slot, and has no part of this rank's own."""
+        """Whether the last commit came from another slot, and so has no part of this rank's own."""
         self._inherited = self._has_own_commit()
         if self._inherited:
-            self._buffer.relabel(self._identity())  # sealed by this process: what is handed over now leaves it
+            self._buffer.relabel(self._identity())  # as this process's own: a hand-over does not overwrite it
         else:
             self._begin()
         self._prepare()
@@ -101,7 +101,7 @@ class Keeper:
     # Commit and roll back
 
     def save(self) -> None:
-        """Take a commit. The previous one stays whole until this one is."""
+        """Take a commit. The previous one stays whole until this one is sealed."""
         if self._inherited:
             return  # an earlier process's commit is newer than anything this one has
         self._calls.demand_none()
@@ -109,7 +109,7 @@ class Keeper:
         began = self.schedule.began()
         written, last = self._inventory.write(), self._buffer.record
         if last is not None and last.step == self._steps.done and self._mark is not None:
-            self._by_hand |= self._mark.firm_differs(written)  # no step of a world changed them
+            self._by_hand |= self._mark.firm_differs(written)  # without a step, only the user can have changed them
         self._take(self._next_identity(), written)
         self.schedule.made(began)
         if self._held is not None:
@@ -122,7 +122,7 @@ class Keeper:
     def restore(self, *, world_lost: bool) -> None:
         """Return everything to the last commit, this rank's random generators included.
 
-        With ``world_lost`` whatever is under way in this world is dropped.
+        With ``world_lost``, this drops all pending operations of this world.
         """
         lost = self._steps.done - self._put_back_last()
         self.schedule.left_out = 0
@@ -131,19 +131,19 @@ class Keeper:
         self._record("rolled_back", steps_lost=lost)
 
     def fingerprint(self) -> str:
-        """Hash everything that is shared: equal on every rank after a sync."""
+        """Hash the shared state. The hash is equal on every rank after a sync."""
         return fingerprint({**self._inventory.live(), "step": self._steps.done})
 
     # Agree
 
     def hosts_changed(self) -> bool:
-        """Whether the world is to end here; the same answer on all ranks. Then everything has been committed.
+        """Return whether the world must end here, with the same answer on all ranks. If so, everything is committed.
 
-        Between the backward passes of one step the answer waits for the step.
+        Between the backward passes of one step, the answer is False until the step is done.
         """
         self._calls.demand_none()
         self._status.progress += 1
-        self._steps.between()  # no check runs within `optimizer.step()`: one that raised is over
+        self._steps.between()  # no check runs within `optimizer.step()`, so a step that raised has ended
         if not self._stopping.due() or self._within_a_step():
             return False
         if self.schedule.left_out or self._difference() is not None:
@@ -153,7 +153,7 @@ class Keeper:
         return True
 
     def _within_a_step(self) -> bool:
-        """True between backward passes, unless the script has no check elsewhere."""
+        """Whether this is between backward passes of a step; False if the script has no check elsewhere."""
         within = any(map(accumulating, self._inventory.optimizers().values()))
         return within and self._stopping.may_wait(step=self._steps.done)
 
@@ -188,7 +188,7 @@ class Keeper:
         self._importing.settle([each.imported for each in candidates], started=any(each.lineage for each in candidates))
         election = elect(candidates)
         self._generation = election.generation
-        # Processes that different launchers started must give their commits the same identity.
+        # Processes of different launchers must give their commits the same identity.
         self._incarnation = max(candidate.incarnation for candidate in candidates)
         self._follow(election, candidates)
         self._by_hand = False
@@ -198,7 +198,7 @@ class Keeper:
         self._synced(election, candidates)
 
     def _enter(self) -> None:
-        """Make the live state and the last commit equal. If weights differ, no step of a world has changed them."""
+        """Make the live state and the last commit equal. If weights differ, the user has changed them, and no step."""
         if self._buffer.catch_up():
             self._by_hand = False
             return self._inherit(handed_over=True)
@@ -211,12 +211,12 @@ class Keeper:
         return None
 
     def _has_own_commit(self) -> bool:
-        """True if an earlier process of this very program left a commit in this memory."""
+        """Whether an earlier process of the same program has left a commit in this memory, or one was handed over."""
         commit = self._buffer.last()
         if commit is None:
             return False
         if commit.record.stored or not commit.local:
-            return True  # the user has named the checkpoint, or the job that it is of; or it was handed over
+            return True  # the user has named the checkpoint or its job, or the commit was handed over
         if rank_local.read(commit).program != self._program:
             log.warning("the commit in this slot is of another script, or of other arguments; training starts over")
             return False
@@ -271,9 +271,9 @@ class Keeper:
         self._finish_sync()
 
     def _add_own(self) -> None:
-        """A roll-back to what was handed over brings back this rank's generators as they are now."""
+        """Add this rank's present random generators to a handed-over commit, so that a roll-back restores them."""
         record = self._buffer.record
-        if record is not None and record.local:  # that of another process, as it was before they were seeded
+        if record is not None and record.local:  # of another process, from before the generators were seeded
             self._take(record.identity)
         else:
             self._buffer.complete(self._local())
@@ -332,7 +332,8 @@ class Keeper:
     def returned(self) -> None:
         """Commit the final state of the training function, for the job's last checkpoint.
 
-        If the commit fails, that checkpoint is lost, but the finished training is not. The last step is journalled.
+        If the commit fails, that checkpoint is lost, but the finished training is not. Also write the last step to the
+        journal.
         """
         self._stopping.training_ended()
         if self._last_step_unreported and self._comms.rank() == 0:
@@ -354,7 +355,7 @@ class Keeper:
                 self._record("not_sealed", reason=failed[:LONGEST_REASON])
 
     def ended(self) -> None:
-        """Training is over. Another training may use its optimizer, so later steps start no reduction."""
+        """Note the end of training. Another training may use its optimizer, so later steps start no reduction."""
         self._stopping.drop()
 
     # Changes by the user
@@ -377,26 +378,26 @@ class Keeper:
 
     @property
     def names(self) -> frozenset[str]:
-        """The attributes that are kept."""
+        """Names of the attributes that are kept."""
         return self._inventory.names
 
     def assigning(self, name: str, value: object) -> bool:
-        """An attribute is about to be set; True if :meth:`assigned` is to be called then."""
+        """Prepare for an assignment to an attribute. Return whether to call :meth:`assigned` after it."""
         return self._inventory.assigning(name, value)
 
     def assigned(self) -> None:
-        """An attribute of the State holds another object now. Commit it at once, as Horovod does."""
+        """Note that an attribute of the State is another object now. Commit it at once, as Horovod does."""
         self._steps.watch(self._counted_optimizer())
         self.save()
 
     def optimizers_changed(self) -> None:
-        """Count the steps of the new optimizer after the State of a mixin has changed it."""
+        """Count the steps of the new optimizer, after the State of a mixin has replaced it."""
         self._steps.watch(self._counted_optimizer())
 
     # Inside
 
     def _prepare(self) -> None:
-        """Warn of too little memory, and allocate it now: later, training or other ranks would wait for it."""
+        """Warn if there is too little memory, and allocate it now: later, training or other ranks would wait for it."""
         record = self._buffer.record
         assert record is not None
         expected = record.total + self._inventory.expected_bytes()
@@ -409,7 +410,7 @@ class Keeper:
             self._buffer.prepare(expected, besides=self._inventory.make_ready())
 
     def _keep_files(self) -> int:
-        """Keep what the user's function saves, in place of the newest commit."""
+        """Keep the files that the user's function saves, in place of the newest commit."""
         assert self._checkpoint is not None
         with self._calls.of("save"), user_files.written(self._checkpoint, self._local()) as contents:
             return self._buffer.keep_instead(contents, self._identity(), step=self._steps.done)
@@ -428,7 +429,7 @@ class Keeper:
         self._mark = replace(written, tensors=())
 
     def _difference(self) -> Difference | None:
-        """What has changed since the last commit; None if it need not be taken again."""
+        """Return what has changed since the last commit; None if nothing has."""
         written = self._inventory.write()
         return "tensors" if self._mark is None else self._mark.difference(written, self._last().views)
 
@@ -447,10 +448,10 @@ class Keeper:
         return Identity(last.lineage, self._incarnation, self._generation, last.number + 1)
 
     def _put_back_last(self) -> int:
-        """Everything of the last commit; the number of steps it was taken after."""
+        """Restore everything from the last commit. Return the number of steps before it."""
         commit = self._last()
         files, parts = commit.record.stored and user_files.are_in(commit), None
-        with commit.copying() as copy_to:  # while a device copies, the rest is done
+        with commit.copying() as copy_to:  # the device copies while this process does the rest
             if files:
                 with self._calls.of("load"):
                     user_files.take_back(self._checkpoint, commit)
@@ -466,7 +467,7 @@ class Keeper:
             self._inventory.settle()
             self._set_mark(self._inventory.write(parts))
         if files:
-            self._take(commit.record.identity)  # from here on it is a commit like others
+            self._take(commit.record.identity)  # from here on it is a commit like any other
         return commit.record.step
 
     def _put_back(self, commit: Commit, *, only_reloaded: bool = False) -> None:

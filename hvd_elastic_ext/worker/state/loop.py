@@ -16,13 +16,13 @@ from hvd_elastic_ext.worker.stock import HorovodInternalError, HostsUpdatedInter
 log = logging.getLogger(__name__)
 
 PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0)
-"""Seconds between the tries to join the next world."""
+"""Seconds between the attempts to join the next world."""
 
 
 def run(state: Any, train: Callable[[], Any], *, reset: Callable[[], None], clock: Clock) -> Any:
-    """Run ``train`` through as many worlds as it takes; return what it returns, raise what it raises but interrupts.
+    """Run ``train`` in one world after another until it returns. Return its result, raise its errors except interrupts.
 
-    There is no "skip the sync": every interrupt ends in a new world and a sync.
+    A sync is never skipped: a new world and a sync follow every interrupt.
     """
     while True:
         try:
@@ -32,12 +32,12 @@ def run(state: Any, train: Callable[[], Any], *, reset: Callable[[], None], cloc
             log.warning("a peer was lost, rolling back: %s", lost)
             state.restore()
         except HostsUpdatedInterrupt:
-            pass  # between two steps: nothing is to be rolled back
+            pass  # it comes between two steps: there is nothing to roll back
         _next_world(state, reset, clock)
 
 
 def _next_world(state: Any, reset: Callable[[], None], clock: Clock) -> None:
-    """Join the next world. After another loss it tries again; neither changes the state."""
+    """Join the next world. After another loss try again. The state does not change."""
     for pause in (*PAUSES_S, None):
         try:
             reset()
@@ -58,10 +58,10 @@ def elastic(
     whole: Callable[[Any], AbstractContextManager[None]] = nullcontext,
     synced: Callable[[], None] = lambda: None,
 ) -> Callable[..., Any]:
-    """Wrap a training function, or method, that is called with a State; ``whole`` is entered with it around all of it.
+    """Wrap a training function or method with a State as argument. The context ``whole(state)`` is around each call.
 
-    ``notifications`` is Horovod's notification manager. ``synced`` is called in every world when its ranks have agreed,
-    before the training function is. Raises :class:`UsageError` for what is no function.
+    ``notifications``: Horovod's notification manager. ``synced`` is called in every world after its ranks have agreed,
+    before the training function. Raises :class:`UsageError` if ``train`` is not a function.
     """
     check_function(train)
 
@@ -79,6 +79,6 @@ def elastic(
                 return run(state, lambda: after_sync(*args, **kwargs), reset=reset, clock=clock)
         finally:
             notifications.remove_listener(state)
-            getattr(state, "ended", lambda: None)()  # a State of Horovod's own has nothing to do
+            getattr(state, "ended", lambda: None)()  # a State of Horovod's own has no such method
 
     return wrapper

@@ -1,4 +1,4 @@
-"""The methods of a State as Horovod knows them, in front of a Keeper."""
+"""The methods of Horovod's State, which call a Keeper."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from hvd_elastic_ext.worker.sync.host_updates import HostsUpdate, Inbox
 log = logging.getLogger(__name__)
 
 _OWN = frozenset(vars(stock.State(None, None))) | {"_keeper", "_snapshot", "_handlers"}
-"""Attributes of a State that are no state."""
+"""Attributes of a State that are not kept."""
 
 
 class StateMethods:
@@ -51,8 +51,8 @@ class StateMethods:
     def commit(self) -> None:
         """Commit everything to memory, and look for host updates.
 
-        Where commits cost more than they save the launcher may have only every n-th call commit
-        (``--commit-every``), on all ranks the same ones; the others only look.
+        If commits cost more time than they save, the launcher may let only every n-th call commit
+        (``--commit-every``). These are the same calls on all ranks; the other calls only look.
         """
         if self._keeper.schedule.due():
             super().commit()  # type: ignore[misc]
@@ -64,10 +64,10 @@ class StateMethods:
         self._keeper.save()
 
     def restore(self) -> None:
-        """Return everything to the last commit; doing it twice gives the same bytes.
+        """Return everything to the last commit. A second call gives the same bytes.
 
-        Horovod's loop and ours call this when a peer was lost; what is under way in
-        that world is dropped then. Called by yourself, it leaves the world alone.
+        Horovod's loop and ours call this after the loss of a peer; then it also drops the
+        pending operations of that world. A call by the script does not change the world.
         """
         self._keeper.restore(world_lost=isinstance(sys.exc_info()[1], HorovodInternalError))
 
@@ -79,7 +79,7 @@ class StateMethods:
         """Raise Horovod's ``HostsUpdatedInterrupt`` on all ranks if any of them has received a change of hosts.
 
         Every rank must call it at the same points, best after each step. Between the backward passes of one step it
-        waits for the step. Everything has been committed when it raises, and the interrupt never asks to skip the sync.
+        does not raise. When it raises, everything is committed, and the interrupt never requests to skip the sync.
         """
         if self._keeper.hosts_changed():
             raise HostsUpdatedInterrupt(skip_sync=False)
@@ -87,30 +87,30 @@ class StateMethods:
     def observe(self, **signals: float) -> None:
         """Report signals to the launcher, for ``--autoscale``: ``state.observe(queue=len(waiting))``.
 
-        Values of rank 0 count, until it reports new ones. ``noise_scale`` is the gradient noise scale, in batches of
-        one host; any other name can be a signal of the policy ``threshold``. Raises :class:`UsageError` for a value
-        that is no finite number, and for more than 16 names.
+        Only values of rank 0 count, until it reports new ones. ``noise_scale``: the gradient noise scale, in batches of
+        one host. The policy ``threshold`` can use any other name. Raises :class:`UsageError` for a value that is not a
+        finite number, and for more than 16 names.
         """
         observed.observe(standby.current().link.status, signals)
 
     def on_hosts_updated(self, timestamp: Any, update_res: Any) -> None:
-        """Horovod's notification thread calls this; times are not compared, so none is ever too old."""
+        """Receive a notice, on Horovod's notification thread. Times are not compared, so no notice is too old."""
         self._keeper.inbox.put()
 
     def ended(self) -> None:
-        """Our loop calls this when the training function has returned, or raised."""
+        """Note the end of the training function, by a return or an error. Our loop calls this."""
         self._keeper.ended()
 
     def _returned(self) -> None:
-        """Loops call this when the training function has returned, before they say that training is done."""
+        """Note that the training function has returned. Loops call this before they report the end of training."""
         self._keeper.returned()
 
     def on_hosts_update(self, update: HostsUpdate) -> None:
-        """Launchers that number their sets of hosts call this, from any thread; what comes twice or late is dropped."""
+        """Receive a numbered notice, on any thread. Drop one that comes twice or late."""
         self._keeper.inbox.put(update)
 
     def on_reset(self) -> None:
-        """A new world has formed: run the reset callbacks. Notices that came meanwhile are kept."""
+        """Note a new world: run the reset callbacks. Keep the notices that have come meanwhile."""
         self._keeper.inbox.entered(standby.current().generation)
         super().on_reset()  # type: ignore[misc]
 
@@ -129,29 +129,29 @@ class StateMethods:
 
 
 class ElasticMixin(StateMethods):
-    """Our guarantees for a State that exists: ``class MyState(ElasticMixin, MyOldState)``.
+    """Adds our guarantees to an existing State: ``class MyState(ElasticMixin, MyOldState)``.
 
-    The old class's ``save`` and ``restore`` do what they did; what ``save`` puts into attributes is committed and put
-    back before each ``restore``, deeply. Models, optimizers and samplers given to Horovod's ``TorchState`` are kept as
-    ours keeps them; handlers registered with Horovod still work. An overridden ``sync`` runs too, among ranks that
-    hold the same already. An attribute ``checkpoint``, of the class or set in ``__init__``, that is an
-    ``elastic.Checkpoint`` says what checkpoints are made of, as with ``elastic.TorchState``; anything else of that name
-    is the user's own.
+    The old class's ``save`` and ``restore`` still work. The attributes in which ``save`` saves are committed, and
+    restored as deep copies before each ``restore``. Models, optimizers and samplers of Horovod's ``TorchState`` are
+    kept as in ours; handlers registered with Horovod still work. An overridden ``sync`` also runs, among ranks that
+    already hold the same state. If an attribute ``checkpoint``, of the class or set in ``__init__``, is an
+    ``elastic.Checkpoint``, it writes the checkpoints, as with ``elastic.TorchState``. Another value of that name is
+    the user's own.
     """
 
     comms: ClassVar[str] = "auto"
-    """The library whose world this is; override it in the class."""
+    """The library of the world; override it in the class."""
     rng: ClassVar[bool] = True
-    """Commit this rank's random generators."""
+    """Whether to commit this rank's random generators."""
     merged: ClassVar[tuple[str, ...]] = ()
-    """Attributes in which each rank has something of its own until ``sync`` merges it over the ranks."""
+    """Attributes in which each rank has its own value until ``sync`` merges these over the ranks."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         check_mixin(cls, ElasticMixin, stock.State, StateMethods)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_keeper":  # built at the first use: the user's __init__ has got that far then
+        if name == "_keeper":  # built at the first use, which is late enough for the user's __init__
             keeper = self.__dict__["_keeper"] = self._made()
             return keeper
         theirs = getattr(super(), "__getattr__", None)
@@ -192,7 +192,7 @@ class ElasticMixin(StateMethods):
         return keeper_for(self, parts, values=(), names=names, rng=kind.rng, comms=kind.comms, checkpoint=functions)
 
     def _parts_among_values(self, names: torch_parts.ParameterNames) -> dict[str, Part]:
-        """What Horovod's ``ObjectState`` holds as plain values and we by state: copies of schedulers steer nothing."""
+        """Return parts for values that Horovod's ``ObjectState`` copies: a scheduler's copy would have no effect."""
         values = self.__dict__.get("_saved_state") if isinstance(self, ObjectState) else None
         if not isinstance(values, dict):
             return {}
@@ -203,7 +203,7 @@ class ElasticMixin(StateMethods):
 
 
 def _part_behind(handler: Any, names: torch_parts.ParameterNames) -> Part:
-    """Ours for what one of Horovod's handlers keeps; a user's own handler stays."""
+    """Return our part for the value of one of Horovod's handlers; a user's own handler stays."""
     own = torch_parts.part_for(handler.value, names) if type(handler) in stock.HANDLERS else None
     return own or HandlerPart(handler)
 
@@ -224,7 +224,7 @@ def keeper_for(
     comms: str,
     checkpoint: Checkpoint | None,
 ) -> Keeper:
-    """A Keeper for a State whose attributes are ``parts`` and the plain ``values``; ``names`` as given to the parts."""
+    """Return a Keeper for a State with the attributes ``parts`` and ``values`` (plain); ``names``: as in the parts."""
     settings = WorkerSettings.from_environ(os.environ)
     library = choose.init(comms)
     inventory = Inventory(owner, parts, names=values, part_for=partial(part_for, names=names))
@@ -257,7 +257,7 @@ def keeper_for(
 
 
 def _program() -> str:
-    """Tells this program from others that run in the same slot, one after the other; restarts of it are alike."""
+    """Return a digest that distinguishes this program from others in the same slot. Restarts have the same one."""
     main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
     return hashlib.blake2b("\0".join([main, *sys.argv]).encode(), digest_size=8).hexdigest()
 
@@ -266,7 +266,7 @@ _handed_out: list[bool] = []
 
 
 def _descriptors() -> tuple[int, ...] | None:
-    """Memory that outlives this process, for its first State; any further one has memory of its own."""
+    """Return memory that outlives this process, for its first State. None for others, which get memory of their own."""
     if _handed_out:
         if os.environ.get(COMMITS):
             log.warning(
@@ -278,7 +278,7 @@ def _descriptors() -> tuple[int, ...] | None:
     found = inherited.commit_descriptors(os.environ)
     lost = [descriptor for descriptor in found or () if not inherited.is_memory(descriptor)]
     if lost:
-        # As with a program in between that starts others without its descriptors: training is not to fail for that.
+        # For example, a program in between has closed the descriptors: training must not fail for that.
         log.warning(
             "commit memory: %s=%s did not reach this process, its commits end with it; "
             "start training processes with the descriptors of their parent",
@@ -290,7 +290,7 @@ def _descriptors() -> tuple[int, ...] | None:
 
 
 def part_for(value: object, names: torch_parts.ParameterNames) -> Part | None:
-    """A handler the user registered with Horovod goes first; Horovod's own three are replaced by ours."""
+    """Return the part for a value. The user's handlers for Horovod go first; our parts replace Horovod's own three."""
     for kind, handler in stock.registered_handlers():
         if handler not in stock.HANDLERS and isinstance(value, kind):
             return HandlerPart(handler(value))
@@ -298,14 +298,14 @@ def part_for(value: object, names: torch_parts.ParameterNames) -> Part | None:
 
 
 class _Early:
-    """Receives notices from the import on, also before a State listens."""
+    """Receives notices from the import on, also before there is a State."""
 
     def __init__(self) -> None:
         self._before = 0
         self._inboxes: WeakSet[Inbox] = WeakSet()
 
     def hand_over(self, inbox: Inbox) -> None:
-        """From now on ``inbox`` receives the notices, including earlier ones."""
+        """Send all notices to ``inbox`` from now on, including earlier ones."""
         if self._before and not self._inboxes:
             inbox.put()
         self._inboxes.add(inbox)

@@ -1,4 +1,4 @@
-"""What a script observes for ``--autoscale``."""
+"""The signals that a script reports for ``--autoscale``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.process.link import Status
 
 MAX_NAMES: Final = 16
-"""Most names: every heartbeat contains them."""
+"""Most names. They are few, because every heartbeat contains them."""
 
 
 def observe(status: Status, signals: Mapping[str, float]) -> None:

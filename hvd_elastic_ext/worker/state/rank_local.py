@@ -1,4 +1,4 @@
-"""The part of a commit that stays on its rank: which program took it, and the random generators."""
+"""The part of a commit that stays on its rank: the program that took it, and the random generators."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from hvd_elastic_ext.worker.parts import rng
 
 
 class RankLocal(NamedTuple):
-    """``program`` tells those apart that may find each other's commits; ``states`` is None without generators."""
+    """``program`` distinguishes programs that may find each other's commits; ``states`` is None without generators."""
 
     program: str
     states: dict[str, Any] | None
 
 
 def write(program: str, *, keep_rng: bool) -> bytes:
-    """This rank's own part of a commit that is taken now."""
+    """Return this rank's own part of a commit that is taken now."""
     states = rng.capture() if keep_rng else None
     return trees.encode_value(writing.write({"program": program, "rng": states}, []))
 
 
 def read(commit: Commit) -> RankLocal:
-    """What :func:`write` wrote; nothing, if the commit was handed over to a slot that had no part of its own."""
+    """Read the result of :func:`write`; empty if the commit was handed over to a slot without a part of its own."""
     if not commit.local:
         return RankLocal("", None)
     try:

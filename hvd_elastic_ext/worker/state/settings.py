@@ -13,7 +13,7 @@ from hvd_elastic_ext.core.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """Read once, when the State is built."""
+    """The settings, read once when the State is built."""
 
     host: str = ""
     """This machine's name as the launcher knows it (``HOROVOD_HOSTNAME``)."""
@@ -28,17 +28,17 @@ class WorkerSettings:
     """Number of the launcher that started this process (``HVD_ELASTIC_INCARNATION``)."""
 
     local_size: int = 1
-    """Training processes on this host (``HOROVOD_LOCAL_SIZE``, or what torchrun, Open MPI or the plan say)."""
+    """Training processes on this host (``HOROVOD_LOCAL_SIZE``, or the number from torchrun, Open MPI or the plan)."""
 
     verify: bool = False
-    """Compare all shared state after every sync (``HVD_ELASTIC_VERIFY=1``): costs a hash of it."""
+    """Whether to compare all shared state after every sync, by a hash (``HVD_ELASTIC_VERIFY=1``)."""
 
     last_commit: bool = False
     """Whether checkpoints are made, so that the end of training must be committed (``HVD_ELASTIC_LAST_COMMIT=1``)."""
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> WorkerSettings:
-        """Raises :class:`UsageError` for a sample interval that is none."""
+        """Read the settings. Raises :class:`UsageError` for an invalid sample interval."""
         path = environ.get("HVD_ELASTIC_WORKER_JOURNAL")
         return cls(
             host=environ.get("HOROVOD_HOSTNAME") or socket.gethostname(),
@@ -71,5 +71,5 @@ def _local_size(environ: Mapping[str, str]) -> int:
     for name in ("HOROVOD_LOCAL_SIZE", "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"):
         if environ.get(name, "").isdigit():
             return max(1, int(environ[name]))
-    planned = environ.get("HVD_ELASTIC_PLAN", "").split(",")  # of a process that has not joined its job yet
+    planned = environ.get("HVD_ELASTIC_PLAN", "").split(",")  # set in a process that has not joined its job yet
     return max(1, int(planned[3])) if len(planned) == 6 and planned[3].isdigit() else 1

@@ -1,4 +1,4 @@
-"""Counting optimizer steps."""
+"""Counts optimizer steps."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _COUNTER: Final = "_hvd_elastic_counter"
 
 
 class StepCount:
-    """Optimizer steps done in the history that leads to the present state.
+    """Number of optimizer steps that lead to the present state.
 
-    Horovod's optimizer is a subclass made on the fly whose ``step`` calls the original ``step``; torch hooks both, so
-    one step of the user fires twice. Only the outermost call counts.
+    Horovod's optimizer is a generated subclass whose ``step`` calls the original ``step``. torch hooks both, so one
+    step of the user calls the hooks twice. Only the outermost call counts.
     """
 
     def __init__(self, on_step: Callable[[], None]) -> None:
@@ -27,7 +27,7 @@ class StepCount:
         """Count the steps of ``optimizer`` from now on, and of no other."""
         self.forget()
         if optimizer is not None:
-            # A State that was replaced must not be kept alive by the optimizer, nor count on.
+            # The optimizer must not keep a replaced State alive, and that State must stop counting.
             earlier = getattr(optimizer, _COUNTER, None)
             if earlier is not None:
                 earlier.forget()
@@ -45,7 +45,7 @@ class StepCount:
         self._hooks = []
 
     def between(self) -> None:
-        """No step is under way. Needed after one that raised: it never reached its end."""
+        """Note that no step is under way. Needed after a step that raised, because its end was not reported."""
         self._depth = 0
 
     def _before(self, *_: Any) -> None:

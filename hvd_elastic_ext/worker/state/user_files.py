@@ -1,7 +1,7 @@
-"""Checkpoints in the user's own format: files that a function of theirs writes, and another one reads.
+"""Checkpoints in the user's own format: one function of the user writes files, and another one reads them.
 
-The files take the place of the State's own commit for one checkpoint: they lie in commit memory as tensors of bytes,
-and are written, verified and loaded like any checkpoint. Training waits for the function, not for storage.
+The files replace the State's own commit in one checkpoint. They are in commit memory as tensors of bytes, and are
+written, verified and loaded like any checkpoint. Training waits for the function, but not for storage.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from hvd_elastic_ext.worker.commits.buffer import Commit, Contents
 from hvd_elastic_ext.worker.parts import rng
 
 MAX_FILES: Final = 100_000
-"""Files in one checkpoint."""
+"""Most files in one checkpoint."""
 MAPPED: Final = 1 << 20
-"""Bytes from which on a file is mapped and not read: a process has no more than some 65 thousand mappings."""
+"""Smallest file in bytes that is mapped instead of read. A process can have only about 65 thousand mappings."""
 PREFIX: Final = "hvd-elastic-files-"
 LEFT_S: Final = 60.0
-"""A folder that was touched since then may be one that is just being made."""
+"""Seconds in which a folder may still be under construction, and is not removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What a State's checkpoints are made of: ``save(folder)`` writes files there, ``load(folder)`` takes them back.
+    """The user's functions for checkpoints: ``save(folder)`` writes files there, ``load(folder)`` reads them.
 
-    ``folder`` is a :class:`pathlib.Path`, empty before ``save``, and gone after either. ``save`` runs on rank 0 alone,
-    right after a commit, ``load`` on every rank that finds the checkpoint, before it trains: neither may call
-    Horovod. Whatever ``load`` does not bring back has its initial value.
+    ``folder`` is a :class:`pathlib.Path`. It is empty before ``save``, and is removed after each function. ``save``
+    runs only on rank 0, right after a commit. ``load`` runs on every rank that finds the checkpoint, before it trains.
+    Neither may call Horovod. A value that ``load`` does not restore has its initial value.
 
-    Raises :class:`hvd_elastic_ext.core.errors.UsageError` for what cannot be called.
+    Raises :class:`hvd_elastic_ext.core.errors.UsageError` for an argument that cannot be called.
     """
 
     save: Callable[[Path], object]
@@ -61,7 +61,7 @@ class Checkpoint:
 
 
 def chosen(value: object) -> Checkpoint | None:
-    """``value`` if it is the user's functions; None if it is something else, which may be meant as a value of a State.
+    """Return ``value`` if it is a :class:`Checkpoint`; None for another value, which may be a plain value of the State.
 
     Raises :class:`UsageError` for functions that are given in another way.
     """
@@ -74,14 +74,14 @@ def chosen(value: object) -> Checkpoint | None:
 
 
 class Calls:
-    """Of the functions: which one runs. What all ranks have to do alike is not for it, as no other rank does."""
+    """Records which of the functions runs. It must not call operations of all ranks, as the other ranks do not."""
 
     def __init__(self) -> None:
         self._under_way = ""
 
     @contextmanager
     def of(self, function: str) -> Iterator[None]:
-        """One runs, as long as the context lasts."""
+        """Note that ``function`` runs as long as the context lasts."""
         self._under_way = function
         try:
             yield
@@ -89,7 +89,7 @@ class Calls:
             self._under_way = ""
 
     def demand_none(self) -> None:
-        """Raise :class:`UsageError` if one runs."""
+        """Raise :class:`UsageError` if one of them runs."""
         if self._under_way:
             raise UsageError(
                 f"{self._under_way} of checkpoint= commits, assigns a part of the State or looks for host updates; "
@@ -99,10 +99,10 @@ class Calls:
 
 @contextmanager
 def written(own: Checkpoint, local: bytes) -> Iterator[Contents]:
-    """Have the files written, and give them as what a commit may hold, as long as the context lasts.
+    """Let ``save`` write the files, and give them as contents of a commit, which are valid within the context.
 
-    Raises :class:`StateError` if there is none, or something that is no file; what ``save`` raises passes through.
-    Random generators are after ``save`` what they were before: training continues as if there had been no checkpoint.
+    Raises :class:`StateError` if there is no file, or something that is not a file, and every error of ``save``.
+    Restores the random generators after ``save``, so that training continues as if there were no checkpoint.
     """
     tensors: list[Tensor] = []
     with _folder() as folder:
@@ -112,17 +112,17 @@ def written(own: Checkpoint, local: bytes) -> Iterator[Contents]:
             tree = trees.encode({FILES: write(dict(_files(folder)), tensors)})
             yield Contents(tree, tensors, [True] * len(tensors), local)
         finally:
-            tensors.clear()  # on NFS what is mapped stays in the folder under another name
+            tensors.clear()  # on NFS a mapped file stays in the folder, under another name
 
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """An empty one that goes with the context, and with it what processes that were killed have left of theirs."""
+    """Give an empty folder, and remove it at the end. Also remove the folders that killed processes have left."""
     _sweep(Path(tempfile.gettempdir()))
     with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as name:
         held = os.open(name, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            with suppress(OSError):  # where folders cannot be locked, none counts as left behind
+            with suppress(OSError):  # if folders cannot be locked, no folder counts as left behind
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield Path(name)
         finally:
@@ -130,7 +130,7 @@ def _folder() -> Iterator[Path]:
 
 
 def _sweep(place: Path) -> None:
-    """Remove this user's folders that no process holds any more."""
+    """Remove this user's folders that no process has locked any more."""
     for path in place.glob(f"{PREFIX}*"):
         with suppress(OSError):
             held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -168,12 +168,12 @@ def _bytes_of(path: Path, length: int) -> Tensor:
 
 
 def are_in(commit: Commit) -> bool:
-    """Whether a commit is such files, and not a State."""
+    """Whether a commit consists of such files, and not of a State."""
     return trees.decode(commit.tree).keys() == {FILES}
 
 
 def take_back(own: Checkpoint | None, commit: Commit) -> None:
-    """Have the files of ``commit`` loaded. Raises :class:`StateError`; what ``load`` raises is its cause."""
+    """Let ``load`` read the files of ``commit``. Raises :class:`StateError`; an error of ``load`` is its cause."""
     if own is None:
         raise StateError(
             "it holds files that a save function of the user's wrote, and this State has none; "

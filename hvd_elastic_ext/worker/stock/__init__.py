@@ -1,10 +1,10 @@
-"""Horovod's classes and errors where Horovod is installed, stand-ins of the same names elsewhere.
+"""Horovod's classes and errors if Horovod is installed; otherwise stand-ins with the same names.
 
-Belongs here: whether Horovod is installed, and its classes, for all of the worker except collectives
+Belongs here: the check whether Horovod is installed, and its classes, for all of the worker except collectives
 (``comms.horovod``) and patches.
 
 Never here: behaviour that Horovod does not have. With Horovod every name *is* Horovod's, so that ``except`` clauses and
-``isinstance`` of users hold. Without it a State works under ``torchrun`` and ``mpirun``.
+``isinstance`` of users work. Without it, a State works under ``torchrun`` and ``mpirun``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HOW_TO_GET_HOROVOD: Final = "hvd-elastic build-horovod builds its wheel"
 
 def _why_absent() -> str | None:
     try:
-        # Not horovod.torch itself: without its native part that one is imported, and empty.
+        # Not horovod.torch itself: without its native part it can be imported, but is empty.
         from horovod.torch import mpi_ops  # noqa: F401
     except ImportError as error:
         if isinstance(error, ModuleNotFoundError) and error.name == "horovod":
@@ -34,7 +34,7 @@ PRESENT: Final = WHY_ABSENT is None
 
 
 def demand(what: str) -> None:
-    """Raise :class:`UsageError`, one line with the remedy, if there is no Horovod; ``what`` needs it."""
+    """Raise :class:`UsageError` if there is no Horovod: one line that says what to do. ``what`` needs Horovod."""
     if not PRESENT:
         raise UsageError(f"{what}: {WHY_ABSENT}; {HOW_TO_GET_HOROVOD}, or start with torchrun or mpirun")
 
@@ -52,7 +52,7 @@ else:
 HorovodInternalError: Final[Any] = _exceptions.HorovodInternalError
 """A peer was lost."""
 HostsUpdatedInterrupt: Final[Any] = _exceptions.HostsUpdatedInterrupt
-"""Hosts will change: the training function is left between two steps."""
+"""Hosts will change: this ends the training function between two steps."""
 
 State: Final[Any] = _elastic.State
 ObjectState: Final[Any] = _elastic.ObjectState
@@ -63,7 +63,7 @@ ElasticSampler: Final[Any] = _sampler.ElasticSampler
 HANDLERS: Final[tuple[Any, ...]] = (
     (_state.ModelStateHandler, _state.OptimizerStateHandler, _state.SamplerStateHandler) if PRESENT else ()
 )
-"""Horovod's own handlers, whose work parts of ours do."""
+"""Horovod's own handlers, which parts of ours replace."""
 
 
 def registered_handlers() -> list[tuple[type, Any]]:

@@ -1,6 +1,6 @@
 """Replacements for the classes that a State inherits from Horovod, if Horovod is not installed.
 
-Only what our State does not replace: it commits, rolls back and syncs by itself.
+They have only what our State does not replace: it commits, rolls back and syncs by itself.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from torch.utils.data import Sampler
 
 
 class HorovodInternalError(RuntimeError):
-    """A peer was lost. Training is rolled back, and goes on in the next world."""
+    """A peer was lost. Training rolls back, and continues in the next world."""
 
 
 class HostsUpdatedInterrupt(RuntimeError):
-    """Hosts will change. Training goes on in the next world; nothing is rolled back."""
+    """Hosts will change. Training continues in the next world, without a roll-back."""
 
     def __init__(self, skip_sync: bool) -> None:
         super().__init__(skip_sync)
@@ -59,7 +59,7 @@ class State:
 
 
 class ObjectState(State):
-    """Its keywords are attributes."""
+    """A State whose keyword arguments become attributes."""
 
     def __init__(self, bcast_object: Any = None, get_rank: Any = None, **kwargs: Any) -> None:
         self._saved_state = kwargs
@@ -69,18 +69,18 @@ class ObjectState(State):
 
 
 class TorchState(ObjectState):
-    """A model, an optimizer, and anything else."""
+    """A State of a model, an optimizer, and other values."""
 
     def __init__(self, model: Any = None, optimizer: Any = None, **kwargs: Any) -> None:
         super().__init__(**kwargs, model=model, optimizer=optimizer)
 
 
 class ElasticSampler(Sampler[int]):
-    """The type by which a sampler is known."""
+    """The type that marks an elastic sampler."""
 
 
 class _NotificationManager:
-    """The listeners for changes of hosts. These come over the link to the agent, so nothing is opened."""
+    """The listeners for changes of hosts. Notices come over the link to the agent, so this opens no connection."""
 
     def __init__(self) -> None:
         self._listeners: set[Any] = set()

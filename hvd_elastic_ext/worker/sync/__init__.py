@@ -1,6 +1,6 @@
-"""Agreements of ranks: which rank sends its commit, when all stop, which calls commit.
+"""Agreements of ranks: which rank sends its commit, when all stop, which calls make a commit.
 
-Belongs here: elections, agreements, exchanges, the messages that lead to them.
+Belongs here: elections, agreements, exchanges, and the messages that start them.
 
 Never here: libraries for collectives: see ``comms``.
 """

@@ -1,7 +1,7 @@
-"""Ranks agree whether to stop, without waiting for the answer.
+"""Agrees with other ranks whether to stop, without waiting for the answer.
 
-After each optimizer step every rank starts a tiny reduction, and takes the result of the one before, which arrived long
-ago, with the gradients. So a notice takes effect one check later, at the same step on every rank.
+After each optimizer step every rank starts a tiny reduction, and reads the result of the one before, which has arrived
+together with the gradients. So a notice takes effect one check later, at the same step on every rank.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ _NAME = "agreement"
 
 
 class Agreement:
-    """One number, the largest that any rank wants; 0 is nothing.
+    """One agreed number: the largest that any rank wants; 0 means nothing.
 
-    Every rank steps and asks in the same order. If no step lies between two questions (as in an evaluation), the second
-    one starts a reduction and waits for it.
+    Every rank steps and asks in the same order. If there is no step between two questions (as in an evaluation), the
+    second one waits for a reduction.
     """
 
     def __init__(self, comms: Comms) -> None:
@@ -27,7 +27,7 @@ class Agreement:
         self._stepped = False
 
     def stepped(self, wanted: int) -> None:
-        """A step is done: take the last step's answer and start the next reduction."""
+        """Note a finished step: read the answer of the step before, and start the next reduction."""
         # Clear it first, so that an error is raised only once.
         pending, self._pending = self._pending, None
         if pending is not None:
@@ -48,14 +48,14 @@ class Agreement:
         return agreed
 
     def _start(self, wanted: int) -> Pending:
-        """A world that is gone matters if training goes on: the first rank to reach the end may leave at once."""
+        """Start a reduction. If a peer is lost, only ``wait`` raises: at the end of training ranks may leave early."""
         try:
             return self._comms.start_max(wanted, name=_NAME)
         except PeerLost as error:
             return _Lost(error)
 
     def drop(self) -> None:
-        """The world ends: drop the pending reduction without waiting, as its answer may belong to another world."""
+        """Note the end of the world: drop the pending reduction without waiting. It may belong to another world."""
         self._pending = None
         self._agreed = 0
         self._stepped = False
@@ -72,10 +72,9 @@ class _Lost:
 
 
 def missed_deadline(now: float, deadline: float | None, *, next_check: float | None) -> tuple[bool, str]:
-    """Whether a host will be gone before the ranks can agree to let it go, and why; all in seconds of one clock.
+    """Return whether a host will be gone before the ranks can agree to stop, and why. Times in seconds of one clock.
 
-    Such a host leaves with its last commit. ``next_check`` is when the ranks are expected to ask the next time; None if
-    that cannot be told.
+    Then its work since the last commit is lost. ``next_check``: the expected time of the next check; None if unknown.
     """
     if deadline is None:
         return False, "no host is about to go"

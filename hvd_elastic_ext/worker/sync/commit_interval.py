@@ -1,7 +1,7 @@
 """Decides which calls of ``commit()`` commit: all of them, or every n-th, as the launcher requests.
 
 Ranks receive the request at different times, and must change at the same call. So the number that they agree on after
-each step, whether the world ends, also contains the interval. Of several requests the smallest n holds, for all ranks.
+each step, whether the world ends, also contains the interval. Of several requests, the smallest n applies to all ranks.
 Heartbeats carry the n in use, and the launcher repeats a request that did not reach a rank.
 """
 
@@ -21,7 +21,7 @@ MAX_INTERVAL: Final = 1 << 20
 STOP: Final = 1 << 30
 """This bit of the agreed number ends the world. The lower bits hold ``MAX_INTERVAL + 1`` minus the interval, or 0."""
 CALLS: Final = 8
-"""Number of gaps between calls that are averaged. A gap with an evaluation in it is not a step time."""
+"""Number of gaps between calls that are averaged. A gap that contains an evaluation is not a step time."""
 
 
 class CommitSchedule:
@@ -65,7 +65,7 @@ class CommitSchedule:
         return number >= STOP
 
     def due(self) -> bool:
-        """Whether this call commits; asked once at each."""
+        """Return whether this call commits. Called once for each call of ``commit()``."""
         now = self._now()
         if self._from is not None:
             self._between.append(now - self._from)
@@ -77,17 +77,17 @@ class CommitSchedule:
         return True
 
     def began(self) -> float:
-        """A commit begins; hand what this returns to :meth:`made`.
+        """Note the beginning of a commit. Return a value for :meth:`made`.
 
-        First wait for the device's pending work. The copies would wait for it too, but it is not part of the commit's
-        time.
+        This first waits for the device's pending work. The copies would wait for it too, but it is not part of the
+        commit's time.
         """
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.current_stream().synchronize()
         return self._now()
 
     def made(self, began: float) -> None:
-        """A commit was made, by the interval or by hand."""
+        """Note that a commit was made, by the interval or by an explicit call."""
         now = self._now()
         self._status.commit_s = round(now - began, 6)
         self.left_out = 0
@@ -95,7 +95,7 @@ class CommitSchedule:
             self._from = now
 
     def reset(self) -> None:
-        """The world ends: drop the counts. In the next world every call commits at first."""
+        """Note the end of the world: drop the counts. In the next world every call commits at first."""
         self.left_out, self._from = 0, None
         self._set_interval(1)
 

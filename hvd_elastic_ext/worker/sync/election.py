@@ -1,4 +1,4 @@
-"""Which rank sends its commit, and what of it. Every rank decides the same from one table of all commits."""
+"""Decides which rank sends its commit, and which part. Every rank decides the same, from one table of all commits."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ class Send(Enum):
     """What the root sends to the others."""
 
     NOTHING = "nothing"
-    """All hold the same commit."""
+    """All ranks hold the same commit."""
     LOOSE = "loose"
-    """All hold the same commit, except for plain values, buffers and other things that are not trained."""
+    """All ranks hold the same commit, except for plain values, buffers and other values that are not trained."""
     ALL = "all"
 
 
 class Candidate(NamedTuple):
     """The last commit of one rank. All fields are integers: a row of a table that the ranks sum up.
 
-    ``layout_digest`` and ``loose_digest`` tell whether two commits have the same tensors, and the same loose contents;
-    ``firm_digest`` is that of the firm contents where they changed outside a world's steps, else 0; ``proposal`` is the
-    lineage it would begin; ``entered`` the last generation it was part of; ``imported`` whether a checkpoint from
-    before was put into it (2), or looked for and not found (1).
+    Two commits with the same ``layout_digest`` have the same tensors; with the same ``loose_digest``, also the same
+    loose contents. ``firm_digest``: the digest of the firm contents if they have changed outside a world's steps, else
+    0. ``proposal``: the lineage that this rank would begin. ``entered``: the last generation that it was part of.
+    ``imported``: 2 if it has loaded an earlier checkpoint, 1 if it has looked for one and found none, else 0.
     """
 
     lineage: int
@@ -52,14 +52,14 @@ class Candidate(NamedTuple):
 
     @property
     def record(self) -> Record:
-        """The record of its commit, as far as it is shared."""
+        """The shared part of the record of its commit."""
         return Record(
             self.identity, self.step, loose=self.loose, data=self.data, layout=self.layout, tree=self.tree, local=0
         )
 
 
 class Election(NamedTuple):
-    """``root`` sends; the world goes on as ``lineage`` in ``generation``."""
+    """``root`` sends; the world continues as ``lineage`` in ``generation``."""
 
     root: int
     send: Send
@@ -71,8 +71,8 @@ class Election(NamedTuple):
 def elect(candidates: Sequence[Candidate]) -> Election:
     """Choose the holder of the newest commit, the lowest rank among equals.
 
-    Before the first sync of a job, commits do not count. Then rank 0 sends, as scripts that load a
-    checkpoint there expect, or a rank that loaded one by our ``load``.
+    Before the first sync of a job, commits do not count. Then a rank that has loaded a checkpoint by our
+    ``load`` sends; without one rank 0 sends, because scripts load their checkpoints there.
     """
     generation = 1 + max(candidate.entered for candidate in candidates)
     if not any(candidate.lineage for candidate in candidates):
@@ -88,7 +88,7 @@ def elect(candidates: Sequence[Candidate]) -> Election:
         return Election(root, Send.ALL, lineage, generation, f"rank {root} holds the newest commit, {where}")
     for differing, send, but in (
         (_shape, Send.ALL, ", but of different tensors"),
-        # A checkpoint loaded on one rank, say: no rank stepped, so equal numbers do not mean equal weights.
+        # For example, one rank has loaded a checkpoint: no rank stepped, so equal numbers do not mean equal weights.
         (attrgetter("firm_digest"), Send.ALL, ", but weights were changed by hand"),
         (attrgetter("loose_digest"), Send.LOOSE, ", with values of their own"),
     ):
@@ -98,12 +98,12 @@ def elect(candidates: Sequence[Candidate]) -> Election:
 
 
 def _commit(candidate: Candidate) -> tuple[Identity, int]:
-    """Which commit it holds. With time-based commits, two ranks may give one number to commits of different steps."""
+    """Identify its commit. With time-based commits, two ranks may give one number to commits of different steps."""
     return candidate.identity, candidate.step
 
 
 def _age(commit: tuple[Identity, int]) -> tuple[int, ...]:
-    """Ordered by age. A lineage is a random number, so it only decides when two jobs' commits are equally new."""
+    """Return a sort key by age. A lineage is random, so it only decides between equally new commits of two jobs."""
     identity, step = commit
     return (identity.lineage != 0, *identity[1:], step, identity.lineage)
 

@@ -1,4 +1,4 @@
-"""Send commits from the root to the other ranks."""
+"""Sends commits from the root to the other ranks."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from hvd_elastic_ext.worker.sync.election import Candidate
 def candidates(
     buffer: CommitBuffer, comms: Comms, *, entered: int, by_hand: bool = False, imported: int = 0
 ) -> list[Candidate]:
-    """Return the last commit of each rank, from one small table that all ranks sum up. For ``imported`` see Candidate.
+    """Return the last commit of each rank, from one small table that all ranks add up. For ``imported`` see Candidate.
 
-    ``by_hand``: this rank's firm tensors changed outside a world's steps, so their contents are to be compared.
+    ``by_hand``: this rank's firm tensors have changed outside a world's steps, so their contents must be compared.
     """
     table = torch.zeros(comms.size(), len(Candidate._fields), dtype=torch.int64)
     mine = _candidate(buffer, entered, by_hand=by_hand)._replace(imported=imported)
@@ -61,7 +61,7 @@ def receive_all(buffer: CommitBuffer, comms: Comms, *, root: int, record: Record
 
 
 def exchange_loose(buffer: CommitBuffer, comms: Comms, *, root: int, record: Record) -> tuple[Tensor, bytes]:
-    """The root's loose bytes and its tree, on every rank. ``record`` is the root's."""
+    """Return the root's loose bytes and its tree, on every rank. ``record`` is the root's."""
     shared = buffer.sending()
     at = record.data + record.layout
     if comms.rank() == root:
@@ -74,6 +74,6 @@ def exchange_loose(buffer: CommitBuffer, comms: Comms, *, root: int, record: Rec
 
 
 def same_everywhere(digest: str, comms: Comms) -> bool:
-    """True if every rank came with the same digest (hexadecimal)."""
+    """Return whether every rank has the same digest (hexadecimal)."""
     number = int(digest[:15], 16)
     return comms.max(number, name="digest.max") == -comms.max(-number, name="digest.min")

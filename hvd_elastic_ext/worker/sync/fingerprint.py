@@ -1,4 +1,4 @@
-"""One hash for a tree of state, the same wherever the same state is."""
+"""A hash of a tree of state: equal on all processes with the same state."""
 
 from __future__ import annotations
 
@@ -45,5 +45,5 @@ def _pieces(node: Any) -> Iterator[bytes]:
 def _content(tensor: Tensor) -> bytes:
     dense = tensor.detach().to("cpu").to_dense() if tensor.layout != torch.strided else tensor.detach().to("cpu")
     plain = dense.resolve_conj().resolve_neg().contiguous()
-    # Of a single element any stride is contiguous to torch, but not to its views.
+    # Torch calls a single element contiguous with any stride, but cannot view it as bytes then.
     return plain.as_strided((plain.numel(),), (1,)).view(torch.uint8).numpy().tobytes()

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class HostsUpdate:
-    """The set of hosts is about to be another one.
+    """The set of hosts is about to change.
 
-    ``generation`` of the set; it only grows, so that a message that comes twice
-    or late is known as such. ``deadline``: when hosts will be gone, in seconds of
-    the receiver's monotonic clock; None if no host has a deadline.
+    ``generation``: the number of the set. It only grows, which shows messages that
+    come twice or late. ``deadline``: when hosts will be gone, in seconds of the
+    receiver's monotonic clock; None if no host has a deadline.
     """
 
     generation: int
@@ -23,9 +23,9 @@ class HostsUpdate:
 class Inbox:
     """Counts notices instead of comparing their times.
 
-    The launcher's list of hosts already holds a change when it sends the notice, so a process that received the notice
-    *before* leaving the old world will find the change in the next one. Notices that arrive later, while the next world
-    forms, may or may not be part of it: they are kept, at the price of one resize too many at worst.
+    The launcher's list of hosts already contains a change when it sends the notice. So if a process receives the notice
+    *before* it leaves the old world, the next world contains the change. If a notice arrives later, while the next
+    world forms, that world may not contain the change. Such a notice is kept: at worst this causes one needless resize.
     """
 
     def __init__(self) -> None:
@@ -37,9 +37,9 @@ class Inbox:
         self._deadline: float | None = None
 
     def put(self, update: HostsUpdate | None = None) -> None:
-        """A notice came in; called from any thread. One of a generation that is known already is dropped.
+        """Add a notice, from any thread. Drop it if its generation is known already.
 
-        Horovod's own notices carry no generation: each of them counts.
+        Horovod's own notices have no generation (None): each of them counts.
         """
         with self._lock:
             if update is not None:
@@ -52,23 +52,23 @@ class Inbox:
 
     @property
     def deadline(self) -> float | None:
-        """When the first of the pending notices' hosts will be gone; None if no host has a deadline."""
+        """When the first host of the pending notices will be gone; None if no host has a deadline."""
         with self._lock:
             return self._deadline
 
     @property
     def pending(self) -> int:
-        """Notices no world has taken up yet."""
+        """Number of notices that no world covers yet."""
         with self._lock:
             return self._arrived - self._covered
 
     def leave(self) -> None:
-        """This process is about to leave its world: what came so far will be in the next."""
+        """Note that this process is about to leave its world: the next one covers all notices so far."""
         with self._lock:
             self._leaving = self._arrived
 
     def entered(self, generation: int | None = None) -> None:
-        """The next world has formed; ``generation`` if its number is known: then notices of it are covered, too."""
+        """Note that the next world has formed. With its ``generation``, it covers all notices up to that number."""
         with self._lock:
             covered = self._generation >= 0 and generation is not None and self._generation <= generation
             self._covered = self._arrived if covered else max(self._covered, self._leaving)

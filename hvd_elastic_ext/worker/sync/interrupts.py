@@ -22,7 +22,8 @@ UNCHECKED_S: Final = 30.0
 
 
 class Stopping:
-    """Follows one State's worlds: entered by a sync, asked at each check, left when all have agreed or one is lost.
+    """Follows the worlds of one State: a sync enters a world, each check asks whether it ends, and all ranks leave it
+    together, or after a loss.
 
     ``record`` writes a line of the journal.
     """
@@ -45,11 +46,11 @@ class Stopping:
         self._unchecked_since: float | None = None
 
     def enter(self) -> None:
-        """A sync is done: from now on steps carry the agreement."""
+        """Note a finished sync: from now on, steps carry the agreement."""
         self._in_world = True
 
     def stepped(self) -> None:
-        """An optimizer step is done."""
+        """Note a finished optimizer step."""
         if self._in_world:
             self._agreement.stepped(self._wanted())
             self._alone.stepped()
@@ -57,7 +58,7 @@ class Stopping:
                 self._warn_of_no_check()
 
     def due(self) -> bool:
-        """Whether the world is to end; the same answer on all ranks, and it stays so until the world is left."""
+        """Return whether the world must end. The answer is the same on all ranks, and stays True until they leave."""
         self._note_check()
         self._due = self._schedule.agreed(self._agreement.ask(self._wanted())) or self._due
         return self._due
@@ -66,14 +67,13 @@ class Stopping:
         return self._schedule.wanted(stop=self.inbox.pending > 0)
 
     def may_wait(self, *, step: int) -> bool:
-        """Whether to finish the present step first. Returns False in a later step, because the script has no other
-        check."""
+        """Return whether to finish the present step first. False in a later step: the script has no other check."""
         if self._deferred is None:
             self._deferred = step
         return self._deferred == step
 
     def newly_missed(self) -> str | None:
-        """Why a host will be gone before the next check; None if no host will, or if this was returned before."""
+        """Return why a host will be gone before the next check; None if no host will, or if it was returned before."""
         deadline = self.inbox.deadline
         if deadline is None:
             return None
@@ -84,19 +84,19 @@ class Stopping:
         return reason
 
     def wait_for_all(self) -> None:
-        """Wait until every rank is about to leave. A rank that left earlier would break the last step of the others.
+        """Wait until every rank is about to leave. A rank that leaves earlier breaks the last step of the others.
 
         Raises ``HorovodInternalError`` if one is lost meanwhile.
         """
         self._comms.max(0, name="leaving")
 
     def leave(self) -> None:
-        """The world ends. The next one covers all notices so far. Pending reductions are dropped without waiting."""
+        """Note the end of the world: the next one covers all notices so far. Drop pending reductions, do not wait."""
         self.inbox.leave()
         self.drop()
 
     def training_ended(self) -> None:
-        """The training function has returned, in a world that is still whole."""
+        """Note that the training function has returned, in a world that is still whole."""
         self._alone.training_ended()
 
     def drop(self) -> None:
@@ -113,7 +113,7 @@ class Stopping:
         if self._unchecked_since is None:
             self._unchecked_since = now
         elif now - self._unchecked_since > UNCHECKED_S:
-            self._unchecked_since = math.inf  # once
+            self._unchecked_since = math.inf  # warn only once
             if self._comms.rank() == 0:
                 log.warning(
                     "no state.commit() in the first %.0f s of training: a failure loses all steps since the last one, "

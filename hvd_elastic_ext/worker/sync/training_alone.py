@@ -12,32 +12,32 @@ from hvd_elastic_ext.worker.comms import Comms
 log = logging.getLogger(__name__)
 
 STEPS: Final = 100
-"""Steps without a collective operation before the warning. Scripts that average their weights from time to time do so
+"""Steps without a collective operation before the warning. Scripts that average their weights only sometimes do so
 after some tens of steps."""
 SECONDS: Final = 30.0
-"""The same in seconds. Steps that are shorter than 0.3 s may be more than :data:`STEPS` between two averages."""
+"""Seconds without one before the warning. Of steps shorter than 0.3 s, such scripts may do more than :data:`STEPS`."""
 FEW_STEPS: Final = 20
-"""Smallest number of steps of a training that ends before the first window and is still judged."""
+"""Fewest steps of a training that ends before its first window, for which it is still judged."""
 
 
 class _Window(NamedTuple):
-    """When it began, and what the script had begun by then."""
+    """When the window began, and the number of collectives that the script had begun by then."""
 
     at: float
     begun: int | None
 
 
 EVENT: Final = "trains_alone"
-"""The event of the journal."""
+"""The event's name in the journal."""
 
 
 class TrainingAlone:
     """Warns once if the ranks train alone: they do steps, and begin no collective operation of their own.
 
-    A count of collectives is read at the beginning and the end of each window of :data:`STEPS` and :data:`SECONDS`; a
-    step in between only adds one. A training that ends before its first window does is judged at its end. ``record``
-    writes :data:`EVENT` into the journal. What a script averages after that, such as a loss at the end of an epoch,
-    takes nothing back.
+    It reads a count of collectives at the beginning and the end of each window of :data:`STEPS` and :data:`SECONDS`;
+    steps in between are only counted. If a training ends before its first window, it is judged at its end. ``record``
+    writes :data:`EVENT` into the journal. If the script averages something later, such as a loss at the end of an
+    epoch, the warning stays.
     """
 
     def __init__(self, comms: Comms, clock: Clock, record: Callable[..., None]) -> None:
@@ -47,22 +47,22 @@ class TrainingAlone:
         self._window: _Window | None = None
         self._steps = 0
         self._judged = False
-        """A window of the present world is over."""
+        """Whether a window of the present world is over."""
         self._warned = False
 
     def world_ended(self) -> None:
-        """What was counted belongs to a world that has ended."""
+        """Note the end of a world: drop its counts."""
         self._window, self._steps, self._judged = None, 0, False
 
     def training_ended(self) -> None:
-        """Training is over: judge one that was too short for a whole window."""
+        """Note the end of training: judge a training that was too short for a whole window."""
         if self._warned or self._judged or self._window is None or self._steps < FEW_STEPS:
             return
         if self._window.begun is not None and self._window.begun == self._comms.begun_by_script():
             self._tell(self._clock.mono() - self._window.at)
 
     def stepped(self) -> None:
-        """An optimizer step of the present world is done."""
+        """Note a finished optimizer step of the present world."""
         self._steps += 1
         if self._warned or (self._window is not None and self._steps < STEPS):
             return
