@@ -101,8 +101,7 @@ class Kubelets(Controller):
         cluster_events.regain_node(self.kube, node)
 
     def evict(self, name: str) -> None:
-        """Let the node end a pod for lack of a resource: the pod is killed without a notice, and stays as a failed one.
-        """
+        """Let the node end a pod for lack of a resource: the pod is killed without notice, and stays as failed."""
         with self._lock:
             pod = next(each for each in self._pods.values() if each.name == name and not each.ending)
             pod.ending = True

@@ -86,8 +86,7 @@ class OneMachine(Controller):
                     self._delete(plural, metadata["name"])
 
     def _make_and_delete(self, owner: Owner, own: Sequence[Body]) -> None:
-        """Make and delete pods until their number is right. A pod that has ended is made again when its object is gone.
-        """
+        """Make and delete pods until their number is right. A pod that ended is made again when its object is gone."""
         wanted = {} if owner.suspended or owner.ended else owner.workers()
         running = [each for each in own if each["status"]["phase"] not in ("Succeeded", "Failed")]
         for pod in running:

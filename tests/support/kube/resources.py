@@ -113,8 +113,7 @@ GROUP_VERSIONS: Final = tuple(dict.fromkeys((each.group, each.version) for each 
 
 
 def resource(name: str | Resource) -> Resource:
-    """Return the kind of a plural, as ``pods``. If two versions have the plural, ``mpijobs.v1.kubeflow.org`` names one.
-    """
+    """Return the kind of a plural, as ``pods``. If two versions have it, ``mpijobs.v1.kubeflow.org`` names one."""
     if isinstance(name, Resource):
         return name
     plural, _, rest = name.partition(".")
