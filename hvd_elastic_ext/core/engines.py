@@ -23,5 +23,7 @@ ENGINES: Final[Mapping[str, EngineSpec]] = {
     "torchrun": EngineSpec(in_place=False, needs_horovod=False),
 }
 """The engines, by the value of ``--engine``."""
+MPI_INSTALL: Final = "apt-get install openmpi-bin libopenmpi-dev, then pip install mpi4py"
+"""How to get what ``mpirun`` needs."""
 RESTARTING: Final = tuple(name for name, spec in ENGINES.items() if not spec.in_place)
 """Engines that start new processes for each world."""

@@ -1,4 +1,4 @@
-"""Every error that this project raises on purpose, grouped by what the caller should do.
+"""The errors that users see, or that one folder raises for another, grouped by what the caller should do.
 
     ElasticError                    message = what, where, what to do
     ├── Transient                   keep the last good value and try again

@@ -52,7 +52,7 @@ class Host:
 
     ``uid`` distinguishes two pods with the same name (a recreated pod), ``life`` two containers that ran in one pod.
     ``node``: the name of the pod's machine. ``price``: the cost of the host for an hour, as a number. All are empty if
-    the source does not know them. Hosts that differ only in price are equal.
+    the source does not know them.
 
     Raises ``ValueError`` for an invalid name or fewer than one slot.
     """
@@ -62,7 +62,7 @@ class Host:
     uid: str = ""
     node: str = ""
     life: str = ""
-    price: str = field(default="", compare=False)
+    price: str = ""
 
     def __post_init__(self) -> None:
         problem = name_error(self.name)

@@ -12,7 +12,18 @@ from typing import Final
 
 from hvd_elastic_ext.core.journal import Record
 from hvd_elastic_ext.report import faults
-from hvd_elastic_ext.report.series import MOST_BINS, Loss, Rate, Speed, World, losses, speeds, throughput, world_sizes
+from hvd_elastic_ext.report.series import (
+    AT_ONCE_S,
+    MOST_BINS,
+    Loss,
+    Rate,
+    Speed,
+    World,
+    losses,
+    speeds,
+    throughput,
+    world_sizes,
+)
 from hvd_elastic_ext.report.timeline import (
     Moment,
     downtimes,
@@ -29,9 +40,6 @@ RESTARTED: Final = "training restarted"
 """The event of a training that starts over without any commit."""
 TOGETHER_S: Final = 2.0
 """Roll-backs of several ranks within this time are one event."""
-
-AT_ONCE_S: Final = 0.1
-"""Records within this time arrived together."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ STEPS_A_BIN: Final = 5
 """Bins hold at least this many typical steps, so that throughput does not flicker."""
 SHORTEST_STEP_S: Final = 1e-6
 AT_ONCE_S: Final = 0.1
+"""Records within this time arrived together."""
 FEWEST_STEPS, FIRST_STEPS = 3, 20
 """How many steps decide the speed of a size, at least and at most. Only the first ones count: starting newcomers
 may disturb later ones.

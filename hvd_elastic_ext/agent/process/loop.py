@@ -30,12 +30,13 @@ from hvd_elastic_ext.agent.orders.orders import (
     read,
 )
 from hvd_elastic_ext.agent.process.helper import Helper
-from hvd_elastic_ext.agent.slots.slot import NOT_STARTED, Slot
+from hvd_elastic_ext.agent.slots.slot import Slot
 from hvd_elastic_ext.agent.slots.supervisor import STOP_SIGNALS
 from hvd_elastic_ext.agent.slots.warm_starts import WarmStarts
 from hvd_elastic_ext.agent.system.event_loop import DescriptorLoop
 from hvd_elastic_ext.agent.system.oom import OutOfMemory
 from hvd_elastic_ext.agent.system.streams import CHUNK, Lines, Outbox, warn
+from hvd_elastic_ext.core.messages.slot_protocol import NOT_STARTED
 from hvd_elastic_ext.io import process_tree
 
 if TYPE_CHECKING:

@@ -15,9 +15,8 @@ from hvd_elastic_ext.agent.slots.warm_starts import Example
 from hvd_elastic_ext.agent.slots.worker_link import AgentServices, Inheritance, WorkerLink
 from hvd_elastic_ext.agent.slots.worker_status import UNKNOWN
 from hvd_elastic_ext.agent.system.streams import CHUNK
+from hvd_elastic_ext.core.messages.slot_protocol import NOT_STARTED
 
-NOT_STARTED: Final = 125
-"""Exit code of a process that could not be started."""
 STATES: Final = ("booting", "parked", "live", "done", "ending")
 """States of a slot's process: before its world; ready for it; in it; after training; ended, but child processes are
 left."""

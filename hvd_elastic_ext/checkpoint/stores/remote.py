@@ -7,6 +7,7 @@ manifest, one small object, lists all files with their checksums.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -16,6 +17,8 @@ from hvd_elastic_ext.core.errors import ElasticError, Permanent, UsageError
 
 WITHOUT_FOLDERS: Final = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss"}
 """Stores in which a folder is a prefix of names; creating one there could create a bucket by mistake."""
+THREADS: Final = 8
+"""Reads at the same time from a driver that may be called by several threads."""
 PART: Final = 16 << 20
 """Bytes that are sent in one part, and held in memory meanwhile."""
 PARTS: Final = 9_000
@@ -25,13 +28,14 @@ PARTS: Final = 9_000
 class RemoteStore:
     """See :class:`Store`."""
 
-    threads = 8
-
     def __init__(self, where: str, files: Any, root: str, scheme: str) -> None:
         self.where = where.rstrip("/")
         self._files = files
         self._root = root.rstrip("/")
         self._makes_folders = scheme not in WITHOUT_FOLDERS
+        shared = _takes_threads(files)
+        self.threads = THREADS if shared else 1
+        self._turn = contextlib.nullcontext() if shared else threading.RLock()
 
     def folders(self) -> list[str]:
         """Asks the store each time, without the cache of fsspec."""
@@ -85,8 +89,14 @@ class RemoteStore:
 
     def remove(self, folder: str, file: str) -> None:
         """Removes the file with one call of fsspec. A missing file is not an error."""
+        path = self._path(folder, file)
         with self._store_errors(folder, file), contextlib.suppress(FileNotFoundError):
-            self._files.rm_file(self._path(folder, file))
+            try:
+                self._files.rm_file(path)
+            except Exception:  # not every driver has FileNotFoundError for it
+                self._files.invalidate_cache()
+                if self._files.exists(path):
+                    raise
 
     def remove_folder(self, folder: str) -> None:
         """Also removes the folders in it."""
@@ -116,24 +126,8 @@ class RemoteStore:
 
     @contextlib.contextmanager
     def _store_errors(self, *names: str) -> Iterator[None]:
-        where = "/".join([self.where, *names])
-        try:
+        with _as_our_errors("/".join([self.where, *names])), self._turn:
             yield
-        except (ElasticError, EOFError):
-            raise
-        except PermissionError as error:
-            raise Permanent(
-                f"{where}: no permission ({error}); give credentials that may read and write there"
-            ) from error
-        except FileNotFoundError as error:
-            raise Permanent(f"{where}: {error}; make the bucket or folder first") from error
-        except OSError as error:
-            if error.errno in FOR_GOOD or isinstance(error, (FileExistsError, NotADirectoryError)):
-                why = error.strerror or error
-                raise Permanent(f"{where}: {why}; give a folder that this user may write to") from error
-            raise StoreFailed(where, f"{type(error).__name__}: {error}") from error
-        except Exception as error:  # each library behind fsspec has its own errors
-            raise StoreFailed(where, f"{type(error).__name__}: {error}") from error
 
 
 def open_remote(where: str, options: Mapping[str, Any]) -> RemoteStore:
@@ -143,15 +137,29 @@ def open_remote(where: str, options: Mapping[str, Any]) -> RemoteStore:
         import fsspec
     except ImportError:
         raise UsageError(f"{where}: needs fsspec; pip install fsspec") from None
-    try:
-        files, root = fsspec.core.url_to_fs(where, **options)
-    except ImportError as error:
-        raise UsageError(f"{where}: {error}") from None
-    except (ValueError, TypeError) as error:
-        raise UsageError(f"{where}: {error}; give a folder, or a URL such as s3://bucket/folder") from None
+    with _as_our_errors(where):  # some drivers connect when they are made
+        try:
+            files, root = fsspec.core.url_to_fs(where, **options)
+            if not _takes_threads(files):  # fsspec shares it, and its connection, among all stores of one place
+                files = type(files)(*files.storage_args, **{**files.storage_options, "skip_instance_cache": True})
+        except ImportError as error:
+            raise UsageError(f"{where}: {error}") from None
+        except (ValueError, TypeError) as error:
+            raise UsageError(f"{where}: {error}; give a folder, or a URL such as s3://bucket/folder") from None
     if not root.strip("/") and scheme != "memory":
         raise UsageError(f"{where} names no bucket; give one, such as {scheme}://bucket/folder")
     return RemoteStore(where, files, root, scheme)
+
+
+def _takes_threads(files: Any) -> bool:
+    """Whether several threads may call a driver of fsspec at once.
+
+    Drivers of object stores may be: they do their work in one event loop. Others, such as FTP's, may have only one
+    connection, which two calls at once mix up. fsspec does not say which, so all of them get one call at a time.
+    """
+    inner = getattr(files, "fs", None)  # of a driver that wraps another one
+    kinds = (files.protocol,) if isinstance(files.protocol, str) else files.protocol
+    return (inner is None or _takes_threads(inner)) and (files.async_impl or not {"memory", "file"}.isdisjoint(kinds))
 
 
 def _give_up(opened: Any) -> None:
@@ -160,3 +168,22 @@ def _give_up(opened: Any) -> None:
         opened.discard()
     with contextlib.suppress(Exception):
         opened.closed = True
+
+
+@contextlib.contextmanager
+def _as_our_errors(where: str) -> Iterator[None]:
+    try:
+        yield
+    except (ElasticError, EOFError):
+        raise
+    except PermissionError as error:
+        raise Permanent(f"{where}: no permission ({error}); give credentials that may read and write there") from error
+    except FileNotFoundError as error:
+        raise Permanent(f"{where}: {error}; make the bucket or folder first") from error
+    except OSError as error:
+        if error.errno in FOR_GOOD or isinstance(error, (FileExistsError, NotADirectoryError)):
+            why = error.strerror or error
+            raise Permanent(f"{where}: {why}; give a folder that this user may write to") from error
+        raise StoreFailed(where, f"{type(error).__name__}: {error}") from error
+    except Exception as error:  # each library behind fsspec has its own errors
+        raise StoreFailed(where, f"{type(error).__name__}: {error}") from error

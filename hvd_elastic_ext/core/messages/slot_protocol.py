@@ -37,13 +37,15 @@ TEMPLATE: Final = "HVD_ELASTIC_TEMPLATE"
 PLAN: Final = "HVD_ELASTIC_PLAN"
 """Variable: the place that user code sees before there is a world."""
 DEVICE: Final = "HVD_ELASTIC_DEVICE"
-"""Variable: the device of the slot."""
+"""Variable: the device of the slot. The process keeps a local rank that selects it."""
 INCARNATION: Final = "HVD_ELASTIC_INCARNATION"
 """Variable: number of the launcher that ordered the process."""
 
 GENERATION_WAIT_S: Final = 2.0
 """Seconds that a process with a rank waits for the number of its world, which the agent has sent before the rank."""
 
+NOT_STARTED: Final = 125
+"""Exit code of a process that could not be started."""
 START_AGAIN: Final = 75
 """Exit code of a process that has left its world; another one replaces it in the next world (``EX_TEMPFAIL``)."""
 TERMINATED: Final = 143

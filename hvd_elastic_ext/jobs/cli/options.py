@@ -7,14 +7,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io.config_file import to_documents
 from hvd_elastic_ext.jobs.cluster import api, changes
-
-FORMATS: Final = ("yaml", "json", "name", "wide")
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:

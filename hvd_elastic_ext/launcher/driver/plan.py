@@ -68,8 +68,8 @@ asked for their ranks, the last question is asked again, by what they hold then.
 """
 
 PLANNERS: Final = (
-    Planner(waiting.plan, ending=True),  # prints what the job waits for since the last look
-    Planner(pace.plan),  # prints that the world makes no step
+    Planner(waiting.plan, ending=True),  # logs what the job waits for since the last look
+    Planner(pace.plan),  # logs that the world makes no step
     # questions of processes that wait for their world
     Planner(world.answer_due, ending=True, moving=world.answers_due_at, is_due=world.is_answer_due),
     Planner(custody.note, ending=True),  # the newest commit is saved for the next launcher

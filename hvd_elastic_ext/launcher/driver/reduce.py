@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core import journal
 from hvd_elastic_ext.core.json_text import finite_number
+from hvd_elastic_ext.core.messages.slot_protocol import NOT_STARTED
 from hvd_elastic_ext.core.secrets import external_text
-from hvd_elastic_ext.launcher.rules.health.causes import NOT_STARTED, SSH_FAILED, Cause
+from hvd_elastic_ext.launcher.rules.health.causes import SSH_FAILED, Cause
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Question, Seat, is_for_a_rank, seat_of
 from hvd_elastic_ext.launcher.state import events, orders

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from hvd_elastic_ext.core.commands import module_command
-from hvd_elastic_ext.core.engines import ENGINES
+from hvd_elastic_ext.core.engines import ENGINES, MPI_INSTALL
 from hvd_elastic_ext.core.messages.slot_protocol import ENGINE, JOB, MARK, PROGRAM, RANK
 from hvd_elastic_ext.io import core_dumps
 from hvd_elastic_ext.launcher.agents.transports.known_hosts import all_host_keys
@@ -35,7 +35,6 @@ LOOK_S: Final = 0.2
 """Time between two checks whether ``mpirun`` has ended."""
 EXIT_TIMEOUT_S: Final = 3.0
 """Time for an unneeded ``mpirun`` to exit, before and after SIGTERM."""
-INSTALL_HINT: Final = "apt-get install openmpi-bin libopenmpi-dev, then pip install mpi4py"
 
 MPIRUN: Final = "mpirun"
 
@@ -60,7 +59,7 @@ def why_not(engine: str) -> str | None:
         return None
     program = shutil.which("mpirun")
     if program is None:
-        return f"--engine mpirun: there is no mpirun on this machine; {INSTALL_HINT}"
+        return f"--engine mpirun: there is no mpirun on this machine; {MPI_INSTALL}"
     try:
         output = subprocess.run(
             [program, "--version"], capture_output=True, text=True, timeout=30.0, check=False
@@ -68,7 +67,7 @@ def why_not(engine: str) -> str | None:
     except (OSError, subprocess.SubprocessError) as error:
         return f"--engine mpirun: {program} cannot be run: {error}"
     if "Open MPI" not in output:
-        return f"--engine mpirun: {program} is not Open MPI's, whose options are used; {INSTALL_HINT}"
+        return f"--engine mpirun: {program} is not Open MPI's, whose options are used; {MPI_INSTALL}"
     return None
 
 

@@ -37,10 +37,10 @@ from hvd_elastic_ext.launcher.metrics.tally import Tally
 from hvd_elastic_ext.launcher.notify.notifier import Notifier
 from hvd_elastic_ext.launcher.options.policy import options_of
 from hvd_elastic_ext.launcher.options.settings import RunSettings
-from hvd_elastic_ext.launcher.planners.membership.scaling import signals_of
 from hvd_elastic_ext.launcher.rules.health import host_requests
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
 from hvd_elastic_ext.launcher.state.facts import processes, shortage, waits
+from hvd_elastic_ext.launcher.state.facts.signals import signals_of
 from hvd_elastic_ext.launcher.state.facts.waits import LOG_PERIOD_S, Wait
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.saved import Saved

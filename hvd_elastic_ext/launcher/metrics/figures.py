@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.launcher.planners.membership.scaling import signals_of
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.state.facts import waits
+from hvd_elastic_ext.launcher.state.facts.signals import signals_of
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import USAGE
 
@@ -81,13 +81,12 @@ def _world(job: JobState, now: float) -> Iterator[Figure]:
 
 def _hosts(job: JobState, now: float, listed: HostSet) -> Iterator[Figure]:
     agents = {name: agent for name, agent in job.roster.agents.items() if agent.joined}
-    leaving = job.notices.departing.keys() | {name for name, agent in agents.items() if agent.leaves_by is not None}
     blocked = sum(job.faults.ledger.blocked(now, host).blocked for host in listed)
     yield _one("hosts_listed", "Hosts of the newest list", len(listed))
     yield _one("slots_listed", "Slots of the newest list", listed.slots)
     yield _one("hosts_connected", "Hosts whose agent is connected", len(agents))
     yield _one("hosts_blocked", "Listed hosts that get no work after faults, or by hand", blocked)
-    yield _one("hosts_with_notice", "Hosts that will be gone soon", len(leaving))
+    yield _one("hosts_with_notice", "Hosts that will be gone soon", len(job.leaves_by))
     processes = dict.fromkeys(Stage, 0)
     for worker in job.roster.workers.values():
         processes[worker.stage] += 1

@@ -43,12 +43,16 @@ class HostFeed:
                 return
             hosts = keep_seniority(self._hosts, publication.hosts)
             change = diff(self._hosts, hosts)
-            said_before = not change and publication.has_same_content(self._accepted)
+            before = self._accepted
+            same = not change and publication.has_same_content(before)
+            same_names = not change and before is not None and publication.departing == before.departing
             refused, self._reason = self._reason, None
             self._accepted, self._hosts = publication, hosts
-            if said_before and refused is None:
+            if same and refused is None:
                 return
-            if said_before:
+            if same_names and refused is None:
+                pass  # prices or nodes: nobody wants a line each time the price of a spot host changes
+            elif same_names:
                 log.info("the host list is accepted again; it names the same hosts as before")
             else:
                 self._record(publication, hosts, change)

@@ -139,7 +139,7 @@ class JobState:
     wanted: tuple[Seat, ...] = ()
     """Seats that should have a process, by the newest look."""
     offered: tuple[list[tuple[Host, tuple[int, ...]]], WorldLimits] | None = field(default=None, repr=False)
-    """The slots that are all wanted, and the limits of that choice."""
+    """The usable slots and the limits of the last choice, if all were wanted: the same ones need no new choice."""
     decision: WorldDecision = field(default_factory=lambda: WorldDecision(None, "", ""))
     """Which processes should form the next world now, by the newest look."""
     decisions_held: bool = False
@@ -366,7 +366,7 @@ class JobState:
     @property
     def leaves_by(self) -> Mapping[str, float]:
         """Hosts with notice, by the list or by their agents, and when they will be gone (mono)."""
-        by_agents = self.roster.hosts_with_notice()
+        by_agents = self.roster.agents_with_notice()
         both = {host: min(by, by_agents.get(host, by)) for host, by in self.notices.departing.items()}
         return {**by_agents, **both}
 

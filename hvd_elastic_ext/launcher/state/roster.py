@@ -429,7 +429,7 @@ class Roster:
             if commit >= known.commit:  # its agent may have reported a newer one
                 known.commit, known.step, known.reached = commit, worker.step, worker.step
 
-    def hosts_with_notice(self) -> dict[str, float]:
+    def agents_with_notice(self) -> dict[str, float]:
         """Hosts with an agent that has given notice, and when that, or the host, will be gone (mono)."""
         return {name: agent.leaves_by for name, agent in self.unusual_agents.items() if agent.leaves_by is not None}
 

@@ -6,8 +6,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Final, Literal, cast, get_args
+from typing import Literal, cast, get_args
 
+from hvd_elastic_ext.core.engines import MPI_INSTALL
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker import stock
 from hvd_elastic_ext.worker.comms import Comms, current_world
@@ -19,8 +20,6 @@ from hvd_elastic_ext.worker.process import standby
 Library = Literal["horovod", "torch", "mpi"]
 World = Literal["horovod", "torch", "mpi", "alone"]
 """A library, or "alone": a world of one without any library."""
-
-HOW_TO_GET_MPI: Final = "apt-get install openmpi-bin libopenmpi-dev, then pip install mpi4py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ def decide(wanted: str, facts: LaunchFacts) -> World:
             "start with torchrun, or call torch.distributed.init_process_group first"
         )
     if wanted == "mpi" and not facts.mpi4py:
-        raise UsageError(f"comms='mpi': mpi4py is not installed; {HOW_TO_GET_MPI}")
+        raise UsageError(f"comms='mpi': mpi4py is not installed; {MPI_INSTALL}")
     if wanted == "horovod" and facts.no_horovod is not None:
         raise UsageError(f"comms='horovod': {facts.no_horovod}; {stock.HOW_TO_GET_HOROVOD}")
     return cast(Library, wanted)
@@ -118,7 +117,7 @@ def _mpi_world() -> Comms:
         from hvd_elastic_ext.worker.comms import mpi as with_mpi
     except (ImportError, RuntimeError) as error:
         why = " ".join(str(error).split())
-        raise UsageError(f"MPI cannot be used: {why}; {HOW_TO_GET_MPI}") from error
+        raise UsageError(f"MPI cannot be used: {why}; {MPI_INSTALL}") from error
     with_mpi.abort_job_on_error()
     return with_mpi.MPIComms()
 
@@ -143,13 +142,12 @@ def check_world(size: int, environ: Mapping[str, str]) -> None:
         return
     if (started := mpi_size(environ)) > 1 and not stock.PRESENT:
         raise UsageError(
-            f"mpirun started {started} processes, but mpi4py is not installed and each would train alone; "
-            f"{HOW_TO_GET_MPI}"
+            f"mpirun started {started} processes, but mpi4py is not installed and each would train alone; {MPI_INSTALL}"
         )
     if started > 1:
         raise UsageError(
             f"mpirun started {started} processes, but Horovod was built without MPI and each would train alone; "
-            f"call elastic.init() instead of hvd.init() (it needs mpi4py: {HOW_TO_GET_MPI}), "
+            f"call elastic.init() instead of hvd.init() (it needs mpi4py: {MPI_INSTALL}), "
             "or build Horovod --with-mpi"
         )
     started = int(environ.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in environ else 1

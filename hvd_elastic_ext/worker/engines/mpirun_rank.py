@@ -28,7 +28,6 @@ OF_MPI: Final = ("OMPI_", "PMIX_", "PMI_", "ORTE_", "PRTE_", "OPAL_", "HFI_", "I
 """Prefixes of the variables by which a process finds its MPI peers."""
 RENDEZVOUS_S: Final = 60.0
 """Seconds to wait for the slot of this rank. The slot exists, unless this is the wrong host."""
-NOT_STARTED: Final = 125
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -38,15 +37,15 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     connection = _meet(address(mark, generation, rank))
     if connection is None:
         sys.stderr.write(f"hvd-elastic: rank {rank} finds no slot on {socket.gethostname()}\n")
-        return NOT_STARTED
+        return names.NOT_STARTED
     process_tree.become_subreaper()
     with connection:
         try:
             child = _start(receive_handover(connection), environ)
         except OSError as error:
             sys.stderr.write(f"hvd-elastic: rank {rank} cannot be started: {error}\n")
-            _tell(connection, NOT_STARTED)
-            return NOT_STARTED
+            _tell(connection, names.NOT_STARTED)
+            return names.NOT_STARTED
         signal.signal(signal.SIGTERM, lambda number, _: child.send_signal(number))
         threading.Thread(target=_listen, args=(connection, child), daemon=True).start()
         status = child.wait()

@@ -10,25 +10,23 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from hvd_elastic_ext.core.engines import RESTARTING
 from hvd_elastic_ext.core.messages import slot_protocol as names
 from hvd_elastic_ext.worker.engines import torchrun_env
 from hvd_elastic_ext.worker.engines.launcher_link import LauncherLink, LinkClosed
 from hvd_elastic_ext.worker.engines.mpirun_slot import serve
 from hvd_elastic_ext.worker.engines.standby import Membership, NotNeeded, SlotStandby, WorldAbandoned
 
-NOT_STARTED = 125
-"""Exit code if the command cannot be started, as in the agent."""
-PLAN = "HVD_ELASTIC_PLAN"
+KNOWN = ("mpirun", "torchrun")
+"""The engines whose worlds :func:`main` can enter."""
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Return an exit code, unless this process becomes COMMAND."""
     try:
         link, engine = LauncherLink.of(environ), environ.get(names.ENGINE, "")
-        if engine not in RESTARTING:
-            _complain(f"--engine {engine}: its worlds cannot be entered; known are {', '.join(RESTARTING)}")
-            return NOT_STARTED
+        if engine not in KNOWN:
+            _complain(f"--engine {engine}: its worlds cannot be entered; known are {', '.join(KNOWN)}")
+            return names.NOT_STARTED
         standby = SlotStandby(link, environ)
         membership = standby.join()
         place = membership.place
@@ -43,12 +41,12 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         return names.START_AGAIN
     except LinkClosed as error:
         _complain(str(error))
-        return NOT_STARTED
+        return names.NOT_STARTED
     try:
         os.execvpe(argv[0], list(argv), env)  # noqa: S606 (it is the very command of the job)
     except OSError as error:
         _complain(f"{argv[0]} cannot be started: {error.strerror}")
-        return NOT_STARTED
+        return names.NOT_STARTED
 
 
 def _environment(environ: Mapping[str, str], membership: Membership) -> dict[str, str]:
@@ -56,7 +54,7 @@ def _environment(environ: Mapping[str, str], membership: Membership) -> dict[str
     place = membership.place
     interface = membership.env.get("HOROVOD_GLOO_IFACE")
     interfaces = {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface} if interface else {}
-    own = {PLAN: place.text(), names.GENERATION: str(membership.generation)}
+    own = {names.PLAN: place.text(), names.GENERATION: str(membership.generation)}
     return {**interfaces, **torchrun_env.without_horovod(environ), **own}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import socket
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from hvd_elastic_ext.checkpoint.stores import Store, open_store
 from hvd_elastic_ext.checkpoint.stores.local import LocalStore
 from tests.support.fake_disk import Disk
 
-KINDS = ("folder", "fake disk", "memory", "s3")
+KINDS = ("folder", "fake disk", "memory", "s3", "ftp")
 
 Opener = Callable[[], Store]
 """Opens the same store again, as another process would."""
@@ -40,6 +41,33 @@ def s3_server() -> Iterator[str]:
     server.stop()
 
 
+@pytest.fixture
+def ftp_server(tmp_path: Path) -> Iterator[int]:
+    """The port of an FTP server on this machine with one user. A driver has one connection to it, as to real ones."""
+    pytest.importorskip("pyftpdlib", reason="needs pyftpdlib; make setup installs it")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of asyncore
+        from pyftpdlib.authorizers import DummyAuthorizer
+        from pyftpdlib.handlers import FTPHandler
+        from pyftpdlib.servers import FTPServer
+
+    users = DummyAuthorizer()
+    users.add_user("test", "test", str(tmp_path), perm="elradfmwMT")
+    server = FTPServer(("127.0.0.1", 0), type("Handler", (FTPHandler,), {"authorizer": users}))
+    ended = threading.Event()
+
+    def serve() -> None:
+        while not ended.is_set():
+            server.serve_forever(timeout=0.02, blocking=False, handle_exit=False)
+        server.close_all()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    yield server.address[1]
+    ended.set()
+    thread.join()
+
+
 @pytest.fixture(params=KINDS)
 def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
     kind = request.param
@@ -51,6 +79,9 @@ def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
     if kind == "memory":
         name = f"memory://checkpoints-{next(_count)}"
         return lambda: open_store(name)
+    if kind == "ftp":
+        port = request.getfixturevalue("ftp_server")
+        return lambda: open_store(f"ftp://127.0.0.1:{port}/jobs/one", {"username": "test", "password": "test"})
     assert kind == "s3", f"{kind}: say here how it is opened"
     address = request.getfixturevalue("s3_server")
     options = {

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from hvd_elastic_ext.worker.comms.choose import HOW_TO_GET_MPI
+from hvd_elastic_ext.core.engines import MPI_INSTALL
 from tests.support import ports
 from tests.support.processes import RunningProcess, run_process
 
@@ -119,7 +119,7 @@ def free_port() -> str:
 def without_mpi() -> str | None:
     """The reason why MPI cannot be tested here, if any."""
     if shutil.which("mpirun") is None or find_spec("mpi4py") is None:
-        return f"needs MPI: {HOW_TO_GET_MPI}"
+        return f"needs MPI: {MPI_INSTALL}"
     return None
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from hvd_elastic_ext.launcher.rules.membership.custody import FORMS, CustodyAction
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.state.effects.membership.custody import custody_decision
-from hvd_elastic_ext.launcher.state.facts.custody import candidates, is_in_sync, leaves_by
+from hvd_elastic_ext.launcher.state.facts.custody import candidates, is_in_sync, leaving_or_unlisted
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, HeldBack, Plan
 
@@ -24,7 +24,7 @@ def why_not(job: JobState) -> HeldBack | None:
     if part.needs_none:
         return None
     seats, ready = candidates(job)
-    if not seats and not leaves_by(job):
+    if not seats and not leaving_or_unlisted(job):
         return None
     part.decision = custody_decision(job, seats, ready=ready)
     members = job.decision.members

@@ -1,4 +1,4 @@
-"""Takes an empty list of hosts."""
+"""Accepts an empty list of hosts that was refused while processes ran on them."""
 
 from __future__ import annotations
 

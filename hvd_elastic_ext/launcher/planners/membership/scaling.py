@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Mapping
-from statistics import fmean
 from typing import Final
 
 from hvd_elastic_ext.autoscale.choice import HostFacts, leaving
@@ -15,10 +13,10 @@ from hvd_elastic_ext.autoscale.observations import Observations
 from hvd_elastic_ext.autoscale.policies import Chosen, parse
 from hvd_elastic_ext.launcher.state import actions
 from hvd_elastic_ext.launcher.state.facts.prices import price_of
+from hvd_elastic_ext.launcher.state.facts.signals import signals_of
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.options import ScaleOptions
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
-from hvd_elastic_ext.launcher.state.roster import USAGE
 
 log = logging.getLogger(__name__)
 
@@ -101,28 +99,6 @@ def _wanted(job: JobState, size: int) -> int:
     """Hosts that were requested last; before the first request, those of the world."""
     state = job.scaling
     return state.wanted if state.wanted is not None else max(size, len(job.fleet.hosts) - len(state.leaving))
-
-
-def signals_of(job: JobState) -> dict[str, float]:
-    """All signals: means of the hosts, rank 0's observations, and what the launcher reads itself."""
-    names = {life.seat.host for life in job.world.members}
-    own = {name: value for name, value in job.scaling.signals.items() if not isinstance(value, Mapping)}
-    by_host = {name: value for name, value in job.scaling.signals.items() if isinstance(value, Mapping)}
-    by_host["price"] = {name: price for name in names if (price := price_of(job, name)) is not None}
-    means = {name: fmean(of) for name, value in by_host.items() if (of := [value[h] for h in names & value.keys()])}
-    found = {**means, **own}
-    members = job.roster.present(job.world.members)
-    agents = [job.roster.agents.get(name) for name in {worker.seat.host for worker in members}]
-    for name in USAGE:
-        values = [agent.usage[name] for agent in agents if agent is not None and name in agent.usage]
-        if values:
-            found[name] = sum(values) / len(values)
-    if times := [step_s for worker in members for step_s in list(worker.steps_s)[-1:]]:
-        found["iteration"] = max(times)
-    for worker in members:
-        if job.rank(worker.life) == 0:
-            found |= worker.observed
-    return found
 
 
 def _noted_signals(job: JobState) -> dict[str, float]:

@@ -28,7 +28,7 @@ REFUSED: Final = ": exit code 2"
 
 def plan(job: JobState) -> Plan:
     """Find the wanted seats."""
-    usable, with_notice = _usable(job), job.roster.hosts_with_notice()
+    usable, with_notice = _usable(job), job.roster.agents_with_notice()
     go = with_notice.keys() | job.scaling.leaving
     staying = [(host, slots) for host, slots in usable if host.name not in go] if go else usable
     follow_slots(job, staying)
@@ -52,7 +52,7 @@ def check_start(job: JobState) -> Plan:
         job.outcome.finishing = job.outcome.failure is None
         if job.outcome.finishing and len(wanted) > 1:
             log.warning("%s", SEPARATE.format(len(wanted)))
-    elif wanted or job.roster.hosts_with_notice() or job.faults.first is None or not hosts:
+    elif wanted or job.roster.agents_with_notice() or job.faults.first is None or not hosts:
         return NOTHING
     elif not (job.options.woken or job.has_trained):  # such a job sleeps on, or waits for hosts
         why = why_cannot_start(job.now, hosts.hosts, job.faults.ledger, fixed=job.options.fixed_hosts)

@@ -43,18 +43,18 @@ noticed it by its send. That process waits for Gloo's timeout of 30 s, and all o
 
 
 def answer_due(job: JobState) -> Plan:
-    """Answer the questions that have waited long enough; look again when the next one has."""
+    """Answer the questions of processes that have waited long enough; look again when the next one will have."""
     job.answer(job.rendezvous.due(job.now))
     return Plan(job.rendezvous.next_due())
 
 
 def answers_due_at(job: JobState) -> float | None:
-    """When the next one has; a question for a key is no reason for a look."""
+    """When the next question will have waited long enough (mono). A question for a key is no reason for a look."""
     return job.rendezvous.next_due()
 
 
 def is_answer_due(job: JobState) -> bool:
-    """Whether one has waited long enough now."""
+    """Whether a question has waited long enough now."""
     at = job.rendezvous.next_due()
     return at is not None and at <= job.now
 

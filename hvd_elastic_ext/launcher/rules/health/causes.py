@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
-NOT_STARTED: Final = 125
-"""Exit code of a process that could not be started; agents use it too."""
+from hvd_elastic_ext.core.messages.slot_protocol import NOT_STARTED
+
 SSH_FAILED: Final = 255
 """Exit code of ssh when it could not connect or lost the connection."""
 LEFT_AS_ASKED: Final = 255

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from hvd_elastic_ext.core.messages.slot_protocol import DEVICE
+
 DEVICES: Final = "HVD_ELASTIC_DEVICES"
 """Names a host's devices, as ``CUDA_VISIBLE_DEVICES`` does, and overrides what its agent finds; empty: no devices."""
-DEVICE: Final = "HVD_ELASTIC_DEVICE"
-"""Tells a process the device of its slot. The process keeps a local rank that selects it."""
 VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 
 

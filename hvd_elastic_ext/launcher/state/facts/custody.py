@@ -21,7 +21,7 @@ def is_needed(job: JobState, host: str) -> bool:
     """Whether the agent of a host has to stay because only it holds the newest commit."""
     since = job.custody.may_end_since.get(host, job.now)
     heard = {name for name, agent in job.roster.agents.items() if agent.last_message_at > since}
-    members, leaving = {life.seat.host for life in job.world.members}, leaves_by(job)
+    members, leaving = {life.seat.host for life in job.world.members}, leaving_or_unlisted(job)
     if is_in_sync(job) and not _is_ahead(job, host) and not members <= leaving.keys():
         return members.isdisjoint(heard)  # a member without a message since then may be gone with its commit
     facts = _facts(job)
@@ -76,7 +76,7 @@ def _facts(job: JobState) -> CustodyFacts:
     """The facts that do not depend on members: which slots hold which commits."""
     how = job.options.durability
     return CustodyFacts(
-        holdings=job.roster.commits.holdings(leaves_by(job)),
+        holdings=job.roster.commits.holdings(leaving_or_unlisted(job)),
         stored=_stored(job),
         sending=job.transfers.sending,
         readers=None if how is not None and "://" in how.place else job.checkpoints.readers,
@@ -87,7 +87,7 @@ def facts_for(job: JobState, seats: Iterable[Seat], *, ready: bool) -> CustodyFa
     """The same, with the other facts for a world of these seats, or for a transfer."""
     members, active = tuple(seats), _active(job)
     joined = {name for name in job.roster.agents if _joined(job, name)}
-    keepers = () if members else _keepers(job, joined - leaves_by(job).keys())
+    keepers = () if members else _keepers(job, joined - leaving_or_unlisted(job).keys())
     return replace(
         _facts(job),
         members=members,
@@ -112,7 +112,7 @@ def ending(job: JobState) -> dict[Seat, float]:
     }
 
 
-def leaves_by(job: JobState) -> Mapping[str, float]:
+def leaving_or_unlisted(job: JobState) -> Mapping[str, float]:
     """Hosts that leave, and when (mono): those with notice, and those that are not published any more."""
     leaving, agents = dict(job.leaves_by), job.roster.agents
     if job.fleet.hosts.has_all(agents.keys()) and not any(
@@ -126,6 +126,7 @@ def leaves_by(job: JobState) -> Mapping[str, float]:
 
 
 def storage_may_be_newer(job: JobState, seats: Iterable[Seat]) -> bool:
+    """Whether the newest checkpoint may hold a newer commit than the memory of all these seats."""
     stored, commits = _stored(job), job.roster.commits
     if stored is None:
         return False

@@ -18,7 +18,7 @@ MISSED_S: Final = 30.0
 STILL_S: Final = 60.0
 """When to report that a world is stalled, without ``--progress-timeout``."""
 STEPS: Final = 3.0
-"""That, or this multiple of the longest reported step, if that is longer."""
+"""A stall also lasts at least this multiple of the longest reported step."""
 FINISHED_S: Final = 15.0
 """When to report that ranks wait for one that is done with training: nothing else ends that wait."""
 

@@ -138,7 +138,6 @@ class Loopless:
     """The world whose processes were all lost without a report of what they had done."""
     fenced: int = -1
     """The world with processes that were cut off from one another."""
-
     held: WorldDecision | None = None
     """The change of the world that was not made at the newest look, because no process would join."""
 

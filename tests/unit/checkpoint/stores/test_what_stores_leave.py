@@ -1,7 +1,8 @@
-"""What a store leaves behind when it cannot put a file, and what fsspec may leave out of an answer."""
+"""What a store leaves behind when it cannot put a file, and what fsspec leaves to its callers."""
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from hvd_elastic_ext.checkpoint.format.errors import StoreFailed
+from hvd_elastic_ext.checkpoint.stores import open_store
 from hvd_elastic_ext.checkpoint.stores.local import LocalStore
 from hvd_elastic_ext.checkpoint.stores.remote import RemoteStore
 
@@ -46,3 +48,20 @@ def test_a_read_that_fails_says_why_though_the_size_is_unknown() -> None:
     store = RemoteStore("memory://x", Curt(), "/x", "memory")
     with pytest.raises(StoreFailed, match="the line is cut"):
         store.read("one", "file", 0, [memoryview(bytearray(4))])
+
+
+def test_a_server_that_does_not_answer_when_a_store_is_opened_is_a_failed_store() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # but it does not listen
+        with pytest.raises(StoreFailed, match="ConnectionRefusedError"):
+            open_store(f"ftp://127.0.0.1:{bound.getsockname()[1]}/x")
+
+
+def test_a_driver_that_threads_may_not_share_is_asked_by_one_at_a_time_and_by_one_store() -> None:
+    place = "simplecache::memory://one-at-a-time"
+    one, other = open_store(place), open_store(place)
+    assert isinstance(one, RemoteStore)
+    assert isinstance(other, RemoteStore)
+    assert one.threads == 1
+    assert one._files is not other._files
+    assert open_store("memory://many-at-a-time").threads > 1

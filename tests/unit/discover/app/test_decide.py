@@ -108,6 +108,14 @@ def test_a_departure_alone_is_news():
     assert "b departing (drained)" in reason
 
 
+def test_a_new_price_alone_is_news():
+    (host,) = HostSet.of({"a": 1})
+    state = decide(0.0, DaemonState("life"), Observation(HostSet((host,))))[0].state
+    decision, _ = decide(1.0, state, Observation(HostSet((replace(host, price="2.5"),))))
+    assert decision.news
+    assert [each.price for each in decision.state.last.hosts] == ["2.5"]
+
+
 def test_a_host_that_was_made_anew_is_a_newcomer():
     before = HostSet((Host("a", 1, uid="1"), Host("b", 1, uid="2")))
     now = HostSet((Host("a", 1, uid="9"), Host("b", 1, uid="2")))

@@ -1,5 +1,7 @@
 """What is published of what is true of the pods, and when."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -373,6 +375,21 @@ def test_a_new_life_of_a_published_host_is_published_at_once():
     publishing.look(0.6, living("a", "1"), living("b", "1"))
     publishing.look(5.0, living("a", "1"), living("b", "2"))
     assert lives(publishing) == {"a": "1", "b": "2"}
+
+
+def priced(price: str) -> Verdict:
+    one = living("a", "1")
+    assert one.host is not None
+    return Verdict(one.pod, one.grade, one.reason, replace(one.host, price=price))
+
+
+def test_a_new_price_of_a_published_host_is_published_at_once():
+    publishing = Publishing()
+    for now, price in ((0.0, "1"), (0.6, "1"), (5.0, "2.5")):
+        publishing.look(now, priced(price))
+    assert publishing.last is not None
+    assert publishing.last.observation is not None
+    assert [host.price for host in publishing.last.observation.hosts] == ["2.5"]
 
 
 def test_a_new_life_that_was_off_the_list_is_probed_anew():

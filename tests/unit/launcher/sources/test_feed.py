@@ -65,6 +65,16 @@ def test_a_repeated_list_is_not_news() -> None:
     assert len(lines(sink, "published")) == 1
 
 
+def test_a_new_price_alone_is_passed_on_without_a_line_in_the_journal() -> None:
+    feed, sink = make()
+    feed.offer(Publication("k8s", 1, HostSet((Host("a", 1, price="1"),))))
+    heard: list[list[str]] = []
+    feed.listener = lambda: heard.append([host.price for host in feed.hosts()])
+    feed.offer(Publication("k8s", 2, HostSet((Host("a", 1, price="2.5"),))))
+    assert heard == [["2.5"]]
+    assert len(lines(sink, "published")) == 1
+
+
 def test_a_refused_list_takes_no_host_away_and_is_journalled_once() -> None:
     feed, sink = make()
     feed.offer(publication(1, a=1))

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from hvd_elastic_ext.core.engines import RESTARTING
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.core.messages.slot_protocol import (
     COMMITS,
@@ -29,7 +30,7 @@ from hvd_elastic_ext.core.messages.slot_protocol import (
 )
 from hvd_elastic_ext.launcher.agents.transports.ssh import Ssh
 from hvd_elastic_ext.launcher.job import engine_programs
-from hvd_elastic_ext.worker.engines import torchrun_env
+from hvd_elastic_ext.worker.engines import slot_program, torchrun_env
 from hvd_elastic_ext.worker.engines.descriptor_passing import Handover, address, receive_handover, send_handover
 from hvd_elastic_ext.worker.engines.launcher_link import LauncherLink, LinkClosed
 from hvd_elastic_ext.worker.process.link import Link
@@ -135,6 +136,10 @@ def joins(agent: Agent) -> None:
     assert agent.hear() == {"say": "parked"}
     agent.tell("go", generation=4, env={"HOROVOD_GLOO_IFACE": "lo"})
     agent.tell("world", generation=4)
+
+
+def test_a_slot_can_enter_the_worlds_of_every_engine_that_restarts() -> None:
+    assert sorted(slot_program.KNOWN) == sorted(RESTARTING)
 
 
 def test_a_slots_program_becomes_the_command_with_torchruns_environment(agent: Agent, started: Any) -> None:

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.launcher.planners.membership.scaling import signals_of
 from hvd_elastic_ext.launcher.state.events import HostsAskedFor, News, Observed, ScaleByHand, Scaled
+from hvd_elastic_ext.launcher.state.facts.signals import signals_of
 from hvd_elastic_ext.launcher.state.facts.waits import status
 from hvd_elastic_ext.launcher.state.options import ScaleOptions
 from tests.unit.launcher.scenarios import play
