@@ -5,8 +5,8 @@ all their descendants. It uses only modules of the standard library that load in
 few milliseconds (named tuples, because dataclasses load slowly).
 ``prestop`` is a program of its own: a worker pod runs it before it ends.
 
-Never here: modules of ours outside ``core`` and ``io``, and of these only small ones, without dataclasses; other packages, except in ``process.metrics``, which is loaded at Prometheus' first request;
-decisions about hosts or worlds.
+Never here: modules of ours outside ``core`` and ``io``, and of these only small ones without dataclasses; other
+packages, except in ``process.metrics``, which is loaded at Prometheus' first request; decisions about hosts or worlds.
 
 Orders come in and events go out as JSON, over one connection to the launcher, or
 as lines over the agent's own pipes; ``docs/agent.md`` lists all of them::
