@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from hvd_elastic_ext import __version__
 from hvd_elastic_ext.core.errors import ElasticError, JobFailed, UsageError, users_mistake
 from hvd_elastic_ext.io.option_parser import nearest, parser_of
-from hvd_elastic_ext.io.threads.writer_thread import discard, write_message
+from hvd_elastic_ext.io.threads.writer_thread import discard, open_closed_streams, write_message
 from hvd_elastic_ext.launcher.cli import starting
 
 if TYPE_CHECKING:
@@ -121,6 +121,7 @@ def usage() -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. A user's mistake and an error raised on purpose are a line and an exit code, no traceback."""
+    open_closed_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = arguments[0] if arguments else "--help"
     program = f"hvd-elastic {name}" if name in COMMANDS else "hvd-elastic"

@@ -119,6 +119,16 @@ def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
     assert done.returncode == 1
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("module", ["hvd_elastic_ext.cli --version", "discover.cli --source static --hosts a:1 --once"])
+def test_a_closed_standard_stream_is_as_the_null_device(module: str, closed: str, tmp_path: Path) -> None:
+    line = f"{sys.executable} -m {module} {closed}"
+    env = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1])}
+    done = subprocess.run(["sh", "-c", line], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert bool(done.stdout) == (">&- " not in f"{closed} ".replace("2>&-", ""))
+
+
 def test_a_job_is_named_by_one_word_for_hosts_list_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
