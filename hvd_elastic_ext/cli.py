@@ -138,7 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         discard(sys.stdout)
         return 141  # the reader of our output went away; what the shell reports for SIGPIPE
     except OSError as error:
-        why = users_mistake(error)
+        why = users_mistake(error) or _without_folder()
         if why is None:
             raise
         if error.filename is None:
@@ -146,6 +146,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         write_message(sys.stderr, f"{program}: {why}\n")
         return 1
     return code
+
+
+def _without_folder() -> str | None:
+    """One line if the current folder has been removed: then many calls fail, without a name."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return "the current folder has been removed; cd to another one"
+    return None
 
 
 def _command(name: str, arguments: Sequence[str]) -> int:
