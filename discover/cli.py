@@ -23,7 +23,7 @@ from hvd_elastic_ext.core.errors import ElasticError, UsageError, users_mistake
 from hvd_elastic_ext.core.options import layered_argv
 from hvd_elastic_ext.io.config_file import read_config
 from hvd_elastic_ext.io.option_parser import Parser
-from hvd_elastic_ext.io.threads.writer_thread import discard
+from hvd_elastic_ext.io.threads.writer_thread import discard, open_closed_streams
 
 PREFIX = "HVD_DISCOVER_"
 
@@ -45,6 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     ``argv`` has no program name; None takes the arguments of this process.
     """
+    open_closed_streams()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     # watchdog logs an error when a watched directory is removed, which is normal here.
     logging.getLogger("watchdog").setLevel(logging.CRITICAL)

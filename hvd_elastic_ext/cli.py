@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from hvd_elastic_ext import __version__
 from hvd_elastic_ext.core.errors import ElasticError, JobFailed, UsageError, users_mistake
 from hvd_elastic_ext.io.option_parser import nearest, parser_of
-from hvd_elastic_ext.io.threads.writer_thread import discard, write_message
+from hvd_elastic_ext.io.threads.writer_thread import discard, open_closed_streams, write_message
 from hvd_elastic_ext.launcher.cli import starting
 
 if TYPE_CHECKING:
@@ -121,6 +121,7 @@ def usage() -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. A user's mistake and an error raised on purpose are a line and an exit code, no traceback."""
+    open_closed_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = arguments[0] if arguments else "--help"
     program = f"hvd-elastic {name}" if name in COMMANDS else "hvd-elastic"
@@ -137,7 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         discard(sys.stdout)
         return 141  # the reader of our output went away; what the shell reports for SIGPIPE
     except OSError as error:
-        why = users_mistake(error)
+        why = users_mistake(error) or _without_folder()
         if why is None:
             raise
         if error.filename is None:
@@ -145,6 +146,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         write_message(sys.stderr, f"{program}: {why}\n")
         return 1
     return code
+
+
+def _without_folder() -> str | None:
+    """One line if the current folder has been removed: then many calls fail, without a name."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return "the current folder has been removed; cd to another one"
+    return None
 
 
 def _command(name: str, arguments: Sequence[str]) -> int:

@@ -11,8 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from discover.selection.objects import NOTHING, Container, PodView
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.core.hosts import name_error
-from hvd_elastic_ext.core.publication import MAX_SLOTS
+from hvd_elastic_ext.core.hosts import MAX_SLOTS, name_error
 
 SLOTS_ANNOTATION: Final = "hvd-elastic-ext/slots"
 """The annotation with a pod's own number of slots. It has priority over all other sources."""

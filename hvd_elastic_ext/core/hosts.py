@@ -12,6 +12,8 @@ from typing import Any
 
 MAX_NAME = 253
 """Longest host name in characters (RFC 1035 §2.3.4, less the root's dot)."""
+MAX_SLOTS = 1024
+"""Most slots of one host: agents refuse a slot with a higher number. More count as a typing error."""
 
 _ONE = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _LABEL = re.compile(rf"{_ONE}\Z")
@@ -54,7 +56,7 @@ class Host:
     ``node``: the name of the pod's machine. ``price``: the cost of the host for an hour, as a number. All are empty if
     the source does not know them.
 
-    Raises ``ValueError`` for an invalid name or fewer than one slot.
+    Raises ``ValueError`` for an invalid name, fewer than one slot, or more than :data:`MAX_SLOTS`.
     """
 
     name: str
@@ -72,6 +74,8 @@ class Host:
             raise ValueError(f"host {self.name!r}: slots must be a whole number, not {self.slots!r}")
         if self.slots < 1:
             raise ValueError(f"host {self.name!r} has {self.slots} slots; at least 1 is needed, or leave the host out")
+        if self.slots > MAX_SLOTS:
+            raise ValueError(f"host {self.name!r} has more slots than the {MAX_SLOTS} that are allowed")
 
     def same_life(self, other: Host) -> bool:
         """Whether name, uid and life are the same, as far as known. A recreated pod, or a pod with a restarted

@@ -15,14 +15,11 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import BadHosts, BadPublication
-from hvd_elastic_ext.core.hosts import Host, HostSet, name_error
+from hvd_elastic_ext.core.hosts import MAX_SLOTS, Host, HostSet, name_error
 from hvd_elastic_ext.core.json_text import to_text
 
 FORMAT = 1
 """Version of the push JSON. Readers refuse a higher one and ignore keys they do not know."""
-
-MAX_SLOTS = 4096
-"""Most slots of one host. A higher number counts as a typing error."""
 
 
 @dataclass(frozen=True, slots=True)

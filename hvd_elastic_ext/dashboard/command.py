@@ -63,6 +63,8 @@ def main(argv: Sequence[str]) -> int:
     """Serve until interrupted. Raises :class:`UsageError` for a job that cannot be shown."""
     options = parser().parse_args(argv)
     on_cluster = options.namespace is not None or options.kubeconfig is not None
+    if options.run is not None and options.export is None:
+        raise UsageError("--run is for --export FILE: the live page shows the newest run")
     if on_cluster and options.export is not None:
         raise UsageError("--export writes the page of a job whose journal is here; leave -n and --kubeconfig out")
     jobs = Jobs(options.jobs, folder=options.state_dir, may_be_none=on_cluster)

@@ -31,6 +31,8 @@ def export(job: Job, path: Path, *, run: int | None = None) -> str:
         reading.read_all()
     except OSError as error:
         raise UsageError(f"{job.journal}: cannot be read: {error.strerror}") from None
+    if run is not None and run > len(reading.runs) > 0:
+        raise UsageError(f"--run {run}: {job.journal} has {len(reading.runs)}, counted from 1")
     if not reading.kept.counts and not reading.kept.steps:
         raise UsageError(f"{job.journal}: holds no journal line; give the file that `hvd-elastic run --journal` wrote")
     parts = {name: json.loads(part) for name, part in parts_of(reading, job, LauncherClient(job.folder).ask()).items()}

@@ -226,9 +226,10 @@ class Site:
     async def _logs(self, request: Request) -> tuple[Path, Logs] | None:
         """Return the output of a job, from the folder in its newest start record; None if output is not kept."""
         watch = self._watches.of(await self._job(request))
-        if watch.reading.started is None:
-            await asyncio.to_thread(watch.reading.read_all)
-        started = watch.reading.started
+        try:
+            started = await watch.started()
+        except OSError as error:
+            raise UsageError(f"{watch.job.journal} cannot be read: {error.strerror}") from None
         folder = "" if started is None else text(started.get("output"))
         return (Path(folder), watch.logs(Path(folder))) if folder else None
 

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from hvd_elastic_ext.core.journal import Record
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.dashboard.content.model import Facts, page_of
 from hvd_elastic_ext.dashboard.content.sentences import initial_verdict
@@ -85,6 +86,8 @@ class Watch:
         self.launcher = LauncherClient(job.folder)
         self.reading = Reading(job.journal)
         self._one_reader = threading.Lock()
+        self._turn = asyncio.Lock()
+        """Held while the journal is read and the page is made of it: what is read must not change meanwhile."""
         self._logs: Logs | None = None
         self._logs_of = Path()
         self._changed = asyncio.Event()
@@ -99,6 +102,14 @@ class Watch:
         if self._logs is None or self._logs_of != folder:
             self._logs, self._logs_of = Logs(folder), folder
         return self._logs
+
+    async def started(self) -> Record | None:
+        """Return the newest start of a launcher. Reads the journal first if none is known. Raises ``OSError``."""
+        if self.reading.started is None:
+            async with self._turn:
+                if self.reading.started is None:
+                    await asyncio.to_thread(self._read_all)
+        return self.reading.started
 
     async def stream(self) -> AsyncIterator[str]:
         """Yield changes as server-sent events: the name of a part, and the part."""
@@ -139,8 +150,9 @@ class Watch:
         """Read and publish until cancelled. The page shows an error: it must not look up to date."""
         while True:
             try:
-                await self._read_on()
-                await self._make()
+                async with self._turn:
+                    await self._read_on()
+                    await self._make()
                 self._publish(error="null")
             except OSError as error:
                 self._publish(error=to_text(f"{self.job.journal} cannot be read: {error.strerror}"))
@@ -163,6 +175,10 @@ class Watch:
         """Read one piece. A thread of viewers that have left may still read the one before: nothing can cancel it."""
         with self._one_reader:
             return next(pieces, None)
+
+    def _read_all(self) -> None:
+        with self._one_reader:
+            self.reading.read_all()
 
     def _newest_step(self) -> dict[str, Any] | None:
         """Publish the newest step at once; the whole page follows."""

@@ -112,11 +112,28 @@ def test_a_reader_that_went_away_ends_a_command_silently(words: list[str], unbuf
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.parametrize("words", ["doctor --local", "demo --quick --plain"])
+def test_a_current_folder_that_is_gone_is_one_line(words: str, tmp_path: Path) -> None:
+    line = f'mkdir x; cd x; rmdir ../x; exec "$0" -m hvd_elastic_ext.cli {words}'
+    done = run_sh(line, cwd=tmp_path)
+    name = words.split()[0]
+    assert done.stderr == f"hvd-elastic {name}: the current folder has been removed; cd to another one\n"
+    assert done.returncode == 1
+
+
 def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:
         done = run("manifest", "rbac", cwd=tmp_path, stdout=full, unbuffered="")
     assert done.stderr == "hvd-elastic manifest: no space is left where the output goes\n"
     assert done.returncode == 1
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("module", ["hvd_elastic_ext.cli --version", "discover.cli --source static --hosts a:1 --once"])
+def test_a_closed_standard_stream_is_as_the_null_device(module: str, closed: str, tmp_path: Path) -> None:
+    done = run_sh(f'exec "$0" -m {module} {closed}', cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert bool(done.stdout) == (">&- " not in f"{closed} ".replace("2>&-", ""))
 
 
 def test_a_job_is_named_by_one_word_for_hosts_list_too(
@@ -155,6 +172,19 @@ def run(
     done: subprocess.CompletedProcess[str] = subprocess.run(  # type: ignore[call-overload]
         command, cwd=cwd, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, timeout=60, env=environ
     )
+    return _without_slow_start(done)
+
+
+def run_sh(line: str, *, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a line of sh; $0 is this Python."""
+    environ = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1])}
+    command = ["sh", "-c", line, sys.executable]
+    return _without_slow_start(
+        subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=60, env=environ)
+    )
+
+
+def _without_slow_start(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
     lines = done.stderr.splitlines(keepends=True)  # on a busy machine one more tells that modules are loaded
     done.stderr = "".join(line for line in lines if "starting for" not in line)
     return done

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 MAX_SLOT: Final = 1023
+"""Highest number of a slot: of a host with as many slots as :data:`hvd_elastic_ext.core.hosts.MAX_SLOTS` allows."""
 MAX_COUNT: Final = (1 << 63) - 1
 """Largest value of a count that grows for the whole life of a job."""
 

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import select
+import sys
 import threading
 import time
 from collections import deque
@@ -206,6 +207,18 @@ def discard(stream: TextIO) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, descriptor)
         os.close(nowhere)
+
+
+def open_closed_streams() -> None:
+    """Open the null device in place of each standard stream that the caller has closed (``>&-``).
+
+    Otherwise a stream is None, and a file of the job gets its number: processes would write their output into it.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            os.set_inheritable(descriptor, True)
+            setattr(sys, name, os.fdopen(descriptor, mode, encoding="utf-8"))
 
 
 def _cost(text: str) -> int:

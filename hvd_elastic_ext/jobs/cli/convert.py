@@ -50,7 +50,10 @@ def converted(text: str, name: str) -> str:
     bodies = flattened(documents(text, where=name))
     if not bodies or not all(isinstance(body, dict) and "kind" in body and "apiVersion" in body for body in bodies):
         raise UsageError(f"{name}: neither a manifest (kind and apiVersion in each document) nor a script of arena")
-    parts = [commented(to_documents([made.body]), made) for made in (_made(body, name) for body in bodies)]
+    try:
+        parts = [commented(to_documents([made.body]), made) for made in (_made(body, name) for body in bodies)]
+    except RecursionError:
+        raise UsageError(f"{name}: an alias stands for what it is in, or lists are too deep") from None
     start = f"# Comments of {name} are not in here.\n" if COMMENT.search(text) else ""
     return start + "---\n".join(parts)
 

@@ -50,8 +50,8 @@ def heartbeat_pace(
     """
     heartbeat_s = max(asked_s, min(timeout_s / 3, hosts / MAX_HEARTBEATS_PER_S))
     seldom = math.ceil(hosts / heartbeat_s / MAX_FULL_HEARTBEATS_PER_S)
-    often_enough = MAX_FIGURES_EVERY if progress_timeout_s is None else int(progress_timeout_s / 3 / heartbeat_s)
-    return HeartbeatPace(heartbeat_s, max(1, min(seldom, often_enough, MAX_FIGURES_EVERY)))
+    often_enough = math.inf if progress_timeout_s is None else progress_timeout_s / 3 / heartbeat_s
+    return HeartbeatPace(heartbeat_s, max(1, int(min(seldom, often_enough, MAX_FIGURES_EVERY))))
 
 
 def files_for(hosts: int, *, written: int = 0) -> int:

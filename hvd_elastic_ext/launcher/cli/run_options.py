@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from hvd_elastic_ext.autoscale.policies import parse as parse_policy
 from hvd_elastic_ext.core.engines import DEFAULT, ENGINES
 from hvd_elastic_ext.core.errors import ElasticError, UsageError
-from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.core.hosts import MAX_SLOTS, HostSet
 from hvd_elastic_ext.core.journal import FILE, FOLDERS
 from hvd_elastic_ext.core.options import layered_argv
 from hvd_elastic_ext.core.publication import parse_hosts_option
@@ -419,6 +419,10 @@ def _sources(args: argparse.Namespace, hosts: str | None) -> Sources:
         fixed = parse_hosts_option(hosts, where="--hosts", default_slots=args.slots or 1)
     elif not any(named):
         # As horovodrun does: without any option for hosts, this machine is the only host.
+        if (args.num_proc or 1) > MAX_SLOTS:
+            raise UsageError(
+                f"-np is {args.num_proc}, and this machine alone may have {MAX_SLOTS} slots; name more hosts"
+            )
         fixed = HostSet.of({"localhost": max(1, args.num_proc or 1)})
     return Sources(
         hosts_file=Path(args.hosts_file) if args.hosts_file else None,

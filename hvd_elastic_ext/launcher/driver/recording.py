@@ -22,7 +22,7 @@ from hvd_elastic_ext.launcher.state import actions, events
 from hvd_elastic_ext.launcher.state.actions import Action
 from hvd_elastic_ext.launcher.state.events import Event
 
-VERSION: Final = 3
+VERSION: Final = 4
 _KINDS: Final[Mapping[str, type[Event]]] = {kind.__name__: kind for kind in get_args(Event)}
 
 

@@ -168,7 +168,7 @@ def load(path: Path, *, keep: bool = False) -> tuple[Saved | None, bool]:
             LOG.warning("%s; going on from %s, the state before it", why, path / name)
         return saved, name == STATE
     if why:
-        LOG.warning("%s and there is no good one before it; starting from the beginning", why)
+        LOG.warning("%s and there is no good one before it%s", why, "; starting from the beginning" if keep else "")
     return None, False
 
 

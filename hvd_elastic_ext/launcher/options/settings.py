@@ -14,7 +14,7 @@ from pathlib import Path
 from hvd_elastic_ext.core.clouds import AUTO, CLOUDS
 from hvd_elastic_ext.core.engines import DEFAULT, ENGINES, RESTARTING
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.core.hosts import MAX_SLOTS, HostSet
 from hvd_elastic_ext.launcher.options.listening import ListenAddress
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
 from hvd_elastic_ext.launcher.rules.health.ledger import DEFAULT_COOLDOWN_S
@@ -30,6 +30,8 @@ RUNNERS = ("cProfile", "coverage", "pdb", "profile", "torch.distributed.launch",
 """Modules that run the script named after them."""
 GRACE_S = 5.0
 """Seconds a training process has between SIGTERM and SIGKILL; Horovod's own."""
+MAX_TIME_S = 1e6
+"""Longest time that agents accept: they refuse an order with a longer one, and the job would wait for them."""
 MAX_COOLDOWN_S = 3600
 """Longest cooldown that Horovod accepts."""
 
@@ -235,8 +237,8 @@ def _of_hosts(s: RunSettings) -> Checks:
             "with --hosts, or a lower -np",
         ),
         (
-            s.default_slots is not None and s.default_slots < 1,
-            f"--slots-per-host is {s.default_slots}; at least 1 is needed",
+            s.default_slots is not None and not 1 <= s.default_slots <= MAX_SLOTS,
+            f"--slots-per-host is {s.default_slots}; write a number from 1 to {MAX_SLOTS}",
         ),
         (
             not 1 <= low <= high <= MAX_COOLDOWN_S,
@@ -274,14 +276,18 @@ def _of_times(s: RunSettings) -> Checks:
         _above_0("--elastic-timeout", s.elastic_timeout_s),
         _from_0("--settle", s.settle_s),
         _above_0("--standby-timeout", s.standby_timeout_s),
-        (s.wait_lines_s < 4, f"--wait-lines is {s.wait_lines_s:g}, but must be 4 s at least"),
+        (not s.wait_lines_s >= 4, f"--wait-lines is {s.wait_lines_s:g}, but must be 4 s at least"),
         (
             not 0 < beat < silence,
             f"--heartbeat-interval {beat:g} and --heartbeat-timeout {silence:g}: the interval must be above 0 and "
             "shorter than the timeout",
         ),
+        (beat > MAX_TIME_S, f"--heartbeat-interval is {beat:g}; give {MAX_TIME_S:g} seconds at most"),
         _above_0("--progress-timeout", s.progress_timeout_s, ", or leave it out"),
-        _from_0("--orphan-grace", s.orphan_grace_s),
+        (
+            not 0 <= s.orphan_grace_s <= MAX_TIME_S,
+            f"--orphan-grace is {s.orphan_grace_s:g}; give a number of seconds from 0 to {MAX_TIME_S:g}",
+        ),
         _from_0("--commit-wait", s.commit_wait_s),
         _above_0("--sleep-after", s.sleep_after_s),
         _from_0("--max-wait-time", s.max_wait_s, "0 or more seconds, or leave it out"),

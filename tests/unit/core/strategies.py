@@ -4,8 +4,8 @@ import string
 
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.core.hosts import Host, HostSet
-from hvd_elastic_ext.core.publication import MAX_SLOTS, Departure, Publication
+from hvd_elastic_ext.core.hosts import MAX_SLOTS, Host, HostSet
+from hvd_elastic_ext.core.publication import Departure, Publication
 
 OUTER = string.ascii_letters + string.digits + "_"
 

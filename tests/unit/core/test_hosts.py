@@ -4,7 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.core.hosts import Host, HostChange, HostSet, diff, keep_seniority, name_error, same_ends
+from hvd_elastic_ext.agent.orders.fields import MAX_SLOT
+from hvd_elastic_ext.core.hosts import (
+    MAX_SLOTS,
+    Host,
+    HostChange,
+    HostSet,
+    diff,
+    keep_seniority,
+    name_error,
+    same_ends,
+)
 from tests.unit.core import strategies as some
 
 BAD_NAMES = {
@@ -55,12 +65,15 @@ def test_whatever_is_accepted_can_stand_on_a_command_line(text):
         assert not set(text) - set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 
 
-@pytest.mark.parametrize(
-    ("slots", "why"), [(0, "at least 1"), (-1, "at least 1"), (True, "whole"), ("2", "whole"), (1.5, "whole")]
-)
-def test_slots_are_a_whole_number_of_at_least_one(slots, why):
+BAD_SLOTS = [(0, "at least 1"), (-1, "at least 1"), (True, "whole"), ("2", "whole"), (1.5, "whole"), (1025, "1024")]
+
+
+@pytest.mark.parametrize(("slots", "why"), BAD_SLOTS)
+def test_slots_are_a_whole_number_from_one_to_the_most_that_an_agent_accepts(slots, why):
     with pytest.raises(ValueError, match=why):
         Host("a", slots)
+    assert MAX_SLOTS == MAX_SLOT + 1
+    assert Host("a", MAX_SLOTS).slots == MAX_SLOTS
 
 
 def test_a_name_stands_once_in_a_set():

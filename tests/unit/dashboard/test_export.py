@@ -76,6 +76,10 @@ def test_another_run_than_the_newest_can_be_written(tmp_path: Path) -> None:
     path = journal.add("started", run="b").add("finished", code=0, reason="second").write(tmp_path / "journal.jsonl")
     assert "first" in export(job_of(path), tmp_path / "x.html", run=1)
     assert "second" in export(job_of(path), tmp_path / "x.html")
+    with pytest.raises(UsageError, match=r"--run 3: .*journal\.jsonl has 2, counted from 1"):
+        export(job_of(path), tmp_path / "x.html", run=3)
+    with pytest.raises(UsageError, match="--run is for --export FILE"):
+        main([str(path), "--run", "1"])
 
 
 @pytest.mark.parametrize("content", ["", "no journal\n"])

@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 
-from hvd_elastic_ext.dashboard.jobs import Job
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.dashboard.jobs import Job, Jobs
 from hvd_elastic_ext.dashboard.reading import Reading
+from hvd_elastic_ext.dashboard.server import Site
 from hvd_elastic_ext.dashboard.watch import LONG, Watch
 from tests.support.journals import JournalMaker
 
@@ -96,6 +99,38 @@ async def test_a_page_that_is_opened_again_while_its_journal_is_read_waits_for_t
     assert "now" in await told_until(watch, "now")
     assert reading.most == 1
     assert reading.kept.steps == 50
+
+
+async def test_output_that_is_requested_while_the_journal_is_read_waits_for_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = JournalMaker().add("started", run="r", output="/out", command="x" * LONG).resized("start", 4).steps(50)
+    made: list[SlowReading] = []
+    monkeypatch.setattr(
+        "hvd_elastic_ext.dashboard.watch.Reading", lambda path: made.append(SlowReading(path)) or made[0]
+    )
+    site = Site(Jobs((str(journal.write(tmp_path / "journal.jsonl")),)), None)
+    request = Request({"type": "http", "query_string": b"", "headers": []})
+
+    async def page() -> str:
+        shown = ""
+        async with contextlib.aclosing((await site.live(request)).body_iterator) as stream:
+            while "event: now\n" not in shown:
+                shown += await anext(stream)
+        return shown
+
+    shown, *answers = await asyncio.gather(page(), site.list_logs(request), site.list_logs(request))
+    assert "this page has stopped" not in shown
+    assert [json.loads(answer.body)["folder"] for answer in answers] == ["/out"] * 2
+    assert (made[0].most, made[0].kept.steps) == (1, 50)
+
+
+async def test_output_of_a_job_whose_journal_is_gone_is_refused_in_one_line(tmp_path: Path) -> None:
+    path = JournalMaker().add("started", run="r", output="/out").write(tmp_path / "journal.jsonl")
+    site = Site(Jobs((str(path),)), None)
+    path.unlink()
+    with pytest.raises(UsageError, match="cannot be read: No such file or directory"):
+        await site.list_logs(Request({"type": "http", "query_string": b"", "headers": []}))
 
 
 async def test_a_short_journal_is_told_as_a_whole_at_once(tmp_path: Path) -> None:

@@ -210,7 +210,7 @@ def test_a_default_of_the_server_does_not_outweigh_gpus_and_the_conflict_is_told
             rules(),
             {"annotations": {SLOTS_ANNOTATION: "eight"}},
             None,
-            "is 'eight'; write a whole number from 1 to 4096",
+            "is 'eight'; write a whole number from 1 to 1024",
         ),
         (rules(), {"annotations": {SLOTS_ANNOTATION: ""}}, None, "is ''; write a whole number"),
         (rules(), {"annotations": {SLOTS_ANNOTATION: "٣"}}, None, "write a whole number"),

@@ -307,6 +307,7 @@ def test_no_call_of_arena_and_no_option_of_it_stays_without_a_word(line: str, ex
         "apiVersion: autoscaling/v2beta1\nkind: HorizontalPodAutoscaler\nspec: {metrics: [a]}",
         "apiVersion: ctyun.cn/v1\nkind: PyTorchJob\nspec: {pytorchReplicaSpecs: [1]}",
         "apiVersion: v1\nkind: List\nitems: [1]",
+        "apiVersion: v1\nkind: &a {itself: *a}",
     ],
 )
 def test_a_field_of_a_wrong_type_is_told_in_one_line(text: str) -> None:

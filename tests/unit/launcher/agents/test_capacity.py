@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +46,7 @@ def test_the_more_hosts_the_more_seldom_each_of_them_beats(
         (512, 600.0, 5),
         (512, 25.0, 2),  # three full ones still fit into the time in which there must be progress
         (512, 1.0, 1),
+        (512, math.inf, 5),  # --progress-timeout inf
     ],
 )
 def test_the_more_hosts_the_fewer_heartbeats_have_figures(hosts: int, progress: float | None, every: int) -> None:

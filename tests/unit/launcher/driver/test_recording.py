@@ -209,7 +209,8 @@ def test_an_abbreviated_option_of_events_is_refused(capsys: pytest.CaptureFixtur
             '{"number":1,"mono":1,"event":{"kind":"Look"},"done":[],"again_at":null,"error":null}\n',
             "before the start of its launcher",
         ),
-        ('{"recording":3,"mono":1}\n', ":1: is no line of a recording"),
+        ('{"recording":3,"mono":1}\n', "version 3, and this program reads version 4"),
+        ('{"recording":4,"mono":1}\n', ":1: is no line of a recording"),
     ],
 )
 def test_a_file_that_is_no_recording_is_refused_in_one_line(

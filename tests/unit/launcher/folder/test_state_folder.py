@@ -233,3 +233,13 @@ def test_a_disk_that_fails_is_said_once_and_again_when_it_works(folder: Path, ca
         assert held.save(TWO)
         assert "can be written again" in caplog.text
         assert held.load() == TWO
+
+
+def test_a_command_that_only_reads_damaged_files_claims_no_new_start(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with StateDir(folder):
+        (folder / "state.json").write_text("?")
+        assert load(folder) == (None, False)
+    assert [line.endswith("and there is no good one before it") for line in caplog.messages] == [True]
+    assert (folder / "state.json").read_text() == "?"

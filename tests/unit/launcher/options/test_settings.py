@@ -1,6 +1,7 @@
 """Options that cannot work are refused, with one clear line each."""
 
 import logging
+import math
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,7 @@ def settings(**changes: Any) -> RunSettings:
             "--min-np 3 is more than the slots of the hosts given (2), with which a job starts without -np",
         ),
         ({"default_slots": 0}, "--slots-per-host is 0"),
+        ({"default_slots": 1025}, "--slots-per-host is 1025; write a number from 1 to 1024"),
         ({"elastic_timeout_s": 0.0}, "--elastic-timeout is 0"),
         ({"reset_limit": -1}, "--reset-limit is -1"),
         ({"cooldown_s": (0.0, 10.0)}, "--blacklist-cooldown-range is 0 10"),
@@ -84,6 +86,12 @@ def settings(**changes: Any) -> RunSettings:
         ({"wait_lines_s": 3.0}, "--wait-lines is 3, but must be 4 s at least"),
         ({"heartbeat_interval_s": 10.0}, "--heartbeat-interval 10 and --heartbeat-timeout 10: the interval must be"),
         ({"orphan_grace_s": -1.0}, "--orphan-grace is -1"),
+        *(
+            ({"orphan_grace_s": s}, f"{s:g}; give a number of seconds from 0 to 1e+06")
+            for s in (2e6, math.inf, math.nan)
+        ),
+        ({"heartbeat_interval_s": 2e6, "heartbeat_timeout_s": 3e6}, "--heartbeat-interval is 2e+06; give 1e+06 s"),
+        ({"wait_lines_s": math.nan}, "--wait-lines is nan, but must be 4 s at least"),
         ({"failure_budget": -1}, "--failure-budget is -1"),
         ({"allowed_sizes": (1, 2), "min_num_proc": 3, "num_proc": 4}, "--allowed-sizes 1,2: all are below"),
         ({"allowed_sizes": (3, 4), "num_proc": 2, "max_num_proc": 2}, "--allowed-sizes 3,4: all are above"),
@@ -231,6 +239,12 @@ def test_newcomers_that_are_all_ready_join_soon_unless_settle_is_given_or_a_chan
 
 def test_the_driver_goes_by_the_settings() -> None:
     assert options_of(parse("-np", "1", "--commit-every", "10")).commit_every == Cadence(steps=10)
+
+
+@pytest.mark.parametrize("number", ["1025", "99999999999999999999"])
+def test_more_processes_than_this_machine_alone_may_have_slots_are_refused(number: str) -> None:
+    with pytest.raises(UsageError, match=f"-np is {number}, and this machine alone may have 1024 slots"):
+        parse("-np", number)
 
 
 def test_a_number_of_seconds_between_commits_is_refused() -> None:
