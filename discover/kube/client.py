@@ -67,7 +67,7 @@ class Cluster:
             self.host = access.configuration().host
         except Unreadable as error:
             if access.kubeconfig:
-                raise UsageError(f"kubeconfig {access.kubeconfig}: {error}") from None
+                raise UsageError(str(error)) from None
             self.host = "the cluster of this pod"  # the pod's credentials may be written a little later
 
     @property

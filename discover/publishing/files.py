@@ -148,6 +148,7 @@ class HostsFile:
         self._overlap = overlap
         self._shown = HostSet()
         self._lines: list[str] = []
+        self._text = b""
 
     def published_before(self) -> HostSet:
         """Return the hosts of an earlier run, in their order. They are empty if they cannot be read."""
@@ -164,10 +165,11 @@ class HostsFile:
             self._overlap.publish(publication, before=self.published_before, write=self._write)
 
     def _write(self, hosts: HostSet) -> None:
-        start, end = same_ends(self._shown.hosts, hosts.hosts)  # most lines do not change
-        self._lines[start : len(self._lines) - end] = map(hosts_line, hosts.hosts[start : len(hosts) - end])
-        self._shown = hosts
-        self._file.write("".join(self._lines).encode("ascii"))
+        if hosts is not self._shown:
+            start, end = same_ends(self._shown.hosts, hosts.hosts)  # most lines do not change
+            self._lines[start : len(self._lines) - end] = map(hosts_line, hosts.hosts[start : len(hosts) - end])
+            self._shown, self._text = hosts, "".join(self._lines).encode("ascii")
+        self._file.write(self._text)  # the file may have been changed or removed
 
 
 class Script:

@@ -268,7 +268,7 @@ class Access:
             with suppress(OSError):
                 named = (self.account / "namespace").read_text().strip()
         else:
-            with _readable():
+            with _readable(self.kubeconfig):
                 _, current = config.list_kube_config_contexts(self.kubeconfig)
                 named = current["context"].get("namespace") or ""
         return named or "default"
@@ -277,7 +277,7 @@ class Access:
         """Read the credentials again. Raises :class:`Unreadable`."""
         made = client.Configuration()
         made.retries = False
-        with _readable():
+        with _readable(self.kubeconfig or str(self.account)):
             if not self.kubeconfig:
                 token, authority = self.account / "token", self.account / "ca.crt"
                 InClusterConfigLoader(token_filename=str(token), cert_filename=str(authority)).load_and_set(made)
@@ -310,10 +310,10 @@ def _is_there(paths: str) -> bool:
 
 
 @contextmanager
-def _readable() -> Iterator[None]:
+def _readable(where: str) -> Iterator[None]:
     """Translate all errors of reading credentials to :class:`Unreadable`. The client raises errors of its YAML parser,
     and others."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 - see above
-        raise Unreadable(" ".join(f"credentials cannot be read: {error}".split())[:500]) from None
+        raise Unreadable(" ".join(f"credentials cannot be read: {where}: {error}".split())[:500]) from None

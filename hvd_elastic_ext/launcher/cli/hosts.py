@@ -181,6 +181,8 @@ def _without_launcher(folder: Path, request: Mapping[str, Any]) -> Mapping[str, 
     if request["do"] == "list":
         saved, _ = state_folder.load(folder)
         what, ledger = "this is what the last one saved", _ledger(saved, now=now, wall=wall)
+        if saved is None:
+            what = "there is no saved state that can be read"
         if saved is not None and saved.ended:
             outcome = saved.outcome or "its journal says how"
             what = f"the job ended ({outcome}); hosts as they were then; a new run starts without strikes"

@@ -77,7 +77,7 @@ def _value(name: str, value: str, part: str) -> Any:
         return value
     if name in ("slots", "hosts", "score", "gpus"):
         if not value.isdecimal() or not 1 <= int(value) <= 100_000:
-            raise UsageError(f"--assume {part}: write a whole number above 0")
+            raise UsageError(f"--assume {part}: write a whole number from 1 to 100,000")
         return int(value)
     number = seconds(value)
     if number is None or (name == "untold" and number > 1.0) or (name in ("days", "max_price") and not number):

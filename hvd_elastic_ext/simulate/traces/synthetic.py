@@ -58,7 +58,8 @@ def parsed(text: str) -> Synthetic:
         most = {"untold": 1.0, "diurnal": 1.0, "hosts": 100_000, "slots": 1024}.get(name, math.inf)
         least = 0.0 if name in ("notice", "untold", "diurnal", "back") else 1.0 if whole else 1e-3
         if number is None or not least <= number <= most or (whole and number % 1):
-            what = "a whole number" if whole else "a share from 0 to 1" if most == 1.0 else "a time, such as 6h"
+            what = f"a whole number from {least:g} to {most:,.0f}" if whole and most < math.inf else "a whole number"
+            what = what if whole else "a share from 0 to 1" if most == 1.0 else "a time, such as 6h"
             raise UsageError(f"--synthetic {part}: write {what if name != 'days' else 'a number of days'}")
         given[name] = int(number) if whole else number
     return Synthetic(**given)  # type: ignore[arg-type]

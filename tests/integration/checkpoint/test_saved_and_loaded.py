@@ -26,6 +26,7 @@ from tests.support.checkpoints import newest_intact
 from tests.support.waiting import wait_until
 
 IDENTITY = Identity(12345, 0, 3, 9)
+AUTOGROUP = "/proc/self/autogroup"
 PROGRAM = [sys.executable, "-m", "hvd_elastic_ext.checkpoint.programs.agent_requests"]
 
 
@@ -107,17 +108,24 @@ def test_a_commit_that_is_replaced_while_it_is_written_is_no_part(
         assert agent_requests.answered(written(tmp_path, one))["for_good"]
 
 
+@pytest.mark.parametrize("own", [True, False], ids=["in a session of its own", "in another's session"])
 @pytest.mark.parametrize(
-    ("request_", "nice"), [({"do": "verify"}, 15), ({"do": "write", "urgent": True}, 0), ({"do": "load"}, 0)]
+    ("request_", "nice"), [({"do": "verify"}, 5), ({"do": "write", "urgent": True}, 0), ({"do": "load"}, 0)]
 )
-def test_the_program_gives_way_unless_training_waits_for_it(request_: dict[str, object], nice: int) -> None:
+def test_the_program_gives_way_unless_training_waits_for_it(request_: dict[str, object], nice: int, own: bool) -> None:
     code = (
         "import os; from hvd_elastic_ext.checkpoint.programs import agent_requests as program; "
-        "program.answered = lambda request, say: {'nice': os.nice(0)}; program.main()"
+        f"group = lambda: os.path.exists({AUTOGROUP!r}) and open({AUTOGROUP!r}).read().split()[-1]; "
+        "program.answered = lambda request, say: {'nice': os.nice(0), 'group': group()}; program.main()"
     )
     command = [sys.executable, "-c", code]
-    ran = subprocess.run(command, input=json.dumps(request_), capture_output=True, text=True, check=True)
-    assert json.loads(ran.stdout)["nice"] == min(os.nice(0) + nice, 19)
+    ran = subprocess.run(
+        command, input=json.dumps(request_), capture_output=True, text=True, check=True, start_new_session=own
+    )
+    found = json.loads(ran.stdout)
+    assert found["nice"] == min(os.nice(0) + nice, 19)
+    if Path(AUTOGROUP).exists():  # there, nice counts only within a session; other programs' sessions stay as they are
+        assert found["group"] == (str(nice) if own else Path(AUTOGROUP).read_text().split()[-1])
 
 
 def test_one_that_is_killed_while_it_writes_leaves_what_was_sealed(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from tests.support.processes import RunningProcess, run_process
 
 STUB = Path(__file__).with_name("launcher_stub.py")
 QUIET = "hvd-elastic hosts: no launcher runs; this is what the last one saved\n"
+UNSAVED = "hvd-elastic hosts: no launcher runs; there is no saved state that can be read\n"
 
 
 class User:
@@ -115,9 +116,9 @@ def test_a_launcher_that_cannot_be_asked_from_here_keeps_its_state_to_itself(use
 def test_a_job_is_found_by_its_name_its_folder_or_because_it_is_the_newest(user: User) -> None:
     empty = "no host is blocked, and none has a strike\n"
     for where in ((), ("--job", "job"), ("--state-dir", str(user.folder))):
-        assert user.hosts("list", *where, error=QUIET) == empty
+        assert user.hosts("list", *where, error=UNSAVED) == empty
     (user.here / ".hvd-elastic" / "other").mkdir()
-    assert user.hosts("list", error=QUIET) == empty
+    assert user.hosts("list", error=UNSAVED) == empty
     assert "which job?" in user.refused("block", "a")  # what changes something wants to be told
     assert "job, other" in user.refused("block", "a")
 

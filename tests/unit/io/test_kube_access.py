@@ -46,10 +46,10 @@ def test_where_there_is_nothing_it_is_said_what_to_do(tmp_path: Path, monkeypatc
 def test_credentials_that_cannot_be_read_are_told_in_one_line(tmp_path: Path) -> None:
     broken = tmp_path / "kubeconfig"
     broken.write_text("a: [\nb")
-    for access in (Access(str(broken)), Access(account=tmp_path)):
+    for access, where in ((Access(str(broken)), broken), (Access(account=tmp_path), tmp_path)):
         with pytest.raises(Unreadable) as told:
             access.configuration()
-        assert str(told.value).startswith("credentials cannot be read: ")
+        assert str(told.value).startswith(f"credentials cannot be read: {where}: ")
         assert "\n" not in str(told.value)
 
 
