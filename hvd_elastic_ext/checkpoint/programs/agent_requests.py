@@ -61,9 +61,9 @@ TRANSFERS: Final = ("send", "receive", "copy")
 URGENT: Final = ("load", *TRANSFERS)
 """Requests for which training waits."""
 NICE: Final = 5
-"""CPU priority: of a busy core the program gets about a quarter. With 15 a checkpoint beside busy ranks took eight times
-as long (docs/benchmarks.md). It also lowers the disk priority; in the idle class, the program could wait for ever behind
-a steady reader."""
+"""CPU priority: of a busy core the program gets about a quarter. With 15, a checkpoint beside busy ranks took eight
+times as long (``docs/benchmarks.md``). It also lowers the disk priority; in the idle class, the program could wait for
+ever behind a steady reader."""
 
 
 def main() -> int:
