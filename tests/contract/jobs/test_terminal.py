@@ -7,6 +7,7 @@ import os
 import pty
 import signal
 import struct
+import sys
 import termios
 import threading
 from pathlib import Path
@@ -174,3 +175,5 @@ def test_a_closed_input_is_an_empty_one(cluster: Cluster, tmp_path: Path, monkey
     monkeypatch.setattr("sys.stdin", None)  # as with <&-
     words = ["attach", "digits", "--kubeconfig", str(tmp_path / "config"), "--", "sh", "-c", "exit 7"]
     assert cli.main(words) == 7
+    assert sys.stdin.read() == ""
+    sys.stdin.close()

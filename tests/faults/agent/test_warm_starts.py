@@ -27,10 +27,11 @@ from tests.support.waiting import wait_until
 TRAINEE = Path(__file__).with_name("warm_trainee.py")
 HOOK = Path(hvd_elastic_ext.worker.hook.__file__).parent
 ROOT = HOOK.parents[2]
-PRESET = """
-from hvd_elastic_ext.agent.slots import warm_starts
+USUAL_ANSWER = """
+from hvd_elastic_ext.agent.slots import template, warm_starts
 warm_starts.CALM_S, warm_starts.LOOK_S = 0.3, 0.1
 """
+PRESET = USUAL_ANSWER + "template.ANSWER_S = 30.0\n"  # on a busy machine, an answer may take longer than a second
 PATIENT = PRESET + "warm_starts.MAX_TEMPLATE_ENDS = 1000\n"
 STARTS_A_THREAD = "import threading, time\nthreading.Thread(target=time.sleep, args=(3600,), daemon=True).start()\n"
 OPENS_A_SOCKET = "import socket\nheld = socket.socket()\n"
@@ -210,7 +211,7 @@ def test_a_killed_template_is_replaced_but_not_for_ever_and_meanwhile_processes_
 
 
 def test_a_template_that_does_not_answer_delays_a_start_by_a_second_and_starts_nothing_later(host: Hosts) -> None:
-    one = host("email.mime.text")
+    one = host("email.mime.text", preset=USUAL_ANSWER)
     one.start()
     one.prepared()
     (template,) = one.templates()
