@@ -50,12 +50,10 @@ class HostFeed:
             self._accepted, self._hosts = publication, hosts
             if same and refused is None:
                 return
-            if same_names and refused is None:
-                pass  # prices or nodes: nobody wants a line each time the price of a spot host changes
-            elif same_names:
-                log.info("the host list is accepted again; it names the same hosts as before")
-            else:
+            if not same_names:  # a new price or node alone gives no line: prices of spot hosts change often
                 self._record(publication, hosts, change)
+            elif refused is not None:
+                log.info("the host list is accepted again; it names the same hosts as before")
         self.listener()
 
     def _record(self, publication: Publication, hosts: HostSet, change: HostChange) -> None:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.core.hosts import name_error
+from hvd_elastic_ext.core.hosts import MAX_SLOTS, name_error
 
 EVENTS: Final = ("up", "down", "lost", "crash", "price")
 COLUMNS: Final = ("time", "host", "event", "notice", "slots", "kind", "price")
@@ -118,8 +118,8 @@ def _row(values: dict[str, str]) -> Row:
         raise ValueError(f"notice {notice!r} is no time; write seconds, such as 120, or leave it empty")
     if before and event != "down":
         raise ValueError(f"notice of a host that is {event}; only one that is down has any")
-    if not slots.isdecimal() or not 1 <= int(slots) <= 1024:
-        raise ValueError(f"slots {slots!r}: write a whole number from 1 to 1024")
+    if not slots.isdecimal() or not 1 <= int(slots) <= MAX_SLOTS:
+        raise ValueError(f"slots {slots!r}: write a whole number from 1 to {MAX_SLOTS}")
     return Row(begun, host, event, before, int(slots), values.get("kind", ""), _price(event, values.get("price", "")))
 
 

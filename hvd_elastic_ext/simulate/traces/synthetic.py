@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.hosts import MAX_SLOTS
 from hvd_elastic_ext.io.option_parser import nearest
 from hvd_elastic_ext.simulate.traces.rows import Row, Trace, checked, seconds
 
@@ -55,11 +56,12 @@ def parsed(text: str) -> Synthetic:
             raise UsageError(f"--synthetic: there is no {name!r}; {nearest(name, kinds)}")
         number = seconds(value)
         whole = kinds[name] == "int"
-        most = {"untold": 1.0, "diurnal": 1.0, "hosts": 100_000, "slots": 1024}.get(name, math.inf)
+        most = {"untold": 1.0, "diurnal": 1.0, "hosts": 100_000, "slots": MAX_SLOTS}.get(name, math.inf)
         least = 0.0 if name in ("notice", "untold", "diurnal", "back") else 1.0 if whole else 1e-3
         if number is None or not least <= number <= most or (whole and number % 1):
-            what = f"a whole number from {least:g} to {most:,.0f}" if whole and most < math.inf else "a whole number"
-            what = what if whole else "a share from 0 to 1" if most == 1.0 else "a time, such as 6h"
+            what = "a share from 0 to 1" if most == 1.0 else "a time, such as 6h"
+            if whole:
+                what = f"a whole number from 1 to {most:,.0f}" if most < math.inf else "a whole number"
             raise UsageError(f"--synthetic {part}: write {what if name != 'days' else 'a number of days'}")
         given[name] = int(number) if whole else number
     return Synthetic(**given)  # type: ignore[arg-type]
