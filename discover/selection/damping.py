@@ -133,7 +133,7 @@ def decide_published(
     """Decide which hosts of a selection are published: ``(result, reason)``. ``now`` is in monotonic seconds."""
     found = _Pods.of(facts, state)
     silent, damped = _dampen(now, state, found, limits=limits)
-    named, clashes = _unique(found, damped, state)
+    named, clashes = _unique(found, damped, state, facts.answers)
     found.addable = {uid: host for uid, host in found.addable.items() if uid in named}
     since = now if state.looking_since is None else state.looking_since
     gathering = _or(state.gathering, now) if found.addable else None
@@ -271,6 +271,11 @@ class _Pods:
             self.to_probe.append(host)
             self.notes[self.groups.keys[uid]] = answers.refused.get(probe_key(host), "being probed")
 
+    def displace(self, uid: str, answers: ProbeResults) -> None:
+        """Count a published pod as a new one."""
+        advisory = next((verdict.advisory for verdict in self.groups.marked if verdict.pod.uid == uid), "")
+        self._newcomer(uid, self.kept.pop(uid), advisory, answers)
+
     def undecided(self, answers: ProbeResults) -> bool:
         """Whether a probe has no first result yet."""
         return any(probe_key(host) not in answers.refused for host in self.to_probe)
@@ -292,10 +297,13 @@ def _dampen(
     return silent, [found.silent[uid] for uid in silent if uid not in state.silent or uid in state.published]
 
 
-def _unique(found: _Pods, damped: Iterable[Verdict], state: DampingState) -> tuple[dict[str, Host], dict[Key, str]]:
+def _unique(
+    found: _Pods, damped: Iterable[Verdict], state: DampingState, answers: ProbeResults
+) -> tuple[dict[str, Host], dict[Key, str]]:
     """Return the hosts of the looked-at pods by UID, and notes on pods whose host name another pod has.
 
-    Each name occurs once: the first pod keeps it. If a name occurs twice, this looks at all pods.
+    Each name occurs once: the first pod keeps it. If a name occurs twice, this looks at all pods. A published pod that
+    loses its name is a new one from this look on, as the next look will find it.
     """
     silent = {each.pod.uid: state.published[each.pod.uid] if each.host is None else each.host for each in damped}
     every = {**found.kept, **silent, **found.addable}
@@ -314,7 +322,10 @@ def _unique(found: _Pods, damped: Iterable[Verdict], state: DampingState) -> tup
         owner = owners.setdefault(host.name, key)
         if owner == key:
             hosts[uid] = host
-        else:
+            continue
+        if uid in found.kept:
+            found.displace(uid, answers)
+        if uid not in found.usable or uid in found.addable:
             clashes[key] = f"not added: pod {owner} has the host name {host.name}, too"
     return hosts, clashes
 
@@ -387,12 +398,12 @@ def _observation(
 
 def _departures(departures: Iterable[Departure], staying: HostSet) -> tuple[Departure, ...]:
     """Return the departures in order of the hosts' names: each host once with its earliest deadline, and none that
-    stays.
+    stays. Of equal deadlines, the order of the reasons decides, because ``departures`` are in no order.
     """
     names = staying.by_name
     going = sorted([each for each in departures if each.host not in names], key=_host_name)
     if len(set(map(_host_name, going))) < len(going):
-        going.sort(key=lambda each: _or(each.deadline, float("inf")))
+        going.sort(key=lambda each: (_or(each.deadline, float("inf")), each.reason))
         going = sorted({each.host: each for each in reversed(going)}.values(), key=_host_name)
     return tuple(going)
 
