@@ -23,7 +23,7 @@ Each folder may import those below it::
 
     process              the agent's loop, the job that it has joined, helper processes
     slots                training processes
-    launcher             the connection to the launcher, and the data sent over it
+    launcher_connection  the connection to the launcher, and the data sent over it
     notices, orders      notices that this host will go; the orders of a launcher (pure)
     system               descriptors, streams, names, memory and processor
 """

@@ -9,9 +9,9 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from hvd_elastic_ext.agent.launcher import host_claim, host_facts
-from hvd_elastic_ext.agent.launcher.channel import Channel
-from hvd_elastic_ext.agent.launcher.handover import HandoverServer
+from hvd_elastic_ext.agent.launcher_connection import host_claim, host_facts
+from hvd_elastic_ext.agent.launcher_connection.channel import Channel
+from hvd_elastic_ext.agent.launcher_connection.handover import HandoverServer
 from hvd_elastic_ext.agent.notices.files import (
     CLOUD,
     CLOUD_URL,
@@ -247,7 +247,7 @@ class JoinedJob:
 
             self._usage = Usage()
         elif self._gpus is None:  # not at the first look: an unused driver starts slowly
-            from hvd_elastic_ext.agent.launcher.devices import devices
+            from hvd_elastic_ext.agent.launcher_connection.devices import devices
             from hvd_elastic_ext.agent.system.gpus import Gpus
 
             self._gpus = Gpus(devices())

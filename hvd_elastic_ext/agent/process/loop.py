@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from hvd_elastic_ext.agent.launcher.world_keys import WorldKeys
+from hvd_elastic_ext.agent.launcher_connection.world_keys import WorldKeys
 from hvd_elastic_ext.agent.orders.fields import OrderError, is_name
 from hvd_elastic_ext.agent.orders.orders import (
     GRACE_S,

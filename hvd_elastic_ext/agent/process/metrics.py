@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
-from hvd_elastic_ext.agent.launcher.devices import devices
+from hvd_elastic_ext.agent.launcher_connection.devices import devices
 from hvd_elastic_ext.agent.process.metrics_port import Answer
 from hvd_elastic_ext.agent.slots.slot import STATES
 from hvd_elastic_ext.agent.system.gpus import Gpu, Gpus

@@ -5,7 +5,7 @@ from __future__ import annotations
 import binascii
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from hvd_elastic_ext.agent.launcher.world_keys import Asker, Key, WorldKeys
+from hvd_elastic_ext.agent.launcher_connection.world_keys import Asker, Key, WorldKeys
 from hvd_elastic_ext.agent.orders.orders import AnswerQuestion
 from hvd_elastic_ext.agent.slots.rendezvous_proxy import OK, RANK, Question, RendezvousProxy, is_for_a_key
 from hvd_elastic_ext.agent.slots.socket_link import SocketLink

@@ -10,7 +10,7 @@ from hvd_elastic_ext.core.errors import Permanent
 from hvd_elastic_ext.jobs.cluster import apply
 from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterRefused, plural
 from hvd_elastic_ext.jobs.cluster.manifests import rendered_of, with_key
-from hvd_elastic_ext.jobs.reading import findings, images, storage
+from hvd_elastic_ext.jobs.reading import findings, images, volume_claims
 from hvd_elastic_ext.jobs.reading.findings import Finding
 from hvd_elastic_ext.jobs.rendering.objects import Body, templates
 from hvd_elastic_ext.jobs.rendering.render import Rendered
@@ -59,7 +59,7 @@ def _claims(cluster: Cluster, job: Job) -> Iterator[Finding]:
         yield Finding("unknown", "claim", str(error))
         return
     pods = job.workers + (job.kind != "pytorchjob")
-    yield from storage.of_claims(names, claims, _everywhere(cluster, CLASSES), pods=pods)
+    yield from volume_claims.of_claims(names, claims, _everywhere(cluster, CLASSES), pods=pods)
 
 
 def _images(cluster: Cluster, job: Job, nodes: list[Body] | None) -> Iterator[Finding]:

@@ -162,7 +162,7 @@ def _run_job(
             clock=SystemClock(),
             outlets=outlets,
             recorder=recorder,
-            tally=listening.tally,
+            counters=listening.counters,
             notifier=listening.notifier,
             board=listening.board,
         )

@@ -24,14 +24,14 @@ from hvd_elastic_ext.launcher.planners.membership import (
     next_world,
     processes,
     scaling,
-    seats,
     shortage,
     transfers,
-    waiting,
+    wait_lines,
+    wanted_seats,
     world,
 )
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import Plan, WorldQuestion
+from hvd_elastic_ext.launcher.state.planner_answer import Plan, WorldQuestion
 
 LOOK_S: Final = 1.0
 """Longest time between two looks, except for large jobs in which nothing happens."""
@@ -68,7 +68,7 @@ asked for their ranks, the last question is asked again, by what they hold then.
 """
 
 PLANNERS: Final = (
-    Planner(waiting.plan, ending=True),  # logs what the job waits for since the last look
+    Planner(wait_lines.plan, ending=True),  # logs what the job waits for since the last look
     Planner(pace.plan),  # logs that the world makes no step
     # questions of processes that wait for their world
     Planner(world.answer_due, ending=True, moving=world.answers_due_at, is_due=world.is_answer_due),
@@ -89,8 +89,8 @@ PLANNERS: Final = (
     Planner(final_checkpoint.save, ending=True),  # the end of training, while agents still hold it
     Planner(shutdown.end_agents, ending=True),  # and no planner after this one is asked
     Planner(scaling.plan),  # how many hosts the job requests
-    Planner(seats.plan),  # which seats are wanted
-    Planner(seats.check_start),  # programs that need no world, and jobs in which no process can start
+    Planner(wanted_seats.plan),  # which seats are wanted
+    Planner(wanted_seats.check_start),  # programs that need no world, and jobs in which no process can start
     Planner(agents.plan),  # agents where processes are wanted
     Planner(restore.plan),  # the newest checkpoint, before the first world
     Planner(processes.plan),  # processes in wanted seats

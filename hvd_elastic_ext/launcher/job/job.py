@@ -21,19 +21,20 @@ from hvd_elastic_ext.core.errors import Asleep, Interrupted, JobFailed, UsageErr
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.agents.transports.transports import PodTransport
 from hvd_elastic_ext.launcher.driver.recording import Recorder
+from hvd_elastic_ext.launcher.engines import mpirun
 from hvd_elastic_ext.launcher.exports.event_file import ScalarWriter
 from hvd_elastic_ext.launcher.folder.saved_state import CLOSE_S, Handover, StateWriter
 from hvd_elastic_ext.launcher.folder.state_folder import StateDir
-from hvd_elastic_ext.launcher.job import engine_programs, scalers, stop_lines
+from hvd_elastic_ext.launcher.job import scalers, stop_lines
 from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
 from hvd_elastic_ext.launcher.job.first_hosts import log_while_waiting
 from hvd_elastic_ext.launcher.job.output.console import Console, fitting
 from hvd_elastic_ext.launcher.job.output.outlets import Outlets
 from hvd_elastic_ext.launcher.job.restart_policy import pause_before_restart
 from hvd_elastic_ext.launcher.job.session import Session
-from hvd_elastic_ext.launcher.metrics import figures
-from hvd_elastic_ext.launcher.metrics.figures import Figure
-from hvd_elastic_ext.launcher.metrics.tally import Tally
+from hvd_elastic_ext.launcher.metrics import gauges
+from hvd_elastic_ext.launcher.metrics.counters import Counters
+from hvd_elastic_ext.launcher.metrics.gauges import JobMetric
 from hvd_elastic_ext.launcher.notify.notifier import Notifier
 from hvd_elastic_ext.launcher.options.policy import options_of
 from hvd_elastic_ext.launcher.options.settings import RunSettings
@@ -75,12 +76,12 @@ class Job:
         clock: Clock,
         outlets: Outlets,
         recorder: Recorder | None = None,
-        tally: Tally | None = None,
+        counters: Counters | None = None,
         notifier: Notifier | None = None,
         board: ScalarWriter | None = None,
     ) -> None:
         self._settings, self._feed, self._journal, self._clock = settings, feed, journal, clock
-        self._tally, self._notifier = tally, notifier
+        self._counters, self._notifier = counters, notifier
         if board is not None:
             board.signals = lambda: signals_of(self._session.driver.job)
         self._outlets, self._recorder = outlets, recorder
@@ -95,7 +96,7 @@ class Job:
         self._pods = PodTransport.found() if settings.rsh == "pod" else None
         self._releases = self._new_releases()
         self._scaler = None if settings.scaling is None else scalers.read(settings.scale_with).scaler(os.environ)
-        if (problem := engine_programs.why_not(settings.engine)) is not None:
+        if (problem := mpirun.why_not(settings.engine)) is not None:
             raise UsageError(problem)
 
     def run(self) -> str:
@@ -203,12 +204,12 @@ class Job:
         log.info("metrics: http://%s/metrics", self._settings.metrics._replace(port=endpoint.port))
         return endpoint
 
-    def _figures(self) -> Iterator[Figure]:
+    def _figures(self) -> Iterator[JobMetric]:
         """All metrics. In a sleep, those of the world are of its last moment."""
-        yield Figure("asleep", "1 while the job sleeps", {(): float(self._sleeping is not None)})
-        yield from figures.of_job(self._session.driver.job, self._clock.mono(), self._feed.hosts())
-        if self._tally is not None:
-            yield from self._tally.figures()
+        yield JobMetric("asleep", "1 while the job sleeps", {(): float(self._sleeping is not None)})
+        yield from gauges.of_job(self._session.driver.job, self._clock.mono(), self._feed.hosts())
+        if self._counters is not None:
+            yield from self._counters.metrics()
 
     def _status(self) -> str:
         """What the job does at this moment."""

@@ -38,11 +38,12 @@ from hvd_elastic_ext.launcher.agents.transports.transports import (
 )
 from hvd_elastic_ext.launcher.driver.driver import Driver
 from hvd_elastic_ext.launcher.driver.recording import Recorder
+from hvd_elastic_ext.launcher.engines.mpirun import MPIRUN, MpiRuns
+from hvd_elastic_ext.launcher.engines.slot_command import mark_of, slot_command, slot_env
 from hvd_elastic_ext.launcher.folder.saved_state import Handover, StateWriter, start_of, write_noted_change
 from hvd_elastic_ext.launcher.folder.state_folder import StateDir
 from hvd_elastic_ext.launcher.job.addresses import Addresses, there, versions_here
 from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
-from hvd_elastic_ext.launcher.job.engine_programs import MPIRUN, MpiRuns, mark_of, slot_command, slot_env
 from hvd_elastic_ext.launcher.job.first_hosts import FirstHosts, log_while_waiting
 from hvd_elastic_ext.launcher.job.output.console import Console, seat_of
 from hvd_elastic_ext.launcher.job.scalers import Scaler
@@ -68,7 +69,6 @@ from hvd_elastic_ext.launcher.state.events import (
     WorldNotBegun,
 )
 from hvd_elastic_ext.launcher.state.facts import waits
-from hvd_elastic_ext.launcher.state.facts.waits import Wait
 from hvd_elastic_ext.launcher.state.saved import Saved, job_of, saved_of
 
 log = logging.getLogger(__name__)
@@ -272,7 +272,7 @@ class Session:
         )
         first = self._hosts.names[0]
         what = f"for the address of {first}: no name server has answered yet"
-        wait = Wait(what, ends="it ends when the resolver of this machine gives up; then the host is tried again")
+        wait = waits.Wait(what, ends="it ends when the resolver of this machine gives up; then the host is tried again")
         await log_while_waiting(self._addresses.begin(first), wait, self._clock, failed=lambda: self.driver.outcome)
         hook = str(Path(__file__).parents[2] / "worker" / "hook")
         self.environment = job_env(os.environ, {**settings.env, **agent_env(settings)}, hook=hook)

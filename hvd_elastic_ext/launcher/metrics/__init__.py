@@ -1,6 +1,7 @@
 """The state of a job as metrics for Prometheus.
 
-Belongs here: the figures, what they are counted from, the port that serves them.
+Belongs here: metrics of the job's state (``gauges``), metrics counted from events of the journal (``counters``),
+goodput, the port that serves them.
 
-Never here: decisions. Figures only show what is known already.
+Never here: decisions. They only show what is known already.
 """

@@ -16,7 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.launcher.metrics.figures import PREFIX, Figure
+from hvd_elastic_ext.launcher.metrics.gauges import PREFIX, JobMetric
 from hvd_elastic_ext.launcher.options.listening import ListenAddress
 
 COLLECT_TIMEOUT_S: Final = 5.0
@@ -66,7 +66,9 @@ class Endpoint(Collector):
     Raises :class:`UsageError` if the port is not available.
     """
 
-    def __init__(self, address: ListenAddress, take: Callable[[], Iterable[Figure]], loop: asyncio.AbstractEventLoop):
+    def __init__(
+        self, address: ListenAddress, take: Callable[[], Iterable[JobMetric]], loop: asyncio.AbstractEventLoop
+    ):
         self._take, self._loop = take, loop
         registry = CollectorRegistry()
         registry.register(self)
@@ -101,11 +103,11 @@ class Endpoint(Collector):
             start_response("503 Service Unavailable", [("Content-Type", "text/plain")])
             return [b"the launcher is busy\n"]
 
-    async def _taken(self) -> list[Figure]:
+    async def _taken(self) -> list[JobMetric]:
         return list(self._take())
 
 
-def _family(figure: Figure) -> Metric:
+def _family(figure: JobMetric) -> Metric:
     kind = CounterMetricFamily if figure.counter else GaugeMetricFamily
     family = kind(PREFIX + figure.name, figure.help, labels=figure.labels)
     for labels, value in figure.samples.items():

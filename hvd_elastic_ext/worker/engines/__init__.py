@@ -4,7 +4,7 @@ An agent starts :mod:`hvd_elastic_ext.worker.engines.slot_program` in a slot, wi
 The program waits for its world as every newcomer does, but loads nothing meanwhile. When it has a rank, it becomes the
 training process (torchrun), or hands all resources of the slot to a process that ``mpirun`` starts.
 
-Belongs here: that program, and its use of torchrun and ``mpirun``.
+Belongs here: that program (``slot_program``, with its link and its wait), and for each engine the modules of its name.
 
 Never here: anything beyond the standard library: the program waits while others train, and must use no resources.
 """

@@ -1,4 +1,4 @@
-"""A slot's program under ``mpirun``: it hands the slot's resources to the rank, and ends with it.
+"""A slot's program of the engine ``mpirun``: it hands the slot's resources to the rank, and ends with it.
 
 The agent treats it as the training process: it returns the rank's exit code and forwards signals.
 """
@@ -9,21 +9,22 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages import slot_protocol as names
-from hvd_elastic_ext.worker.engines.descriptor_passing import Handover, address, is_ours, send_handover
-from hvd_elastic_ext.worker.engines.launcher_link import LauncherLink
-from hvd_elastic_ext.worker.engines.standby import Membership, NotNeeded
+from hvd_elastic_ext.worker.engines.mpirun_handover import Handover, address, is_ours, send_handover
+from hvd_elastic_ext.worker.engines.slot_link import LauncherLink
+from hvd_elastic_ext.worker.engines.slot_standby import Membership, NotNeeded, WaitingSlot
 
 _PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def serve(link: LauncherLink, argv: Sequence[str], env: Mapping[str, str], *, mark: str, membership: Membership) -> int:
+def run(slot: WaitingSlot, membership: Membership, env: Mapping[str, str]) -> int:
     """Wait for the rank, hand everything over, and return its exit code. Raises as ``SlotStandby`` does."""
+    link, mark = slot.link, slot.environ.get(names.MARK, "")
     place, generation = membership.place, membership.generation
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(address(mark, generation, place.rank))
@@ -37,7 +38,7 @@ def serve(link: LauncherLink, argv: Sequence[str], env: Mapping[str, str], *, ma
         descriptors.update({f"{names.COMMITS}.{index}": number for index, number in enumerate(commits)})
         link.send("entered", generation=generation, rank=place.rank, size=place.size)
         try:
-            send_handover(connection, Handover(argv, env, os.fspath(Path.cwd()), descriptors))
+            send_handover(connection, Handover(slot.command, env, os.fspath(Path.cwd()), descriptors))
         except OSError:
             return names.TERMINATED
         link.close()

@@ -4,8 +4,8 @@ A process that an agent starts begins in a world of its own: Horovod is initiali
 objects and sees its *planned* rank. Then it parks. When the launcher calls it, it joins the job as survivors of a lost
 world do: by an elastic re-initialisation, which blocks until the next generation forms.
 
-:mod:`hvd_elastic_ext.worker.engines.standby` uses the same messages for another purpose: it waits in one thread for one
-world, without Horovod. This module has a thread for the link, and enters one world after another.
+:mod:`hvd_elastic_ext.worker.engines.slot_standby` uses the same messages for another purpose: it waits in one thread
+for one world, without Horovod. This module has a thread for the link, and enters one world after another.
 
 Standard library only: the import hook loads this into every training script.
 """

@@ -13,7 +13,7 @@ import pytest
 from torch.distributed.run import get_args_parser
 
 from hvd_elastic_ext.core.messages.rank_info import Place
-from hvd_elastic_ext.worker.engines.torchrun_env import Rendezvous, torchrun_env
+from hvd_elastic_ext.worker.engines.torchrun_slot import Rendezvous, torchrun_env
 from tests.support.jobs import SCRIPT, example, rendered
 from tests.support.kube import operators
 from tests.support.ports import free_port

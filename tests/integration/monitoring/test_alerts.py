@@ -20,9 +20,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from hvd_elastic_ext.agent.slots.slot import Slot
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.journal import Journal, read
+from hvd_elastic_ext.launcher.metrics.counters import Counters
 from hvd_elastic_ext.launcher.metrics.endpoint import _family
-from hvd_elastic_ext.launcher.metrics.figures import PREFIX, RESERVED_NAMES, Figure, of_job
-from hvd_elastic_ext.launcher.metrics.tally import Tally
+from hvd_elastic_ext.launcher.metrics.gauges import PREFIX, RESERVED_NAMES, JobMetric, of_job
 from hvd_elastic_ext.launcher.state.roster import USAGE
 from tests.support.clock import ManualClock
 from tests.unit.agent.process.test_metrics import figures
@@ -83,27 +83,27 @@ QUIET = {
 }
 
 
-def replay(tally: Tally, event: str, fields: Mapping[str, Any]) -> None:
+def replay(counters: Counters, event: str, fields: Mapping[str, Any]) -> None:
     """Have it counted as a line of a journal that is read back."""
     sink = io.StringIO()
     Journal(sink, ManualClock()).record(event, generation=1, **fields)
     [record] = read(sink.getvalue().splitlines())
-    tally.note(record.event, record.fields)
+    counters.note(record.event, record.fields)
 
 
 def series(story: Story) -> list[dict[str, str]]:
     """What Prometheus has read, a reading a minute."""
     now = 0.0
-    tally = Tally(lambda: now, lambda: now)
-    replay(tally, "resized", {"cause": "start", "downtime_s": None, "steps_lost": None})
+    counters = Counters(lambda: now, lambda: now)
+    replay(counters, "resized", {"cause": "start", "downtime_s": None, "steps_lost": None})
     read: dict[str, list[str]] = {}
     for minute in range(SCRAPES):
         now = 60.0 * minute
         if minute in story.events:
-            replay(tally, *story.events[minute])
+            replay(counters, *story.events[minute])
         told = dict(chain(GAUGES.items(), story.gauges.items() if minute >= 20 else ()))
         samples: list[Sample] = [(name, (), (), value) for name, value in told.items()]
-        for figure in tally.figures():
+        for figure in counters.metrics():
             name = f"{figure.name}_total" if figure.counter else figure.name
             samples += [(name, figure.labels, key, value) for key, value in figure.samples.items()]
         for name, labels, key, value in samples:
@@ -172,10 +172,10 @@ def panels() -> list[dict[str, Any]]:
 
 
 def test_alerts_and_dashboard_ask_for_figures_that_the_launcher_tells() -> None:
-    tally = Tally(lambda: 0.0, lambda: 0.0)
-    tally.note("started", {"job": "j", "run": "r", "version": "v"})
+    counters = Counters(lambda: 0.0, lambda: 0.0)
+    counters.note("started", {"job": "j", "run": "r", "version": "v"})
     known = (
-        RESERVED_NAMES | {f"{figure.name}_total" for figure in tally.figures() if figure.counter} | names_of_agents()
+        RESERVED_NAMES | {f"{figure.name}_total" for figure in counters.metrics() if figure.counter} | names_of_agents()
     )
     asked = metrics_in([rule["expr"] for rule in RULES])
     shown = metrics_in(target["expr"] for panel in panels() for target in panel.get("targets", ()))
@@ -234,17 +234,17 @@ def exposed() -> str:
     """What Prometheus reads from a launcher and an agent of a job that has all that can be told."""
     cluster = play("train a b")
     cluster.run(5.0)
-    job, tally = cluster.driver.job, Tally(lambda: 0.0, lambda: 0.0)
+    job, counters = cluster.driver.job, Counters(lambda: 0.0, lambda: 0.0)
     job.scaling.wanted = 3
     for agent in job.roster.agents.values():
         agent.usage = dict.fromkeys(USAGE, 0.5)
     for worker in job.roster.workers.values():
         worker.step_s, worker.commit_s = 0.2, 0.1
     for event, fields in (("started", {"job": "j", "run": "r", "version": "v"}), SEALED, ("stepped", {"step": 1})):
-        tally.note(event, fields)
+        counters.note(event, fields)
     of_launcher: Any = CollectorRegistry()
-    asleep = Figure("asleep", "1 while the job sleeps", {(): 1.0})  # the job's, as it has no state then
-    told = (asleep, *of_job(job, job.now, HostSet.of({"a": 1})), *tally.figures())
+    asleep = JobMetric("asleep", "1 while the job sleeps", {(): 1.0})  # the job's, as it has no state then
+    told = (asleep, *of_job(job, job.now, HostSet.of({"a": 1})), *counters.metrics())
     of_launcher.collect = lambda: [_family(figure) for figure in told]
     with figures() as (agent, of_agent):
         agent.slots[0] = Slot(0, agent)

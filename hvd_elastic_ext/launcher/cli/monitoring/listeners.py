@@ -11,7 +11,7 @@ from hvd_elastic_ext.core.journal import Sink
 from hvd_elastic_ext.io.threads.follower import Follower
 from hvd_elastic_ext.launcher.exports import otlp
 from hvd_elastic_ext.launcher.exports.event_file import EventFile, ScalarWriter
-from hvd_elastic_ext.launcher.metrics.tally import Tally
+from hvd_elastic_ext.launcher.metrics.counters import Counters
 from hvd_elastic_ext.launcher.notify.notifier import Notifier
 from hvd_elastic_ext.launcher.notify.webhook import Webhook
 from hvd_elastic_ext.launcher.options.settings import RunSettings
@@ -25,14 +25,14 @@ Note = Callable[[str, Mapping[str, Any]], None]
 class Listeners(NamedTuple):
     """All receivers; None for one that is off."""
 
-    tally: Tally | None = None
+    counters: Counters | None = None
     notifier: Notifier | None = None
     board: ScalarWriter | None = None
     spans: Follower[otlp.Line] | None = None
 
     def notes(self) -> list[Note]:
         """Those that take events. An error in one does not end the job: events of processes may hold anything."""
-        return [_guarded(each.note) for each in (self.tally, self.notifier, self.board) if each is not None]
+        return [_guarded(each.note) for each in (self.counters, self.notifier, self.board) if each is not None]
 
     def tee(self, sink: Sink, clock: Clock) -> Sink:
         """The journal's sink, whose lines also go to the spans."""
@@ -66,7 +66,7 @@ def listeners(settings: RunSettings, clock: Clock, about: Mapping[str, Any], env
         folder = settings.tensorboard / settings.job / str(about["run"])
         board = ScalarWriter(EventFile(folder, clock.wall), clock)
     return Listeners(
-        None if settings.metrics is None else Tally(clock.wall, clock.mono),
+        None if settings.metrics is None else Counters(clock.wall, clock.mono),
         None if settings.notify is None else Notifier(Webhook(settings.notify, about), clock),
         board,
         otlp.followed(environ, {name: str(about[name]) for name in ("job", "run")}),

@@ -13,7 +13,7 @@ from hvd_elastic_ext.launcher.state.facts.checkpoints import last_checkpoint_unt
 from hvd_elastic_ext.launcher.state.facts.memory import next_look
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.parts.checkpoints import COMMIT_S
-from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
+from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
 
 log = logging.getLogger(__name__)
 

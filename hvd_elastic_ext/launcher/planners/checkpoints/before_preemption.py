@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 
-from hvd_elastic_ext.launcher.rules.checkpoints.preemption import SHORTEST_S, Call, decide, lead_s
+from hvd_elastic_ext.launcher.rules.checkpoints.before_preemption import SHORTEST_S, Call, decide, lead_s
 from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import HeldBack, Plan
+from hvd_elastic_ext.launcher.state.planner_answer import HeldBack, Plan
 
 
 def plan(job: JobState) -> Plan:

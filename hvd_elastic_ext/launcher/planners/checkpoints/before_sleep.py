@@ -7,7 +7,7 @@ from hvd_elastic_ext.launcher.state.facts.custody import is_awaited
 from hvd_elastic_ext.launcher.state.facts.memory import next_look
 from hvd_elastic_ext.launcher.state.facts.shortage import why_short
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import Plan
+from hvd_elastic_ext.launcher.state.planner_answer import Plan
 
 
 def plan(job: JobState) -> Plan:

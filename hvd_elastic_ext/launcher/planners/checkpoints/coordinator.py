@@ -11,7 +11,7 @@ from hvd_elastic_ext.launcher.state.effects.checkpoints.attempts import WRITE_S,
 from hvd_elastic_ext.launcher.state.facts.checkpoints import members, newest_of_all, newest_step
 from hvd_elastic_ext.launcher.state.helpers import Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
+from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import decide
 from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts, memory
 from hvd_elastic_ext.launcher.state.facts.memory import is_waiting
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
+from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from hvd_elastic_ext.launcher.state.facts.checkpoints import holding
 from hvd_elastic_ext.launcher.state.helpers import Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.parts.checkpoints import Loading
-from hvd_elastic_ext.launcher.state.plan import NOTHING, HeldBack, Plan
+from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, HeldBack, Plan
 from hvd_elastic_ext.launcher.state.roster import Agent
 
 log = logging.getLogger(__name__)

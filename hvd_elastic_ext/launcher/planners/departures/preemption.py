@@ -10,7 +10,7 @@ import math
 
 from hvd_elastic_ext.launcher.rules.membership.preemption import SAVE_S, reclaimed
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
+from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
 
 
 def plan(job: JobState) -> Plan:

@@ -8,7 +8,7 @@ from typing import Final
 from hvd_elastic_ext.core.errors import Asleep, Interrupted, JobFailed
 from hvd_elastic_ext.launcher.state import actions, orders
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
+from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
 from hvd_elastic_ext.launcher.state.roster import Worker
 
 log = logging.getLogger(__name__)

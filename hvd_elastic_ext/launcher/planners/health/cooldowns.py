@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import Plan
+from hvd_elastic_ext.launcher.state.planner_answer import Plan
 
 
 def plan(job: JobState) -> Plan:

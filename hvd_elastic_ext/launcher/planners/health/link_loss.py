@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from hvd_elastic_ext.launcher.rules.health.link_loss import is_isolated
 from hvd_elastic_ext.launcher.state.facts.health import heard_of_world
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
+from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
 from hvd_elastic_ext.launcher.state.roster import RECONNECT_S, Agent
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from hvd_elastic_ext.launcher.state import orders
 from hvd_elastic_ext.launcher.state.effects.health.early_ends import finished as finished_member
 from hvd_elastic_ext.launcher.state.facts.health import finished_limit_s, missing_limit_s, stall_limit_s
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
+from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
 from hvd_elastic_ext.launcher.state.roster import GO_LIVE_S, Worker
 
 log = logging.getLogger(__name__)

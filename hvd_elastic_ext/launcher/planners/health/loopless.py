@@ -11,7 +11,7 @@ import logging
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.rules.health.endings import WorldPhase, first_cause, restart_reason
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import NOTHING, HeldBack, Plan
+from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, HeldBack, Plan
 
 log = logging.getLogger(__name__)
 

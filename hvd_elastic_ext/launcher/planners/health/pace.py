@@ -7,7 +7,7 @@ import logging
 from hvd_elastic_ext.launcher.rules.health.pace import LINE_PERIOD_S, StepPause, log_again_s, next_line_hint
 from hvd_elastic_ext.launcher.state.facts.pace import pause_of, what_follows
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
+from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
 from hvd_elastic_ext.launcher.state.roster import Worker
 
 log = logging.getLogger(__name__)

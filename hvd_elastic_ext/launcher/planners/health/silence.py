@@ -10,7 +10,7 @@ from hvd_elastic_ext.launcher.state import actions, orders
 from hvd_elastic_ext.launcher.state.effects.health.cut_off import GONE_S, cut_off, end_earlier_lives, is_departing
 from hvd_elastic_ext.launcher.state.facts.silence import limit_s
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
+from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
 from hvd_elastic_ext.launcher.state.roster import Agent, Worker
 
 log = logging.getLogger(__name__)

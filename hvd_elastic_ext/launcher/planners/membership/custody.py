@@ -9,7 +9,7 @@ from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.state.effects.membership.custody import custody_decision
 from hvd_elastic_ext.launcher.state.facts.custody import candidates, is_in_sync, leaving_or_unlisted
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import NOTHING, HeldBack, Plan
+from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, HeldBack, Plan
 
 NOTE_S: Final = 1.0
 """How often the holders of the newest commit are saved for the next launcher, which can then report losses."""

@@ -8,7 +8,7 @@ from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.state.effects.departures import notices
 from hvd_elastic_ext.launcher.state.effects.membership.hosts import publish
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
+from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
 
 log = logging.getLogger(__name__)
 

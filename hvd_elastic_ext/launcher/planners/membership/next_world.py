@@ -9,7 +9,7 @@ from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.rules.membership.next_world import WorldDecision
 from hvd_elastic_ext.launcher.state.effects.engines.engine import engine_of
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import Plan, WorldQuestion
+from hvd_elastic_ext.launcher.state.planner_answer import Plan, WorldQuestion
 
 log = logging.getLogger(__name__)
 

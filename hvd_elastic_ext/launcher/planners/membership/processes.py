@@ -14,7 +14,7 @@ from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state import actions, orders
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import Plan
+from hvd_elastic_ext.launcher.state.planner_answer import Plan
 from hvd_elastic_ext.launcher.state.roster import Agent, Worker
 
 LEAVE_S: Final = 30.0

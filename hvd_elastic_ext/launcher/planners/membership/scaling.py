@@ -16,7 +16,7 @@ from hvd_elastic_ext.launcher.state.facts.prices import price_of
 from hvd_elastic_ext.launcher.state.facts.signals import signals_of
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.options import ScaleOptions
-from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
+from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
 
 log = logging.getLogger(__name__)
 

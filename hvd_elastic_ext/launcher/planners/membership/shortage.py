@@ -8,7 +8,7 @@ from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.state.facts.health import left_out
 from hvd_elastic_ext.launcher.state.facts.shortage import free, host_names, remedy, unready, why_too_few
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
+from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
 
 MAX_NAMED: Final = 4
 """Most processes that are not ready in the reason."""

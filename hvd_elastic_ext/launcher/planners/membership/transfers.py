@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hvd_elastic_ext.launcher.state.effects.membership import transfers
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
+from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
 
 
 def time_out(job: JobState) -> Plan:

@@ -27,7 +27,7 @@ from hvd_elastic_ext.launcher.state.effects.membership import custody, resize_re
 from hvd_elastic_ext.launcher.state.facts.custody import next_look
 from hvd_elastic_ext.launcher.state.facts.health import not_waited_for
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
+from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
 from hvd_elastic_ext.launcher.state.roster import Worker
 
 CALL_AGAIN_S: Final = 5.0

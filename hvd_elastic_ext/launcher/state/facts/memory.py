@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from hvd_elastic_ext.launcher.rules.checkpoints.preemption import lead_s
+from hvd_elastic_ext.launcher.rules.checkpoints.before_preemption import lead_s
 from hvd_elastic_ext.launcher.state.helpers import Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
 

@@ -11,11 +11,11 @@ from typing import Any, Final
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.rules.checkpoints import interval
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt, Kept, Last
+from hvd_elastic_ext.launcher.rules.checkpoints.before_preemption import CANCELLED_AFTER_S, SHORTEST_S, Call
 from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Failures
 from hvd_elastic_ext.launcher.rules.checkpoints.finished import Finished
 from hvd_elastic_ext.launcher.rules.checkpoints.interval import MAX_SAMPLES, IntervalInSeconds, SealCost
 from hvd_elastic_ext.launcher.rules.checkpoints.memory import Known
-from hvd_elastic_ext.launcher.rules.checkpoints.preemption import CANCELLED_AFTER_S, SHORTEST_S, Call
 from hvd_elastic_ext.launcher.rules.checkpoints.slowdown import SlowdownMeter
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat

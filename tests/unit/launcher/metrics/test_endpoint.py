@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.metrics.endpoint import MAX_CONNECTIONS, Endpoint
-from hvd_elastic_ext.launcher.metrics.figures import Figure
+from hvd_elastic_ext.launcher.metrics.gauges import JobMetric
 from hvd_elastic_ext.launcher.options.listening import ListenAddress, listen_address
 from tests.support.waiting import wait_until
 
@@ -28,7 +28,7 @@ def read(port: int) -> str:
         return str(answer.read(), "utf-8")
 
 
-def shown(*taken: Iterable[Figure]) -> list[dict[tuple[str, tuple[tuple[str, str], ...]], float]]:
+def shown(*taken: Iterable[JobMetric]) -> list[dict[tuple[str, tuple[tuple[str, str], ...]], float]]:
     """Return the values that a client reads, one read after the other."""
     rest = iter(taken)
 
@@ -51,8 +51,11 @@ def shown(*taken: Iterable[Figure]) -> list[dict[tuple[str, tuple[tuple[str, str
 
 def test_each_reading_takes_the_figures_anew() -> None:
     first, second = shown(
-        [Figure("step", "Its step", {(): 1})],
-        [Figure("step", "Its step", {(): 2}), Figure("worlds", "Worlds", {("start",): 1}, ("cause",), counter=True)],
+        [JobMetric("step", "Its step", {(): 1})],
+        [
+            JobMetric("step", "Its step", {(): 2}),
+            JobMetric("worlds", "Worlds", {("start",): 1}, ("cause",), counter=True),
+        ],
     )
     assert first == {("hvd_elastic_step", ()): 1}
     assert second == {("hvd_elastic_step", ()): 2, ("hvd_elastic_worlds_total", (("cause", "start"),)): 1}
@@ -60,7 +63,7 @@ def test_each_reading_takes_the_figures_anew() -> None:
 
 def test_names_with_quotes_and_line_ends_stay_one_value() -> None:
     name = 'a"b\\c\nhvd_elastic_step 7'
-    [found] = shown([Figure("heartbeat_age_seconds", "Age", {(name,): 1}, ("host",))])
+    [found] = shown([JobMetric("heartbeat_age_seconds", "Age", {(name,): 1}, ("host",))])
     assert found == {("hvd_elastic_heartbeat_age_seconds", (("host", name),)): 1}
 
 

@@ -29,10 +29,10 @@ from hvd_elastic_ext.core.messages.slot_protocol import (
     TERMINATED,
 )
 from hvd_elastic_ext.launcher.agents.transports.ssh import Ssh
-from hvd_elastic_ext.launcher.job import engine_programs
-from hvd_elastic_ext.worker.engines import slot_program, torchrun_env
-from hvd_elastic_ext.worker.engines.descriptor_passing import Handover, address, receive_handover, send_handover
-from hvd_elastic_ext.worker.engines.launcher_link import LauncherLink, LinkClosed
+from hvd_elastic_ext.launcher.engines import mpirun
+from hvd_elastic_ext.worker.engines import slot_program, torchrun_slot
+from hvd_elastic_ext.worker.engines.mpirun_handover import Handover, address, receive_handover, send_handover
+from hvd_elastic_ext.worker.engines.slot_link import LauncherLink, LinkClosed
 from hvd_elastic_ext.worker.process.link import Link
 from hvd_elastic_ext.worker.process.standby import Standby
 from tests.support import marks
@@ -139,7 +139,7 @@ def joins(agent: Agent) -> None:
 
 
 def test_a_slot_can_enter_the_worlds_of_every_engine_that_restarts() -> None:
-    assert sorted(slot_program.KNOWN) == sorted(RESTARTING)
+    assert sorted(slot_program.RUN) == sorted(RESTARTING)
 
 
 def test_a_slots_program_becomes_the_command_with_torchruns_environment(agent: Agent, started: Any) -> None:
@@ -165,7 +165,7 @@ def test_the_first_rank_says_where_it_listens(agent: Agent, started: Any) -> Non
     agent.hear()
     _, env, _ = json.loads(process.communicate()[0])
     assert env["MASTER_ADDR"] == "127.0.0.1"
-    assert int(env["MASTER_PORT"]) in torchrun_env.PORTS
+    assert int(env["MASTER_PORT"]) in torchrun_slot.PORTS
 
 
 def test_messages_for_the_training_process_stay_on_the_link(agent: Agent, started: Any) -> None:
@@ -324,10 +324,10 @@ def test_slots_of_different_jobs_worlds_and_ranks_do_not_meet() -> None:
 
 
 def test_the_user_may_override_only_torchruns_thread_count() -> None:
-    meeting = torchrun_env.Rendezvous(0, 1, "127.0.0.1", 23456, restarts=0)
-    env = torchrun_env.torchrun_env({"OMP_NUM_THREADS": "4", "RANK": "9"}, PLACE, meeting, job="job")
+    meeting = torchrun_slot.Rendezvous(0, 1, "127.0.0.1", 23456, restarts=0)
+    env = torchrun_slot.torchrun_env({"OMP_NUM_THREADS": "4", "RANK": "9"}, PLACE, meeting, job="job")
     assert (env["OMP_NUM_THREADS"], env["RANK"]) == ("4", "3")
-    assert torchrun_env.torchrun_env({}, PLACE, meeting, job="job")["OMP_NUM_THREADS"] == "1"
+    assert torchrun_slot.torchrun_env({}, PLACE, meeting, job="job")["OMP_NUM_THREADS"] == "1"
 
 
 def test_a_process_that_was_started_for_one_world_knows_its_number_and_does_not_park() -> None:
@@ -367,7 +367,7 @@ def test_another_user_cannot_take_the_address_of_a_coming_world(agent: Agent, st
     if os.geteuid() != 0:
         pytest.skip("needs root, to be somebody else")
     mark = f"mark-{os.getpid()}"
-    command = engine_programs.command(Path("hosts"), 1, generation=4)
+    command = mpirun.command(Path("hosts"), 1, generation=4)
     with socket.socket(socket.AF_UNIX) as of_the_world_before:
         of_the_world_before.bind(address(mark, 3, PLACE.rank))
         with subprocess.Popen(
@@ -385,5 +385,5 @@ def test_another_user_cannot_take_the_address_of_a_coming_world(agent: Agent, st
 
 def test_the_mark_stands_on_no_command_line() -> None:
     ssh = Ssh(Path.cwd())
-    assert engine_programs.environment({}, ssh=ssh, interfaces=[], mark="secret")[MARK] == "secret"
-    assert engine_programs.command(Path("hosts"), 2, generation=7)[7:9] == ["-x", MARK]
+    assert mpirun.environment({}, ssh=ssh, interfaces=[], mark="secret")[MARK] == "secret"
+    assert mpirun.command(Path("hosts"), 2, generation=7)[7:9] == ["-x", MARK]

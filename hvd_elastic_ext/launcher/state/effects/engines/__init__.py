@@ -3,5 +3,5 @@
 Belongs here: all that only one engine decides. ``engine`` has the table of engines.
 
 Never here: hosts, health, commits and checkpoints, which know no engine; the programs that an engine starts: see
-``launcher/job/engine_programs``.
+``launcher/engines``.
 """

@@ -31,7 +31,7 @@ def test_each_that_is_named_hears_of_all_and_has_told_it_at_the_end(tmp_path: Pa
         monkeypatch.setenv(ENDPOINT, server.url)
         words = ["-np", "1", "--job", "digits", "--metrics", "0", "--tensorboard", str(tmp_path), "true"]
         heard = listeners(parse(words, {}), ManualClock(), ABOUT, {ENDPOINT: "set"})
-        assert heard.tally is not None
+        assert heard.counters is not None
         for note in heard.notes():
             note("stepped", {"step": 3, "size": 2, "values": {"loss": 0.5}})
         line = '{"t":5,"mono":5,"generation":1,"event":"sealed","step":3,"seconds":1}\n'
@@ -39,7 +39,7 @@ def test_each_that_is_named_hears_of_all_and_has_told_it_at_the_end(tmp_path: Pa
         heard.close()
     assert scalars(tmp_path / "digits/r1")["training/loss"] == [(3, 0.5)]
     assert [span.name for span in spans(server)] == ["checkpoint.write", "checkpoint"]
-    assert "goodput_ratio" in {figure.name for figure in heard.tally.figures()}
+    assert "goodput_ratio" in {figure.name for figure in heard.counters.metrics()}
 
 
 def test_figures_that_nobody_can_count_end_no_job_and_are_told_once(
@@ -53,8 +53,8 @@ def test_figures_that_nobody_can_count_end_no_job_and_are_told_once(
     heard.close()
     assert [step for step, _ in scalars(tmp_path / "digits/r1")["job/world_size"]] == [1, 2, 3]
     assert sum("figures of 'stepped' are left out: OverflowError" in text for text in caplog.messages) <= 2
-    assert heard.tally is not None
-    assert heard.tally.figures()
+    assert heard.counters is not None
+    assert heard.counters.metrics()
 
 
 @pytest.mark.parametrize("place", ["", "s3://bucket/runs"])

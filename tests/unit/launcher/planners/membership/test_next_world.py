@@ -6,7 +6,7 @@ import pytest
 
 from hvd_elastic_ext.launcher.driver import plan
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import HeldBack, WorldQuestion
+from hvd_elastic_ext.launcher.state.planner_answer import HeldBack, WorldQuestion
 from tests.unit.launcher.scenarios import play
 
 

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.membership.next_world import (
     Process,
     Situation,
@@ -18,7 +17,6 @@ from hvd_elastic_ext.launcher.rules.membership.next_world import (
     WorldLimits,
     decide,
     in_order,
-    seats,
 )
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat, places
 
@@ -164,24 +162,6 @@ def test_newcomers_that_are_all_ready_wait_from_the_start_of_the_last_one() -> N
     assert hosts(decide(12.5, there, LIMITS)) == "abc"
     assert decide(12.5, there, WorldLimits(settle_s=100.0)).again_at == 40.0
     assert hosts(decide(12.0, there, replace(LIMITS, listed_s=1.0))) == "abc", "others would have been listed by 10.5"
-
-
-def test_wanted_seats_are_those_of_the_largest_world_that_may_be() -> None:
-    both = [(Host("a", 4), (0, 1, 3)), (Host("b", 2), (0, 1))]
-    assert len(seats(both, WorldLimits())) == 5
-    assert seats(both, WorldLimits(most=2)) == (Seat("a", 0), Seat("a", 1))
-    assert len(seats(both, WorldLimits(allowed=(2, 4, 8)))) == 4
-    assert len(seats(both, WorldLimits(least=8))) == 5  # too few: all of them get ready
-
-
-def test_who_has_taken_a_place_keeps_it_when_a_more_senior_host_comes_back() -> None:
-    hosts, two = [(Host(name, 1), [0]) for name in "abcd"], WorldLimits(most=2)
-    a, b, c, d = (Seat(name, 0) for name in "abcd")
-    assert seats(hosts, two) == (a, b)
-    assert seats(hosts, two, lambda: {a: Stage.LIVE, c: Stage.LIVE}) == (a, c)
-    assert seats(hosts, two, lambda: {c: Stage.LIVE, b: Stage.BOOTING, d: Stage.PARKED}) == (c, d)
-    assert seats(hosts, two, lambda: {d: Stage.BOOTING}) == (a, d)
-    assert seats(hosts[:2], two, lambda: {c: Stage.LIVE}) == (a, b)
 
 
 def test_rank_0_holds_the_newest_commit() -> None:

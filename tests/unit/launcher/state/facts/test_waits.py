@@ -7,7 +7,7 @@ import re
 import pytest
 
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt
-from hvd_elastic_ext.launcher.rules.checkpoints.preemption import CANCELLED_AFTER_S
+from hvd_elastic_ext.launcher.rules.checkpoints.before_preemption import CANCELLED_AFTER_S
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
 from hvd_elastic_ext.launcher.rules.membership.next_world import STILL_FORMING, WorldLimits
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat

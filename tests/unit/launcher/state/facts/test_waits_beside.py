@@ -7,7 +7,7 @@ import re
 import pytest
 
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.launcher.planners.membership import waiting
+from hvd_elastic_ext.launcher.planners.membership import wait_lines
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
 from hvd_elastic_ext.launcher.state.events import HostsChanged
 from hvd_elastic_ext.launcher.state.facts.waits import (
@@ -167,7 +167,7 @@ def test_what_is_lacking_is_not_told_of_a_job_that_ends(caplog: pytest.LogCaptur
     job.outcome.finishing = True
     job.roster.agents.clear()
     job.now += 10.0
-    waiting.plan(job)
+    wait_lines.plan(job)
     assert waits_for(job) is None
     assert lacking(caplog) == []
 

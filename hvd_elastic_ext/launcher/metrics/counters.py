@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from hvd_elastic_ext.launcher.metrics.figures import Figure, Samples
+from hvd_elastic_ext.launcher.metrics.gauges import JobMetric, Samples
 from hvd_elastic_ext.launcher.metrics.goodput import Goodput
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.membership.next_world import CAUSES
@@ -52,7 +52,7 @@ _COUNTERS: Final = (
 )
 
 
-class Tally:
+class Counters:
     """Counts events, from any thread. ``wall`` gives the time in Unix seconds, ``mono`` the monotonic one."""
 
     def __init__(self, wall: Callable[[], float], mono: Callable[[], float]) -> None:
@@ -91,29 +91,29 @@ class Tally:
             self._commits += max(1, number - self._commit) if self._commit is not None else 1
             self._commit = number
 
-    def figures(self) -> list[Figure]:
+    def metrics(self) -> list[JobMetric]:
         """The counters."""
         with self._lock:
-            return list(self._figures())
+            return list(self._metrics())
 
-    def _figures(self) -> Iterator[Figure]:
+    def _metrics(self) -> Iterator[JobMetric]:
         if self._names:
             words = "The job, its run, and the version of the launcher"
-            yield Figure("job_info", words, {self._names: 1}, ("name", "run", "version"))
+            yield JobMetric("job_info", words, {self._names: 1}, ("name", "run", "version"))
         for each in _COUNTERS:
             labels = ("cause",) if each.causes else ()
-            yield Figure(each.name, each.help, dict(self._counts[each.name]), labels, counter=True)
-        yield Figure("commits", "Commits that have been sealed in memory", {(): self._commits}, counter=True)
+            yield JobMetric(each.name, each.help, dict(self._counts[each.name]), labels, counter=True)
+        yield JobMetric("commits", "Commits that have been sealed in memory", {(): self._commits}, counter=True)
         again: Samples = {(cause,): self._goodput.redone_s[cause] for cause in CAUSES}
         words = "Time of the steps that were lost with a world, by the cause of the next"
-        yield Figure("redone_seconds", words, again, ("cause",), counter=True)
+        yield JobMetric("redone_seconds", words, again, ("cause",), counter=True)
         if (good := self._goodput.ratio(self._mono())) is not None:
             words = "Share of the time since the launcher's start in which training went ahead"
-            yield Figure("goodput_ratio", words, {(): good})
+            yield JobMetric("goodput_ratio", words, {(): good})
         if self._sealed is not None:
             when, step = self._sealed
-            yield Figure("checkpoint_timestamp_seconds", "When the newest checkpoint was completed", {(): when})
-            yield Figure("checkpoint_step", "Step of the newest checkpoint", {(): step})
+            yield JobMetric("checkpoint_timestamp_seconds", "When the newest checkpoint was completed", {(): when})
+            yield JobMetric("checkpoint_step", "Step of the newest checkpoint", {(): step})
 
 
 def _keys(counted: _Counted) -> list[tuple[str, ...]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.agent.launcher.host_claim import OLD_S, _bases, remove_stale
+from hvd_elastic_ext.agent.launcher_connection.host_claim import OLD_S, _bases, remove_stale
 from hvd_elastic_ext.launcher.cli.doctor.facts import Steps
 from hvd_elastic_ext.launcher.cli.doctor.probes import PROBE, steps_in
 
@@ -91,7 +91,7 @@ def test_a_runtime_directory_of_another_users_is_no_place_to_meet(
 USER = 54321
 AS_THAT_USER = """
 import os
-from hvd_elastic_ext.agent.launcher.host_claim import claim
+from hvd_elastic_ext.agent.launcher_connection.host_claim import claim
 os.setuid(54321)
 first = claim("job", "h1", b"k" * 32)
 print(os.readlink(f"/proc/self/fd/{first.folder}"))

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core.messages.rank_info import Place, place_of
 from hvd_elastic_ext.core.messages.slot_protocol import GENERATION_WAIT_S, RENDEZVOUS_PORT
-from hvd_elastic_ext.worker.engines.launcher_link import LauncherLink, LinkClosed, Message
+from hvd_elastic_ext.worker.engines.slot_link import LauncherLink, LinkClosed, Message
 
 HOSTNAME: Final = "HOROVOD_HOSTNAME"
 
@@ -32,6 +32,10 @@ class NotNeeded(Exception):
 
 class WorldAbandoned(Exception):
     """The world was abandoned before it formed."""
+
+
+class CannotStart(Exception):
+    """The training process cannot be started."""
 
 
 class Membership(NamedTuple):
@@ -119,6 +123,15 @@ class SlotStandby:
             self._generation = message["generation"]
         elif message["tell"] == "update" and message.get("leave"):
             raise NotNeeded(str(message.get("reason") or "it is not needed"))
+
+
+class WaitingSlot(NamedTuple):
+    """What a slot's program has before its rank is known. ``command``: the job's; ``environ``: this program's."""
+
+    link: LauncherLink
+    standby: SlotStandby
+    command: Sequence[str]
+    environ: Mapping[str, str]
 
 
 def _parsed(answer: bytes) -> tuple[int, bytes]:

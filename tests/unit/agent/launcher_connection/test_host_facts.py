@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.agent.launcher import host_facts
+from hvd_elastic_ext.agent.launcher_connection import host_facts
 
 
 def test_versions_are_read_from_what_installers_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

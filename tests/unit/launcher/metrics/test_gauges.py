@@ -6,8 +6,8 @@ import math
 import re
 
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.launcher.metrics.figures import MAX_HOSTS, RESERVED_NAMES, of_job
-from hvd_elastic_ext.launcher.metrics.tally import Tally
+from hvd_elastic_ext.launcher.metrics.counters import Counters
+from hvd_elastic_ext.launcher.metrics.gauges import MAX_HOSTS, RESERVED_NAMES, of_job
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster
 
@@ -68,11 +68,11 @@ def test_every_name_of_ours_is_kept_from_signals_and_every_number_can_be_told() 
     cluster.run(5.0)
     cluster.driver.job.scaling.wanted = 3
     cluster.driver.job.scaling.signals = {}
-    tally = Tally(lambda: 1000.0, lambda: 0.0)
-    tally.note("started", {"job": "digits", "run": "r1", "version": "0.1.0"})
-    tally.note("sealed", {"step": 3, "seconds": 1.5, "bytes": 10})
+    counters = Counters(lambda: 1000.0, lambda: 0.0)
+    counters.note("started", {"job": "digits", "run": "r1", "version": "0.1.0"})
+    counters.note("sealed", {"step": 3, "seconds": 1.5, "bytes": 10})
     job = cluster.driver.job
-    figures = [*of_job(job, job.now, HostSet.of({"a": 1})), *(each for each in tally.figures() if not each.counter)]
+    figures = [*of_job(job, job.now, HostSet.of({"a": 1})), *(each for each in counters.metrics() if not each.counter)]
     names = [figure.name for figure in figures if figure.name != "iteration"]
     assert set(names) <= RESERVED_NAMES
     assert len(names) == len(set(names))

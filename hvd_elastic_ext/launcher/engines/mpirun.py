@@ -1,6 +1,6 @@
-"""What the launcher starts for an engine: the program in each slot, and one ``mpirun`` for each world.
+"""Engine ``mpirun``: the launcher starts one ``mpirun`` for each world.
 
-``mpirun`` is Open MPI's own, on the launcher's machine, by the same ssh as agents are reached by. It starts
+It is Open MPI's own, on the launcher's machine, by the same ssh as agents are reached by. It starts
 :mod:`hvd_elastic_ext.worker.engines.mpirun_rank` once for each rank, and nothing else: command, environment, output and
 commits of a rank are its slot's, and do not pass through here. It outlives the launcher, as agents do.
 """
@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
-import hmac
 import logging
 import os
 import shutil
@@ -23,8 +21,8 @@ from pathlib import Path
 from typing import Final
 
 from hvd_elastic_ext.core.commands import module_command
-from hvd_elastic_ext.core.engines import ENGINES, MPI_INSTALL
-from hvd_elastic_ext.core.messages.slot_protocol import ENGINE, JOB, MARK, PROGRAM, RANK
+from hvd_elastic_ext.core.engines import MPI_INSTALL
+from hvd_elastic_ext.core.messages.slot_protocol import MARK, RANK
 from hvd_elastic_ext.io import core_dumps
 from hvd_elastic_ext.launcher.agents.transports.known_hosts import all_host_keys
 from hvd_elastic_ext.launcher.agents.transports.ssh import KNOWN_HOSTS, Ssh, shared_options
@@ -43,16 +41,6 @@ _KEPT: Final = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LD_LIBRAR
 _ITS_OWN: Final = ("OMPI_", "PMIX_", "ORTE_", "PRTE_", "OPAL_", "LC_")
 
 
-def slot_command(engine: str, command: Sequence[str]) -> tuple[str, ...]:
-    """The job's command, or a program that stands by until the rank of that command is known."""
-    return tuple(command) if ENGINES[engine].in_place else (*module_command(sys.executable, PROGRAM), *command)
-
-
-def slot_env(engine: str, *, job: str, mark: str) -> dict[str, str]:
-    """Environment of that program. It holds no secret: orders are not encrypted."""
-    return {} if ENGINES[engine].in_place else {ENGINE: engine, JOB: job, MARK: mark}
-
-
 def why_not(engine: str) -> str | None:
     """Why an engine cannot be used on this machine, and what to do about it; None if it can."""
     if engine != MPIRUN:
@@ -69,11 +57,6 @@ def why_not(engine: str) -> str | None:
     if "Open MPI" not in output:
         return f"--engine mpirun: {program} is not Open MPI's, whose options are used; {MPI_INSTALL}"
     return None
-
-
-def mark_of(key: bytes) -> str:
-    """A mark by which a host tells jobs apart. It is derived from the job's key and does not reveal it."""
-    return hmac.new(key, b"ranks", hashlib.sha256).hexdigest()[:32]
 
 
 def hostfile(hosts: Sequence[str], is_near: Callable[[str], bool], *, here: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.launcher.rules.checkpoints.preemption import CANCELLED_AFTER_S, Call, decide, lead_s
+from hvd_elastic_ext.launcher.rules.checkpoints.before_preemption import CANCELLED_AFTER_S, Call, decide, lead_s
 
 
 @pytest.mark.parametrize(

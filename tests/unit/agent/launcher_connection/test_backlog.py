@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hvd_elastic_ext.agent.launcher.backlog import MAX_EVENT_BYTES, Backlog
+from hvd_elastic_ext.agent.launcher_connection.backlog import MAX_EVENT_BYTES, Backlog
 from hvd_elastic_ext.agent.system.streams import FULL
 
 

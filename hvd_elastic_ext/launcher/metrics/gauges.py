@@ -1,4 +1,4 @@
-"""The figures of a job at one moment, by its state. Pure.
+"""Metrics of a job at one moment, by its state. Pure.
 
 Names and units follow Prometheus' conventions (https://prometheus.io/docs/practices/naming/). Labels are hosts of the
 job, and words of closed lists. Steps, ranks and reasons are no labels, nor are ``job`` and ``instance``, which
@@ -38,7 +38,7 @@ Samples = Mapping[tuple[str, ...], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class JobMetric:
     """One metric. ``samples``: its value by the values of its ``labels``, () without labels.
 
     ``counter``: it only grows, from 0 at the launcher's start; its name gets ``_total``.
@@ -51,15 +51,15 @@ class Figure:
     counter: bool = False
 
 
-def of_job(job: JobState, now: float, listed: HostSet) -> Iterator[Figure]:
-    """All figures that follow from the state. ``now`` is in monotonic seconds; ``listed``: the newest host list."""
+def of_job(job: JobState, now: float, listed: HostSet) -> Iterator[JobMetric]:
+    """All metrics that follow from the state. ``now`` is in monotonic seconds; ``listed``: the newest host list."""
     yield from _world(job, now)
     yield from _hosts(job, now, listed)
     yield from _sizes(job)
     yield from _observed(job)
 
 
-def _world(job: JobState, now: float) -> Iterator[Figure]:
+def _world(job: JobState, now: float) -> Iterator[JobMetric]:
     members = job.roster.present(job.world.members)
     steps = [worker.step_s for worker in members if worker.step_s is not None]
     generation = max((worker.generation for worker in members), default=0)
@@ -79,7 +79,7 @@ def _world(job: JobState, now: float) -> Iterator[Figure]:
         yield _one("commit_seconds", "Seconds that the last commit took, of the slowest rank", max(costs))
 
 
-def _hosts(job: JobState, now: float, listed: HostSet) -> Iterator[Figure]:
+def _hosts(job: JobState, now: float, listed: HostSet) -> Iterator[JobMetric]:
     agents = {name: agent for name, agent in job.roster.agents.items() if agent.joined}
     blocked = sum(job.faults.ledger.blocked(now, host).blocked for host in listed)
     yield _one("hosts_listed", "Hosts of the newest list", len(listed))
@@ -90,7 +90,7 @@ def _hosts(job: JobState, now: float, listed: HostSet) -> Iterator[Figure]:
     processes = dict.fromkeys(Stage, 0)
     for worker in job.roster.workers.values():
         processes[worker.stage] += 1
-    yield Figure(
+    yield JobMetric(
         "processes", "Training processes", {(str(s.value),): float(n) for s, n in processes.items()}, ("stage",)
     )
     if agents:
@@ -101,26 +101,26 @@ def _hosts(job: JobState, now: float, listed: HostSet) -> Iterator[Figure]:
     if len(agents) > MAX_HOSTS:
         agents = {}
     ages: Samples = {(name,): now - agent.last_message_at for name, agent in agents.items()}
-    yield Figure("heartbeat_age_seconds", "Seconds since the last message of a host's agent", ages, ("host",))
+    yield JobMetric("heartbeat_age_seconds", "Seconds since the last message of a host's agent", ages, ("host",))
     busy = ("processors that are busy", "time in which GPUs compute", "GPU memory in use", "memory in use")
     for each, words in zip(USAGE, busy, strict=True):
         used: Samples = {(name,): agent.usage[each] for name, agent in agents.items() if each in agent.usage}
-        yield Figure(f"host_{each}_ratio", f"Share of the {words}", used, ("host",))
+        yield JobMetric(f"host_{each}_ratio", f"Share of the {words}", used, ("host",))
 
 
-def _sizes(job: JobState) -> Iterator[Figure]:
+def _sizes(job: JobState) -> Iterator[JobMetric]:
     yield _one("processes_wanted", "Processes that the job wants now", len(job.wanted))
     wanted = job.scaling.wanted if job.scaling.wanted is not None else job.scaling.recommended
     if wanted is not None:
         yield _one("hosts_desired", "Hosts that the job asks for (--autoscale)", wanted)
 
 
-def _observed(job: JobState) -> Iterator[Figure]:
+def _observed(job: JobState) -> Iterator[JobMetric]:
     """Under their own names, as an adapter for a HorizontalPodAutoscaler reads them."""
     for name, value in signals_of(job).items():
         if _NAME.fullmatch(name) and name not in RESERVED_NAMES:
             yield _one(name, "Signal from the script or from --observe", value)
 
 
-def _one(name: str, words: str, value: float) -> Figure:
-    return Figure(name, words, {(): float(value)})
+def _one(name: str, words: str, value: float) -> JobMetric:
+    return JobMetric(name, words, {(): float(value)})

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from hvd_elastic_ext.agent.launcher.host_claim import ANSWER_S, MAX_LINE, proof_of
+from hvd_elastic_ext.agent.launcher_connection.host_claim import ANSWER_S, MAX_LINE, proof_of
 from hvd_elastic_ext.agent.orders.fields import OrderError
 from hvd_elastic_ext.agent.orders.orders import End, Join, entry_of, read
 from hvd_elastic_ext.agent.system.acceptor import Acceptor, Peer

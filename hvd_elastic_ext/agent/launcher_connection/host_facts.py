@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Any, Final
 
-from hvd_elastic_ext.agent.launcher.devices import devices
+from hvd_elastic_ext.agent.launcher_connection.devices import devices
 from hvd_elastic_ext.io.process_tree import stat_of
 
 PACKAGES: Final = ("horovod", "torch", "hvd-elastic-ext", "numpy")

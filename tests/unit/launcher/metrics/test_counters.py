@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hvd_elastic_ext.launcher.metrics.tally import Tally
+from hvd_elastic_ext.launcher.metrics.counters import Counters
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.membership.next_world import CAUSES
 from tests.support.clock import ManualClock
 
 
 def counted(*events: tuple[str, Mapping[str, Any]]) -> dict[str, dict[tuple[str, ...], float]]:
-    tally = Tally(lambda: 1000.0, lambda: 0.0)
+    counters = Counters(lambda: 1000.0, lambda: 0.0)
     for event, fields in events:
-        tally.note(event, fields)
-    return {figure.name: dict(figure.samples) for figure in tally.figures()}
+        counters.note(event, fields)
+    return {figure.name: dict(figure.samples) for figure in counters.metrics()}
 
 
 def test_worlds_downtime_and_lost_steps_are_split_by_cause() -> None:
@@ -60,15 +60,15 @@ def test_commits_are_counted_by_their_numbers_as_not_each_is_told() -> None:
 
 def test_goodput_and_the_time_of_steps_done_again_are_told_from_the_first_step_on() -> None:
     clock = ManualClock(mono=0.0)
-    tally = Tally(clock.wall, clock.mono)
+    counters = Counters(clock.wall, clock.mono)
 
     def told() -> dict[str, dict[tuple[str, ...], float]]:
-        return {figure.name: dict(figure.samples) for figure in tally.figures()}
+        return {figure.name: dict(figure.samples) for figure in counters.metrics()}
 
     assert "goodput_ratio" not in told()
     for step in (0, 100):
         clock.advance(10.0)
-        tally.note("stepped", {"step": step})
-    tally.note("resized", {"cause": "worker failed", "downtime_s": 0.0, "steps_lost": 50})
+        counters.note("stepped", {"step": step})
+    counters.note("resized", {"cause": "worker failed", "downtime_s": 0.0, "steps_lost": 50})
     assert told()["goodput_ratio"] == {(): 0.25}
     assert told()["redone_seconds"] == {**dict.fromkeys([(cause,) for cause in CAUSES], 0), ("worker failed",): 5}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.agent.launcher.handover import HandoverServer
+from hvd_elastic_ext.agent.launcher_connection.handover import HandoverServer
 from hvd_elastic_ext.agent.orders.orders import End, Join
 from hvd_elastic_ext.agent.system.acceptor import PAUSE_S
 from hvd_elastic_ext.agent.system.event_loop import Act, DescriptorLoop

@@ -19,7 +19,7 @@ from hvd_elastic_ext.launcher.state.facts.waits import (
     waits_for,
 )
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
+from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
 
 log = logging.getLogger(__name__)
 

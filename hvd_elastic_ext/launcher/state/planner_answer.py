@@ -1,4 +1,4 @@
-"""What a planner returns, and what may hold a world back.
+"""What planners answer: a :class:`Plan`, and what may hold a world back.
 
 A planner returns no reason. A planner that waits, or makes others wait, keeps the wait in its part of the state:
 until when, for whom, an attempt, a decision. ``state/facts/waits.py`` reads all waits from there, each with its reason,

@@ -8,27 +8,26 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.launcher.agents.transports.ssh import Ssh
-from hvd_elastic_ext.launcher.job import engine_programs
-from hvd_elastic_ext.launcher.job.engine_programs import slot_command, slot_env
+from hvd_elastic_ext.launcher.engines import mpirun
 
 SSH = Ssh(Path("/job"), port=2222, identity_file="/keys/id")
 
 
 def test_each_rank_has_a_line_with_its_host_and_this_machine_goes_by_its_own_name() -> None:
     hosts = ["localhost", "b", "b", "127.0.0.1"]
-    text = engine_programs.hostfile(hosts, lambda host: host != "b", here="head")
+    text = mpirun.hostfile(hosts, lambda host: host != "b", here="head")
     assert text == "head\nb\nb\nhead\n"
 
 
 def test_nothing_of_the_job_stands_on_the_command_line() -> None:
-    words = engine_programs.command(Path("/state/mpirun.hosts"), 3, generation=7)
+    words = mpirun.command(Path("/state/mpirun.hosts"), 3, generation=7)
     assert words[:7] == ["mpirun", "--wdir", "/", "--hostfile", "/state/mpirun.hosts", "-np", "3"]
     assert words[-1] == "7"
 
 
 def test_mpirun_gets_its_options_and_no_secrets_and_the_users_options_go_first() -> None:
     environ = {"PATH": "/bin", "HOME": "/root", "TOKEN": "secret", "OMPI_MCA_hwloc_base_binding_policy": "core"}
-    env = engine_programs.environment(environ, ssh=SSH, interfaces=["eth1"], mark="0123")
+    env = mpirun.environment(environ, ssh=SSH, interfaces=["eth1"], mark="0123")
     assert "TOKEN" not in env
     assert (env["PATH"], env["HOME"]) == ("/bin", "/root")
     assert env["OMPI_MCA_hwloc_base_binding_policy"] == "core"
@@ -58,7 +57,7 @@ def test_its_ssh_is_told_of_hosts_keys_what_agents_ssh_is(
 
     async def act() -> tuple[int, str]:
         ended: asyncio.Future[tuple[int, str]] = asyncio.get_running_loop().create_future()
-        runs = engine_programs.MpiRuns(
+        runs = mpirun.MpiRuns(
             tmp_path,
             mark="0123",
             ssh=SSH,
@@ -78,20 +77,13 @@ def test_its_ssh_is_told_of_hosts_keys_what_agents_ssh_is(
 
 
 def test_interfaces_are_mpis_own_choice_unless_they_are_named() -> None:
-    assert not [
-        name for name in engine_programs.environment({}, ssh=SSH, interfaces=[], mark="0123") if "if_include" in name
-    ]
+    assert not [name for name in mpirun.environment({}, ssh=SSH, interfaces=[], mark="0123") if "if_include" in name]
 
 
 def test_the_first_line_within_its_frames_is_what_mpirun_says() -> None:
     said = "-----\n\n  ssh: connect to host b port 22: Connection refused\n-----\nORTE was unable to reliably start\n"
-    assert engine_programs.first_message(said) == "ssh: connect to host b port 22: Connection refused"
-    assert engine_programs.first_message("---\n") == ""
-
-
-def test_marks_tell_keys_apart_and_nothing_of_them() -> None:
-    assert engine_programs.mark_of(b"a" * 32) != engine_programs.mark_of(b"b" * 32)
-    assert len(engine_programs.mark_of(b"a" * 32)) == 32
+    assert mpirun.first_message(said) == "ssh: connect to host b port 22: Connection refused"
+    assert mpirun.first_message("---\n") == ""
 
 
 def test_another_mpirun_than_open_mpis_is_refused_with_the_way_to_get_that(
@@ -101,15 +93,8 @@ def test_another_mpirun_than_open_mpis_is_refused_with_the_way_to_get_that(
     program.write_text("#!/bin/sh\necho HYDRA build details\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    assert f"{program} is not Open MPI's" in str(engine_programs.why_not("mpirun"))
+    assert f"{program} is not Open MPI's" in str(mpirun.why_not("mpirun"))
     program.write_text("#!/bin/sh\necho 'mpirun (Open MPI) 4.1.4'\n")
-    assert engine_programs.why_not("mpirun") is None
+    assert mpirun.why_not("mpirun") is None
     monkeypatch.setenv("PATH", "/nowhere")
-    assert "there is no mpirun on this machine; apt-get install openmpi-bin" in str(engine_programs.why_not("mpirun"))
-
-
-def test_horovods_slots_run_the_command_itself_and_others_what_stands_by() -> None:
-    assert slot_command("horovod", ["python", "train.py"]) == ("python", "train.py")
-    assert slot_env("horovod", job="job", mark="0123") == {}
-    assert slot_command("torchrun", ["python", "train.py"])[-2:] == ("python", "train.py")
-    assert set(slot_env("mpirun", job="job", mark="0123").values()) == {"mpirun", "job", "0123"}
+    assert "there is no mpirun on this machine; apt-get install openmpi-bin" in str(mpirun.why_not("mpirun"))

@@ -1,29 +1,27 @@
-"""The environment that torchrun gives its workers. Pure, except for finding a port and an address."""
+"""A slot's program of the engine ``torchrun``: it becomes the training process, in the environment of a worker of
+torchrun.
+"""
 
 from __future__ import annotations
 
 import fcntl
+import os
 import random
 import socket
 import struct
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from hvd_elastic_ext.core.messages.rank_info import VARIABLES, Place
+from hvd_elastic_ext.core.messages.rank_info import Place
+from hvd_elastic_ext.core.messages.slot_protocol import JOB
+from hvd_elastic_ext.worker.engines.slot_standby import CannotStart, Membership, SlotStandby, WaitingSlot
 
 MAX_RESTARTS: Final = 1_000_000
 """The --max-restarts that workers see. It is never reached, because the launcher's own budget ends a job."""
 PORTS: Final = range(20_000, 32_768)
 """Ports below those that kernels assign, so that no other program gets one between its choice and its use."""
 
-_HOROVODS: Final = ("ELASTIC", "CONTROLLER", "CPU_OPERATIONS", "AUTOTUNE", "DYNAMIC_PROCESS_SETS", "GLOO_IFACE")
 _SIOCGIFADDR: Final = 0x8915
-
-
-def without_horovod(environ: Mapping[str, str]) -> dict[str, str]:
-    """Remove Horovod's variables: with them scripts would wait for a Horovod world."""
-    gone = {*VARIABLES, *(f"HOROVOD_{name}" for name in _HOROVODS)}
-    return {name: value for name, value in environ.items() if name not in gone}
 
 
 class Rendezvous(NamedTuple):
@@ -37,6 +35,31 @@ class Rendezvous(NamedTuple):
     address: str
     port: int
     restarts: int
+
+
+def run(slot: WaitingSlot, membership: Membership, env: Mapping[str, str]) -> int:
+    """Become the job's command. Returns never; raises as ``SlotStandby`` does, and :class:`CannotStart`."""
+    place, command = membership.place, list(slot.command)
+    env = torchrun_env(env, place, _meet(slot.standby, membership), job=slot.environ.get(JOB, "job"))
+    slot.link.send("entered", generation=membership.generation, rank=place.rank, size=place.size)
+    try:
+        os.execvpe(command[0], command, env)  # noqa: S606 (it is the very command of the job)
+    except OSError as error:
+        raise CannotStart(f"{command[0]} cannot be started: {error.strerror}") from error
+
+
+def _meet(standby: SlotStandby, membership: Membership) -> Rendezvous:
+    """Agree on rank 0's address and this host's number: the first rank of the world, or host, publishes it."""
+    place = membership.place
+    first = place.rank - place.local_rank
+    if place.local_rank == 0:
+        standby.publish(f"node.{first}", f"{place.cross_rank},{place.cross_size}")
+    if place.rank == 0:
+        address = address_of(membership.env.get("HOROVOD_GLOO_IFACE"))
+        standby.publish("master", f"{address}:{free_port(address)}")
+    node, nodes = map(int, standby.learn(f"node.{first}").split(","))
+    address, _, port = standby.learn("master").rpartition(":")
+    return Rendezvous(node, nodes, address, int(port), restarts=max(0, membership.generation - 1))
 
 
 def _options(place: Place, rendezvous: Rendezvous) -> dict[str, str]:

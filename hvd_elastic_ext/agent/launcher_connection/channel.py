@@ -11,7 +11,7 @@ import termios
 from collections import deque
 from typing import Any, Final, Protocol
 
-from hvd_elastic_ext.agent.launcher.backlog import Backlog, QueuedEvent
+from hvd_elastic_ext.agent.launcher_connection.backlog import Backlog, QueuedEvent
 from hvd_elastic_ext.agent.system.event_loop import EventLoop
 from hvd_elastic_ext.agent.system.resolver import Found, Lookup, family
 from hvd_elastic_ext.agent.system.streams import CHUNK
