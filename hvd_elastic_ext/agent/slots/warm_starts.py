@@ -142,7 +142,10 @@ class WarmStarts:
             self._begin(example)
 
     def _begin(self, example: Example) -> None:
-        may, reason = may_be_template(example, _words(example.pid))
+        words = _words(example.pid)
+        if not words:
+            return  # it is ending: the next process may be an example
+        may, reason = may_be_template(example, words)
         if may:
             self._left_out = 0
             self._make(example.order, example.imports)
@@ -194,8 +197,10 @@ class WarmStarts:
         self._off, self._ends = False, 0
 
     def close(self) -> None:
-        """Kill the template, and the processes that its imports have started."""
-        template, self._template = self._template, None
+        """Kill the template, and the processes that its imports have started. The next one waits until the host is calm
+        again.
+        """
+        template, self._template, self._seen = self._template, None, {}
         if template is not None:
             self._killed |= set() if template.pid is None else {template.pid}
             template.close()
@@ -208,6 +213,7 @@ class WarmStarts:
 
 
 def _words(pid: int) -> tuple[str, ...]:
+    """The command line of a process; empty if it has ended."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:  # noqa: PTH123 - pathlib takes long to load
             return tuple(os.fsdecode(word) for word in file.read().split(b"\0")[:-1])

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from hvd_elastic_ext.agent.orders.orders import Start
-from hvd_elastic_ext.agent.slots.warm_starts import Example, may_be_forked, may_be_template
+from hvd_elastic_ext.agent.slots.warm_starts import Example, WarmStarts, may_be_forked, may_be_template
 from hvd_elastic_ext.agent.slots.worker_status import Imports, WorkerStatus
 
 WORDS = ("python", "train.py")
@@ -44,13 +50,77 @@ def test_a_process_is_forked_if_its_imports_would_find_the_same(change: dict[str
         (EXAMPLE._replace(imports=KNOWN._replace(complete=False)), WORDS, "it has not reported its imports"),
         (EXAMPLE._replace(pid=6), WORDS, "its command is not Python's own"),  # as behind a shell
         (EXAMPLE, ("sh", "train.sh"), "its command is not Python's own"),
-        (EXAMPLE, (), "its command is not Python's own"),
     ],
 )
 def test_a_template_is_made_like_a_process_that_is_python_itself(
     example: Example, words: tuple[str, ...], reason: str
 ) -> None:
     assert may_be_template(example, words) == (not reason, reason)
+
+
+class Services:
+    """What :class:`WarmStarts` uses of its agent."""
+
+    def __init__(self) -> None:
+        self.time = 100.0
+        self.told: list[tuple[str, dict[str, Any]]] = []
+
+    def now(self) -> float:
+        return self.time
+
+    def tell(self, event: str, **fields: Any) -> None:
+        self.told.append((event, fields))
+
+    def lost_supervisor(self) -> None:
+        """There are no processes."""
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Start]:
+    """The orders by which templates were made."""
+    orders: list[Start] = []
+
+    def make(starts: WarmStarts, order: Start, imports: Imports) -> None:
+        orders.append(order)
+        starts._template = SimpleNamespace(pid=None, order=order, imports=imports, close=lambda: None)
+
+    monkeypatch.setattr(WarmStarts, "_make", make)
+    return orders
+
+
+def look(starts: WarmStarts, agent: Services, pid: int, *words: str, at: float, step: int) -> None:
+    agent.time = at
+    order = EXAMPLE.order._replace(argv=words)
+    example = EXAMPLE._replace(order=order, pid=pid, imports=KNOWN._replace(pid=pid), step=step)
+    starts.look({0: SimpleNamespace(at_rest=False, example=example)})  # type: ignore[dict-item]
+
+
+def own_words() -> tuple[str, ...]:
+    return tuple(map(os.fsdecode, Path("/proc/self/cmdline").read_bytes().split(b"\0")[:-1]))
+
+
+def test_an_example_that_is_just_ending_does_not_turn_templates_off(made: list[Start]) -> None:
+    agent = Services()
+    starts = WarmStarts(agent)  # type: ignore[arg-type]
+    with subprocess.Popen(["true"]) as ended:
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and nobody has collected it
+        look(starts, agent, ended.pid, "true", at=100.0, step=1)
+        look(starts, agent, ended.pid, "true", at=106.0, step=2)
+    assert (agent.told, made) == ([], [])
+    look(starts, agent, os.getpid(), *own_words(), at=107.0, step=3)
+    assert len(made) == 1
+
+
+def test_after_a_template_has_ended_the_next_one_waits_until_the_host_is_calm_again(made: list[Start]) -> None:
+    agent = Services()
+    starts = WarmStarts(agent)  # type: ignore[arg-type]
+    for at, count in ((100.0, 0), (106.0, 1)):
+        look(starts, agent, os.getpid(), *own_words(), at=at, step=int(at))
+        assert len(made) == count
+    starts._received({})  # it has ended
+    for at, count in ((107.0, 1), (110.0, 1), (113.0, 2)):
+        look(starts, agent, os.getpid(), *own_words(), at=at, step=int(at))
+        assert len(made) == count
 
 
 def test_imports_come_in_several_messages_and_the_last_completes_them() -> None:
