@@ -14,7 +14,7 @@ from hvd_elastic_ext.checkpoint.format import tensor_places
 from hvd_elastic_ext.checkpoint.format.errors import Damaged
 from hvd_elastic_ext.checkpoint.format.manifest import File, Manifest
 from hvd_elastic_ext.checkpoint.format.naming import name_of
-from hvd_elastic_ext.checkpoint.stores import Store
+from hvd_elastic_ext.checkpoint.stores.store import Store
 from hvd_elastic_ext.checkpoint.values import trees
 from hvd_elastic_ext.core.commit_record import Identity, Record
 

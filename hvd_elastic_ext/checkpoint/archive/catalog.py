@@ -7,7 +7,7 @@ from hvd_elastic_ext.checkpoint.archive.retention import Entry, Named, Retention
 from hvd_elastic_ext.checkpoint.format import manifest as manifests
 from hvd_elastic_ext.checkpoint.format.errors import Damaged, Missing
 from hvd_elastic_ext.checkpoint.format.naming import MANIFEST, identity_of
-from hvd_elastic_ext.checkpoint.stores import Store
+from hvd_elastic_ext.checkpoint.stores.store import Store
 
 
 def listing(store: Store) -> list[Entry]:

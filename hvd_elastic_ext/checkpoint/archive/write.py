@@ -13,7 +13,7 @@ from hvd_elastic_ext.checkpoint.format.errors import StoreFailed
 from hvd_elastic_ext.checkpoint.format.manifest import LAYOUT, LOCAL, SHARD, TREE, File, Manifest
 from hvd_elastic_ext.checkpoint.format.naming import MANIFEST, name_of
 from hvd_elastic_ext.checkpoint.format.partition import Share
-from hvd_elastic_ext.checkpoint.stores import Store
+from hvd_elastic_ext.checkpoint.stores.store import Store
 from hvd_elastic_ext.checkpoint.values import trees
 from hvd_elastic_ext.core.commit_record import Record
 from hvd_elastic_ext.core.errors import ElasticError, Permanent, Transient

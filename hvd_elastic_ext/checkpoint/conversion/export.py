@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hvd_elastic_ext.checkpoint.archive import read
 from hvd_elastic_ext.checkpoint.archive.read import Checkpoint
 from hvd_elastic_ext.checkpoint.format.user_files import FILES, put
-from hvd_elastic_ext.checkpoint.stores import Store
+from hvd_elastic_ext.checkpoint.stores.store import Store
 from hvd_elastic_ext.checkpoint.values import trees
 from hvd_elastic_ext.checkpoint.values.read import TensorAt, plain
 from hvd_elastic_ext.core.errors import Permanent, UsageError

@@ -24,7 +24,8 @@ from hvd_elastic_ext.checkpoint.format.manifest import (
 )
 from hvd_elastic_ext.checkpoint.format.naming import name_of
 from hvd_elastic_ext.checkpoint.programs.requests import HelperAnswer, Request, Send
-from hvd_elastic_ext.checkpoint.stores import Store, open_store
+from hvd_elastic_ext.checkpoint.stores.choose import open_store
+from hvd_elastic_ext.checkpoint.stores.store import Store
 from hvd_elastic_ext.checkpoint.transfer import slot_memory
 from hvd_elastic_ext.core.commit_record import PAGE, Identity, Record
 from hvd_elastic_ext.core.errors import ElasticError, Permanent, Transient

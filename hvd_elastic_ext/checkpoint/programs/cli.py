@@ -13,7 +13,8 @@ from typing import Any, Final, TextIO
 from hvd_elastic_ext.checkpoint.archive import catalog, read, retention
 from hvd_elastic_ext.checkpoint.archive.retention import Entry, Retention
 from hvd_elastic_ext.checkpoint.format.errors import Damaged, Missing
-from hvd_elastic_ext.checkpoint.stores import Store, open_store
+from hvd_elastic_ext.checkpoint.stores.choose import open_store
+from hvd_elastic_ext.checkpoint.stores.store import Store
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.core.journal import FILE
 from hvd_elastic_ext.core.journal import read as read_journal

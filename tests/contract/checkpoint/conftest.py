@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.checkpoint.stores import Store, open_store
+from hvd_elastic_ext.checkpoint.stores.choose import open_store
 from hvd_elastic_ext.checkpoint.stores.local import LocalStore
+from hvd_elastic_ext.checkpoint.stores.store import Store
 from tests.support.fake_disk import Disk
 
 KINDS = ("folder", "fake disk", "memory", "s3", "ftp")

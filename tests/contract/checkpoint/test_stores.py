@@ -9,7 +9,7 @@ import pytest
 
 from hvd_elastic_ext.checkpoint.archive import catalog, write
 from hvd_elastic_ext.checkpoint.format.errors import Missing, StoreFailed
-from hvd_elastic_ext.checkpoint.stores import Store
+from hvd_elastic_ext.checkpoint.stores.store import Store
 from tests.contract.checkpoint.conftest import Opener
 from tests.support import checkpoints
 from tests.support.checkpoints import demand_same, held, identity, newest_intact, save

@@ -15,8 +15,8 @@ import pytest
 
 from hvd_elastic_ext.checkpoint.archive import catalog, read
 from hvd_elastic_ext.checkpoint.archive.retention import Retention
-from hvd_elastic_ext.checkpoint.stores import Store
 from hvd_elastic_ext.checkpoint.stores.local import LocalStore
+from hvd_elastic_ext.checkpoint.stores.store import Store
 from hvd_elastic_ext.core.errors import ElasticError
 from tests.support.checkpoints import demand_same, held, identity, newest_intact, save, save_unsealed
 from tests.support.fake_disk import Disk, End, Fault, Killed

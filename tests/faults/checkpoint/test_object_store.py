@@ -9,8 +9,8 @@ import pytest
 
 from hvd_elastic_ext.checkpoint.archive import catalog
 from hvd_elastic_ext.checkpoint.archive.retention import Retention
-from hvd_elastic_ext.checkpoint.stores import open_store
-from hvd_elastic_ext.checkpoint.stores.remote import RemoteStore
+from hvd_elastic_ext.checkpoint.stores.choose import open_store
+from hvd_elastic_ext.checkpoint.stores.fsspec_store import FsspecStore
 from hvd_elastic_ext.core.errors import ElasticError
 from tests.support.checkpoints import demand_same, held, identity, newest_intact, save
 from tests.support.fake_disk import Killed
@@ -67,11 +67,11 @@ class Written:
         self._file.discard()
 
 
-def store_with(place: str, at: int = -1, *, for_good: type[BaseException] | None = None) -> tuple[RemoteStore, Failing]:
+def store_with(place: str, at: int = -1, *, for_good: type[BaseException] | None = None) -> tuple[FsspecStore, Failing]:
     opened = open_store(place)
-    assert isinstance(opened, RemoteStore)
+    assert isinstance(opened, FsspecStore)
     failing = Failing(opened._files, at, for_good=for_good)
-    return RemoteStore(place, failing, opened._root, "memory"), failing
+    return FsspecStore(place, failing, opened._root, "memory"), failing
 
 
 def new_place() -> str:

@@ -9,7 +9,7 @@ from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.health.endings import why_unjoined_failed
 from hvd_elastic_ext.launcher.rules.health.first_start import why_cannot_start
-from hvd_elastic_ext.launcher.rules.membership import preferred_seats
+from hvd_elastic_ext.launcher.rules.membership import host_preference
 from hvd_elastic_ext.launcher.state.effects.membership.hosts import follow_slots
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
@@ -35,7 +35,7 @@ def plan(job: JobState) -> Plan:
     limits = job.options.limits
     if job.offered == (staying, limits):
         return NOTHING  # the usual case, and there may be thousands
-    job.wanted = preferred_seats.seats(staying, limits, job.roster.taken, job.roster.commits.newest_hosts)
+    job.wanted = host_preference.seats(staying, limits, job.roster.taken, job.roster.commits.newest_hosts)
     surplus = len(job.wanted) < sum([len(slots) for _, slots in staying])  # the choice among them depends on more
     job.offered = None if surplus else (staying, limits)
     return NOTHING

@@ -13,9 +13,10 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from hvd_elastic_ext.checkpoint.archive import write
 from hvd_elastic_ext.checkpoint.programs import agent_requests
-from hvd_elastic_ext.checkpoint.stores import Store, open_store
+from hvd_elastic_ext.checkpoint.stores.choose import open_store
+from hvd_elastic_ext.checkpoint.stores.fsspec_store import FsspecStore
 from hvd_elastic_ext.checkpoint.stores.local import LocalStore
-from hvd_elastic_ext.checkpoint.stores.remote import RemoteStore
+from hvd_elastic_ext.checkpoint.stores.store import Store
 from hvd_elastic_ext.core.errors import Permanent
 from tests.support.checkpoints import held, identity, save
 
@@ -57,7 +58,7 @@ def local(error: OSError, folder: Path) -> Store:
 def remote(error: Exception, folder: Path) -> Store:
     files = Refusing()
     files.error = error
-    return RemoteStore("s3://bucket/x", files, "/x", "s3")
+    return FsspecStore("s3://bucket/x", files, "/x", "s3")
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR])
@@ -86,7 +87,7 @@ def test_an_object_store_that_does_not_answer_ends_no_job(error: Exception, tmp_
 def test_storage_that_lets_nothing_be_removed_can_be_written() -> None:
     files = Refusing()
     files.error, files.keeps = PermissionError("403"), True
-    write.probe(RemoteStore("s3://bucket/x", files, "/x", "s3"))
+    write.probe(FsspecStore("s3://bucket/x", files, "/x", "s3"))
 
 
 @pytest.mark.parametrize("place", ["/proc/x", "/proc/x/deep", "/dev/null", "/dev/null/x"])

@@ -9,7 +9,7 @@ import pytest
 
 from hvd_elastic_ext.checkpoint.conversion import export
 from hvd_elastic_ext.checkpoint.programs import cli
-from hvd_elastic_ext.checkpoint.stores import open_store
+from hvd_elastic_ext.checkpoint.stores.choose import open_store
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from hvd_elastic_ext.checkpoint.format.errors import StoreFailed
-from hvd_elastic_ext.checkpoint.stores import open_store
+from hvd_elastic_ext.checkpoint.stores.choose import open_store
+from hvd_elastic_ext.checkpoint.stores.fsspec_store import FsspecStore
 from hvd_elastic_ext.checkpoint.stores.local import LocalStore
-from hvd_elastic_ext.checkpoint.stores.remote import RemoteStore
 
 
 def test_a_file_that_cannot_be_put_in_place_leaves_no_draft(tmp_path: Path) -> None:
@@ -39,13 +39,13 @@ class Curt(MemoryFileSystem):  # type: ignore[misc]
 
 
 def test_an_entry_without_a_type_is_neither_a_folder_nor_a_file() -> None:
-    store = RemoteStore("memory://x", Curt(), "/x", "memory")
+    store = FsspecStore("memory://x", Curt(), "/x", "memory")
     assert store.folders() == []
     assert store.sizes("one") == {}
 
 
 def test_a_read_that_fails_says_why_though_the_size_is_unknown() -> None:
-    store = RemoteStore("memory://x", Curt(), "/x", "memory")
+    store = FsspecStore("memory://x", Curt(), "/x", "memory")
     with pytest.raises(StoreFailed, match="the line is cut"):
         store.read("one", "file", 0, [memoryview(bytearray(4))])
 
@@ -60,8 +60,8 @@ def test_a_server_that_does_not_answer_when_a_store_is_opened_is_a_failed_store(
 def test_a_driver_that_threads_may_not_share_is_asked_by_one_at_a_time_and_by_one_store() -> None:
     place = "simplecache::memory://one-at-a-time"
     one, other = open_store(place), open_store(place)
-    assert isinstance(one, RemoteStore)
-    assert isinstance(other, RemoteStore)
+    assert isinstance(one, FsspecStore)
+    assert isinstance(other, FsspecStore)
     assert one.threads == 1
     assert one._files is not other._files
     assert open_store("memory://many-at-a-time").threads > 1

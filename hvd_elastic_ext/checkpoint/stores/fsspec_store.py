@@ -25,7 +25,7 @@ PARTS: Final = 9_000
 """Most parts of one object. S3 accepts 10,000."""
 
 
-class RemoteStore:
+class FsspecStore:
     """See :class:`Store`."""
 
     def __init__(self, where: str, files: Any, root: str, scheme: str) -> None:
@@ -130,7 +130,7 @@ class RemoteStore:
             yield
 
 
-def open_remote(where: str, options: Mapping[str, Any]) -> RemoteStore:
+def open_fsspec(where: str, options: Mapping[str, Any]) -> FsspecStore:
     """Return the store at a URL. Raises :class:`UsageError` for a kind of URL without a driver."""
     scheme = where.partition("://")[0]
     try:
@@ -148,7 +148,7 @@ def open_remote(where: str, options: Mapping[str, Any]) -> RemoteStore:
             raise UsageError(f"{where}: {error}; give a folder, or a URL such as s3://bucket/folder") from None
     if not root.strip("/") and scheme != "memory":
         raise UsageError(f"{where} names no bucket; give one, such as {scheme}://bucket/folder")
-    return RemoteStore(where, files, root, scheme)
+    return FsspecStore(where, files, root, scheme)
 
 
 def _takes_threads(files: Any) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.launcher.rules.membership.host_preference import seats
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage, WorldLimits
-from hvd_elastic_ext.launcher.rules.membership.preferred_seats import seats
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 
 

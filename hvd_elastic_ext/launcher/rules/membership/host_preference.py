@@ -1,4 +1,4 @@
-"""Which seats get processes if there are more of them than the largest world takes. Pure.
+"""Which hosts are preferred, and so which seats get processes, if there are more than the largest world takes. Pure.
 
 To prefer some hosts to others, such as the cheapest, change ``preference`` in :func:`seats`.
 """
