@@ -307,7 +307,7 @@ class BackgroundConfigMap:
     def _failed(self, error: PublishFailed) -> float:
         self._failures += 1
         self._count_failure()
-        self.problem = str(error)
+        self.problem = f"{error}; trying again"
         pause = pause_after_failures(self._failures)
         self._not_before = self._clock.mono() + pause
         return pause

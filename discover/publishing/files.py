@@ -21,7 +21,7 @@ class PublishFailed(Transient):
     """A publication has failed. The place still has its previous content."""
 
     def __init__(self, where: str, why: str) -> None:
-        super().__init__(f"{where}: cannot write it: {why}; what stood there before still stands, trying again")
+        super().__init__(f"{where}: cannot write it: {why}; what stood there before still stands")
 
 
 class Publisher(Protocol):

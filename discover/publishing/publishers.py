@@ -69,7 +69,7 @@ class Publishers:
         except PublishFailed as error:
             outlet.failures += 1
             outlet.not_before = now + pause_after_failures(outlet.failures)
-            outlet.problem = str(error)
+            outlet.problem = f"{error}; trying again"
             self._metrics.failures.inc()
         else:
             outlet.failures, outlet.not_before, outlet.problem = 0, 0.0, ""

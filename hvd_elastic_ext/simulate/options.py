@@ -168,13 +168,13 @@ def _number(text: str) -> float | None:
 def price(text: str | None) -> tuple[float, dict[str, float]]:
     """Read ``0.9`` or ``0.9, a100=2.1``: the price of a slot for an hour, and by kind. Raises :class:`UsageError`."""
     usual, kinds = 0.0, dict[str, float]()
-    for part in (text or "").split(","):
+    for part in () if text is None else text.split(","):
         kind, equals, value = part.strip().rpartition("=")
-        number = _number(value) if value else 0.0
+        number = _number(value)
         if number is None or (equals and not kind):
             raise UsageError(f"--price {text!r}: write the price of a slot for an hour, such as 0.9 or 0.9,a100=2.1")
         if equals:
             kinds[kind] = number
-        elif part.strip():
+        else:
             usual = number
     return usual, kinds

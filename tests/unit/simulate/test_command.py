@@ -102,6 +102,8 @@ def test_a_simulated_journal_is_written(tmp_path: Path) -> None:
         (["--times", "step=0"], "write a number of seconds"),
         (["--times", "a100:join=2"], "may differ by kind"),
         (["--price", "cheap"], "write the price"),
+        (["--price", ""], "write the price"),
+        (["--price", "0.9,"], "write the price"),
         (["--min-np", "0", "-np", "2"], "--min-np"),
     ],
 )

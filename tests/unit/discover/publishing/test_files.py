@@ -118,7 +118,7 @@ def test_what_a_killed_owner_left_is_removed_by_the_next(tmp_path):
 
 def test_after_a_full_disk_the_next_call_gets_through(tmp_path, hosts_file):
     hosts_file.publish(of(old=1))
-    with full_disk(), pytest.raises(PublishFailed, match="what stood there before still stands"):
+    with full_disk(), pytest.raises(PublishFailed, match=r"what stood there before still stands$"):
         hosts_file.publish(of(new=1))
     assert (tmp_path / "hosts").read_text() == "old:1\n"
     assert names(tmp_path) == {"hosts", ".hosts.lock"}

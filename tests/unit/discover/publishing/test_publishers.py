@@ -41,6 +41,7 @@ def test_one_that_fails_holds_up_no_other(manual_clock):
     problem = Publishers([bad, good], Metrics(manual_clock)).bring_to(NEWS, now=0.0)
     assert good.calls == 1
     assert "no space left" in problem
+    assert "trying again" in problem
 
 
 def test_a_failed_place_is_not_tried_before_its_pause_is_over(manual_clock):
