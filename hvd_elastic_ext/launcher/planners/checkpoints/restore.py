@@ -123,5 +123,7 @@ def _load(job: JobState, agent: Agent, slots: Mapping[str, int]) -> None:
         return
     done = None if job.options.durability.train_on else job.options.durability.mark
     request = {"do": "load", "place": job.options.durability.place, "ranks": slots, "done": done}
-    loading = job.restore.hosts[host] = Loading(agent.identity, slots=[int(slot) for slot in slots])
+    before = job.restore.hosts.get(host)
+    loading = Loading(agent.identity, slots=list(map(int, slots)), reported=before.reported if before else None)
+    job.restore.hosts[host] = loading
     job.run_helper(Purpose.RESTORE, host, loading.slots, request)

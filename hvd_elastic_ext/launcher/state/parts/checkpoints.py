@@ -119,7 +119,7 @@ class Loading:
     """A host loads a checkpoint into the memory of ``agent``: the memory of another agent is empty.
 
     ``slots``: those whose memory its helper may write; ``again_at``: when another helper runs (mono); ``seats``: those
-    with the checkpoint in their memory.
+    with the checkpoint in their memory; ``reported``: why the last try failed.
     """
 
     agent: str
@@ -128,6 +128,7 @@ class Loading:
     for_good: bool = False
     slots: list[int] = field(default_factory=list)
     seats: frozenset[Seat] = frozenset()
+    reported: str | None = None
 
     @property
     def under_way(self) -> bool:

@@ -67,6 +67,12 @@ def test_a_job_of_which_a_checkpoint_is_known_to_have_been_made(text: str) -> No
     play(text, partial(Cluster, expects="/store/made"), every="notice")
 
 
+def test_a_reason_why_storage_cannot_be_read_is_reported_once_and_the_next_one_too() -> None:
+    cluster = play("begin; refuses a load not mounted; hosts a; run 30; asked load 4; refuses a load no answer; run 20",
+                   every="1000")  # fmt: skip
+    assert [line["reason"] for line in cluster.events("not_resumed")] == ["not mounted", "no answer"]
+
+
 def test_a_slot_that_is_used_in_place_of_the_one_that_had_loaded_is_loaded_first() -> None:
     cluster = play("begin most=1; found a; hosts a:2; sees spawned; kill a:0 1; trains <90",
                    every="1000")  # fmt: skip
