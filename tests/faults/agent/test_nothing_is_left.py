@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from hvd_elastic_ext.io.process_tree import descendants
 from tests.faults.agent.conftest import FAMILY, Family, MakeFamily
 from tests.faults.agent.launching import AGENT, Agent, start_order
 from tests.support import marks
@@ -185,10 +186,21 @@ def test_after_any_process_is_killed_at_any_moment_nothing_remains(tmp_path: Pat
 
 
 def kill_one(chance: random.Random, process: RunningProcess) -> None:
-    """Kill a random process of the tree with SIGKILL, except Python's resource tracker, which removes shared memory."""
+    """Kill a random process of the tree with SIGKILL, except Python's resource tracker, which removes shared memory.
+
+    Agent and supervisor end what the other one leaves. So the second of them is not killed before it has done that: if
+    both are killed at once, something may be left (docs/agent.md).
+    """
     tree = [process.pid] * (process.returncode is None) + process.tree()
-    victims = [pid for pid in tree if "resource_tracker" not in marks.command_line(pid)]
+    supervisors = {pid for pid in tree if pid != process.pid and marks.command_line(pid) == " ".join(AGENT)}
+    spared = supervisors if process.returncode is not None else set()
+    victims = [pid for pid in tree if pid not in spared and "resource_tracker" not in marks.command_line(pid)]
     if victims:
+        victim = chance.choice(victims)
+        below = descendants(victim) if victim in supervisors else []
         with contextlib.suppress(ProcessLookupError):
-            os.kill(chance.choice(victims), signal.SIGKILL)
+            os.kill(victim, signal.SIGKILL)
+        if victim == process.pid:
+            process.popen.wait(30)
+        wait_until(lambda: not any(map(marks.start_time, below)), what="the end of what the supervisor had started")
     time.sleep(chance.uniform(0, 0.05))
