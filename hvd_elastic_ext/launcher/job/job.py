@@ -200,11 +200,11 @@ class Job:
             return None
         from hvd_elastic_ext.launcher.metrics.endpoint import Endpoint  # a library that few jobs need
 
-        endpoint = Endpoint(self._settings.metrics, self._figures, loop)
+        endpoint = Endpoint(self._settings.metrics, self._metrics, loop)
         log.info("metrics: http://%s/metrics", self._settings.metrics._replace(port=endpoint.port))
         return endpoint
 
-    def _figures(self) -> Iterator[JobMetric]:
+    def _metrics(self) -> Iterator[JobMetric]:
         """All metrics. In a sleep, those of the world are of its last moment."""
         yield JobMetric("asleep", "1 while the job sleeps", {(): float(self._sleeping is not None)})
         yield from gauges.of_job(self._session.driver.job, self._clock.mono(), self._feed.hosts())

@@ -1,4 +1,4 @@
-"""The port at which Prometheus reads the figures."""
+"""The port at which Prometheus reads the metrics."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
 
 
 class Endpoint(Collector):
-    """Answers in threads of its own. Each request takes the figures anew, in the loop's thread.
+    """Answers in threads of its own. Each request takes the metrics anew, in the loop's thread.
 
     Raises :class:`UsageError` if the port is not available.
     """
@@ -89,7 +89,7 @@ class Endpoint(Collector):
         self._thread.join()
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: the figures are known only when they are taken."""
+        """Nothing: the metrics are known only when they are taken."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
@@ -107,9 +107,9 @@ class Endpoint(Collector):
         return list(self._take())
 
 
-def _family(figure: JobMetric) -> Metric:
-    kind = CounterMetricFamily if figure.counter else GaugeMetricFamily
-    family = kind(PREFIX + figure.name, figure.help, labels=figure.labels)
-    for labels, value in figure.samples.items():
+def _family(metric: JobMetric) -> Metric:
+    kind = CounterMetricFamily if metric.counter else GaugeMetricFamily
+    family = kind(PREFIX + metric.name, metric.help, labels=metric.labels)
+    for labels, value in metric.samples.items():
         family.add_metric(labels, value)
     return family

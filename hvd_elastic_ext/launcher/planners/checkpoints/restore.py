@@ -123,7 +123,5 @@ def _load(job: JobState, agent: Agent, slots: Mapping[str, int]) -> None:
         return
     done = None if job.options.durability.train_on else job.options.durability.mark
     request = {"do": "load", "place": job.options.durability.place, "ranks": slots, "done": done}
-    before = job.restore.hosts.get(host)
-    loading = Loading(agent.identity, slots=list(map(int, slots)), reported=before.reported if before else None)
-    job.restore.hosts[host] = loading
+    loading = job.restore.hosts[host] = Loading(agent.identity, slots=[int(slot) for slot in slots])
     job.run_helper(Purpose.RESTORE, host, loading.slots, request)

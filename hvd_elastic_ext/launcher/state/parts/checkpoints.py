@@ -119,7 +119,7 @@ class Loading:
     """A host loads a checkpoint into the memory of ``agent``: the memory of another agent is empty.
 
     ``slots``: those whose memory its helper may write; ``again_at``: when another helper runs (mono); ``seats``: those
-    with the checkpoint in their memory; ``reported``: why the last try failed.
+    with the checkpoint in their memory.
     """
 
     agent: str
@@ -128,7 +128,6 @@ class Loading:
     for_good: bool = False
     slots: list[int] = field(default_factory=list)
     seats: frozenset[Seat] = frozenset()
-    reported: str | None = None
 
     @property
     def under_way(self) -> bool:
@@ -145,6 +144,8 @@ class Restore:
     hosts: dict[str, Loading] = field(default_factory=dict)
     why: str | None = None
     """Why the last host that tried could not read its storage."""
+    reported: dict[str, str] = field(default_factory=dict)
+    """By host, the newest reason in the log and the journal why it could not load a checkpoint."""
     path: str | None = None
     """The checkpoint that a host has loaded."""
     done: Finished | None = None

@@ -86,8 +86,8 @@ def _failed(job: JobState, host: str, loading: Loading, why: str, answer: Mappin
     loading.slots, loading.again_at, loading.for_good = [], now + RETRY_S, answer.get("for_good") is True
     what = "write checkpoints (--checkpoint-dir)" if unwritable else "load a checkpoint"
     message = f"{host} cannot {what}: {why}"
-    if why != loading.reported and (holding(job) or not unwritable):  # each try fails for the same reason
-        loading.reported = why
+    if why != job.restore.reported.get(host) and (holding(job) or not unwritable):  # most tries fail for one reason
+        job.restore.reported[host] = why
         log.warning("%s", message)
         job.record("not_resumed", host=host, reason=why)
     if holding(job):
