@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import shlex
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +24,7 @@ USAGE: Final = 2
 def main(argv: Sequence[str]) -> int:
     """Run cases and print the report. Return 1 if a repetition failed, 130 if interrupted."""
     options = parse(argv)
-    machine = this_machine()
+    machine, began = this_machine(), time.strftime("%Y-%m-%d")
     done: list[Repetition] = []
     interrupted = False
     left_out = {case.name: reason for case in options.cases if (reason := case.missing()) is not None}
@@ -36,7 +38,13 @@ def main(argv: Sequence[str]) -> int:
         interrupted = True
         progress("interrupted; what was measured until now:")
     rows = [row for case in cases for row in model.rows(case, done)]
-    publish(options, machine, rows=rows, done=done, left_out=left_out)
+    print(table.report(machine, rows, repetitions=done, left_out=left_out), end="")
+    if options.markdown is not None:
+        command = shlex.join(["scripts/bench", *argv])
+        text = table.page(machine, rows, cases=cases, repetitions=done, left_out=left_out, command=command, began=began)
+        options.markdown.write_text(text)
+    if options.json is not None:
+        options.json.write_text(json.dumps(as_json(machine, rows, done=done), indent=1) + "\n")
     if interrupted:
         return 128 + signal.SIGINT
     return 1 if any(repetition.failure is not None for repetition in done) else 0
@@ -61,23 +69,6 @@ def told(case: Case, repetition: Repetition) -> str:
         figure = next((figure for figure in case.figures if figure.quantity == quantity), model.Figure(quantity))
         parts.append(f"{quantity} {'none' if median is None else table.value_text(figure, median)}")
     return ", ".join(parts)
-
-
-def publish(
-    options: argparse.Namespace,
-    machine: Machine,
-    *,
-    rows: Sequence[Row],
-    done: Sequence[Repetition],
-    left_out: Mapping[str, str],
-) -> None:
-    """Print the report, and write the requested files."""
-    text = table.report(machine, rows, repetitions=done, left_out=left_out)
-    print(text, end="")
-    if options.markdown is not None:
-        options.markdown.write_text(text)
-    if options.json is not None:
-        options.json.write_text(json.dumps(as_json(machine, rows, done=done), indent=1) + "\n")
 
 
 def as_json(machine: Machine, rows: Sequence[Row], *, done: Sequence[Repetition]) -> dict[str, Any]:
@@ -109,7 +100,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--quick", action="store_true", help="one short repetition on each side; no figures to trust")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured to FILE")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the report to FILE")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the report to FILE, as a page")
     options = parser.parse_args(argv)
     unknown = [name for name in options.cases if name not in names]
     if unknown:

@@ -1,11 +1,11 @@
-"""The report: a Markdown table that is also aligned on a terminal."""
+"""The report of a run: one table on a terminal, and a page with a section for each case."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from benchmarks.machine import Machine
-from benchmarks.model import Figure, Ratio, Repetition, Row, Summary, Timing, meets_bar, ratio
+from benchmarks.model import Case, Figure, Ratio, Repetition, Row, Summary, Timing, meets_bar, ratio
 
 NONE = "–"
 """The text for a side that cannot be measured."""
@@ -18,6 +18,54 @@ def report(
     """Return the report: table, failures, omitted cases (with the reason), machine."""
     parts = [table(rows), legend(), failures(repetitions), not_tried(left_out), "\n".join(machine.lines())]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def page(
+    machine: Machine,
+    rows: Sequence[Row],
+    *,
+    cases: Sequence[Case],
+    repetitions: Sequence[Repetition],
+    left_out: Mapping[str, str],
+    command: str,
+    began: str,
+) -> str:
+    """Return the report as a page of Markdown: how the bars stand, then a section for each case.
+
+    ``command``: what made the page. ``began``: the day of the run.
+    """
+    parts = [
+        "# The report of one run",
+        f"`{command}` wrote this page on {began}. Do not edit it. [benchmarks.md](benchmarks.md) says how to read it.",
+        "\n".join(f"- {line}" for line in machine.lines()),
+        _bars(rows),
+        legend(),
+        failures(repetitions),
+        not_tried(left_out),
+    ]
+    for case in cases:
+        about = f"{case.about[0].upper()}{case.about[1:]}."
+        parts += [f"## {case.name}", about, _section([row for row in rows if row.case == case.name])]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _bars(rows: Sequence[Row]) -> str:
+    """Return how many bars ours keeps, and which it misses."""
+    kept = [row for row in rows if meets_bar(row) is True]
+    missed = [row for row in rows if meets_bar(row) is False]
+    unknown = [row for row in rows if row.figure.has_bar and meets_bar(row) is None]
+    lines = [f"Bars: {len(kept)} kept, {len(missed)} missed, {len(unknown)} not measured."]
+    for word, those in (("missed", missed), ("not measured", unknown)):
+        lines += [f"- {word}: {row.case}: {row.figure.quantity}, {row.figure.statistic}" for row in those]
+    return "\n".join(lines)
+
+
+def _section(rows: Sequence[Row]) -> str:
+    """Return the table of one case, without columns that would be empty."""
+    cells = [HEADER[1:], *(_cells(row)[1:] for row in rows)]
+    used = [column for column in range(len(cells[0])) if any(line[column] not in ("", NONE) for line in cells[1:])]
+    lines = ["| " + " | ".join(line[column] for column in used) + " |" for line in cells]
+    return "\n".join([lines[0], "|" + "---|" * len(used), *lines[1:]])
 
 
 def table(rows: Sequence[Row]) -> str:

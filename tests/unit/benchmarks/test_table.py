@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import table
 from benchmarks.machine import Machine
-from benchmarks.model import Figure, Ratio, Repetition, Row, Summary, Timing
+from benchmarks.model import Case, Figure, Ratio, Repetition, Row, Summary, Timing
 
 MACHINE = Machine("Some CPU", 2, "Linux 6.1", "3.11.7", "2.13.0", "0.28.1", "0.1.0", (0.5, 0.25, 0.125))
 
@@ -106,3 +106,25 @@ def test_a_side_that_cannot_be_measured_has_a_dash_and_the_bar_is_judged_without
 def test_a_bar_with_slack_says_both_ways_of_keeping_it() -> None:
     row = Row("c", Figure("q", bar_ratio=1.2, slack_s=0.05), ours=one(0.12), stock=one(0.08))
     assert table.bar_text(row) == "at most 1.2 × stock or stock + 50.0 ms: kept"
+
+
+def test_the_page_of_a_run_counts_the_bars_names_the_missed_and_has_a_section_for_each_case() -> None:
+    nothing = Summary(None, None, None, 0)
+    rows = [
+        Row("kill", Figure("kill to next step", bar_ratio=1.0), ours=one(0.1), stock=one(1.0)),
+        Row("idle", Figure("cpu", bar_s=1.0, unit="%"), ours=one(2.0), stock=nothing, sides=("ours",)),
+    ]
+    cases = [
+        Case("kill", "a worker is killed", (rows[0].figure,), lambda trial: {}),
+        Case("idle", "nothing happens", (rows[1].figure,), lambda trial: {}, sides=("ours",)),
+    ]
+    page = table.page(
+        MACHINE, rows, cases=cases, repetitions=[], left_out={}, command="scripts/bench kill idle", began="2026-01-02"
+    )
+    assert "`scripts/bench kill idle` wrote this page on 2026-01-02." in page
+    assert "Bars: 1 kept, 1 missed, 0 not measured.\n- missed: idle: cpu, median" in page
+    sections = page.split("\n## ")
+    assert sections[1].startswith(
+        "kill\n\nA worker is killed.\n\n| what | ours / stock | ours | stock | bar for ours |"
+    )
+    assert sections[2].startswith("idle\n\nNothing happens.\n\n| what | ours | bar for ours |")

@@ -17,6 +17,7 @@ PAGES = [
         "CHANGELOG.md",
         "CONTRIBUTING.md",
         "docker/README.md",
+        "tests/contract/guarantees/README.md",
         "tests/faults/README.md",
         "tests/support/kube/README.md",
     )
