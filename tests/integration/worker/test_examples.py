@@ -19,6 +19,7 @@ OPTIONS = {
     "02-unmodified": ["--adopt"],
     "03-ddp": ["--engine", "torchrun"],
     "05-stream": [],
+    "06-converted": ["--checkpoint-every", "auto"],
 }
 """What the launcher is told for each; 01-digits has tests of its own, and 04-lightning one below."""
 
