@@ -16,7 +16,12 @@ def test_tables_and_drawings_are_not_counted_and_all_else_is() -> None:
 
 
 def test_benchmarks_are_left_out_and_the_longest_page_comes_first(tmp_path: Path) -> None:
-    for name, text in (("a.md", "one"), ("b.md", "one two"), ("benchmarks.md", "one two three")):
+    for name, text in (
+        ("a.md", "one"),
+        ("b.md", "one two"),
+        ("benchmarks.md", "one two three"),
+        ("benchmark-report.md", "1"),
+    ):
         (tmp_path / name).write_text(text)
     assert list(pages(tmp_path).items()) == [("b.md", 2), ("a.md", 1)]
 
