@@ -55,7 +55,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "advised": "a cloud announced that a host may have to go, or will go later; host, reason (null: no longer)",
     "notices_unavailable": "a host cannot ask its cloud for notices; host, source, reason (null: it can again)",
     "stepped": "an optimizer step was done (sampled); step, rank, size, host, values",
-    "committed": "a commit was sealed (sampled); number, step, rank, size, host, values",
+    "committed": "a commit was made (sampled); number, step, rank, size, host, values",
     "synced": "a world agreed on its state; step, rank, size, host, values, root, sent_bytes, reason",
     "rolled_back": "a process returned to its last commit; step, steps_lost, rank, host",
     "inherited": "a process continued from the commit of the one before it in its slot; step, number, rank, host",

@@ -53,7 +53,7 @@ SCENARIOS: Final = (
     Scenario("from one in 10 min to one in 8 h", Failing(10 * MINUTE, 8 * HOUR)),
     Scenario("one in 1 h, in bunches", Failing(HOUR, shape=0.6)),
     Scenario("one in 1 h, at even distances", Failing(HOUR, shape=2.0)),
-    Scenario("one in 1 h, seals that cost 11 s", Failing(HOUR), DEAR),
+    Scenario("one in 1 h, checkpoints that cost 11 s", Failing(HOUR), DEAR),
     Scenario("one in 1 h, restarts of 10 min", Failing(HOUR), World(restart_s=10 * MINUTE)),
 )
 

@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
     commands = options.add_subparsers(dest="do", metavar="COMMAND", required=True)
     commands.add_parser("list", parents=[where, output], help="list checkpoints, the newest first; checks only lengths")
     verify = commands.add_parser("verify", parents=[where, output], help="read every byte; exit code 1 if one is wrong")
-    verify.add_argument("names", metavar="NAME", nargs="*", help="default: all sealed ones")
+    verify.add_argument("names", metavar="NAME", nargs="*", help="default: all complete ones")
     export = commands.add_parser("export", parents=[where], help="write one as a plain file for other programs")
     export.add_argument("--name", metavar="NAME", help="default: the newest complete one")
     export.add_argument(

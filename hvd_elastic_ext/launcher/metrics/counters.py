@@ -103,7 +103,7 @@ class Counters:
         for each in _COUNTERS:
             labels = ("cause",) if each.causes else ()
             yield JobMetric(each.name, each.help, dict(self._counts[each.name]), labels, counter=True)
-        yield JobMetric("commits", "Commits that have been sealed in memory", {(): self._commits}, counter=True)
+        yield JobMetric("commits", "Commits made in memory", {(): self._commits}, counter=True)
         again: Samples = {(cause,): self._goodput.redone_s[cause] for cause in CAUSES}
         words = "Time of the steps that were lost with a world, by the cause of the next"
         yield JobMetric("redone_seconds", words, again, ("cause",), counter=True)

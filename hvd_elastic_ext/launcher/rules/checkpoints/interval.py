@@ -1,4 +1,4 @@
-"""How often to seal a durable checkpoint, and how often to commit: ``(costs, failures) → (so often, why)``. Pure.
+"""How often to make a durable checkpoint, and how often to commit: ``(costs, failures) → (so often, why)``. Pure.
 
 A checkpoint costs training ``cost_s``: the stall, and the slower steps while it is written. A failure costs everything
 since the last *durable* checkpoint, and the restart. With failures at a constant rate *r*
@@ -28,13 +28,13 @@ from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Rate
 from hvd_elastic_ext.launcher.rules.health.host_requests import duration
 
 FIRST_S: Final = 60.0
-"""Seconds until the first seal. It is early, because the first seal gives the first measurement."""
+"""Seconds until the first checkpoint. It is early, because that gives the first measurement."""
 MAX_SAMPLES: Final = 9
-"""Seals (or commits) whose median counts: one slow write is chance, five are the storage."""
+"""Checkpoints (or commits) whose median counts: one slow write is chance, five are the storage."""
 TOLERANCE: Final = 1.25
 """A choice stays while the best interval differs by no more than this factor, which adds 2.5 % to the loss."""
 WRITES: Final = 2.0
-"""The interval is at least this many times the time until a seal is durable, so that others can use the storage too."""
+"""The interval is at least this many times the time until a checkpoint is durable, so that others can use the storage too."""
 MIN_S: Final = 10.0
 MAX_S: Final = 3600.0
 """The longest interval: a job without any failure so far loses at most an hour to the first one."""
@@ -48,7 +48,7 @@ MAX_LOST_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class SealCost:
-    """What a seal was measured to cost.
+    """What a checkpoint was measured to cost.
 
     ``stall_s``: seconds without training beyond those of a commit. ``durable_s``: seconds from the commit until the
     checkpoint existed. ``slowed``: share by which steps took longer meanwhile (0.05: 5 %).
@@ -66,7 +66,7 @@ class SealCost:
 
 @dataclass(frozen=True, slots=True)
 class IntervalInSeconds:
-    """``seconds`` from the start of one seal to that of the next. ``reason`` is for journal and people."""
+    """``seconds`` from the start of one checkpoint to that of the next. ``reason`` is for journal and people."""
 
     seconds: float
     reason: str
@@ -81,7 +81,7 @@ class IntervalInSteps:
     reason: str
 
 
-UNMEASURED: Final = IntervalInSeconds(FIRST_S, "no seal has been measured yet", measured=False)
+UNMEASURED: Final = IntervalInSeconds(FIRST_S, "no checkpoint has been measured yet", measured=False)
 
 
 def best_interval(cost_s: float, failures_per_s: float) -> float:
@@ -103,7 +103,7 @@ def best_interval(cost_s: float, failures_per_s: float) -> float:
 def checkpoint_interval(
     seals: Sequence[SealCost], rate: Rate, *, before: IntervalInSeconds | None = None
 ) -> IntervalInSeconds:
-    """Return how often to seal; ``before`` itself if that choice stays.
+    """Return how often to make a checkpoint; ``before`` itself if that choice stays.
 
     ``seals``: those that were measured, newest last. ``rate``: of failures that lose every commit in memory, and
     no others (:mod:`hvd_elastic_ext.launcher.rules.checkpoints.failure_rate`).
@@ -117,7 +117,7 @@ def checkpoint_interval(
     wanted = max(MIN_S, WRITES * durable, min(best, MAX_S))
     if before is not None and before.measured and _near(before.seconds, wanted):
         return before
-    what = f"a seal costs {cost:.3g} s and is durable after {durable:.3g} s"
+    what = f"a checkpoint costs {cost:.3g} s and is durable after {durable:.3g} s"
     return IntervalInSeconds(
         wanted, f"{what}; {_expected('loss of all commits in memory', rate)}{_bound(best, wanted)}"
     )

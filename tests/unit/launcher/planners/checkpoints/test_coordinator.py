@@ -151,7 +151,7 @@ def test_by_itself_it_begins_soon_and_then_goes_by_what_a_seal_costs() -> None:
     begun = next(line for line in cluster.events("resized"))
     assert first["mono"] - begun["mono"] == pytest.approx(60.0, abs=10.0)
     [chosen] = cluster.events("interval")[:1]
-    assert "a seal costs" in chosen["reason"]
+    assert "a checkpoint costs" in chosen["reason"]
     assert math.isfinite(chosen["seconds"])
 
 

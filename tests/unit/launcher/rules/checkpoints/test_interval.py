@@ -145,7 +145,7 @@ def test_the_reason_says_what_it_goes_by() -> None:
     said = checkpoint_interval([SealCost(0.5, 10.0, slowed=0.05)], Rate(1 / 3600.0, seen=7)).reason
     assert (
         said
-        == "a seal costs 1 s and is durable after 10 s; a loss of all commits in memory is expected every 1h (7 seen)"
+        == "a checkpoint costs 1 s and is durable after 10 s; a loss of all commits in memory is expected every 1h (7 seen)"
     )
     said = checkpoint_interval([SealCost(0.5, 60.0)], HOUR).reason
     assert said.endswith(
