@@ -19,6 +19,7 @@ from discover.publishing.addresses import parse_listen
 from discover.selection.operators import GPUS, OPERATORS
 from discover.sources.admission_probe import parse_probe
 from hvd_elastic_ext import __version__
+from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import ElasticError, UsageError, users_mistake
 from hvd_elastic_ext.core.options import layered_argv
 from hvd_elastic_ext.io.config_file import read_config
@@ -171,7 +172,12 @@ def _add_kubernetes_options(group: argparse._ArgumentGroup) -> None:
         "--admission-probe", metavar="tcp:PORT", help="what a new pod must answer on, or none (default: tcp:22)"
     )
     group.add_argument("--signals", metavar="FILE", help="further signals that a host is going away, in YAML")
-    group.add_argument("--settle", type=float, metavar="S", help=f"seconds that additions gather (default: {SETTLE:g})")
+    group.add_argument(
+        "--settle",
+        type=durations.time,
+        metavar=durations.METAVAR,
+        help=f"how long additions gather (default: {SETTLE:g})",
+    )
     group.add_argument("--node-selector", metavar="LABELS", help="labels of the nodes to watch (default: all nodes)")
     group.add_argument(
         "--exit-with-container", metavar="NAME", help="end with this container of the own pod (no native sidecars)"

@@ -10,8 +10,6 @@ from typing import Final, NamedTuple
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.jobs.spec.job import Toleration
 
-_DURATION: Final = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|ms|s|m|h)", re.ASCII)
-_SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _PROCESSES: Final = ("auto", "gpu")
 _VARIABLE: Final = re.compile(r"\$\{(\w+)\}|\$(\w+)")
 _ARITHMETIC: Final = re.compile(r"\$\(\(\s*(\d+(?:\s*[*+]\s*\d+)*)\s*\)\)")
@@ -31,22 +29,6 @@ def pairs(option: str, given: Iterable[str]) -> dict[str, str]:
             raise UsageError(f"{option} {text!r}: write {option} KEY=VALUE")
         found[key] = value
     return found
-
-
-def seconds(text: str) -> float:
-    """Read a duration in the form of kubectl and arena, such as 90s, 10m or 1h30m, or plain seconds. Raises
-    :class:`UsageError`."""
-    if re.fullmatch(r"\d+(\.\d+)?", text, re.ASCII):
-        return float(text)
-    parts = _DURATION.findall(text)
-    if not parts or "".join(parts) != text:
-        raise UsageError(f"{text!r} is no time; write 90s, 10m or 1h30m")
-    return sum(_seconds(part) for part in parts)
-
-
-def _seconds(part: str) -> float:
-    number = part.rstrip("nuµmsh")
-    return float(number) * _SECONDS[part.removeprefix(number)]
 
 
 def processes(text: str, *, slots: int, gpus: int) -> int:

@@ -88,7 +88,10 @@ def _run(settings: RunSettings, outlets: Outlets) -> None:
         if (unused := unused_checkpoints(settings, saved)) is not None:
             log.warning("%s", unused)
         if settings.misplaced is not None:
-            log.warning("%s, unless it is meant for the script, which gets it now", settings.misplaced)
+            log.warning(
+                "%s, unless it is meant for the script, which gets it now (-- before the script leaves this line out)",
+                settings.misplaced,
+            )
         if done is None:
             _run_with_journal(settings, folder, saved, outlets)
         else:

@@ -275,7 +275,8 @@ class Session:
         wait = waits.Wait(what, ends="it ends when the resolver of this machine gives up; then the host is tried again")
         await log_while_waiting(self._addresses.begin(first), wait, self._clock, failed=lambda: self.driver.outcome)
         hook = str(Path(__file__).parents[2] / "worker" / "hook")
-        self.environment = job_env(os.environ, {**settings.env, **agent_env(settings)}, hook=hook)
+        environ = {**os.environ, **settings.variables}
+        self.environment = job_env(environ, {**settings.env, **agent_env(settings)}, hook=hook)
         self._transport = transport_of(settings, is_near=self._addresses.is_near, pods=self._pods)
         self._begin_engine()
 

@@ -74,7 +74,10 @@ def test_an_option_of_arena_that_is_not_taken_says_what_to_do_instead(option: st
         ("one --image x --kind mpijob --dry-run -- ''", "the command is missing"),
         ("one --image x --queue -- python t.py", "name a queue: --queue kueue/NAME"),
         ("one --image x --queue=true -- python t.py", "name a queue: --queue kueue/NAME"),
-        ("one --image x --running-timeout soon -- python t.py", "'soon' is no time"),
+        (
+            "one --image x --running-timeout soon -- python t.py",
+            "--running-timeout 'soon': write a time, such as --running-timeout 30s",
+        ),
         ("one --imge x -- python t.py", "did you mean --image"),
         ("one --kind mpijob --dry-run --image x -- hvd-elastic run --setle 3 t.py", "did you mean --settle"),
     ],

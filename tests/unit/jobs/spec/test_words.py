@@ -100,14 +100,6 @@ def test_a_line_that_needs_a_shell_has_the_one_that_is_asked_for() -> None:
     assert words.command(["python t.py"], SIZES, shell="bash").words == ("python", "t.py")
 
 
-def test_a_time_is_as_kubectl_and_arena_take_it() -> None:
-    given = {"90": 90, "90s": 90, "10m": 600, "2h": 7200, "0.5s": 0.5, "2h22m": 8520, "1h0m0.5s": 3600.5, "500ms": 0.5}
-    assert {text: words.seconds(text) for text in given} == given
-    for wrong in ("soon", "", "-5s", "5 s", "5d", "m", "5sm"):
-        with pytest.raises(UsageError, match="is no time; write 90s"):
-            words.seconds(wrong)
-
-
 def test_processes_of_a_node_are_slots() -> None:
     assert words.processes("", slots=3, gpus=2) == 3
     assert words.processes("4", slots=0, gpus=2) == words.processes("4", slots=4, gpus=2) == 4
