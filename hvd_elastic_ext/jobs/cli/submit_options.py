@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Final
 
+from hvd_elastic_ext.core.commands import leading_variables
 from hvd_elastic_ext.core.durations import METAVAR, whole_seconds
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.jobs.cli.options import bare
@@ -160,6 +161,7 @@ def job_of(options: argparse.Namespace, given: Sequence[str]) -> Job:
     }
     command = words.command(given, variables, shell=options.shell)
     run_options, trained = _split(command.words) if command.launcher else ((), command.words)
+    run_options, (assigned, trained) = words.without_script(run_options), leading_variables(trained)
     for word in run_options:
         if word.partition("=")[0] in HOSTS:
             raise UsageError(f"{word.partition('=')[0]} in the command: hosts come from the cluster; leave it out")
@@ -200,7 +202,7 @@ def job_of(options: argparse.Namespace, given: Sequence[str]) -> Job:
         pull_secrets=tuple(options.image_pull_secret),
         selector=words.pairs("--selector", options.selector),
         launcher_selector=words.pairs("--launcher-selector", options.launcher_selector),
-        env=words.pairs("--env", options.env),
+        env={**words.pairs("--env", options.env), **command.variables, **assigned},
         labels=words.pairs("--label", options.label),
         annotations=words.pairs("--annotation", options.annotation),
         launcher_annotations=words.pairs("--launcher-annotation", options.launcher_annotation),

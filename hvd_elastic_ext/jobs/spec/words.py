@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from hvd_elastic_ext.core.commands import leading_variables
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.jobs.spec.job import Toleration
 
@@ -77,26 +79,28 @@ def claims(given: Iterable[str]) -> dict[str, str]:
 
 class Command(NamedTuple):
     """``launcher``: the words are options of ``hvd-elastic run`` followed by the command; otherwise only the
-    command."""
+    command. ``variables``: those before the words, as in ``A=1 python t.py``.
+    """
 
     words: tuple[str, ...]
     launcher: bool
+    variables: Mapping[str, str] = MappingProxyType({})
 
 
 def command(given: Sequence[str], variables: Mapping[str, str], *, shell: str = SHELL) -> Command:
     """Read the words after ``--``.
 
     One word with spaces is a shell line, as in arena. ``${workers}`` and ``$((2*3))`` are computed here. If the rest
-    still needs a shell, ``shell`` runs it. After ``horovodrun`` or ``hvd-elastic run`` the words are options of ours;
-    the option for a discovery script is left out, because the hosts come from the cluster.
+    still needs a shell, ``shell`` runs it. After ``horovodrun`` or ``hvd-elastic run`` the words are options of ours.
     """
     words = list(given)
     if len(words) == 1 and any(space in words[0] for space in " \n\t"):
         words = _words(re.sub(r"\s*\\?\n\s*", " ", _expanded(words[0], variables)).strip(), shell)
+    assigned, program = leading_variables(words)
     for start in (_STOCK, _OURS):
-        if tuple(words[: len(start)]) == start:
-            return Command(tuple(_without_script(words[len(start) :])), launcher=True)
-    return Command(tuple(words), launcher=False)
+        if program[: len(start)] == start:
+            return Command(program[len(start) :], launcher=True, variables=assigned)
+    return Command(program, launcher=False, variables=assigned)
 
 
 def _words(line: str, shell: str) -> list[str]:
@@ -116,7 +120,8 @@ def _words(line: str, shell: str) -> list[str]:
 
 def _needs_shell(line: str) -> bool:
     """Whether a line contains more than plain words, as a shell reads it."""
-    if re.match(r"\w+=", line) or (line.split()[:1] and line.split()[0] in _BUILT_IN):
+    _, program = leading_variables(line.split())
+    if program and program[0] in _BUILT_IN:
         return True
     expanded = re.sub(r"\\.|'[^']*'", "", line)
     return bool(set("$`") & set(expanded) or set("|;&<>()*?~#") & set(re.sub(r'"[^"]*"', "", expanded)))
@@ -137,10 +142,11 @@ def _computed(expression: str) -> int:
     return total
 
 
-def _without_script(words: Sequence[str]) -> list[str]:
+def without_script(options: Sequence[str]) -> tuple[str, ...]:
+    """Return options of ``run`` without the one for a discovery script: on a cluster, hosts come from the daemon."""
     kept, skip = [], False
-    for word in words:
+    for word in options:
         if not skip and word != _SCRIPT and not word.startswith(f"{_SCRIPT}="):
             kept.append(word)
         skip = word == _SCRIPT
-    return kept
+    return tuple(kept)
