@@ -43,7 +43,9 @@ PROC = "/proc"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Notify this host's agents and wait for their ends. Return 1 if a notified agent still runs, else 0."""
-    parser = argparse.ArgumentParser(prog="hvd_elastic_ext.agent.prestop", description="Let this host's agents leave.")
+    parser = argparse.ArgumentParser(
+        prog="hvd_elastic_ext.agent.prestop", description="Let this host's agents leave.", allow_abbrev=False
+    )
     parser.add_argument(
         "--within", type=durations.time, default=WITHIN_S, metavar=durations.METAVAR, help="longest wait (default: 25)"
     )
