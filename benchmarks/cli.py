@@ -89,6 +89,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Read the options. Exits with one line for a case that does not exist."""
     names = {case.name: case for case in CASES}
     parser = argparse.ArgumentParser(
+        allow_abbrev=False,
         prog="python -m benchmarks",
         description="Measure ours beside stock Horovod.",
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -19,6 +19,7 @@ from discover.publishing.addresses import parse_listen
 from discover.selection.operators import GPUS, OPERATORS
 from discover.sources.admission_probe import parse_probe
 from hvd_elastic_ext import __version__
+from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import ElasticError, UsageError, users_mistake
 from hvd_elastic_ext.core.options import layered_argv
 from hvd_elastic_ext.io.config_file import read_config
@@ -28,8 +29,8 @@ from hvd_elastic_ext.io.threads.writer_thread import discard, open_closed_stream
 PREFIX = "HVD_DISCOVER_"
 
 EPILOG = """\
-Every option can also stand in the --config file (hosts-file: PATH) and in the environment
-(HVD_DISCOVER_HOSTS_FILE=PATH); a flag beats the environment, which beats the file.
+Every option can also stand in the --config file (publish-to: PATH) and in the environment
+(HVD_DISCOVER_PUBLISH_TO=PATH); a flag beats the environment, which beats the file.
 Exit codes: 0 done, or stopped by SIGTERM; 1 failed; 2 usage, or bad hosts with --once or --hosts;
 130 stopped by SIGINT.
 """
@@ -130,7 +131,13 @@ def build_parser() -> argparse.ArgumentParser:
     )
     _add_kubernetes_options(parser.add_argument_group("with --source kubernetes"))
     outputs = parser.add_argument_group("where they are published")
-    outputs.add_argument("--hosts-file", metavar="PATH", help="file to replace whenever the hosts change")
+    outputs.add_argument(
+        "--publish-to",
+        "--hosts-file",
+        dest="hosts_file",
+        metavar="PATH",
+        help="file to replace whenever the hosts change (--hosts-file is its older name)",
+    )
     outputs.add_argument(
         "--configmap",
         metavar="NAME",
@@ -171,7 +178,12 @@ def _add_kubernetes_options(group: argparse._ArgumentGroup) -> None:
         "--admission-probe", metavar="tcp:PORT", help="what a new pod must answer on, or none (default: tcp:22)"
     )
     group.add_argument("--signals", metavar="FILE", help="further signals that a host is going away, in YAML")
-    group.add_argument("--settle", type=float, metavar="S", help=f"seconds that additions gather (default: {SETTLE:g})")
+    group.add_argument(
+        "--settle",
+        type=durations.time,
+        metavar=durations.METAVAR,
+        help=f"how long additions gather (default: {SETTLE:g})",
+    )
     group.add_argument("--node-selector", metavar="LABELS", help="labels of the nodes to watch (default: all nodes)")
     group.add_argument(
         "--exit-with-container", metavar="NAME", help="end with this container of the own pod (no native sidecars)"
@@ -253,7 +265,7 @@ def _kubernetes(options: argparse.Namespace) -> KubernetesSettings:
 
 def _outputs(options: argparse.Namespace) -> Outputs:
     return Outputs(
-        hosts_file=None if options.hosts_file is None else _path(options.hosts_file, "--hosts-file"),
+        hosts_file=None if options.hosts_file is None else _path(options.hosts_file, "--publish-to"),
         configmap="" if options.configmap is None else _name(options.configmap, "--configmap"),
         script=None if options.script is None else _path(options.script, "--script"),
         listen=tuple(parse_listen(each) for each in options.listen or ()),

@@ -22,50 +22,77 @@ if TYPE_CHECKING:
     from hvd_elastic_ext.install.completion import Completed
 
 
+LOCAL: Final = "local jobs"
+CLUSTER: Final = "jobs on a cluster"
+GROUPS: Final = (LOCAL, CLUSTER)
+"""Titles in ``--help``, in their order."""
+
+
 class Command(NamedTuple):
-    """``module`` has ``function(argv) -> int``; it is imported only when the command is used."""
+    """``module`` has ``function(argv) -> int``; it is imported only when the command is used. ``group``: one of
+    :data:`GROUPS`.
+    """
 
     module: str
     does: str
     function: str = "main"
+    group: str = LOCAL
 
 
 COMMANDS: Final = {
     "run": Command("hvd_elastic_ext.launcher.cli.run", "launch an elastic job"),
-    "demo": Command("hvd_elastic_ext.demo.command", "watch a real elastic job on this machine lose and regain hosts"),
     "status": Command("hvd_elastic_ext.launcher.cli.status", "what a job does at this moment, in one line"),
     "events": Command("hvd_elastic_ext.report.command", "what happened in a job and why, from its journal"),
     "dashboard": Command("hvd_elastic_ext.dashboard.command", "a live page of jobs, or that page in one file"),
-    "simulate": Command(
-        "hvd_elastic_ext.simulate.command", "what a job would get out of hosts that come and go, and which options suit"
-    ),
     "hosts": Command("hvd_elastic_ext.launcher.cli.hosts", "see and change which hosts a job may use"),
     "scale": Command("hvd_elastic_ext.launcher.cli.scale", "how many hosts a job asks for, by hand or by its policy"),
     "checkpoints": Command(
         "hvd_elastic_ext.checkpoint.programs.cli", "list, verify, export and prune what a job left on storage"
     ),
+    "simulate": Command(
+        "hvd_elastic_ext.simulate.command", "what a job would get out of hosts that come and go, and which options suit"
+    ),
     "doctor": Command(
         "hvd_elastic_ext.launcher.cli.doctor.command", "what on this machine would break a job, and the remedy"
     ),
+    "demo": Command("hvd_elastic_ext.demo.command", "watch a real elastic job on this machine lose and regain hosts"),
     "build-horovod": Command("hvd_elastic_ext.install.build_horovod", "build a wheel of Horovod for this Python"),
-    "submit": Command("hvd_elastic_ext.jobs.cli.submit", "make an elastic job on a cluster"),
-    "preflight": Command("hvd_elastic_ext.jobs.cli.preflight", "whether a cluster can run a job, and the remedy"),
-    "get": Command("hvd_elastic_ext.jobs.cli.get", "a job on a cluster and its pods, and what each waits for"),
-    "list": Command("hvd_elastic_ext.jobs.cli.get", "all jobs that were submitted to a namespace"),
-    "logs": Command("hvd_elastic_ext.jobs.cli.logs", "the output of a job on a cluster, of all ranks or of one"),
-    "top": Command("hvd_elastic_ext.jobs.cli.top", "what the pods of a job on a cluster use"),
-    "attach": Command("hvd_elastic_ext.jobs.cli.attach", "a shell, or a command, in a pod of a job on a cluster"),
-    "sync": Command("hvd_elastic_ext.jobs.cli.sync", "send a job's code to a launcher's pod that waits for it"),
-    "suspend": Command("hvd_elastic_ext.jobs.cli.changes", "let a job on a cluster go until it is resumed", "suspend"),
-    "resume": Command("hvd_elastic_ext.jobs.cli.changes", "let a suspended job go on", "resume"),
-    "wait": Command("hvd_elastic_ext.jobs.cli.changes", "wait for the end, or another state, of a job", "wait"),
-    "delete": Command("hvd_elastic_ext.jobs.cli.changes", "delete a job on a cluster and all that it has", "delete"),
-    "convert": Command("hvd_elastic_ext.jobs.cli.convert", "old manifests and lines of arena, as those of today"),
-    "manifest": Command("hvd_elastic_ext.install.manifest", "list or print manifests for a cluster"),
     "completion": Command("hvd_elastic_ext.cli", "a script by which bash, zsh or fish completes these", "completion"),
+    "submit": Command("hvd_elastic_ext.jobs.cli.submit", "make an elastic job on a cluster", group=CLUSTER),
+    "preflight": Command(
+        "hvd_elastic_ext.jobs.cli.preflight", "whether a cluster can run a job, and the remedy", group=CLUSTER
+    ),
+    "get": Command(
+        "hvd_elastic_ext.jobs.cli.get", "a job on a cluster and its pods, and what each waits for", group=CLUSTER
+    ),
+    "list": Command("hvd_elastic_ext.jobs.cli.get", "all jobs that were submitted to a namespace", group=CLUSTER),
+    "logs": Command(
+        "hvd_elastic_ext.jobs.cli.logs", "the output of a job on a cluster, of all ranks or of one", group=CLUSTER
+    ),
+    "top": Command("hvd_elastic_ext.jobs.cli.top", "what the pods of a job on a cluster use", group=CLUSTER),
+    "attach": Command(
+        "hvd_elastic_ext.jobs.cli.attach", "a shell, or a command, in a pod of a job on a cluster", group=CLUSTER
+    ),
+    "sync": Command(
+        "hvd_elastic_ext.jobs.cli.sync", "send a job's code to a launcher's pod that waits for it", group=CLUSTER
+    ),
+    "suspend": Command(
+        "hvd_elastic_ext.jobs.cli.changes", "let a job on a cluster go until it is resumed", "suspend", CLUSTER
+    ),
+    "resume": Command("hvd_elastic_ext.jobs.cli.changes", "let a suspended job go on", "resume", CLUSTER),
+    "wait": Command(
+        "hvd_elastic_ext.jobs.cli.changes", "wait for the end, or another state, of a job", "wait", CLUSTER
+    ),
+    "delete": Command(
+        "hvd_elastic_ext.jobs.cli.changes", "delete a job on a cluster and all that it has", "delete", CLUSTER
+    ),
+    "convert": Command(
+        "hvd_elastic_ext.jobs.cli.convert", "old manifests and lines of arena, as those of today", group=CLUSTER
+    ),
+    "manifest": Command("hvd_elastic_ext.install.manifest", "list or print manifests for a cluster", group=CLUSTER),
 }
 
-CLUSTER: Final = ("-n", "--namespace", "--kubeconfig")
+CLUSTER_OPTIONS: Final = ("-n", "--namespace", "--kubeconfig")
 """Options that show that a job on a cluster is meant."""
 ON_CLUSTERS: Final = {
     "events": {"module": "hvd_elastic_ext.jobs.cli.events"},
@@ -79,7 +106,7 @@ def _meant(name: str, arguments: Sequence[str]) -> Command:
     options = {each.partition("=")[0] for each in arguments}
     if name == "events" and "--replay" in options:
         return COMMANDS[name]._replace(module="hvd_elastic_ext.launcher.cli.replay")
-    if name in ON_CLUSTERS and not options.isdisjoint(CLUSTER):
+    if name in ON_CLUSTERS and not options.isdisjoint(CLUSTER_OPTIONS):
         return COMMANDS[name]._replace(**ON_CLUSTERS[name])
     return COMMANDS[name]
 
@@ -97,7 +124,7 @@ def _completed(name: str) -> Completed:
 
     if name == "build-horovod":  # it is another program
         return Completed(COMMANDS[name].does)
-    both = dict.fromkeys((COMMANDS[name], _meant(name, CLUSTER)))
+    both = dict.fromkeys((COMMANDS[name], _meant(name, CLUSTER_OPTIONS)))
     found = [completed(each.does, _parser(name, each), cluster=".jobs.cli." in each.module) for each in both]
     options = {option.names: option for each in found for option in each.options}
     return found[-1]._replace(options=tuple(options.values()))
@@ -111,11 +138,20 @@ def _parser(name: str, command: Command) -> argparse.ArgumentParser:
 
 
 def usage() -> str:
-    """The top-level help."""
+    """The top-level help: the commands in their groups. ``events`` and ``scale`` are for both: -n names a cluster."""
     width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {command.does}" for name, command in COMMANDS.items()]
+    lines = ["usage: hvd-elastic COMMAND …"]
+    for group in GROUPS:
+        there = [(name, command.does) for name, command in COMMANDS.items() if command.group == group]
+        lines += ["", f"{group}:", *(f"  {name:<{width}}  {does}" for name, does in there)]
+    both = " and ".join(sorted(ON_CLUSTERS))
     return "\n".join(
-        ["usage: hvd-elastic COMMAND …", "", *lines, "", "hvd-elastic COMMAND --help says more; --version, --help"]
+        [
+            *lines,
+            "",
+            f"{both} with -n NAMESPACE are for a job on a cluster.",
+            "hvd-elastic COMMAND --help says more; --version, --help",
+        ]
     )
 
 

@@ -141,11 +141,11 @@ class Outputs:
 
     def __post_init__(self) -> None:
         if self.script is not None and self.hosts_file is None:
-            raise UsageError("--script prints a hosts file; name it with --hosts-file PATH")
+            raise UsageError("--script prints a hosts file; name it with --publish-to PATH")
         if self.configmap and not OBJECT_NAME.fullmatch(self.configmap):
             raise UsageError(f"--configmap {self.configmap!r}: small letters, digits and inner '-' or '.', at most 253")
         if self.script is not None and self.script == self.hosts_file:
-            raise UsageError(f"--script and --hosts-file both name {self.script}; they are two files")
+            raise UsageError(f"--script and --publish-to both name {self.script}; they are two files")
         twice = next((each for at, each in enumerate(self.listen) if each in self.listen[:at]), None)
         if twice is not None:
             raise UsageError(f"--listen {twice} is given twice; leave one of them out")
@@ -170,7 +170,7 @@ class Settings:
             raise UsageError(f"--configmap does not go with --source {self.source.kind}; leave one of them out")
         if not self.once and outputs.hosts_file is None and not outputs.configmap and not outputs.listen:
             raise UsageError(
-                "nowhere to publish to; give --hosts-file PATH, --listen ADDRESS or both (or --configmap NAME), "
+                "nowhere to publish to; give --publish-to PATH, --listen ADDRESS or both (or --configmap NAME), "
                 "or --once to look"
             )
         if isinstance(self.source, FileSettings) and self.source.watch in (outputs.hosts_file, outputs.script):

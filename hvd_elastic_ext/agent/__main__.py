@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -11,6 +12,7 @@ from hvd_elastic_ext.agent.orders.orders import End, Join
 from hvd_elastic_ext.agent.process.loop import Agent
 from hvd_elastic_ext.agent.slots.supervisor import STOP_SIGNALS
 from hvd_elastic_ext.agent.system.streams import Outbox, signals_as_bytes
+from hvd_elastic_ext.core.messages.slot_protocol import STDIN
 from hvd_elastic_ext.io import core_dumps, process_tree
 
 if TYPE_CHECKING:
@@ -29,7 +31,19 @@ def main() -> int:
     core_dumps.forbid()
     wake = signals_as_bytes((*STOP_SIGNALS, signal.SIGCHLD))
     process_tree.become_subreaper()
-    return Agent(0, Outbox(1), wake=wake, clock=time.monotonic, joining=_join).run()
+    return Agent(0, Outbox(1), wake=wake, clock=time.monotonic, joining=_join, stdin=_stdin()).run()
+
+
+def _stdin() -> int | None:
+    """The launcher's standard input, for one process; it and its variable are inherited by no other one."""
+    text = os.environ.pop(STDIN, "")
+    if not text.isdecimal():
+        return None
+    try:
+        os.set_inheritable(int(text), False)
+    except OSError:  # the variable is of another agent
+        return None
+    return int(text)
 
 
 if __name__ == "__main__":

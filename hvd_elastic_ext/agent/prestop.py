@@ -28,6 +28,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from hvd_elastic_ext.agent.notices.files import NOTICE
+from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.commands import is_agent
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io import process_tree
@@ -42,8 +43,12 @@ PROC = "/proc"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Notify this host's agents and wait for their ends. Return 1 if a notified agent still runs, else 0."""
-    parser = argparse.ArgumentParser(prog="hvd_elastic_ext.agent.prestop", description="Let this host's agents leave.")
-    parser.add_argument("--within", type=float, default=WITHIN_S, metavar="S", help="seconds to wait (default: 25)")
+    parser = argparse.ArgumentParser(
+        prog="hvd_elastic_ext.agent.prestop", description="Let this host's agents leave.", allow_abbrev=False
+    )
+    parser.add_argument(
+        "--within", type=durations.time, default=WITHIN_S, metavar=durations.METAVAR, help="longest wait (default: 25)"
+    )
     parser.add_argument("--reason", default=REASON, metavar="TEXT", help="why (default: %(default)r)")
     options = parser.parse_args(argv)
     within_s: float = options.within

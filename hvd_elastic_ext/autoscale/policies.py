@@ -14,6 +14,7 @@ from hvd_elastic_ext.autoscale.curve import BATCHES, HOST
 from hvd_elastic_ext.autoscale.decide import Policy
 from hvd_elastic_ext.autoscale.efficiency import Efficiency
 from hvd_elastic_ext.autoscale.threshold import Mark, Threshold
+from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import UsageError
 
 TOTALS: Final = ("backlog", "queue")
@@ -55,7 +56,7 @@ LIMITS: Final[Mapping[str, str]] = {
     "give-up": "give_up_s",
     "retry": "retry_s",
 }
-"""Keys that each policy takes: fields of ``ScaleLimits``, in seconds but ``changes``."""
+"""Keys that each policy takes: fields of ``ScaleLimits``, times but ``changes``."""
 
 
 def parse(text: str) -> Chosen:
@@ -68,7 +69,7 @@ def parse(text: str) -> Chosen:
         )
     pairs = _Pairs(text, rest)
     default = {"down_s": 300.0} if name == "threshold" else {"down_s": 0.0}
-    given = {LIMITS[key]: value for key in LIMITS if (value := pairs.number(key, None, least=0.0)) is not None}
+    given = {LIMITS[key]: value for key in LIMITS if (value := pairs.limit(key)) is not None}
     if not given.get("changes", 0.0).is_integer():
         raise pairs.wrong(f"changes is {given['changes']:g}; write a whole number")
     policy = POLICIES[name](pairs)
@@ -104,6 +105,15 @@ class _Pairs:
         if value is None or not least <= value <= most:
             limit = f" from {least:g} to {most:g}" if most < math.inf else f" of at least {least:g}"
             raise self.wrong(f"{key} is {text!r}; write a number{limit}")
+        return value
+
+    def limit(self, key: str) -> float | None:
+        if not LIMITS[key].endswith("_s"):
+            return self.number(key, None, least=0.0)
+        text = self.take(key)
+        value = None if text is None else durations.parse(text)
+        if text is not None and value is None:
+            raise self.wrong(f"{key} is {text!r}; write a time, such as {durations.EXAMPLES}")
         return value
 
     def needed(self, key: str, what: str) -> float:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import itertools
+import re
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -26,6 +27,22 @@ _STUB: Final = (
     "import sys; sys.path[0] or sys.path.pop(0); "
     f"from {AGENT_MODULE}.__main__ import main; sys.exit(main())"
 )  # fmt: skip
+
+
+_ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL | re.ASCII)
+
+
+def leading_variables(words: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Split off the variables before a program, as in ``LR=1 python train.py``: horovodrun runs commands by ``env``,
+    which reads them so.
+    """
+    found: dict[str, str] = {}
+    for number, word in enumerate(words):
+        pair = _ASSIGNMENT.fullmatch(word)
+        if pair is None:
+            return found, tuple(words[number:])
+        found[pair[1]] = pair[2]
+    return found, ()
 
 
 def agent_command(python: str, *, version: tuple[int, ...] = sys.version_info[:2]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 class EngineSpec(NamedTuple):
     """One engine. ``in_place``: processes survive changes of their world; else each world has new processes.
 
-    ``needs_horovod``: it needs Horovod on the launcher's machine and on all hosts.
+    ``needs_horovod``: it needs Horovod on all hosts.
     """
 
     in_place: bool

@@ -1,4 +1,8 @@
-"""A parser whose errors have two lines: what is wrong, with the nearest option, and how to get help."""
+"""A parser whose errors have two lines: what is wrong, with the nearest option, and how to get help.
+
+An option is written in full, and nothing after a program is an option: :func:`split_program` finds the program before
+``argparse`` sees a word (its ``REMAINDER`` differs between versions of Python).
+"""
 
 from __future__ import annotations
 
@@ -10,28 +14,37 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Final, NoReturn
 
+from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import UsageError
 
 MISSING: Final = "the following arguments are required: "
 """The beginning of ``argparse``'s error for missing words."""
-NO_NUMBER: Final = re.compile(r"argument (-[^/: ]+)[^:]*: invalid (int|float) value: (.*)", re.DOTALL)
+NO_NUMBER: Final = re.compile(r"argument (-[^/: ]+)[^:]*: invalid (int|float|time) value: (.*)", re.DOTALL)
 """Its error for a value that is not a number: the option's first name, the expected type, the value."""
-NO_NUMBER_WORD: Final = re.compile(r"argument ([^-:][^:]*): invalid (int|float) value: (.*)", re.DOTALL)
+NO_NUMBER_WORD: Final = re.compile(r"argument ([^-:][^:]*): invalid (int|float|time) value: (.*)", re.DOTALL)
 """The same for a positional argument."""
 NO_VALUE: Final = re.compile(r"argument ([^:]*): ignored explicit argument (.*)", re.DOTALL)
 """Its error for a switch with a value."""
-NUMBERS: Final[Mapping[str, str]] = {"int": "a whole number, such as {} 2", "float": "a number, such as {} 10"}
+NUMBERS: Final[Mapping[str, str]] = {
+    "int": "a whole number, such as {} 2",
+    "float": "a number, such as {} 10",
+    "time": f"a time, such as {{}} {durations.EXAMPLES}",
+}
+MOST_NAMED: Final = 4
+"""An unknown option that begins more options than this is answered with the nearest one only."""
 
 
 class Parser(argparse.ArgumentParser):
     """A parser of ``argparse``, also for subcommands, that raises :class:`UsageError` instead of printing and exiting.
 
-    An unknown option or subcommand is reported before any other error. ``see``: the second line of each error (default:
+    Options cannot be abbreviated. An unknown option or subcommand is reported before any other error.
+
+    ``see``: the second line of each error (default:
     how to get the help of this command); "" for none. ``surplus``: what to do about a superfluous word.
     """
 
     def __init__(self, *args: Any, see: str | None = None, surplus: str = "leave it out", **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, **{**kwargs, "allow_abbrev": False})
         self.see = f"`{self.prog} --help` lists all options" if see is None else see
         self.surplus = surplus
 
@@ -44,6 +57,11 @@ class Parser(argparse.ArgumentParser):
         if left:
             self.error(f"{left[0]!r} is one word too many; {self.surplus}")
         return found, left
+
+    def format_help(self) -> str:
+        """Return the help; where an option takes a time, with a sentence about its form."""
+        text = super().format_help()
+        return f"{text}\n{durations.FORM}\n" if any(map(takes_time, self._actions)) else text
 
     def error(self, message: str) -> NoReturn:
         """Raise :class:`UsageError`."""
@@ -96,30 +114,47 @@ def worded(message: str) -> str:
     return f"{option} {value}: write {NUMBERS[kind].format(option)}"
 
 
-def refuse_unknown(parser: argparse.ArgumentParser, argv: Sequence[str], *, command_follows: bool = False) -> None:
-    """Call ``parser.error`` for the first word that looks like an option but is unknown, or is an unknown subcommand.
-    ``command_follows``: only words before the first positional word are checked; the rest belongs to that command.
+def takes_time(action: argparse.Action) -> bool:
+    """Whether an option takes a length of time."""
+    metavar = action.metavar if isinstance(action.metavar, tuple) else (action.metavar,)
+    words = {word for each in metavar for word in (each or "").split("|")}
+    return durations.METAVAR in words and action.help != argparse.SUPPRESS
+
+
+def refuse_unknown(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    """Call ``parser.error`` for the first word that looks like an option but is unknown, or is an unknown
+    subcommand.
     """
-    words, known = list(argv), parser._option_string_actions
-    below = _subcommands(parser)
+    words, below = list(argv), _subcommands(parser)
     while words and words[0] != "--":
-        word, equals, _ = words.pop(0).partition("=")
-        if not word.startswith("-") or word == "-":
-            if below and word not in below:
-                parser.error(f"there is no command {word!r}; {nearest(word, below)}")
-            if below or command_follows:
+        after = _after_option(parser, words, below)
+        if after is None:
+            if below and words[0] not in below:
+                parser.error(f"there is no command {words[0]!r}; {nearest(words[0], below)}")
+            if below:
                 return
-            continue
-        action = _meant(parser, word)
-        if action is None and word[:2] in known and not word.startswith("--"):
-            continue  # -p2222
-        if action is None:
-            parser.error(_unknown(parser, word, below))
-        if isinstance(action, argparse._HelpAction | argparse._VersionAction):
-            return  # help and version are shown, whatever follows
-        _skip_values(words, action, equals)
+            after = words[1:]
+        elif _shows(parser, words[0]):
+            return
+        words = after
     if below and not words:
         parser.error(f"which command? There are {', '.join(below)}")
+
+
+def split_program(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split into options and a program with its own words: all from the first word on that is neither an option nor an
+    option's value, or all after ``--``. Calls ``parser.error`` for an unknown option before that.
+    """
+    words = list(argv)
+    while words and words[0] != "--":
+        after = _after_option(parser, words, {})
+        if after is None:
+            break
+        if _shows(parser, words[0]):
+            return list(argv[: len(argv) - len(words) + 1]), []
+        words = after
+    options = list(argv[: len(argv) - len(words)])
+    return options, words[1:] if words[:1] == ["--"] else words
 
 
 def nearest(word: str, there: Iterable[str]) -> str:
@@ -134,21 +169,56 @@ def _subcommands(parser: argparse.ArgumentParser) -> Mapping[str, argparse.Argum
     return next(found, {})
 
 
-def _meant(parser: argparse.ArgumentParser, word: str) -> argparse.Action | None:
-    """Return the option that ``word`` names or, if allowed, abbreviates."""
+def _after_option(
+    parser: argparse.ArgumentParser, words: Sequence[str], below: Mapping[str, argparse.ArgumentParser]
+) -> list[str] | None:
+    """Return the words after the option that comes first and its values; None if the first word is not an option."""
+    word, equals, _ = words[0].partition("=")
+    if not word.startswith("-") or word == "-":
+        return None
+    action, glued = _meant(parser, word)
+    if action is None:
+        parser.error(_unknown(parser, word, below))
+    left = list(words[1:])
+    _skip_values(left, action, equals or glued)
+    return left
+
+
+def _shows(parser: argparse.ArgumentParser, word: str) -> bool:
+    """Whether an option shows help or a version, whatever follows it."""
+    action = parser._option_string_actions.get(word)
+    return isinstance(action, argparse._HelpAction | argparse._VersionAction)
+
+
+def _meant(parser: argparse.ArgumentParser, word: str) -> tuple[argparse.Action | None, str]:
+    """Return the option that ``word`` names, and the value that is glued to it, as in ``-p2222``."""
     known = parser._option_string_actions
-    if word in known or not (parser.allow_abbrev and word.startswith("--")):
-        return known.get(word)
-    return next((known[name] for name in known if name.startswith(word)), None)
+    while word not in known and len(word) > 2 and not word.startswith("--"):
+        short = known.get(word[:2])
+        if short is None:
+            break
+        if short.nargs != 0:
+            return short, word[2:]
+        word = f"-{word[2:]}"  # several switches in one word
+    return known.get(word), ""
 
 
 def _unknown(parser: argparse.ArgumentParser, word: str, below: Mapping[str, argparse.ArgumentParser]) -> str:
     for name, each in below.items():
         if word in each._option_string_actions:
             return f"{word} comes after the command, as in: {parser.prog} {name} {word}"
-    known = [name for each in (parser, *below.values()) for name in each._option_string_actions]
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.0)
+    options = {
+        name: option for each in (parser, *below.values()) for name, option in each._option_string_actions.items()
+    }
+    begun = [name for name, option in options.items() if name.startswith(word) and option.help != argparse.SUPPRESS]
+    if word.startswith("--") and 0 < len(begun) <= MOST_NAMED:
+        return f"{word} is no option; did you mean {_either(begun)}?"
+    near = difflib.get_close_matches(word, options, n=1, cutoff=0.0)
     return f"{word} is no option; did you mean {near[0]}?" if near else f"{word} is no option; there are none"
+
+
+def _either(names: Sequence[str]) -> str:
+    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def _skip_values(words: list[str], action: argparse.Action, equals: str) -> None:

@@ -9,6 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
+from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.option_parser import nearest
 from hvd_elastic_ext.launcher.options.settings import RunSettings, Sources
@@ -23,7 +24,7 @@ from hvd_elastic_ext.launcher.rules.membership.next_world import parse_sizes
 from hvd_elastic_ext.launcher.state.options import ScaleOptions
 from hvd_elastic_ext.simulate import supply
 from hvd_elastic_ext.simulate.cluster.times import Times
-from hvd_elastic_ext.simulate.traces.rows import Trace, seconds
+from hvd_elastic_ext.simulate.traces.rows import Trace
 
 STORE: Final = "/store"
 """The place of simulated checkpoints."""
@@ -56,10 +57,10 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     for name in NUMBERS:
         group.add_argument(*flags_of(name), dest=name, type=int, metavar="N")
     for name in SECONDS:
-        group.add_argument(*flags_of(name), dest=name, type=float, metavar="S")
+        group.add_argument(*flags_of(name), dest=name, type=durations.time, metavar=durations.METAVAR)
     for name, choices in CHOICES.items():
         group.add_argument(*flags_of(name), dest=name, choices=choices)
-    group.add_argument("--checkpoint-every", metavar="auto|N|Ns|notice")
+    group.add_argument("--checkpoint-every", metavar=f"auto|N|{durations.METAVAR}|notice")
     group.add_argument("--commit-every", metavar="auto|N")
     group.add_argument("--allowed-sizes", metavar="N,N,…")
     group.add_argument(
@@ -140,7 +141,7 @@ def times(text: str | None, before: Times | None = None, *, where: str = "--time
         if field is None or field in UNSET:
             known = [each for each, field in NAMES.items() if field not in UNSET]
             raise UsageError(f"{where}: there is no time {short!r}; {nearest(short, known)}")
-        number = _number(value) if field in PLAIN else seconds(value)
+        number = _number(value) if field in PLAIN else durations.parse(value)
         if number is None or (field in ("step_s", "every", "bytes") and number <= 0):
             raise UsageError(f"{where} {name}={value}: write a number{' of seconds' * (field not in PLAIN)}, such as 2")
         if at and (colon or field != "step_s" or not size.isdecimal() or int(size) < 1):
@@ -161,7 +162,7 @@ def times(text: str | None, before: Times | None = None, *, where: str = "--time
 
 
 def _number(text: str) -> float | None:
-    found = seconds(text)
+    found = durations.parse(text)
     return found if found is not None and text[-1:].isdigit() else None
 
 

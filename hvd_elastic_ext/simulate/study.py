@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.option_parser import nearest
 from hvd_elastic_ext.simulate import options
 from hvd_elastic_ext.simulate.cluster.times import Times
 from hvd_elastic_ext.simulate.job import Result, Work, simulate
-from hvd_elastic_ext.simulate.traces.rows import Trace, seconds
+from hvd_elastic_ext.simulate.traces.rows import Trace
 
 T_95: Final = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
 """Student's t for 95 %, by degrees of freedom from 1; above it is near 2.0."""
@@ -85,7 +86,7 @@ def _value(name: str, text: str) -> Any:
         return text
     if name in options.NUMBERS and text.isdecimal():
         return int(text)
-    if name in options.SECONDS and (number := seconds(text)) is not None:
+    if name in options.SECONDS and (number := durations.parse(text)) is not None:
         return number
     if name in options.OWN:
         return text.replace("+", ",") if name in ("allowed_sizes", "autoscale") else text

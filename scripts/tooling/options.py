@@ -11,6 +11,9 @@ from typing import Any, NoReturn
 class Parser(argparse.ArgumentParser):
     """``argparse``'s parser, with short errors. It stands alone: a clone's tools run before anything is installed."""
 
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{**kwargs, "allow_abbrev": False})
+
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """Return the options; print what is wrong and exit with 2 for any other word."""
         found, left = self.parse_known_args(args, namespace)

@@ -32,7 +32,7 @@ _Met = TypeVar("_Met")
 def main() -> int:
     """Run from the command line: 0 or 1, with a line about the outcome on stdout."""
     raise_on_sigterm()
-    parser = argparse.ArgumentParser(prog="training-trial", description=__doc__)
+    parser = argparse.ArgumentParser(prog="training-trial", description=__doc__, allow_abbrev=False)
     parser.add_argument("python", help="the Python to make an environment with")
     parser.add_argument("work", type=Path, help="a folder with a copy of the tree in tree/, which is used up")
     parser.add_argument("--torch", metavar="VERSION", default=PINNED_TORCH, help="default: %(default)s")

@@ -64,6 +64,18 @@ def test_a_script_that_is_not_there_is_no_run(
     assert "there is no command 'train.py'; there are run, " in capfd.readouterr().err
 
 
+def test_help_has_two_groups_local_and_cluster(capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--help"]) == 0
+    text = capfd.readouterr().out
+    local, _, cluster = text.partition("\nlocal jobs:\n")[2].partition("\n\njobs on a cluster:\n")
+    first = {line.split()[0] for line in local.splitlines()}
+    second = {line.split()[0] for line in cluster.partition("\n\n")[0].splitlines()}
+    assert {"run", "status", "simulate"} <= first
+    assert {"submit", "get", "attach"} <= second
+    assert first | second == set(cli.COMMANDS)
+    assert {command.group for command in cli.COMMANDS.values()} == set(cli.GROUPS)
+
+
 def test_build_horovod_tells_a_mistake_in_two_lines(tmp_path: Path) -> None:
     done = run("build-horovod", "--tocrh", "2", cwd=tmp_path)
     assert done.returncode == 2

@@ -38,6 +38,8 @@ class Start(NamedTuple):
     link: bool = False
     note: str | None = None
     """A text for the next launcher; the agent does not read it."""
+    stdin: bool = False
+    """Whether the process reads the launcher's standard input, if this agent has inherited it."""
 
 
 class Stop(NamedTuple):
@@ -200,6 +202,7 @@ def _start(fields: Fields) -> Start:
         life=fields.life(),
         link=fields.flag("link"),
         note=None if fields.peek("note") is None else fields.name("note"),
+        stdin=fields.flag("stdin"),
     )
 
 

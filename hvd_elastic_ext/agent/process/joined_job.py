@@ -359,6 +359,7 @@ class JoinedJob:
         if self._facts is None:
             self._facts = host_facts.gather(own_address, resolved=self._found.addresses, problem=self._found.problem)
             self._facts |= host_facts.of_code(self._order.code)
+            self._facts |= {"stdin": True} if self._agent.stdin is not None else {}
         slots = {str(number): slot.status() for number, slot in self._agent.slots.items() if slot.in_use}
         hello = {
             "event": "hello",

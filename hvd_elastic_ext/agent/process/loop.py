@@ -55,7 +55,7 @@ class AgentExit(Exception):
 class Agent(DescriptorLoop):
     """See the module's docstring. It ends when nothing runs any more, after an order to finish or the end of its input.
 
-    ``joining`` makes it a member of a job, if its first order requests that.
+    ``joining`` makes it a member of a job, if its first order requests that. ``stdin``: the launcher's standard input.
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class Agent(DescriptorLoop):
         wake: int,
         clock: Callable[[], float],
         joining: Callable[[Agent, Join | End], JoinedJob],
+        stdin: int | None = None,
     ) -> None:
         super().__init__()
         self._orders = orders
@@ -79,6 +80,7 @@ class Agent(DescriptorLoop):
         self.memory = OutOfMemory()
         self.keys = WorldKeys()
         self.warm = WarmStarts(self)
+        self.stdin = stdin
         self._slots: dict[int, Slot] = {}
         self._heartbeats = 0
         self._heartbeat_at: float | None = None

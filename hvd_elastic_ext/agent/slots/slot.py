@@ -206,12 +206,13 @@ class Slot:
     def _inheritance(self) -> Inheritance:
         if self._commits is None:
             self._commits = CommitMemory(self.number, self._order.commits)
+        stdin = self._agent.stdin if self._order.stdin else None
         if not self._order.link:
             self._close_worker_link()
-            return Inheritance(self._commits.descriptors)
+            return Inheritance(self._commits.descriptors, stdin=stdin)
         if self.worker_link is None:
             self.worker_link = WorkerLink(self.number, self._agent)
-        return Inheritance(self._commits.descriptors, *self.worker_link.begin(self.life))
+        return Inheritance(self._commits.descriptors, *self.worker_link.begin(self.life), stdin=stdin)
 
     def _written(self, stream: str, text: str) -> None:
         self._tell("output", stream=stream, text=text)

@@ -42,7 +42,8 @@ class SupervisorPipes(NamedTuple):
 
 def supervise(order: Start, inheritance: Inheritance, pipes: SupervisorPipes) -> None:
     """Supervise one training process; return when no process of it is left."""
-    close_all_but((*pipes, *_descriptors(inheritance)))
+    stdin = () if inheritance.stdin is None else (inheritance.stdin,)
+    close_all_but((*pipes, *_descriptors(inheritance), *stdin))
     wake = signals_as_bytes((*STOP_SIGNALS, signal.SIGCHLD))
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.setsid()  # a signal to the agent's whole group must not kill the supervisor, which cleans up after the agent
@@ -126,6 +127,8 @@ class Supervisor:
                 os.close(descriptor)
             if inheritance.link is not None:
                 os.close(inheritance.link)  # the agent then sees its end when the last descendant has closed it
+            if inheritance.stdin is not None:
+                os.close(inheritance.stdin)
             redirect_to_null()
         self.take(process)
         return True
@@ -144,7 +147,7 @@ class Supervisor:
             order.argv,
             env=environment(order, inheritance),
             cwd=order.cwd,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL if inheritance.stdin is None else inheritance.stdin,
             stdout=self._pipes.stdout,
             stderr=self._pipes.stderr,
             pass_fds=_descriptors(inheritance),

@@ -23,6 +23,7 @@ class AgentServices(EventLoop, Protocol):
 
     memory: OutOfMemory
     keys: WorldKeys
+    stdin: int | None
 
     @property
     def warm(self) -> WarmStarts: ...
@@ -33,11 +34,14 @@ class AgentServices(EventLoop, Protocol):
 
 
 class Inheritance(NamedTuple):
-    """What a training process inherits: descriptors of commit memory and link, and the port of the rendezvous proxy."""
+    """What a training process inherits: descriptors of commit memory, link and standard input, and the port of the
+    rendezvous proxy.
+    """
 
     commits: tuple[int, ...] = ()
     link: int | None = None
     proxy: int | None = None
+    stdin: int | None = None
 
 
 class WorkerLink:

@@ -22,7 +22,9 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser(
         prog="hvd-elastic attach",
         usage="hvd-elastic attach NAME [-i POD] [-c CONTAINER] [-- COMMAND]",
-        surplus="a command comes after --, as in: hvd-elastic attach NAME -- ls",
+        see="`hvd-elastic attach --help` lists all options; a command comes after --, with all that is its own: "
+        "hvd-elastic attach NAME -- ls -l",
+        surplus="a command comes after --",
         description="Run a shell, or COMMAND, in the launcher's pod or in another one of a job.",
     )
     parser.add_argument("name", metavar="NAME", help="the job")

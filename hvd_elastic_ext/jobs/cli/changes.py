@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import Permanent
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.jobs.cli.options import add_cluster, add_labels, bare_last, cluster_of, name_of, names_of
@@ -16,7 +17,6 @@ from hvd_elastic_ext.jobs.cluster import changes
 from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterUnanswered
 from hvd_elastic_ext.jobs.reading.states import FINISHED, leftover_note, stores_checkpoints, waits_for_code
 from hvd_elastic_ext.jobs.sdk import STATES
-from hvd_elastic_ext.jobs.spec.words import seconds
 
 NO_STORE: Final = (
     "note: its launcher has no --checkpoint-dir; unless the script stores checkpoints itself, training begins from the "
@@ -78,9 +78,7 @@ def wait(argv: Sequence[str]) -> int:
         parser.add_argument(
             "--for", dest="wanted", type=_state, choices=STATES, default="succeeded", help="awaited state (succeeded)"
         )
-        parser.add_argument(
-            "--timeout", metavar="TIME", type=seconds, help="time limit, such as 90s, 10m or 2h (no limit)"
-        )
+        parser.add_argument("--timeout", metavar=durations.METAVAR, type=durations.time, help="longest wait (no limit)")
         add_labels(parser)
 
     options = _parsed("wait", "Wait for jobs.", argv, add, several=True)

@@ -9,11 +9,11 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
+from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of
 from hvd_elastic_ext.jobs.cluster import logs
-from hvd_elastic_ext.jobs.spec.words import seconds
 
 STAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
@@ -27,9 +27,9 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("-p", "--previous", action="store_true", help="output before the last restart of the launcher")
     parser.add_argument("-t", "--tail", metavar="N", type=int, default=-1, help="only the last N lines (-1: all)")
     since = parser.add_mutually_exclusive_group()
-    since.add_argument("--since", metavar="TIME", type=seconds, help="only lines of the last 90s, 10m or 1h30m")
+    since.add_argument("--since", metavar=durations.METAVAR, type=durations.time, help="only lines this new")
     since.add_argument(
-        "--since-time", metavar="TIME", default="", help="only lines since a time such as 2026-01-31T07:00:00Z"
+        "--since-time", metavar="TIMESTAMP", default="", help="only lines since a time such as 2026-01-31T07:00:00Z"
     )
     parser.add_argument("--timestamps", action="store_true", help="print the time of each line")
     parser.add_argument("-i", "--instance", metavar="POD", default="", help="output of another pod of the job")

@@ -29,7 +29,10 @@ def main(argv: Sequence[str]) -> int:
     """Run the command. Returns 1 if ``--diff`` finds a difference, as kubectl does. Raises :class:`UsageError`."""
     parser = Parser(
         prog="hvd-elastic submit",
-        usage="hvd-elastic submit NAME --image IMAGE [options] -- COMMAND",
+        usage="hvd-elastic submit NAME --image IMAGE [options] -- [NAME=VALUE …] COMMAND",
+        see="`hvd-elastic submit --help` lists all options; the command comes after --, with all that is its own: "
+        "hvd-elastic submit NAME --image IMAGE -- python train.py --lr 1",
+        surplus="the command comes after --",
         description="Make an elastic job on a cluster: its pods, and an account, rights and a key of its own.",
         epilog=EPILOG,
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Sequence
 from typing import Final
 
+from hvd_elastic_ext.core.commands import leading_variables
+from hvd_elastic_ext.core.durations import METAVAR, whole_seconds
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.jobs.cli.options import bare
 from hvd_elastic_ext.jobs.spec import arena, words
@@ -82,18 +83,20 @@ def _sizes(group: argparse._ArgumentGroup) -> None:
 
 def _endings(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--spot-instance", action="store_true", help="sleep while there are fewer than --min-workers")
-    group.add_argument("--max-wait-time", metavar="S", type=int, default=0, help="longest sleep (0: no limit)")
+    group.add_argument(
+        "--max-wait-time", metavar=METAVAR, type=whole_seconds, default=0, help="longest sleep (0: no limit)"
+    )
     group.add_argument("--job-restart-policy", metavar="POLICY", default="", help="Never or OnFailure")
     group.add_argument("--job-backoff-limit", metavar="N", type=int, help="restarts of a failed job (6)")
     group.add_argument(
         "--worker-restart-policy", metavar="POLICY", default="", help="Never, OnFailure, Always or ExitCode"
     )
     group.add_argument("--retry", metavar="N", type=int, help="restarts of a failed launcher by the operator")
-    for name, metavar, text in (
-        ("--running-timeout", "TIME", "longest run of the job, such as 2h30m (no limit)"),
-        ("--ttl-after-finished", "TIME", "time from the job's end to its deletion (never)"),
+    for name, text in (
+        ("--running-timeout", "longest run of the job (no limit)"),
+        ("--ttl-after-finished", "time from the job's end to its deletion (never)"),
     ):
-        group.add_argument(name, metavar=metavar, type=words.seconds, default=0.0, help=text)
+        group.add_argument(name, metavar=METAVAR, type=whole_seconds, default=0, help=text)
     group.add_argument(
         "--clean-task-policy", choices=CLEANS, default="", help="which pods are deleted when the job ends"
     )
@@ -158,6 +161,7 @@ def job_of(options: argparse.Namespace, given: Sequence[str]) -> Job:
     }
     command = words.command(given, variables, shell=options.shell)
     run_options, trained = _split(command.words) if command.launcher else ((), command.words)
+    run_options, (assigned, trained) = words.without_script(run_options), leading_variables(trained)
     for word in run_options:
         if word.partition("=")[0] in HOSTS:
             raise UsageError(f"{word.partition('=')[0]} in the command: hosts come from the cluster; leave it out")
@@ -183,8 +187,8 @@ def job_of(options: argparse.Namespace, given: Sequence[str]) -> Job:
         working_dir=options.working_dir,
         shared_memory=options.share_memory,
         retries=options.retry,
-        timeout_s=math.ceil(options.running_timeout),
-        ttl_s=math.ceil(options.ttl_after_finished),
+        timeout_s=options.running_timeout,
+        ttl_s=options.ttl_after_finished,
         clean_pods=options.clean_task_policy,
         pull_policy=options.image_pull_policy,
         priority=options.priority,
@@ -198,7 +202,7 @@ def job_of(options: argparse.Namespace, given: Sequence[str]) -> Job:
         pull_secrets=tuple(options.image_pull_secret),
         selector=words.pairs("--selector", options.selector),
         launcher_selector=words.pairs("--launcher-selector", options.launcher_selector),
-        env=words.pairs("--env", options.env),
+        env={**words.pairs("--env", options.env), **command.variables, **assigned},
         labels=words.pairs("--label", options.label),
         annotations=words.pairs("--annotation", options.annotation),
         launcher_annotations=words.pairs("--launcher-annotation", options.launcher_annotation),

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
+from hvd_elastic_ext.core.commands import leading_variables
 from hvd_elastic_ext.core.errors import Permanent
 from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, ClusterRefused, WrongState
 from hvd_elastic_ext.jobs.rendering.objects import JOB_LABEL
@@ -24,7 +25,8 @@ SIDECARS: Final = (1, 29)
 def kind_for(cluster: Cluster, command: Sequence[str]) -> str:
     """Choose the kind of object for a job in this cluster. A torchrun command becomes a PyTorchJob if the cluster has
     that kind."""
-    if command[:1] == ["torchrun"] and _has(cluster, "kubeflow.org/v1", "pytorchjobs"):
+    _, program = leading_variables(command)
+    if program[:1] == ("torchrun",) and _has(cluster, "kubeflow.org/v1", "pytorchjobs"):
         return "pytorchjob"
     kind = next((kind for kind, version, plural in FOUND if _has(cluster, version, plural)), "statefulset")
     return "mpijob-older" if kind == "mpijob" and version(cluster) < SIDECARS else kind

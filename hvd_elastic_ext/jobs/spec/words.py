@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from hvd_elastic_ext.core.commands import leading_variables
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.jobs.spec.job import Toleration
 
-_DURATION: Final = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|ms|s|m|h)", re.ASCII)
-_SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _PROCESSES: Final = ("auto", "gpu")
 _VARIABLE: Final = re.compile(r"\$\{(\w+)\}|\$(\w+)")
 _ARITHMETIC: Final = re.compile(r"\$\(\(\s*(\d+(?:\s*[*+]\s*\d+)*)\s*\)\)")
@@ -31,22 +31,6 @@ def pairs(option: str, given: Iterable[str]) -> dict[str, str]:
             raise UsageError(f"{option} {text!r}: write {option} KEY=VALUE")
         found[key] = value
     return found
-
-
-def seconds(text: str) -> float:
-    """Read a duration in the form of kubectl and arena, such as 90s, 10m or 1h30m, or plain seconds. Raises
-    :class:`UsageError`."""
-    if re.fullmatch(r"\d+(\.\d+)?", text, re.ASCII):
-        return float(text)
-    parts = _DURATION.findall(text)
-    if not parts or "".join(parts) != text:
-        raise UsageError(f"{text!r} is no time; write 90s, 10m or 1h30m")
-    return sum(_seconds(part) for part in parts)
-
-
-def _seconds(part: str) -> float:
-    number = part.rstrip("nuµmsh")
-    return float(number) * _SECONDS[part.removeprefix(number)]
 
 
 def processes(text: str, *, slots: int, gpus: int) -> int:
@@ -95,26 +79,28 @@ def claims(given: Iterable[str]) -> dict[str, str]:
 
 class Command(NamedTuple):
     """``launcher``: the words are options of ``hvd-elastic run`` followed by the command; otherwise only the
-    command."""
+    command. ``variables``: those before the words, as in ``A=1 python t.py``.
+    """
 
     words: tuple[str, ...]
     launcher: bool
+    variables: Mapping[str, str] = MappingProxyType({})
 
 
 def command(given: Sequence[str], variables: Mapping[str, str], *, shell: str = SHELL) -> Command:
     """Read the words after ``--``.
 
     One word with spaces is a shell line, as in arena. ``${workers}`` and ``$((2*3))`` are computed here. If the rest
-    still needs a shell, ``shell`` runs it. After ``horovodrun`` or ``hvd-elastic run`` the words are options of ours;
-    the option for a discovery script is left out, because the hosts come from the cluster.
+    still needs a shell, ``shell`` runs it. After ``horovodrun`` or ``hvd-elastic run`` the words are options of ours.
     """
     words = list(given)
     if len(words) == 1 and any(space in words[0] for space in " \n\t"):
         words = _words(re.sub(r"\s*\\?\n\s*", " ", _expanded(words[0], variables)).strip(), shell)
+    assigned, program = leading_variables(words)
     for start in (_STOCK, _OURS):
-        if tuple(words[: len(start)]) == start:
-            return Command(tuple(_without_script(words[len(start) :])), launcher=True)
-    return Command(tuple(words), launcher=False)
+        if program[: len(start)] == start:
+            return Command(program[len(start) :], launcher=True, variables=assigned)
+    return Command(program, launcher=False, variables=assigned)
 
 
 def _words(line: str, shell: str) -> list[str]:
@@ -134,7 +120,8 @@ def _words(line: str, shell: str) -> list[str]:
 
 def _needs_shell(line: str) -> bool:
     """Whether a line contains more than plain words, as a shell reads it."""
-    if re.match(r"\w+=", line) or (line.split()[:1] and line.split()[0] in _BUILT_IN):
+    _, program = leading_variables(line.split())
+    if program and program[0] in _BUILT_IN:
         return True
     expanded = re.sub(r"\\.|'[^']*'", "", line)
     return bool(set("$`") & set(expanded) or set("|;&<>()*?~#") & set(re.sub(r'"[^"]*"', "", expanded)))
@@ -155,10 +142,11 @@ def _computed(expression: str) -> int:
     return total
 
 
-def _without_script(words: Sequence[str]) -> list[str]:
+def without_script(options: Sequence[str]) -> tuple[str, ...]:
+    """Return options of ``run`` without the one for a discovery script: on a cluster, hosts come from the daemon."""
     kept, skip = [], False
-    for word in words:
+    for word in options:
         if not skip and word != _SCRIPT and not word.startswith(f"{_SCRIPT}="):
             kept.append(word)
         skip = word == _SCRIPT
-    return kept
+    return tuple(kept)

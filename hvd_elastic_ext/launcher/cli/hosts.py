@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.core.journal import FOLDERS
 from hvd_elastic_ext.core.json_text import finite
@@ -28,7 +29,6 @@ from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.state.saved import Saved
 
 ROOT: Final = Path(FOLDERS)
-_UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 CHANGING: Final = ("block", "clear", "scale")
 """Commands that change a job. If there are several jobs, they need its name; other commands use the newest job."""
 LISTEN_TIMEOUT_S: Final = 3.0
@@ -56,7 +56,13 @@ def parser() -> argparse.ArgumentParser:
     changes: dict[str, Any] = {"parents": [where], "surplus": "a job is named with --job NAME"}
     block = commands.add_parser("block", **changes, help="do not use a host until it is cleared")
     block.add_argument("host", metavar="HOST", help="a host, or a node under pods")
-    block.add_argument("--for", dest="seconds", metavar="TIME", help="30s, 10m, 2h (default: until cleared)")
+    block.add_argument(
+        "--for",
+        dest="seconds",
+        type=durations.time,
+        metavar=durations.METAVAR,
+        help="how long (default: until cleared)",
+    )
     block.add_argument("--reason", metavar="TEXT", default="", help="for `hosts list` and the journal")
     clear = commands.add_parser("clear", **changes, help="remove all strikes and blocks of a host")
     clear.add_argument("host", metavar="HOST", help="a host, or a node under pods")
@@ -86,18 +92,15 @@ def _request(options: argparse.Namespace) -> dict[str, Any]:
         return {"do": "list"}
     request: dict[str, Any] = {"do": options.do, "host": host_requests.checked_name(options.host)}
     if options.do == "block":
-        request["for"] = None if options.seconds is None else seconds(options.seconds)
+        request["for"] = None if options.seconds is None else _checked(options.seconds)
         request["reason"] = host_requests.checked_reason(options.reason)
     return request
 
 
-def seconds(text: str) -> float:
-    """Read ``30s``, ``10m``, ``2h`` or ``1d``. Raises :class:`UsageError`."""
-    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)([smhd])", text)
-    found = float(match[1]) * _UNITS[match[2]] if match else 0.0
-    if not 0 < found <= host_requests.MAX_FOR_S:
-        raise UsageError(f"--for {text!r}: write a time such as 30s, 10m or 2h")
-    return found
+def _checked(seconds: float) -> float:
+    if not 0 < seconds <= host_requests.MAX_FOR_S:
+        raise UsageError(f"--for is {seconds:g} s; give a time above 0, {host_requests.MAX_FOR_S / 86400:g}d at most")
+    return seconds
 
 
 def folder_of(options: argparse.Namespace, environ: Mapping[str, str]) -> Path:

@@ -26,9 +26,11 @@ from hvd_elastic_ext.launcher.cli import dashboard, run_options, starting
 from hvd_elastic_ext.launcher.cli.announcements import Fields, announce
 from hvd_elastic_ext.launcher.cli.monitoring.listeners import Listeners, listeners
 from hvd_elastic_ext.launcher.driver.recording import Recorder
+from hvd_elastic_ext.launcher.engines.mpirun import MPIRUN
 from hvd_elastic_ext.launcher.folder import runs, state_folder
 from hvd_elastic_ext.launcher.job import finished_check
 from hvd_elastic_ext.launcher.job.output.outlets import Log, Outlets
+from hvd_elastic_ext.launcher.job.standard_input import StandardInput
 from hvd_elastic_ext.launcher.options.program import LOCAL_NAMES
 from hvd_elastic_ext.launcher.options.settings import (
     CHECKPOINTS,
@@ -88,7 +90,10 @@ def _run(settings: RunSettings, outlets: Outlets) -> None:
         if (unused := unused_checkpoints(settings, saved)) is not None:
             log.warning("%s", unused)
         if settings.misplaced is not None:
-            log.warning("%s, unless it is meant for the script, which gets it now", settings.misplaced)
+            log.warning(
+                "%s, unless it is meant for the script, which gets it now (-- before the script leaves this line out)",
+                settings.misplaced,
+            )
         if done is None:
             _run_with_journal(settings, folder, saved, outlets)
         else:
@@ -165,6 +170,7 @@ def _run_job(
             counters=listening.counters,
             notifier=listening.notifier,
             board=listening.board,
+            stdin=StandardInput.of(0, why_not="" if settings.engine != MPIRUN else "mpirun gives it to no rank"),
         )
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib.util
 import logging
 import os
 import re
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.autoscale.policies import parse as parse_policy
+from hvd_elastic_ext.core import durations
+from hvd_elastic_ext.core.commands import leading_variables
 from hvd_elastic_ext.core.engines import DEFAULT, ENGINES
 from hvd_elastic_ext.core.errors import ElasticError, UsageError
 from hvd_elastic_ext.core.hosts import MAX_SLOTS, HostSet
@@ -21,9 +24,9 @@ from hvd_elastic_ext.core.options import layered_argv
 from hvd_elastic_ext.core.publication import parse_hosts_option
 from hvd_elastic_ext.core.secrets import USER, secret_in_url
 from hvd_elastic_ext.io.config_file import read_config
+from hvd_elastic_ext.io.option_parser import Parser, split_program
 from hvd_elastic_ext.launcher.agents.environment import too_large, why_not_elastic
-from hvd_elastic_ext.launcher.cli.horovodrun import own_options
-from hvd_elastic_ext.launcher.cli.horovodrun.parser import ParserInput
+from hvd_elastic_ext.launcher.cli import horovodrun
 from hvd_elastic_ext.launcher.cli.monitoring import options as monitoring
 from hvd_elastic_ext.launcher.job import finished_check, scalers
 from hvd_elastic_ext.launcher.options.program import LOCAL_NAMES, check_here, runnable
@@ -72,43 +75,59 @@ examples:
 """
 
 
-def parse(argv: Sequence[str], environ: Mapping[str, str]) -> RunSettings:
-    """Read options from ``argv``, ``HVD_ELASTIC_*`` and ``--config``. Raises :class:`UsageError`."""
-    horovod, why_absent = _horovods_options()
+SEE_HELP: Final = (
+    "`hvd-elastic run --help` lists all options; those of the script come after it, or all of it after --: "
+    "hvd-elastic run -np 2 train.py --lr 1"
+)
+"""The second line of an error."""
 
-    ours: set[str] = set()
 
-    def layer(parser: argparse.ArgumentParser, given: Sequence[str]) -> list[str]:
-        ours.update(parser._option_string_actions)
-        config, name = _config_of(parser, given)
-        return layered_argv(
-            parser, given, config=config, config_name=name, environ=environ, prefix=PREFIX, reserved=RESERVED
-        )
-
-    args = horovod.parse(ParserInput(argv, "hvd-elastic run", DESCRIPTION, add_options, layer))
-    if why_absent is not None and ENGINES[args.engine or DEFAULT].needs_horovod:
-        raise UsageError(f"{why_absent}, and --engine {DEFAULT}, the default, needs it: {BUILD}; or {WITHOUT_HOROVOD}")
-    _check_sample(environ)
-    problem = horovod.why_not_elastic(args) or why_not_elastic(environ) or too_large(environ, args.command)
-    if problem is not None:
-        raise UsageError(problem)
-    args.misplaced = misplaced(args.command[1:], ours)
-    hostfile = horovod.read_hostfile(args.hostfile) if args.hostfile else None
-    try:
-        return _settings(args, hosts=args.hosts or hostfile, env=horovod.tuning_env(args))
-    except UsageError as error:
-        raise UsageError(_as_written(str(error), argv)) from None
+def make_parser() -> Parser:
+    """The parser of the options of ``run``, ours first. The command is not among them: see :func:`split`."""
+    parser = Parser(
+        prog="hvd-elastic run",
+        usage="hvd-elastic run [options] [--] [NAME=VALUE …] command…",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        see=SEE_HELP,
+    )
+    add_options(parser)
+    horovodrun.add_options(parser)
+    return parser
 
 
 def split(argv: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Split into options and the command after them, as written, without a look at this machine. Raises
     :class:`UsageError` for an unknown option.
     """
-    horovod, _ = _horovods_options()
-    args = horovod.parse(ParserInput(argv, "hvd-elastic run", DESCRIPTION, add_options, lambda _, given: list(given)))
-    count = len(argv) - len(args.command)
-    command = tuple(argv[count:])
-    return tuple(argv[:count]), command[1:] if command[:1] == ("--",) else command
+    options, command = split_program(make_parser(), argv)
+    return tuple(options), tuple(command)
+
+
+def parse(argv: Sequence[str], environ: Mapping[str, str]) -> RunSettings:
+    """Read options from ``argv``, ``HVD_ELASTIC_*`` and ``--config``. Raises :class:`UsageError`."""
+    parser = make_parser()
+    options, command = split_program(parser, argv)
+    config, name = _config_of(parser, options)
+    args = parser.parse_args(
+        layered_argv(
+            parser, options, config=config, config_name=name, environ=environ, prefix=PREFIX, reserved=RESERVED
+        )
+    )
+    horovodrun.complete(args)
+    args.variables, args.command = leading_variables(command)
+    environ = {**environ, **args.variables}
+    _check_sample(environ)
+    problem = horovodrun.why_not_elastic(args) or why_not_elastic(environ) or too_large(environ, args.command)
+    if problem is not None:
+        raise UsageError(problem)
+    ended = list(argv[len(options) : len(options) + 1]) == ["--"]
+    args.misplaced = None if ended else misplaced(args.command[1:], parser._option_string_actions)
+    hostfile = horovodrun.read_hostfile(args.hostfile) if args.hostfile else None
+    try:
+        return _settings(args, hosts=args.hosts or hostfile, env=horovodrun.tuning_env(args))
+    except UsageError as error:
+        raise UsageError(_as_written(str(error), options)) from None
 
 
 def misplaced(words: Sequence[str], ours: Collection[str]) -> str | None:
@@ -129,14 +148,16 @@ def _as_written(message: str, argv: Sequence[str]) -> str:
     return message
 
 
-def _horovods_options() -> tuple[Any, str | None]:
-    """Return the module that reads ``horovodrun``'s options, and why there is no Horovod; None if there is."""
+def _check_horovod(engine: str) -> None:
+    """Raise :class:`UsageError` if processes of this machine need Horovod, and it is not installed here."""
     try:
-        from hvd_elastic_ext.launcher.cli.horovodrun import horovod_options
-    except ImportError as error:
-        absent = isinstance(error, ModuleNotFoundError) and error.name == "horovod"
-        return own_options, "Horovod is not installed" if absent else f"Horovod cannot be imported ({error})"
-    return horovod_options, None
+        there = not ENGINES[engine].needs_horovod or importlib.util.find_spec("horovod") is not None
+    except ImportError:
+        there = False
+    if not there:
+        raise UsageError(
+            f"Horovod is not installed, and --engine {DEFAULT}, the default, needs it: {BUILD}; or {WITHOUT_HOROVOD}"
+        )
 
 
 def _slots_there(sources: Sources, default_slots: int | None) -> int:
@@ -166,7 +187,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         add(
             Adders(
                 group.add_argument,
-                functools.partial(group.add_argument, type=float, metavar="S"),
+                functools.partial(group.add_argument, type=durations.time, metavar=durations.METAVAR),
                 functools.partial(group.add_argument, type=int, metavar="N"),
                 functools.partial(group.add_argument, action="store_true"),
             )
@@ -174,10 +195,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 class Adders(NamedTuple):
-    """How to add an option of any kind, a number of seconds, a whole number, a switch."""
+    """How to add an option of any kind, a time, a whole number, a switch."""
 
     option: Callable[..., Any]
-    seconds: Callable[..., Any]
+    time: Callable[..., Any]
     number: Callable[..., Any]
     switch: Callable[..., Any]
 
@@ -221,12 +242,12 @@ def _of_hosts(add: Adders) -> None:
     )
     add.option("--code", type=Path, metavar="DIR", help="do not use a host whose files in DIR differ from those here")
     add.switch("--send-code", help="send the files in that DIR, as they are at the start, to hosts where they differ")
-    add.seconds("--settle", dest="settle_s", help="seconds to wait for further newcomers (3)")
-    add.seconds("--standby-timeout", dest="standby_timeout_s", help="seconds a newcomer may take to be ready (600)")
-    add.seconds(
+    add.time("--settle", dest="settle_s", help="how long to wait for further newcomers (3)")
+    add.time("--standby-timeout", dest="standby_timeout_s", help="how long a newcomer may take to be ready (600)")
+    add.time(
         "--wait-lines",
         dest="wait_lines_s",
-        help="longest time in seconds between lines about a wait that stops no rank (4)",
+        help="longest time between lines about a wait that stops no rank (4)",
     )
     add.option("--allowed-sizes", type=parse_sizes, metavar="N,N,…", help="sizes that a world may have (default: any)")
     add.option(
@@ -239,21 +260,21 @@ def _of_hosts(add: Adders) -> None:
 
 
 def _of_failures(add: Adders) -> None:
-    add.seconds("--heartbeat-interval", dest="heartbeat_interval_s", help="seconds between two heartbeats (1)")
-    add.seconds("--heartbeat-timeout", dest="heartbeat_timeout_s", help="seconds of silence that are a failure (10)")
-    add.seconds(
+    add.time("--heartbeat-interval", dest="heartbeat_interval_s", help="time between two heartbeats (1)")
+    add.time("--heartbeat-timeout", dest="heartbeat_timeout_s", help="how long a silence lasts that is a failure (10)")
+    add.time(
         "--progress-timeout",
         dest="progress_timeout_s",
-        help="seconds without progress, while others wait, that count as stalled (default: a warning after 60)",
+        help="how long without progress, while others wait, counts as stalled (default: a warning after 60)",
     )
     add.switch("--restart-stalled", help="restart a process that is stalled")
     add.switch("--drain-stragglers", help="remove, once, a process that stays slower than the others")
     add.number("--failure-budget", help="faults within an hour that end the job (10)")
-    add.seconds("--orphan-grace", dest="orphan_grace_s", help="seconds that hosts run on without a launcher (60)")
-    add.seconds(
+    add.time("--orphan-grace", dest="orphan_grace_s", help="how long hosts run on without a launcher (60)")
+    add.time(
         "--commit-wait",
         dest="commit_wait_s",
-        help="seconds to wait for a host that alone holds the newest commit, before training continues without it (60)",
+        help="how long to wait for a host that alone holds the newest commit; then training continues without it (60)",
     )
     add.switch(
         "--restart-from-scratch",
@@ -274,11 +295,11 @@ def _of_sleep(add: Adders) -> None:
         choices=("wait", "sleep", "fail"),
         help="what to do below --min-np: wait for --elastic-timeout, sleep without any process, or fail at once (wait)",
     )
-    add.seconds("--sleep-after", dest="sleep_after_s", help="seconds below it before the job sleeps (30)")
-    add.seconds(
+    add.time("--sleep-after", dest="sleep_after_s", help="how long below it before the job sleeps (30)")
+    add.time(
         "--max-wait-time",
         dest="max_wait_s",
-        help="seconds that one sleep may last; then exit code 75 (default: no limit)",
+        help="how long one sleep may last; then exit code 75 (default: no limit)",
     )
     add.option(
         "--sleep-releases",
@@ -287,8 +308,8 @@ def _of_sleep(add: Adders) -> None:
         help="what a sleeping job releases: worker pods; with job, the job is also suspended at exit code 75 (none)",
     )
     add.option("--release-job", metavar="KIND/NAME", help="what makes these pods, such as mpijob/digits")
-    add.seconds("--wake-every", default=300.0, help="seconds between two requests for them (300)")
-    add.seconds("--wake-timeout", default=600.0, help="seconds until all of them must be ready (600)")
+    add.time("--wake-every", default=300.0, help="time between two requests for them (300)")
+    add.time("--wake-timeout", default=600.0, help="time until all of them must be ready (600)")
 
 
 def _of_scaling(add: Adders) -> None:
@@ -325,8 +346,9 @@ def _of_checkpoints(add: Adders) -> None:
     )
     add.option(
         "--checkpoint-every",
-        metavar="auto|N|Ns|notice",
-        help="how often: by cost, in steps, in seconds, or on notice only; also turns them on (auto)",
+        metavar=f"auto|N|{durations.METAVAR}|notice",
+        help="how often: by cost, every N steps, by a time with its unit (90s, 10m), or on notice only; also turns "
+        "them on (auto)",
     )
     add.number("--checkpoint-keep", default=3, help="how many of the newest checkpoints are kept (3)")
     add.switch("--train-on", help="continue training from the last checkpoint of a job that is done")
@@ -344,7 +366,7 @@ GROUPS: Final[Mapping[str, Callable[[Adders], None]]] = {
 
 
 def _config_of(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[Mapping[str, Any], str]:
-    """Read the file that ``--config`` names, if that is one of our options (the command may have its own)."""
+    """Read the file that ``--config`` names."""
     path = parser.parse_known_args(argv)[0].config
     return ({}, "") if path is None else (read_config(Path(path)), path)
 
@@ -355,6 +377,7 @@ def _settings(args: argparse.Namespace, *, hosts: str | None, env: Mapping[str, 
     state_dir = Path(args.state_dir or Path(FOLDERS) / job)
     sources = _sources(args, hosts)
     if args.rsh == "local" or (args.rsh is None and _only_here(sources, args.slots)):
+        _check_horovod(args.engine or DEFAULT)
         check_here(command)
     most = args.max_num_proc
     there = _slots_there(sources, args.slots) if args.num_proc is None else None
@@ -380,12 +403,17 @@ def _settings(args: argparse.Namespace, *, hosts: str | None, env: Mapping[str, 
         "scaling": _scaling(args),
         "scale_with": args.scale_with or scalers.RECOMMEND,
         "observe": tuple(args.observe or ()),
-        "durability": _durability(args, state_dir, mark=finished_check.mark_of(command)),
+        "durability": _durability(args, state_dir, mark=finished_check.mark_of((*_assigned(args.variables), *command))),
         "record_events": Path(args.record_events) if args.record_events else None,
         "notices": CloudNotices(args.notices_from, args.metadata_url or None),
         "env": env,
+        "variables": args.variables,
     }
     return RunSettings(**{**given, **made})
+
+
+def _assigned(variables: Mapping[str, str]) -> list[str]:
+    return [f"{name}={value}" for name, value in variables.items()]
 
 
 def _output_dir(args: argparse.Namespace, state_dir: Path) -> Path | None:
@@ -465,20 +493,16 @@ def _durability(args: argparse.Namespace, state_dir: Path, *, mark: str) -> Dura
 def _check_sample(environ: Mapping[str, str]) -> None:
     """Workers read it; an invalid value ends the job here, with one error."""
     text = environ.get(f"{PREFIX}SAMPLE", "0")
-    try:
-        wrong = not 0 <= float(text) < float("inf")
-    except ValueError:
-        wrong = True
-    if wrong:
-        raise UsageError(f"HVD_ELASTIC_SAMPLE is {text!r}; write a number of seconds, 0 for every step")
+    if durations.parse(text) is None:
+        raise UsageError(f"HVD_ELASTIC_SAMPLE is {text!r}; write a time, such as 2s, or 0 for every step")
 
 
 def _elastic_timeout() -> float:
-    """Horovod's own environment variable for ``--elastic-timeout``, read as ``horovodrun`` reads it."""
+    """Horovod's own environment variable for ``--elastic-timeout``."""
     text = os.environ.get("HOROVOD_ELASTIC_TIMEOUT")
     if text is None:
         return ELASTIC_TIMEOUT_S
-    try:
-        return float(text)
-    except ValueError:
-        raise UsageError(f"HOROVOD_ELASTIC_TIMEOUT is {text!r}; write a number of seconds") from None
+    found = durations.parse(text)
+    if found is None:
+        raise UsageError(f"HOROVOD_ELASTIC_TIMEOUT is {text!r}; write a time, such as {durations.EXAMPLES}")
+    return found

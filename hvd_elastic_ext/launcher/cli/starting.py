@@ -14,6 +14,17 @@ FIRST_S: Final = 3.0
 AGAIN_S: Final = 4.0
 """Pause between two lines."""
 
+_SWITCHES: Final = """
+-q --quiet --adopt --resume --send-code --restart-stalled --drain-stragglers --restart-from-scratch --train-on --verbose
+-prefix-timestamp --prefix-output-with-timestamp --tcp --disable-cache --gloo --mpi --jsrun -cb --check-build
+--hierarchical-allreduce --no-hierarchical-allreduce --hierarchical-allgather --no-hierarchical-allgather
+--torus-allreduce --no-torus-allreduce --autotune --no-autotune --timeline-mark-cycles --no-timeline-mark-cycles
+--mpi-threads-disable --no-mpi-threads-disable --no-stall-check --stall-check --log-with-timestamp
+--log-without-timestamp --log-hide-timestamp --no-log-hide-timestamp -h --help -v --version
+"""
+SWITCHES: Final = frozenset(_SWITCHES.split())
+"""Options of ``run`` without a value. The parser itself is not loaded yet; a test compares them."""
+
 _over = threading.Event()
 
 
@@ -22,7 +33,7 @@ def startup_lines(stream: TextIO, words: Sequence[str]) -> Iterator[None]:
     """Print on ``stream`` that the job is starting, until :func:`stop` or the end of the context. ``words``: its
     command line.
     """
-    if not {"-q", "--quiet", "-h", "--help"}.isdisjoint(words):
+    if quiet(words):
         yield
         return
     _over.clear()
@@ -32,6 +43,21 @@ def startup_lines(stream: TextIO, words: Sequence[str]) -> Iterator[None]:
         yield
     finally:
         _over.set()
+
+
+def quiet(words: Sequence[str]) -> bool:
+    """Whether the launcher's own options ask for silence; those of the program after them do not count. Pure."""
+    value = False
+    for word in words:
+        if value:
+            value = False
+        elif word == "--" or not word.startswith("-"):
+            return False
+        elif word in ("-q", "--quiet", "-h", "--help"):
+            return True
+        else:
+            value = word not in SWITCHES and "=" not in word
+    return False
 
 
 def stop() -> None:

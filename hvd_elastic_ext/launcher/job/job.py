@@ -32,6 +32,7 @@ from hvd_elastic_ext.launcher.job.output.console import Console, fitting
 from hvd_elastic_ext.launcher.job.output.outlets import Outlets
 from hvd_elastic_ext.launcher.job.restart_policy import pause_before_restart
 from hvd_elastic_ext.launcher.job.session import Session
+from hvd_elastic_ext.launcher.job.standard_input import NO_INPUT, StandardInput
 from hvd_elastic_ext.launcher.metrics import gauges
 from hvd_elastic_ext.launcher.metrics.counters import Counters
 from hvd_elastic_ext.launcher.metrics.gauges import JobMetric
@@ -79,7 +80,9 @@ class Job:
         counters: Counters | None = None,
         notifier: Notifier | None = None,
         board: ScalarWriter | None = None,
+        stdin: StandardInput = NO_INPUT,
     ) -> None:
+        self._stdin = stdin
         self._settings, self._feed, self._journal, self._clock = settings, feed, journal, clock
         self._counters, self._notifier = counters, notifier
         if board is not None:
@@ -232,6 +235,7 @@ class Job:
             pods=self._pods,
             scaler=self._scaler,
             recorder=self._recorder,
+            stdin=self._stdin,
         )
         return await self._session.run()
 

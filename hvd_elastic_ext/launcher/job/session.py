@@ -47,6 +47,7 @@ from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
 from hvd_elastic_ext.launcher.job.first_hosts import FirstHosts, log_while_waiting
 from hvd_elastic_ext.launcher.job.output.console import Console, seat_of
 from hvd_elastic_ext.launcher.job.scalers import Scaler
+from hvd_elastic_ext.launcher.job.standard_input import NO_INPUT, StandardInput
 from hvd_elastic_ext.launcher.options.policy import options_of
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.rules.health.causes import SSH_FAILED
@@ -102,7 +103,9 @@ class Session:
         pods: PodTransport | None,
         scaler: Scaler | None = None,
         recorder: Recorder | None = None,
+        stdin: StandardInput = NO_INPUT,
     ) -> None:
+        self._stdin = stdin
         self._settings, self._feed, self._clock = settings, feed, clock
         self._folder, self._writer, self._admin, self._console = folder, writer, admin, console
         self._pods = pods
@@ -275,8 +278,11 @@ class Session:
         wait = waits.Wait(what, ends="it ends when the resolver of this machine gives up; then the host is tried again")
         await log_while_waiting(self._addresses.begin(first), wait, self._clock, failed=lambda: self.driver.outcome)
         hook = str(Path(__file__).parents[2] / "worker" / "hook")
-        self.environment = job_env(os.environ, {**settings.env, **agent_env(settings)}, hook=hook)
-        self._transport = transport_of(settings, is_near=self._addresses.is_near, pods=self._pods)
+        environ = {**os.environ, **settings.variables}
+        self.environment = job_env(environ, {**settings.env, **agent_env(settings)}, hook=hook)
+        self._transport = transport_of(
+            settings, is_near=self._addresses.is_near, pods=self._pods, stdin=self._stdin.descriptor
+        )
         self._begin_engine()
 
     def _adapt_to_hosts(self) -> None:
@@ -405,14 +411,17 @@ class Session:
         """``env``: the variables of the seat and those of the engine; ``grace_s``: the grace period in seconds."""
         env = seat_env(seat, place, incarnation=self._incarnation)
         env |= slot_env(self._settings.engine, job=self._settings.job, mark=mark_of(self._control.key))
-        return {"env": env, "grace_s": self._settings.grace_s}
+        facts = self.driver.job.roster.facts_of(seat.host)
+        stdin = {"stdin": True} if self._stdin.goes_to(seat, rank=place.rank, facts=facts) else {}
+        return {"env": env, "grace_s": self._settings.grace_s, **stdin}
 
     def go_env(self, host: str) -> dict[str, str]:
         """The network interface for Gloo, by what the host's agent reports; empty if none has to be named."""
         return self._addresses.environment(host, self.driver.job.roster.facts_of(host))
 
     def begin_world(self, generation: int, hosts: Sequence[str]) -> None:
-        """Only mpirun has something to start; with other engines nothing happens."""
+        """Only mpirun has something to start; with other engines nothing is started."""
+        self._stdin.world_begins()
         if self._program is not None:
             self._program.begin(generation, list(hosts))
 

@@ -111,7 +111,8 @@ class RunSettings:
     a number.
     ``misplaced``: options of ``run`` that follow the script, for the message if the script refuses its options.
     ``cooldown_s``: shortest and longest time without a failed host. ``env``: what
-    workers get in addition to their host's own environment.
+    workers get in addition to their host's own environment. ``variables``: those before the command, as in
+    ``LR=1 python train.py``; they replace variables of this environment.
     """
 
     command: tuple[str, ...]
@@ -178,6 +179,7 @@ class RunSettings:
     misplaced: str | None = None
     notices: CloudNotices = CloudNotices()
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def fixed_hosts(self) -> bool:

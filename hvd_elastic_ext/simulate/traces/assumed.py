@@ -7,9 +7,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
+from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.option_parser import nearest
-from hvd_elastic_ext.simulate.traces.rows import seconds
 
 OF_ALL: Final = ("notice", "untold", "slots", "after", "days")
 """Assumptions for every published trace."""
@@ -79,7 +79,7 @@ def _value(name: str, value: str, part: str) -> Any:
         if not value.isdecimal() or not 1 <= int(value) <= 100_000:
             raise UsageError(f"--assume {part}: write a whole number from 1 to 100,000")
         return int(value)
-    number = seconds(value)
+    number = durations.parse(value)
     if number is None or (name == "untold" and number > 1.0) or (name in ("days", "max_price") and not number):
         what = {"untold": "a share from 0 to 1", "days": "a number of days", "max_price": "a price, such as 0.35"}
         raise UsageError(f"--assume {part}: write {what.get(name, 'a time, such as 2m')}")

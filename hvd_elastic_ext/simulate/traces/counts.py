@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.simulate.traces.assumed import NOTHING, UNITS, Assumed
 from hvd_elastic_ext.simulate.traces.levels import Level, Levels, Pool, levels
-from hvd_elastic_ext.simulate.traces.rows import seconds
 
 HEADER = "time,count"
 _THREE_DECIMALS: Final = re.compile(r"[0-9]+\.[0-9]{3}")
@@ -22,7 +22,7 @@ def is_counts(text: str) -> bool:
     """Whether a text is a trace of counts, by its first line that is not a comment."""
     first = next((line for line in text.splitlines() if line.strip() and line[0] != "#"), "")
     words = [word.strip() for word in first.split(",")]
-    return words == HEADER.split(",") or (len(words) == 2 and None not in map(seconds, words))
+    return words == HEADER.split(",") or (len(words) == 2 and None not in map(durations.parse, words))
 
 
 def parsed(text: str, *, where: str, assumed: Assumed = NOTHING) -> Levels:
@@ -34,7 +34,7 @@ def parsed(text: str, *, where: str, assumed: Assumed = NOTHING) -> Levels:
         words = [word.strip() for word in line.split(",")]
         if not line.strip() or line[0] == "#" or (not found and words == HEADER.split(",")):
             continue
-        at = seconds(words[0]) if len(words) == 2 else None
+        at = durations.parse(words[0]) if len(words) == 2 else None
         if at is None or not words[1].isdecimal() or int(words[1]) > 100_000:
             raise UsageError(f"{where}:{number}: {line.strip()[:80]!r} is no time and count; write them as 3600,12")
         at *= UNITS[assumed.unit or "s"] if words[0][-1:].isdigit() else 1.0

@@ -17,20 +17,18 @@ from __future__ import annotations
 
 import csv
 import gzip
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import MAX_SLOTS, name_error
 
 EVENTS: Final = ("up", "down", "lost", "crash", "price")
 COLUMNS: Final = ("time", "host", "event", "notice", "slots", "kind", "price")
 NEEDED: Final = COLUMNS[:3]
-UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_SECONDS: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e[0-9]+)?)(s|m|h|d)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +57,6 @@ class Trace:
     ends: float
     slots: dict[str, int] = field(default_factory=dict)
     boots: dict[str, float | None] = field(default_factory=dict)
-
-
-def seconds(text: str) -> float | None:
-    """Read a time such as ``90``, ``90s``, ``2m``, ``1.5h`` or ``7d`` in seconds; None if it is invalid."""
-    found = _SECONDS.fullmatch(text.strip())
-    return None if found is None else float(found[1]) * UNITS[found[2] or ""]
 
 
 def text_of(path: Path) -> str:
@@ -105,7 +97,7 @@ def parsed(text: str, *, where: str) -> Trace:
 
 def _row(values: dict[str, str]) -> Row:
     at, host, event = (values.get(name, "") for name in NEEDED)
-    begun = seconds(at)
+    begun = durations.parse(at)
     if begun is None:
         raise ValueError(f"time {at!r} is no time; write seconds from the start, such as 90, or 1.5h")
     if (problem := name_error(host)) is not None:
@@ -113,7 +105,7 @@ def _row(values: dict[str, str]) -> Row:
     if event not in EVENTS:
         raise ValueError(f"event {event!r} is not one of {', '.join(EVENTS)}")
     notice, slots = values.get("notice") or "0", values.get("slots") or "1"
-    before = seconds(notice)
+    before = durations.parse(notice)
     if before is None:
         raise ValueError(f"notice {notice!r} is no time; write seconds, such as 120, or leave it empty")
     if before and event != "down":
@@ -124,7 +116,7 @@ def _row(values: dict[str, str]) -> Row:
 
 
 def _price(event: str, text: str) -> float | None:
-    price = seconds(text) if text[-1:].isdigit() else None
+    price = durations.parse(text) if text[-1:].isdigit() else None
     if (text and (price is None or event not in ("up", "price"))) or (event == "price" and not text):
         raise ValueError(f"price {text!r} of a host that is {event}; write one such as 0.35 with up or price only")
     return price

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Final
 
+from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import MAX_SLOTS
 from hvd_elastic_ext.io.option_parser import nearest
-from hvd_elastic_ext.simulate.traces.rows import Row, Trace, checked, seconds
+from hvd_elastic_ext.simulate.traces.rows import Row, Trace, checked
 
 DAY_S: Final = 86400.0
 BATCH_S: Final = 60.0
@@ -54,7 +55,7 @@ def parsed(text: str) -> Synthetic:
         name, _, value = part.partition("=")
         if name not in kinds:
             raise UsageError(f"--synthetic: there is no {name!r}; {nearest(name, kinds)}")
-        number = seconds(value)
+        number = durations.parse(value)
         whole = kinds[name] == "int"
         most = {"untold": 1.0, "diurnal": 1.0, "hosts": 100_000, "slots": MAX_SLOTS}.get(name, math.inf)
         least = 0.0 if name in ("notice", "untold", "diurnal", "back") else 1.0 if whole else 1e-3

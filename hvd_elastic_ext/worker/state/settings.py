@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import UsageError
 
 
@@ -52,12 +52,11 @@ class WorkerSettings:
 
 
 def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < math.inf:
-        raise UsageError(f"environment variable HVD_ELASTIC_SAMPLE is {text!r}; write seconds, 0 for every step")
+    value = durations.parse(text)
+    if value is None:
+        raise UsageError(
+            f"environment variable HVD_ELASTIC_SAMPLE is {text!r}; write a time, such as 2s, or 0 for every step"
+        )
     return value
 
 

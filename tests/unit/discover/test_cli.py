@@ -8,8 +8,9 @@ import pytest
 
 from discover.app.settings import KubernetesSettings
 from discover.cli import main, settings_from
+from hvd_elastic_ext.core.errors import UsageError
 
-FILE = ["--source", "file", "--watch", "in", "--hosts-file", "out"]
+FILE = ["--source", "file", "--watch", "in", "--publish-to", "out"]
 STATIC = ["--source", "static", "--hosts", "a:1"]
 KUBE = ["--source", "kubernetes", "--job", "j"]
 BAD_HOSTS = ["a:0", "a:x", "a", "a:1,a:1", "a:1,", "-oProxyCommand=x:1", "::1:1", "a :1"]
@@ -58,8 +59,8 @@ def test_the_environment_may_name_the_configuration_file(tmp_path):
         ([*KUBE, "--exit-with-container", "a", "--own-pod", "x=y"], "--own-pod 'x=y': small letters, digits and inner"),
         ([*KUBE, "--operator", "mpy"], "--operator 'mpy' is not one of mpi, "),
         ([*KUBE, "--admission-probe", "22"], "write tcp:PORT"),
-        ([*KUBE, "--settle", "-1"], "--settle -1: write seconds from 0 to 600"),
-        ([*KUBE, "--settle", "nan"], "--settle nan: write seconds"),
+        ([*KUBE, "--settle", "-1"], "--settle '-1': write a time, such as --settle 30s"),
+        ([*KUBE, "--settle", "nan"], "--settle 'nan': write a time"),
         ([*KUBE, "--cluster-domain", "a b"], "--cluster-domain a b: "),
         ([*KUBE, "--slots", "0"], "--slots 0: write a number from 1"),
         ([*KUBE, "--namespace", "Big"], "--namespace 'Big'"),
@@ -84,7 +85,7 @@ def test_the_environment_may_name_the_configuration_file(tmp_path):
         ([*FILE, "--no-events"], "--no-events does not go with --source file"),
         ([*FILE, "--reap-failed"], "--reap-failed does not go with --source file"),
         (STATIC, "nowhere to publish"),
-        ([*STATIC, "--script", "/s"], "--script prints a hosts file; name it with --hosts-file"),
+        ([*STATIC, "--script", "/s"], "--script prints a hosts file; name it with --publish-to"),
         ([*STATIC, "--script", "/s", "--hosts-file", "/s"], "both name"),
         ([*STATIC, "--configmap", "x"], "--configmap does not go with --source static"),
         ([*KUBE, "--configmap", ""], "--configmap needs a name"),
@@ -124,6 +125,18 @@ def test_what_is_asked_of_a_cluster_is_understood(tmp_path):
         settle=2.5,
         node_selector="pool=gpu",
     )
+
+
+@pytest.mark.parametrize("option", ["--publish-to", "--hosts-file"])
+def test_the_file_that_is_written_is_named_by_a_name_of_its_own_or_the_older_one(option, tmp_path, capsys):
+    source = ["--source", "static", "--hosts", "a:1", "--once"]
+    assert main([*source, option, str(tmp_path / "out")]) == 0
+    assert (tmp_path / "out").read_text() == "a:1\n"
+    named = f"HVD_DISCOVER_{option.strip('-').upper().replace('-', '_')}"
+    assert settings_from(source, {named: "/out"}).outputs.hosts_file == Path("/out")
+    assert settings_from([*source, "--publish-to", "/flag"], {named: "/out"}).outputs.hosts_file == Path("/flag")
+    with pytest.raises(UsageError, match="--publish-to '' is not a path"):
+        settings_from([*source, option, ""], {})
 
 
 def test_of_a_cluster_little_has_to_be_said():

@@ -51,7 +51,7 @@ def test_a_mistake_is_two_lines_with_the_nearest_option(words: str, line: str, h
 
 
 def test_options_in_every_usual_form_are_read() -> None:
-    found = parser().parse_args(["--qui", "move", "-p22", "--pair", "a", "b", "--to=z", "--", "--x"])
+    found = parser().parse_args(["--quiet", "move", "-p22", "--pair", "a", "b", "--to=z", "--", "--x"])
     assert (found.quiet, found.do, found.p, found.pair, found.to, found.what) == (
         *(True, "move", 22, ["a", "b"]),
         *("z", "--x"),

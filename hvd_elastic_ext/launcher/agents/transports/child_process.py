@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import IO, Final
 
+from hvd_elastic_ext.core.messages.slot_protocol import STDIN
+
 MAX_LINE_BYTES: Final = 4096
 """A line of more bytes is passed on in pieces."""
 MAX_INPUT_BYTES: Final = 1 << 20
@@ -45,20 +47,36 @@ class Lines:
 class Child:
     """Start ``command`` in a session of its own, with ``line`` on its standard input, which then stays open.
 
-    ``on_line(stream, text)`` is called for each line of "stdout" and "stderr", without its end, in the loop. Raises
-    ``OSError`` if it cannot be started.
+    ``on_line(stream, text)`` is called for each line of "stdout" and "stderr", without its end, in the loop.
+    ``stdin``: a descriptor that it inherits, and finds in the variable :data:`STDIN`.
+
+    Raises ``OSError`` if it cannot be started.
     """
 
     why = ""
     """A child always has an exit code."""
 
-    def __init__(self, command: Sequence[str], line: bytes, *, on_line: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        line: bytes,
+        *,
+        on_line: Callable[[str, str], None],
+        stdin: int | None = None,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_line = on_line
         # Ctrl-C in a terminal goes to the whole foreground group; which processes end is the driver's decision.
         pipe = subprocess.PIPE
         self._process = process = subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, start_new_session=True
+            command,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            bufsize=0,
+            start_new_session=True,
+            pass_fds=() if stdin is None else (stdin,),
+            env=None if stdin is None else {**os.environ, STDIN: str(stdin)},
         )
         assert process.stdin is not None
         assert process.stdout is not None

@@ -215,13 +215,16 @@ class Transport(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """Starts agents on this machine, whatever the host's name."""
+    """Starts agents on this machine, whatever the host's name. ``stdin``: the standard input for processes, if any."""
 
     python: str = sys.executable
+    stdin: int | None = None
 
     async def start(self, host: str, line: bytes, *, remark: Remark, code: Code = NO_CODE) -> Launch:
         """Start it as a child process; ``host`` and ``code`` are ignored."""
-        return Launch(functools.partial(Child, agent_command(self.python), line), remark=remark, carrier=False)
+        return Launch(
+            functools.partial(Child, agent_command(self.python), line, stdin=self.stdin), remark=remark, carrier=False
+        )
 
 
 class _RemoteTransport(abc.ABC):
@@ -324,12 +327,17 @@ class TransportByName:
         return await (self.near if self.is_near(host) else self.far).start(host, line, remark=remark, code=code)
 
 
-def transport_of(settings: RunSettings, *, is_near: Callable[[str], bool], pods: PodTransport | None) -> Transport:
-    """The transport that ``--rsh`` names; without it, local for this machine's names and ssh for others."""
+def transport_of(
+    settings: RunSettings, *, is_near: Callable[[str], bool], pods: PodTransport | None, stdin: int | None = None
+) -> Transport:
+    """The transport that ``--rsh`` names; without it, local for this machine's names and ssh for others. ``stdin``: the
+    standard input for processes of this machine.
+    """
+    near = Local(stdin=stdin)
     if settings.rsh in ("local", "pod"):
-        return pods or Local()
+        return pods or near
     far = SshTransport(ssh_of(settings))
-    return far if settings.rsh == "ssh" else TransportByName(Local(), far, is_near)
+    return far if settings.rsh == "ssh" else TransportByName(near, far, is_near)
 
 
 def ssh_of(settings: RunSettings) -> Ssh:

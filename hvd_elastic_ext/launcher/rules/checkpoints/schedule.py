@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import UsageError
 
 _STEPS: Final = re.compile(r"[0-9]{1,12}")
-_SECONDS: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,16 @@ ON_NOTICE: Final = Cadence(notice_only=True)
 
 
 def parse_checkpoint_every(text: str, *, where: str = "--checkpoint-every") -> Cadence:
-    """Read ``auto``, ``N`` (steps), ``Ns`` (seconds) or ``notice``. Raises :class:`UsageError`, one line."""
+    """Read ``auto``, ``N`` (steps), a time with its unit (``90s``, ``10m``) or ``notice``.
+
+    Raises :class:`UsageError`, one line.
+    """
     word = text.strip()
     found = {"auto": AUTO, "notice": ON_NOTICE}.get(word) or _number(word)
     if found is None:
-        raise UsageError(f"{where} {text!r}: write auto, a number of steps (100), of seconds (90s), or notice")
+        raise UsageError(
+            f"{where} {text!r}: write auto, a number of steps (100), a time with its unit (90s, 10m), or notice"
+        )
     return found
 
 
@@ -73,5 +78,5 @@ def _number(word: str) -> Cadence | None:
     """Steps or seconds above 0; None for anything else."""
     if _STEPS.fullmatch(word) and int(word):
         return Cadence(steps=int(word))
-    match = _SECONDS.fullmatch(word)
-    return Cadence(seconds=float(match[1])) if match and float(match[1]) else None
+    seconds = durations.parse(word) if word[-1:].isalpha() else None
+    return Cadence(seconds=seconds) if seconds else None

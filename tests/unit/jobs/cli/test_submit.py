@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import yaml
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.jobs.cli import submit
+from hvd_elastic_ext.jobs.cli import attach, submit
 from hvd_elastic_ext.jobs.cli.submit import asked_for, difference
 from hvd_elastic_ext.jobs.cli.submit_options import add_job, parted
 from hvd_elastic_ext.jobs.rendering.objects import main_container, templates
 from hvd_elastic_ext.jobs.spec.arena import REFUSED
 from tests.support.jobs import example, one, rendered
 
+JOBS = ("Job", "StatefulSet", "MPIJob", "PyTorchJob")
 BASE = "digits --image reg/train:1 --dry-run=client"
 ARENA = """
 etjob --name=elastic-training --spot-instance --max-wait-time=600 --job-restart-policy=OnFailure --job-backoff-limit=3
@@ -74,7 +76,10 @@ def test_an_option_of_arena_that_is_not_taken_says_what_to_do_instead(option: st
         ("one --image x --kind mpijob --dry-run -- ''", "the command is missing"),
         ("one --image x --queue -- python t.py", "name a queue: --queue kueue/NAME"),
         ("one --image x --queue=true -- python t.py", "name a queue: --queue kueue/NAME"),
-        ("one --image x --running-timeout soon -- python t.py", "'soon' is no time"),
+        (
+            "one --image x --running-timeout soon -- python t.py",
+            "--running-timeout 'soon': write a time, such as --running-timeout 30s",
+        ),
         ("one --imge x -- python t.py", "did you mean --image"),
         ("one --kind mpijob --dry-run --image x -- hvd-elastic run --setle 3 t.py", "did you mean --settle"),
     ],
@@ -91,6 +96,49 @@ def test_the_command_is_what_follows_the_dashes_or_a_last_word_with_spaces() -> 
     assert parted(parser, ["a", "--gpus=1", "python t.py"]) == (["a", "--gpus=1"], ["python t.py"])
     assert parted(parser, ["a", "--gpus", "1"]) == (["a", "--gpus", "1"], [])
     assert parted(parser, ["a", "--env", "A=b c"]) == (["a", "--env", "A=b c"], [])
+
+
+@pytest.mark.parametrize("kind", ["statefulset", "mpijob", "pytorchjob"])
+def test_variables_before_the_command_are_those_of_all_pods(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    start = "" if kind == "pytorchjob" else "A=0 hvd-elastic run --settle 1m "
+    made = objects(capsys, f"{BASE} --kind {kind} -e C=3 -o yaml -- {start}A=1 B=2 python /t.py X=9 --log x")
+    pods = [pod for each in made if each["kind"] in JOBS for _, pod in templates(each)]
+    assert pods
+    for pod in pods:
+        env = {each["name"]: each.get("value") for each in main_container(pod)["env"]}
+        assert {name: env.get(name) for name in "ABC"} == {"A": "1", "B": "2", "C": "3"}
+    words = [main_container(pod).get("args", []) for pod in pods]
+    assert any(
+        each[-5:] == ["python", "/t.py", "X=9", "--log", "x"] or each[-4:] == ["/t.py", "X=9", "--log", "x"]
+        for each in words
+    )
+    assert not any("A=1" in each for each in words)
+
+
+def test_an_option_of_the_program_is_not_taken_for_one_of_the_launcher(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "horovodrun -np 2 --log-level DEBUG python /t.py --host-discovery-script mine --hosts a -- --checkpoint"
+    job = objects(capsys, f"{BASE} --kind mpijob -o yaml -- {line}")[-1]
+    args = main_container(dict(templates(job))["launcher"])["args"]
+    assert args[-7:] == ["/t.py", "--host-discovery-script", "mine", "--hosts", "a", "--", "--checkpoint"]
+    assert args[-12:-7] == ["-np", "2", "--log-level", "DEBUG", "python"]
+
+
+@pytest.mark.parametrize(
+    ("main", "line"),
+    [
+        (submit.main, "one --image x python t.py"),
+        (submit.main, "one --image x python t.py --lr 1"),
+        (submit.main, "one --image x --dry python t.py"),
+        (attach.main, "one ls"),
+        (attach.main, "one ls -l"),
+    ],
+)
+def test_a_command_without_the_dashes_before_it_is_told_with_them(main: Callable[[list[str]], int], line: str) -> None:
+    with pytest.raises(UsageError) as error:
+        main(line.split())
+    first, second = str(error.value).splitlines()
+    assert "is no option; did you mean" in first or "is one word too many" in first
+    assert "command comes after --" in second
 
 
 def test_a_difference_shows_what_is_asked_for_and_not_what_a_server_adds() -> None:

@@ -369,7 +369,10 @@ def test_checkpoints_are_made_where_one_of_their_options_is_given(tmp_path: Path
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--checkpoint-every", "5m"], r"write auto, a number of steps \(100\), of seconds \(90s\), or notice"),
+        (
+            ["--checkpoint-every", "5x"],
+            r"write auto, a number of steps \(100\), a time with its unit \(90s, 10m\), or notice",
+        ),
         (["--checkpoint-dir", "x", "--checkpoint-keep", "0"], "--checkpoint-keep is 0"),
         (["--checkpoint-dir", "s3://me:hunter2@bucket/x"], "a user or password"),
         (["--checkpoint-dir", "zip://a::https://me:hunter2@host/x"], "a user or password"),

@@ -1,0 +1,53 @@
+"""The one form of a length of time in options, files and variables: ``30s``, ``1h30m``, ``500ms``, or plain seconds.
+Pure.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Final
+
+METAVAR: Final = "TIME"
+"""The placeholder of such a value in every help text."""
+FORM: Final = "TIME is a length of time such as 500ms, 30s, 10m, 2h or 1h30m; a number alone is seconds."
+"""The sentence of every help text that has it."""
+EXAMPLES: Final = "30s, 10m or 1h30m"
+
+_SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_PLAIN: Final = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+_PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h|d)", re.ASCII)
+
+
+def parse(text: str) -> float | None:
+    """Return the seconds, from 0 on and finite; None for anything else."""
+    word = text.strip()
+    if _PLAIN.fullmatch(word):
+        found = float(word)
+    else:
+        parts = _PART.findall(word)
+        if not parts or "".join(number + unit for number, unit in parts) != word:
+            return None
+        found = math.fsum(float(number) * _SECONDS[unit] for number, unit in parts)
+    return found if math.isfinite(found) else None
+
+
+def time(text: str) -> float:
+    """The type of an option with a :data:`METAVAR`. ``inf`` is accepted, too. Raises ``ValueError``, which the parser
+    words by the name of this function.
+    """
+    found = math.inf if text.strip().lower() in ("inf", "infinity") else parse(text)
+    if found is None:
+        raise ValueError(text)
+    return found
+
+
+def whole_seconds(text: str) -> int:
+    """As :func:`time`, rounded up: for programs that read whole seconds. Raises ``ValueError``."""
+    found = parse(text)
+    if found is None:
+        raise ValueError(text)
+    return math.ceil(found)
+
+
+whole_seconds.__name__ = time.__name__  # errors name the type

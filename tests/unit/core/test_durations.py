@@ -1,0 +1,61 @@
+"""The one form of a length of time, in options, files and variables."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from hvd_elastic_ext.autoscale.policies import parse as policy
+from hvd_elastic_ext.core import durations
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.launcher.cli import run_options
+from hvd_elastic_ext.launcher.rules.checkpoints.schedule import parse_checkpoint_every
+
+FORMS: Final = {
+    "90": 90, "2.5": 2.5, "1e3": 1000, "0": 0, "500ms": 0.5, "30s": 30, "0.5s": 0.5, "10m": 600, "2h": 7200,
+    "1d": 86_400, "1h30m": 5400, "1h0m0.5s": 3600.5, "2h22m": 8520, "1.5h": 5400,
+}  # fmt: skip
+WRONG = ("soon", "", "-5", "-5s", "5 s", "m", "5sm", "5w", "1h30", "nan", "1e999", "0x5")
+
+
+@pytest.mark.parametrize(("text", "seconds"), FORMS.items())
+def test_a_time_is_plain_seconds_or_numbers_with_units(text: str, seconds: float) -> None:
+    assert durations.parse(text) == durations.time(text) == seconds
+    assert durations.whole_seconds(text) == math.ceil(seconds)
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_anything_else_is_no_time(text: str) -> None:
+    assert durations.parse(text) is None
+    for read in (durations.time, durations.whole_seconds):
+        with pytest.raises(ValueError, match=f"^{text}$"):
+            read(text)
+
+
+def test_files_and_variables_take_the_same_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text("settle: 1m\nblacklist-cooldown-range: [30s, 5m]\n")
+    monkeypatch.setenv("HOROVOD_ELASTIC_TIMEOUT", "20m")
+    environ = {"HVD_ELASTIC_SLEEP_AFTER": "2m", "HVD_ELASTIC_SAMPLE": "500ms"}
+    found = run_options.parse(["-np", "1", "--config", str(config), "true"], environ)
+    assert (found.settle_s, found.cooldown_s) == (60.0, (30.0, 300.0))
+    assert (found.sleep_after_s, found.elastic_timeout_s) == (120.0, 1200.0)
+    assert policy("efficiency:up=2m,retry=90").limits["up_s"] == 120.0
+    with pytest.raises(UsageError, match="up is 'soon'; write a time"):
+        policy("efficiency:up=soon")
+
+
+def test_a_plain_number_of_checkpoints_is_a_number_of_commits() -> None:
+    assert parse_checkpoint_every("20").steps == 20
+    assert parse_checkpoint_every("20s").seconds == 20
+    assert parse_checkpoint_every("1h30m").seconds == 5400
+    for wrong in ("0s", "1e3", "2.5"):
+        with pytest.raises(UsageError, match="write auto, a number of steps"):
+            parse_checkpoint_every(wrong)
+
+
+def test_without_end_is_a_time_where_it_was() -> None:
+    assert run_options.parse(["-np", "1", "--standby-timeout", "inf", "true"], {}).standby_timeout_s == math.inf
