@@ -226,7 +226,7 @@ def _of_hosts(add: Adders) -> None:
     add.seconds(
         "--wait-lines",
         dest="wait_lines_s",
-        help="longest time in seconds between lines about a wait that stops no rank (4)",
+        help="longest time in seconds between lines about a wait that stops no rank (60)",
     )
     add.option("--allowed-sizes", type=parse_sizes, metavar="N,N,…", help="sizes that a world may have (default: any)")
     add.option(

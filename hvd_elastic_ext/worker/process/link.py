@@ -198,7 +198,11 @@ class Link:
             if self._unsent:
                 return  # the agent does not read: another heartbeat is useless
         status = self.status
-        pace = {"step_s": status.step_s, "progress": status.progress, **({"waiting": True} if status.waiting else {})}
+        pace: dict[str, object] = {
+            "step_s": status.step_s,
+            "progress": status.progress,
+            **({"waiting": True} if status.waiting else {}),
+        }
         if status.every is not None:
             pace |= {"every": status.every, "commit_s": status.commit_s, "call_s": status.call_s}
         if status.stepped_at is not None:
