@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import threading
 import time
 from collections.abc import Callable
 from typing import Final, TextIO
@@ -27,19 +28,25 @@ def in_place(stream: TextIO | None) -> bool:
 
 
 class WaitLine:
-    """One wait at a time. ``first_s``: seconds before its first line. Call :meth:`clear` before another line."""
+    """One wait at a time, for any thread. ``first_s``: seconds before its first line. Call :meth:`clear` before another
+    line is written.
+    """
 
     def __init__(
         self, stream: TextIO, *, now: Callable[[], float] = time.monotonic, first_s: float = MARKS_S[0]
     ) -> None:
         self._stream, self._now, self._first_s = stream, now, first_s
         self._in_place = in_place(stream)
+        self._lock = threading.Lock()
         self._lines: Lines | None = None
         self._shown = ""
 
     def show(self, text: str) -> None:
         """Tell that the wait goes on, for what ``text`` says. Call it at each look."""
-        now = self._now()
+        with self._lock:
+            self._show(text, self._now())
+
+    def _show(self, text: str, now: float) -> None:
         if self._lines is None:
             self._lines = Lines(now, first_s=self._first_s)
         if not self._in_place:
@@ -51,9 +58,10 @@ class WaitLine:
 
     def clear(self) -> None:
         """The wait is over, or another line is to be written: remove it from the terminal."""
-        if self._shown:
-            self._write(ERASE)
-        self._shown, self._lines = "", None
+        with self._lock:
+            if self._shown:
+                self._write(ERASE)
+            self._shown, self._lines = "", None
 
     def _write(self, text: str) -> None:
         with contextlib.suppress(OSError, ValueError):  # nobody reads it
