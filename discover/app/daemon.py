@@ -16,6 +16,7 @@ from discover.common.source import Source
 from discover.publishing.publishers import Publishers
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import ElasticError, SourceUnavailable
+from hvd_elastic_ext.core.pace import Lines
 
 LOG = logging.getLogger("hvd-discover")
 
@@ -96,14 +97,18 @@ class EventQueue:
 
 
 class ReasonLog:
-    """Logs the reason of a problem only when the reason changes."""
+    """Logs the reason of a problem when it changes. Reasons that come back in turn are logged at the pace of waits."""
 
     def __init__(self) -> None:
         self._last: dict[str, str] = {}
+        self._lines: dict[str, Lines] = {}
 
-    def say(self, topic: str, reason: str, *, level: int) -> None:
+    def say(self, topic: str, reason: str, *, level: int, now: float) -> None:
         """Log ``reason`` at ``level`` if it is not the last one of ``topic``; "" means that the problem is over."""
-        if self._last.get(topic, "") != reason:
+        if self._last.get(topic, "") == reason:
+            return
+        lines = self._lines.setdefault(topic, Lines(now, first_s=0.0))
+        if not reason or lines.due(now, reason):
             self._last[topic] = reason
             LOG.log(level if reason else logging.INFO, "%s: %s", topic, reason or "recovered")
 
@@ -158,6 +163,7 @@ class Daemon:
             # Many fast changes of the source that change no host must not cause a check of the published files each.
             if news or due or self._clock.mono() >= self._published_at + TICK:
                 self._publish()
+            self._reasons.say("source", self._problem, level=logging.WARNING, now=self._clock.mono())
             self._report_change()
             self._vitals.loop_turned()
             event = self._next_event(TICK)
@@ -173,7 +179,6 @@ class Daemon:
         before = self._problem
         decision, reason = decide(self._clock.mono(), self._state, self._see())
         self._state, self._problem = decision.state, decision.problem
-        self._reasons.say("source", decision.problem, level=logging.WARNING)
         if decision.problem and not decision.followed:
             self._metrics.refused.inc()
         if decision.news:
@@ -209,7 +214,7 @@ class Daemon:
         stuck = self._outlets.bring_to(publication, now=self._clock.mono())
         if not stuck:
             self._metrics.delivered()
-        self._reasons.say("publishing", stuck, level=logging.ERROR)
+        self._reasons.say("publishing", stuck, level=logging.ERROR, now=self._clock.mono())
         problem = "; ".join(filter(None, [self._problem, stuck]))
         self._vitals.report(published=not stuck, problem=problem)
         self._metrics.fresh.set(int(not problem))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from hvd_elastic_ext.autoscale.observations import Observations, Wish
+from hvd_elastic_ext.autoscale.observations import STEPS, Observations, Wish
 
 HOUR_S: Final = 3600.0
 BACK_S: Final = 3600.0
@@ -45,11 +45,12 @@ class ScaleLimits:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of the requested size, ``at`` a time (mono)."""
+    """A change of the requested size, ``at`` a time (mono). ``trial``: only to measure the speed there."""
 
     at: float
     before: int
     after: int
+    trial: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +68,15 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """``size``: hosts to ask for; unchanged if ``change`` is False. ``reason``: for the journal and users."""
+    """``size``: hosts to ask for; unchanged if ``change`` is False. ``reason``: for the journal and users.
+
+    ``trial``: the change is a trial, to measure the speed at that size, and the reason says so.
+    """
 
     size: int
     reason: str
     change: bool = False
+    trial: bool = False
 
 
 def decide(
@@ -95,6 +100,8 @@ def decide(
     if seen.size != asked:
         return Decision(asked, f"{seen.size} of {asked} hosts train"), replace(memory, wishes=())
     wish = policy.wish(now, seen, limits.least, most)
+    if (tried := _trial_under_way(asked, seen, memory)) is not None and wish.size == asked:
+        wish = replace(wish, reason=f"a trial ({tried}): {wish.reason}")
     decision, after = _followed(now, wish, asked, most, seen, limits, memory)
     if not decision.change and wish.otherwise is not None:  # not where a trial has led it
         return _followed(now, wish.otherwise, asked, most, seen, limits, memory)
@@ -115,8 +122,19 @@ def _followed(
     )
     if held_back:
         return Decision(asked, f"{wish.reason}; {held_back}"), memory
-    change = Change(now, asked, size)
-    return Decision(size, wish.reason, True), replace(memory, changes=(*memory.changes, change), wishes=())
+    change = Change(now, asked, size, trial=wish.trial)
+    why = f"a trial of {STEPS} steps: {wish.reason}" if wish.trial else wish.reason
+    decision = Decision(size, why, True, trial=wish.trial)
+    return decision, replace(memory, changes=(*memory.changes, change), wishes=())
+
+
+def _trial_under_way(asked: int, seen: Observations, memory: Memory) -> str | None:
+    """Which size a trial came from, as long as too few steps are measured to judge it; None if there is no trial."""
+    last = memory.changes[-1] if memory.changes else None
+    here = seen.speeds.get(seen.size)
+    if last is None or not last.trial or last.after != asked or (here is not None and here.measured):
+        return None
+    return f"{last.before} host{'' if last.before == 1 else 's'} before"
 
 
 def _noted(now: float, seen: Observations, limits: ScaleLimits, memory: Memory) -> Memory:

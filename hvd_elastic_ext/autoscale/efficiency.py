@@ -67,8 +67,7 @@ class Efficiency:
         keeps = ""
         if best == seen.size or gain < WORTH:
             trial = self._maybe(seen, known, least, reach)
-            are = "is" if seen.size == 1 else "are"
-            keeps = f"{self._last_adds(curve, seen.size)}; {_hosts(seen.size)} {are} best"
+            keeps = f"{self._last_adds(curve, seen.size, known=measured)}; {self._best(curve, seen.size, most)}"
         else:
             off = 0.0 if best in known else curve.off * curve.rate(best) / curve.rate(seen.size)
             trial, unsure = None, gain - WORTH < SURE * math.hypot(self._doubt(seen, known, best), off)
@@ -82,9 +81,9 @@ class Efficiency:
             trial = trial or self._before_cliff(seen, curve, known, least, most)
             return trial or Wish(seen.size, keeps)
         if best > seen.size:
-            reason = f"{self._last_adds(curve, best)}, at least {self.share:.0%} is wanted"
+            reason = f"{self._last_adds(curve, best, known=measured)}, at least {self.share:.0%} is wanted"
         else:
-            reason = f"{self._last_adds(curve, seen.size)}, less than {self.share:.0%}"
+            reason = f"{self._last_adds(curve, seen.size, known=measured)}, less than {self.share:.0%}"
         wish = Wish(best, reason, trial=best not in measured, gain=gain)
         if best not in known or (trial := self._before_cliff(seen, curve, known, least, most)) is None:
             return wish
@@ -211,11 +210,19 @@ class Efficiency:
             return Wish(size, "no other size is allowed")
         return Wish(size, f"only {_hosts(seen.size)} measured so far", trial=True)
 
-    def _last_adds(self, curve: Curve, size: int) -> str:
+    def _last_adds(self, curve: Curve, size: int, *, known: Mapping[int, Speed]) -> str:
+        """Return what the last host adds. It is an estimate unless all sizes of that comparison are in ``known``."""
         if size < 2:
             return "one host alone"
-        added = (curve.rate(size) - curve.rate(size - 1)) / curve.rate(1)
-        return f"host {size} adds {max(0.0, added):.0%} of one host's own speed"
+        added = max(0.0, (curve.rate(size) - curve.rate(size - 1)) / curve.rate(1))
+        adds = "adds" if {1, size - 1, size} <= known.keys() else "is estimated to add"
+        return f"host {size} {adds} {added:.0%} of one host's own speed"
+
+    def _best(self, curve: Curve, size: int, most: int) -> str:
+        """Return that ``size`` is the best one, or that no larger one is allowed."""
+        if size == most and best_size(curve, self.share, size, REACH * size) > size:
+            return f"more than {_hosts(most)} would be better, and {'is' if most == 1 else 'are'} not allowed"
+        return f"{_hosts(size)} {'is' if size == 1 else 'are'} best"
 
 
 def worth(curve: Curve, size: int, share: float) -> float:

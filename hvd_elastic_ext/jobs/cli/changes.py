@@ -12,6 +12,7 @@ from typing import Final
 from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import Permanent
 from hvd_elastic_ext.io.option_parser import Parser
+from hvd_elastic_ext.io.wait_line import WaitLine
 from hvd_elastic_ext.jobs.cli.options import add_cluster, add_labels, bare_last, cluster_of, name_of, names_of
 from hvd_elastic_ext.jobs.cluster import changes
 from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterUnanswered
@@ -90,7 +91,11 @@ def wait(argv: Sequence[str]) -> int:
 
     def waited(name: str) -> None:
         left = None if ends is None else max(0.0, ends - time.monotonic())
-        state = changes.wait_for(cluster, name, STATES[options.wanted], within_s=left)
+        line = WaitLine(sys.stderr)
+        try:
+            state = changes.wait_for(cluster, name, STATES[options.wanted], within_s=left, report=line.show)
+        finally:
+            line.clear()
         sys.stdout.write(f"{name}: {state}\n")
         sys.stdout.flush()
         if state in FINISHED:

@@ -6,12 +6,14 @@ import argparse
 import math
 import re
 import sys
+import time
 from collections.abc import Sequence
 from typing import Final
 
 from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.option_parser import Parser
+from hvd_elastic_ext.io.wait_line import WaitLine
 from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of
 from hvd_elastic_ext.jobs.cluster import logs
 
@@ -36,10 +38,20 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("-c", "--container", metavar="NAME", default="", help="output of another container of that pod")
     add_cluster(parser)
     options = parser.parse_args(argv)
-    for line in logs.lines(cluster_of(options), options.name, _wanted(options)):
-        sys.stdout.write(line)
-        if options.follow:
-            sys.stdout.flush()
+    waits = WaitLine(sys.stderr)
+
+    def sleep(seconds: float) -> None:
+        waits.show(f"waiting for output of {options.name}; hvd-elastic get {options.name} shows its pods")
+        time.sleep(seconds)
+
+    try:
+        for line in logs.lines(cluster_of(options), options.name, _wanted(options), sleep=sleep):
+            waits.clear()
+            sys.stdout.write(line)
+            if options.follow:
+                sys.stdout.flush()
+    finally:
+        waits.clear()
     return 0
 
 

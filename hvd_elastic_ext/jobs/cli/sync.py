@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.io.option_parser import Parser
+from hvd_elastic_ext.io.wait_line import WaitLine
 from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of
 from hvd_elastic_ext.jobs.cluster import code, sending
 from hvd_elastic_ext.jobs.cluster.api import Cluster
@@ -34,11 +35,14 @@ def main(argv: Sequence[str]) -> int:
 def hand_over(cluster: Cluster, name: str, archive: bytes, *, folder: str) -> str:
     """Send the code, and print what it waits for. Returns a line about the result. After a failure the job still
     waits."""
+    line = WaitLine(sys.stderr)
     try:
-        sent = sending.send(cluster, name, archive, report=lambda line: sys.stderr.write(f"{line}\n"))
+        sent = sending.send(cluster, name, archive, report=line.show)
     except (Permanent, KeyboardInterrupt) as error:
+        line.clear()
         if not isinstance(error, UsageError):
             again = f"hvd-elastic sync {name} {shlex.quote(folder)} -n {cluster.namespace}"
             sys.stderr.write(f"{name} waits for its code; to send it: {again}\n")
         raise
+    line.clear()
     return f"{name}: {len(archive):,} bytes of code sent" if sent else f"{name} has its code"

@@ -232,9 +232,17 @@ def delete(cluster: Cluster, name: str) -> list[str]:
 
 
 def wait_for(
-    cluster: Cluster, name: str, states: Collection[str], *, within_s: float | None = None, sleep: Sleep = time.sleep
+    cluster: Cluster,
+    name: str,
+    states: Collection[str],
+    *,
+    within_s: float | None = None,
+    sleep: Sleep = time.sleep,
+    report: Callable[[str], object] = lambda line: None,
 ) -> str:
-    """Wait until a job is in one of ``states``, and return that state. Raises :class:`NotReached` if it ended in
+    """Wait until a job is in one of ``states``, and return that state. ``report`` takes a line at each look.
+
+    Raises :class:`NotReached` if it ended in
     another state or takes longer than ``within_s`` seconds, and :class:`NoSuchJob` if there is no such job."""
     _check(name)
     for looks in itertools.count():
@@ -247,6 +255,7 @@ def wait_for(
             raise NotReached(f"{name}: {state}{': ' * bool(message)}{message}")
         if within_s is not None and looks * LOOKS_S >= within_s:
             raise NotReached(f"{name}: still {state} after {round(within_s, 1):g} s{'; ' * bool(message)}{message}")
+        report(f"waiting for {name}: {state}{'; ' * bool(message)}{message}")
         sleep(LOOKS_S)
     raise AssertionError
 

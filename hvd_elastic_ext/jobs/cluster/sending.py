@@ -36,10 +36,9 @@ def send(
     """Wait until a launcher's pod waits for code, and send it ``archive``. Returns False if the pod already has the
     code.
 
-    ``report`` takes a line about what is waited for. Raises :class:`NotSent`, and :class:`UsageError` if that pod waits
-    for other code, or for none.
+    ``report`` takes a line about what is waited for, at each look. Raises :class:`NotSent`, and :class:`UsageError` if
+    that pod waits for other code, or for none.
     """
-    reported = ""
     while True:
         body = _newest(cluster, name)
         waits = "the launcher's pod is not made yet" if body is None else _waits(body)
@@ -47,9 +46,7 @@ def send(
             break
         if state_of(root_of(cluster, name))[0] in FINISHED:
             raise UsageError(f"{name} has ended")
-        if waits != reported:
-            report(f"waiting to send the code: {waits}")
-            reported = waits
+        report(f"waiting to send the code: {waits}")
         sleep(LOOKS_S)
     if init_state(body, SENT).get("terminated"):
         return False

@@ -64,7 +64,13 @@ def main(argv: Sequence[str]) -> int:
     core_dumps.forbid()
     settings = run_options.parse(argv, os.environ)
     with Outlets(sys.stdout, sys.stderr) as outlets:
-        logging.basicConfig(format="hvd-elastic: %(message)s", handlers=[Log(outlets.stderr)])
+
+        def write(text: str) -> None:
+            starting.clear()
+            outlets.stderr(text)
+
+        handler = Log(write, without_waits=lambda: outlets.shows_status)
+        logging.basicConfig(format="hvd-elastic: %(message)s", handlers=[handler])
         logging.getLogger("hvd_elastic_ext").setLevel(settings.log_level)
         _run(settings, outlets)
     return 0

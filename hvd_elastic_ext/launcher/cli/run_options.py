@@ -247,7 +247,7 @@ def _of_hosts(add: Adders) -> None:
     add.time(
         "--wait-lines",
         dest="wait_lines_s",
-        help="longest time between lines about a wait that stops no rank (4)",
+        help="longest time between lines about a wait that stops no rank (60)",
     )
     add.option("--allowed-sizes", type=parse_sizes, metavar="N,N,…", help="sizes that a world may have (default: any)")
     add.option(

@@ -1,4 +1,4 @@
-"""Prints a line while the launcher's own modules load, which takes many seconds on a busy machine.
+"""Tells that the launcher's own modules load, which takes many seconds on a busy machine.
 
 Standard library only: this is loaded before all else.
 """
@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from typing import Final, TextIO
 
+from hvd_elastic_ext.io.wait_line import WaitLine
+
 FIRST_S: Final = 3.0
-AGAIN_S: Final = 4.0
-"""Pause between two lines."""
+LOOK_S: Final = 1.0
+"""Time between two looks at the clock."""
 
 _SWITCHES: Final = """
 -q --quiet --adopt --resume --send-code --restart-stalled --drain-stragglers --restart-from-scratch --train-on --verbose
@@ -26,6 +29,8 @@ SWITCHES: Final = frozenset(_SWITCHES.split())
 """Options of ``run`` without a value. The parser itself is not loaded yet; a test compares them."""
 
 _over = threading.Event()
+_printing = threading.Lock()
+_line: WaitLine | None = None
 
 
 @contextlib.contextmanager
@@ -42,7 +47,7 @@ def startup_lines(stream: TextIO, words: Sequence[str]) -> Iterator[None]:
     try:
         yield
     finally:
-        _over.set()
+        stop()
 
 
 def quiet(words: Sequence[str]) -> bool:
@@ -61,14 +66,26 @@ def quiet(words: Sequence[str]) -> bool:
 
 
 def stop() -> None:
-    """Print no more such lines: the job logs what it does from now on."""
+    """Print no more such lines, and remove the one on a terminal: the job logs what it does from now on."""
     _over.set()
+    clear()
+
+
+def clear() -> None:
+    """Remove the line from a terminal, because another one follows."""
+    with _printing:
+        if _line is not None:
+            _line.clear()
 
 
 def _print_lines(stream: TextIO) -> None:
-    lasts_s = FIRST_S
-    while not _over.wait(FIRST_S if lasts_s == FIRST_S else AGAIN_S):
-        with contextlib.suppress(OSError, ValueError):
-            stream.write(f"hvd-elastic: starting for {lasts_s:.0f} s: loading its modules; then the hosts are read\n")
-            stream.flush()
-        lasts_s += AGAIN_S
+    global _line
+    began = time.monotonic()
+    _line = WaitLine(stream, first_s=FIRST_S)
+    while True:
+        with _printing:
+            if _over.is_set():
+                return
+            lasts_s = time.monotonic() - began
+            _line.show(f"hvd-elastic: starting for {lasts_s:.0f} s: loading its modules; then the hosts are read")
+        _over.wait(LOOK_S)

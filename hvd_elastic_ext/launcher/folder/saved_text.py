@@ -201,7 +201,7 @@ def _noted(value: Any) -> NotedCommit:
 
 
 def _scaling_to_json(saved: SavedScaling) -> dict[str, Any]:
-    changes = [[change.at, change.before, change.after] for change in saved.changes]
+    changes = [[each.at, each.before, each.after, each.trial] for each in saved.changes]
     times = {name: {str(size): list(of) for size, of in getattr(saved, name).items()} for name in ("steps_s", "busy_s")}
     return {**saved._asdict(), "leaving": list(saved.leaving), "changes": changes, **times}
 
@@ -217,10 +217,15 @@ def _scaling(value: Any) -> SavedScaling:
         _number(value["host_steps"]),
         _count_or_none(value["counted"]),
         tuple(map(_number, value["pauses_s"])),
-        tuple(Change(_number(at), _count(before), _count(after)) for at, before, after in value["changes"]),
+        tuple(map(_size_change, value["changes"])),
         _times(value["steps_s"]),
         _times(value["busy_s"]),
     )
+
+
+def _size_change(value: Any) -> Change:
+    at, before, after, *more = value  # without the last field in files of earlier versions
+    return Change(_number(at), _count(before), _count(after), trial=_is(more[0], bool) if more else False)
 
 
 def _times(value: Any) -> dict[int, tuple[float, ...]]:

@@ -8,10 +8,11 @@ from typing import Final
 
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Asleep, JobFailed
+from hvd_elastic_ext.core.pace import Lines
 from hvd_elastic_ext.launcher.options.settings import Sources
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
 from hvd_elastic_ext.launcher.state.facts import waits
-from hvd_elastic_ext.launcher.state.facts.waits import LOG_PERIOD_S, Wait
+from hvd_elastic_ext.launcher.state.facts.waits import Wait
 
 QUIET_S: Final = 0.5
 """A source that answers within this time causes no line."""
@@ -24,18 +25,15 @@ LOOK_S: Final = 1.0
 async def log_while_waiting(
     work: Awaitable[None], wait: Wait, clock: Clock, *, failed: Callable[[], JobFailed | None]
 ) -> None:
-    """Wait for ``work``, and log the wait at each :data:`LOG_PERIOD_S`. Raises what ``work`` raises, and what
-    ``failed`` returns.
-    """
-    task, log_at = asyncio.ensure_future(work), clock.mono() + LOG_PERIOD_S
+    """Wait for ``work``, and log the wait at its pace. Raises what ``work`` raises, and what ``failed`` returns."""
+    task, lines = asyncio.ensure_future(work), Lines(clock.mono())
     try:
         while not task.done():
             await asyncio.wait([task], timeout=STOP_CHECK_S)
             if (why := failed()) is not None:
                 raise why
-            if not task.done() and clock.mono() >= log_at:
-                waits.log_wait(wait, clock.mono())
-                log_at = clock.mono() + LOG_PERIOD_S
+            if not task.done() and lines.due(now := clock.mono(), wait.why):
+                waits.log_wait(wait, now)
         task.result()
     finally:
         task.cancel()
@@ -51,7 +49,7 @@ class FirstHosts:
         self._sleeps = sleep_after_s is not None
         self._limit_s = elastic_timeout_s if sleep_after_s is None else sleep_after_s
         self._until = clock.mono() + self._limit_s
-        self._log_at = clock.mono() + QUIET_S
+        self._lines = Lines(clock.mono(), first_s=QUIET_S)
 
     def look(self) -> float:
         """Log the wait, if that is due; seconds until the next look. Raises how the job ends without a host.
@@ -66,10 +64,10 @@ class FirstHosts:
             if self._sleeps:
                 raise Asleep(f"no host in --sleep-after {self._limit_s:g} s: {why}")
             raise JobFailed(f"no host in --elastic-timeout {self._limit_s:g} s: {why}")
-        if now >= self._log_at:
-            waits.log_wait(self._wait(), now)
-            self._log_at = now + LOG_PERIOD_S
-        return min(LOOK_S, self._log_at - now)
+        wait = self._wait()
+        if self._lines.due(now, wait.why):
+            waits.log_wait(wait, now)
+        return min(LOOK_S, self._lines.next_at(wait.why) - now)
 
     def status(self) -> str:
         """The same line for a terminal."""

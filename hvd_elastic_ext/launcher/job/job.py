@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Asleep, Interrupted, JobFailed, UsageError
 from hvd_elastic_ext.core.journal import Journal
+from hvd_elastic_ext.core.pace import Lines
 from hvd_elastic_ext.launcher.agents.transports.transports import PodTransport
 from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.engines import mpirun
@@ -43,7 +44,7 @@ from hvd_elastic_ext.launcher.rules.health import host_requests
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
 from hvd_elastic_ext.launcher.state.facts import processes, shortage, waits
 from hvd_elastic_ext.launcher.state.facts.signals import signals_of
-from hvd_elastic_ext.launcher.state.facts.waits import LOG_PERIOD_S, Wait
+from hvd_elastic_ext.launcher.state.facts.waits import SOON_S, Wait
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.saved import Saved
 from hvd_elastic_ext.launcher.suspend import releaser
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+LOOK_S: Final = 1.0
+"""Longest time between two looks of a pause before a restart at the clock."""
 STATUS_S: Final = 1.0
 """Pause between two looks at what the status line shows."""
 
@@ -192,7 +195,7 @@ class Job:
     async def _notify_waits(self) -> None:
         """Send the webhook a message if the job has long had too few processes."""
         while self._notifier is not None:
-            await asyncio.sleep(LOG_PERIOD_S)
+            await asyncio.sleep(SOON_S)
             job = self._session.driver.job
             if self._sleeping is None and job.short_since is not None and not job.ending:
                 self._notifier.waits(self._status(), self._clock.mono() - job.short_since)
@@ -385,11 +388,11 @@ class Job:
 
 
 async def pause_until(wait: Wait, stopped: asyncio.Event, clock: Clock) -> None:
-    """Wait until that time, or until ``stopped`` is set, and log the wait at each :data:`LOG_PERIOD_S`."""
+    """Wait until that time, or until ``stopped`` is set, and log the wait at its pace."""
     assert wait.until is not None
-    while not stopped.is_set() and (left := wait.until - clock.mono()) > 0:
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(stopped.wait(), min(left, LOG_PERIOD_S))
-        now = clock.mono()
-        if not stopped.is_set() and now < wait.until:
+    lines = Lines(clock.mono())
+    while not stopped.is_set() and (left := wait.until - (now := clock.mono())) > 0:
+        if lines.due(now, wait.why):
             waits.log_wait(wait, now)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(stopped.wait(), min(left, LOOK_S))

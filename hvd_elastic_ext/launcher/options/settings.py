@@ -144,7 +144,7 @@ class RunSettings:
     settle_s: float | None = None
     """None is 3 s. Then newcomers that are all ready join 1 s after their start, if that restarts no process."""
     standby_timeout_s: float = 600.0
-    wait_lines_s: float = 4.0
+    wait_lines_s: float = 60.0
     heartbeat_interval_s: float = 1.0
     heartbeat_timeout_s: float = 10.0
     orphan_grace_s: float = 60.0

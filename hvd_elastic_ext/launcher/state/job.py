@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from hvd_elastic_ext.core.engines import ENGINES
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.core.pace import Lines
 from hvd_elastic_ext.core.secrets import external_text
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Last
 from hvd_elastic_ext.launcher.rules.health.causes import Cause, announced
@@ -111,16 +112,14 @@ class JobState:
     fleet: Fleet = field(default_factory=Fleet)
     world: World = field(default_factory=World)
     resize: Resize = field(default_factory=Resize)
-    log_wait_at: float | None = None
-    """When to log next what the job waits for (mono); None if it waits for nothing."""
-    log_beside_at: dict[str, float] = field(default_factory=dict)
-    """By host, when to log next that its start beside the training takes long (mono)."""
-    log_needed_at: dict[str, float] = field(default_factory=dict)
-    """By host that is not listed any more, and needed, when to log that next (mono)."""
-    log_lacking: tuple[float, float] | None = None
-    """Since when hosts are left out for a time, or their newest list is refused, while the job trains; when to log that
-    next (mono).
-    """
+    log_wait: Lines | None = None
+    """The lines about what the job waits for; None if it waits for nothing."""
+    log_beside: dict[str, Lines] = field(default_factory=dict)
+    """By host, the lines about its start beside the training, which takes long."""
+    log_needed: dict[str, Lines] = field(default_factory=dict)
+    """By host that is not listed any more, and needed, the lines about it."""
+    log_lacking: Lines | None = None
+    """The lines about hosts blocked for a time, or about a newest list that is refused, while the job trains."""
     transfers: Transfers = field(default_factory=Transfers)
     notices: Notices = field(default_factory=Notices)
     preemption: Preemption = field(default_factory=Preemption)

@@ -111,13 +111,21 @@ class Worker:
     step_s: float | None = None
     stepped_at: float | None = None
     """When its last step ended, by a clock of its own."""
+    stepped: tuple[int, float] | None = None
+    """The number of steps that it has done, and when the last of them ended, by a clock of its own; None if it reports
+    none. Heartbeats come late, and between a step and its commit: only these two tell how long steps take.
+    """
+    measured_from: tuple[int, float] | None = None
+    """:attr:`stepped` at the last step that was measured in its world; None before the first one."""
+    iteration_s: float | None = None
+    """Seconds of its latest step, waits included; the mean of several steps between two heartbeats."""
     progress: int = 0
     """Grows with all actions of its main thread."""
     moved_at: float = 0.0
     """When it sent the heartbeat in which its progress was new (mono); 0: not since it entered its world."""
     steps_s: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
-    """Seconds between its latest steps, waits included, by its heartbeats. For several steps between two heartbeats
-    it is the mean.
+    """Seconds between its latest steps or other progress, waits included, by its heartbeats. For several steps between
+    two heartbeats it is the mean. Only as exact as heartbeats are punctual.
     """
     waiting: bool = False
     """Its main thread waited for other ranks at its last heartbeat."""

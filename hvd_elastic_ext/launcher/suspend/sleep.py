@@ -15,14 +15,15 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Asleep
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.journal import Journal
+from hvd_elastic_ext.core.pace import Lines
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
-from hvd_elastic_ext.launcher.rules.health.pace import log_again_s, next_line_hint
+from hvd_elastic_ext.launcher.rules.health.pace import next_line_hint
 from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.rules.suspend import sleep_policy
 from hvd_elastic_ext.launcher.rules.suspend.sleep_policy import SleepAction, SleepFacts
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
 from hvd_elastic_ext.launcher.state.facts import waits
-from hvd_elastic_ext.launcher.state.facts.waits import LOG_PERIOD_S, Wait
+from hvd_elastic_ext.launcher.state.facts.waits import WAIT, Wait
 from hvd_elastic_ext.launcher.suspend.releaser import PodReleases
 
 log = logging.getLogger(__name__)
@@ -61,7 +62,8 @@ class SleepingJob:
         self._known = frozenset[str]()
         """Hosts that are listed since the sleep began."""
         self._soon = asyncio.Event()
-        self._since = self._log_at = clock.mono()
+        self._since = clock.mono()
+        self._lines = Lines(self._since)
         self._lacks = "for hosts"
         self._enough_since: float | None = None
         self._end_reason: str | None = None
@@ -104,12 +106,11 @@ class SleepingJob:
 
     def _log_wait(self, now: float) -> float:
         """Log the wait, if that is due. Returns when it is due next (mono)."""
-        lasts_s = now - self._since
-        if now >= self._log_at:
-            if lasts_s >= LOG_PERIOD_S:
-                log.info("%s%s", self.status(), next_line_hint(lasts_s, self._lines_s))
-            self._log_at = now + log_again_s(lasts_s, self._lines_s)
-        return self._log_at
+        most_s = self._lines_s
+        if self._lines.due(now, self._lacks, most_s=most_s):
+            again = next_line_hint(self._lines.next_at(self._lacks, most_s=most_s) - now)
+            log.info("%s%s", self.status(), again, extra=WAIT)
+        return self._lines.next_at(self._lacks, most_s=most_s)
 
     async def _wait(self) -> sleep_policy.SleepDecision:
         while True:

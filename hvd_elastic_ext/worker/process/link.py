@@ -45,7 +45,7 @@ class Status:
 
     __slots__ = (
         "call_s", "commit", "commit_s", "every", "fresh", "observed", "own_step", "progress", "step", "step_s",
-        "stepped_at", "waiting",
+        "stepped", "stepped_at", "waiting",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -59,6 +59,10 @@ class Status:
         """Seconds of the last step, without the time of waits for other ranks."""
         self.stepped_at: float | None = None
         """When the last step ended, in seconds of a clock here. Heartbeats are too rare to show a step's length."""
+        self.stepped: tuple[int, float] | None = None
+        """The number of steps that this process has done, and when the last of them ended, by the same clock. Set at
+        once, since a heartbeat may be sent between any two lines: a length is right only if both are of one step.
+        """
         self.progress = 0
         """Grows with each step, commit, check and ``heartbeat()`` of the main thread."""
         self.waiting = False
@@ -74,6 +78,11 @@ class Status:
 
         self.observed: dict[str, float] | None = None
         """What the script has observed for ``--autoscale``, by name."""
+
+    def step_ended(self, at: float | None = None) -> None:
+        """Count a step that ended ``at`` a time of :func:`time.perf_counter`; by default now."""
+        count = 1 if self.stepped is None else self.stepped[0] + 1
+        self.stepped = (count, round(time.perf_counter() if at is None else at, 6))
 
     def committed(self, step: int, identity: tuple[int, int, int, int]) -> None:
         """Note the newest commit: lineage, incarnation, generation and number, after ``step`` steps.
@@ -189,11 +198,17 @@ class Link:
             if self._unsent:
                 return  # the agent does not read: another heartbeat is useless
         status = self.status
-        pace = {"step_s": status.step_s, "progress": status.progress, **({"waiting": True} if status.waiting else {})}
+        pace: dict[str, object] = {
+            "step_s": status.step_s,
+            "progress": status.progress,
+            **({"waiting": True} if status.waiting else {}),
+        }
         if status.every is not None:
             pace |= {"every": status.every, "commit_s": status.commit_s, "call_s": status.call_s}
         if status.stepped_at is not None:
             pace["stepped_at"] = status.stepped_at
+        if (stepped := status.stepped) is not None:
+            pace["stepped"] = stepped
         observed = {} if status.observed is None else {"observed": status.observed}
         self.send("beat", pid=os.getpid(), step=status.step, commit=status.commit, **pace, **observed)
 

@@ -74,6 +74,7 @@ class StepTimer:
         self._status.stepped_at = round(now, 6)
         if not self._status.own_step:
             self._status.step += 1
+            self._status.step_ended(now)
             self._on_step()
 
     def _pause(self, now: float) -> float | None:

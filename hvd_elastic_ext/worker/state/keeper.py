@@ -159,6 +159,7 @@ class Keeper:
 
     def _stepped(self) -> None:
         self._status.step = self._steps.done
+        self._status.step_ended()
         self._count_a_missed_deadline()
         self._stopping.stepped()
         if self._reporter.active and self._comms.rank() == 0:

@@ -156,6 +156,10 @@ def test_what_cannot_be_suspended_is_told_why(cluster: Cluster, kind: str, other
 def test_waiting_ends_with_the_job_and_says_what_it_waited_for(cluster: Cluster, space: Space) -> None:
     made(cluster, "mpijob")
     assert changes.wait_for(cluster, "digits", (PENDING,), sleep=never) == PENDING
+    told: list[str] = []
+    with pytest.raises(changes.NotReached, match="still Pending after 2 s"):
+        changes.wait_for(cluster, "digits", FINISHED, within_s=2, sleep=lambda _: None, report=told.append)
+    assert told[0].startswith("waiting for digits: Pending")
     with pytest.raises(changes.NotReached, match="digits: still Pending after 0 s"):
         changes.wait_for(cluster, "digits", FINISHED, within_s=0, sleep=never)
 

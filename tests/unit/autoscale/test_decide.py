@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.autoscale.decide import HOUR_S, Decision, Memory, ScaleLimits, decide
-from hvd_elastic_ext.autoscale.observations import Observations, Wish
+from hvd_elastic_ext.autoscale.observations import STEPS, Observations, Speed, Wish
 
 
 @dataclass
@@ -35,11 +35,12 @@ class Cluster:
     now: float = 0.0
     memory: Memory = field(default_factory=Memory)
     wanted: int = 4
+    speeds: dict[int, Speed] = field(default_factory=dict)
 
     def ask(self, policy: Wishes, after_s: float = 0.0) -> Decision:
         self.now += after_s
         self.size = min(self.wanted, self.has)
-        seen = Observations(self.size, self.wanted, resize_s=self.resize_s)
+        seen = Observations(self.size, self.wanted, self.speeds, resize_s=self.resize_s)
         decision, self.memory = decide(self.now, policy, seen, self.limits, self.memory)
         self.wanted = decision.size
         return decision
@@ -137,6 +138,22 @@ def test_whatever_a_policy_wishes_no_hour_has_more_changes_than_allowed(
         if job.memory.changes[len(before) :] or (decision.change and job.memory.changes[-1:] != before[-1:]):
             made.append(job.now)
         assert sum(job.now - HOUR_S < at <= job.now for at in made) <= limits.changes
+
+
+def test_a_trial_is_called_one_until_its_steps_are_measured() -> None:
+    job = Cluster(AT_ONCE)
+    assert job.ask(Wishes(2, trial=True)) == Decision(2, f"a trial of {STEPS} steps: because", True, trial=True)
+    assert job.ask(Wishes(2), 2.0) == Decision(2, "a trial (4 hosts before): because")
+    job.speeds = {2: Speed(0.1, STEPS - 1)}
+    assert job.ask(Wishes(2), 2.0) == Decision(2, "a trial (4 hosts before): because")
+    job.speeds = {2: Speed(0.1, STEPS)}
+    assert job.ask(Wishes(2), 2.0) == Decision(2, "because")
+
+
+def test_a_change_that_is_not_a_trial_is_not_called_one() -> None:
+    job = Cluster(AT_ONCE)
+    assert job.ask(Wishes(2)) == Decision(2, "because", True)
+    assert job.ask(Wishes(2), 2.0) == Decision(2, "because")
 
 
 def test_a_trial_leaves_one_change_for_the_way_back() -> None:

@@ -43,7 +43,23 @@ def test_with_one_size_measured_a_second_one_is_tried(size: int, least: int, mos
 def test_hosts_that_add_their_whole_speed_are_wanted_as_far_as_was_nearly_measured() -> None:
     found = wish(2, {1: 0.2, 2: 0.2})
     assert (found.size, found.trial) == (8, True)
-    assert "adds 100%" in found.reason
+    assert "is estimated to add 100%" in found.reason
+
+
+def test_what_a_host_adds_is_an_estimate_until_the_sizes_of_the_comparison_are_measured() -> None:
+    seen = Observations(2, 2, {2: Speed(0.25, STEPS, busy_s=0.12)})  # on a busy machine; 1 host was never measured
+    found = Efficiency().wish(0.0, seen, 1, 2)
+    assert (found.size, found.trial) == (1, True)
+    assert found.reason == "host 2 is estimated to add 0% of one host's own speed, less than 50%"
+    measured = wish(2, {1: 0.1, 2: 0.2})
+    assert (measured.size, measured.trial) == (1, False)
+    assert measured.reason == "host 2 adds 0% of one host's own speed, less than 50%"
+
+
+def test_a_size_is_not_called_best_if_a_larger_one_is_only_not_allowed() -> None:
+    speeds = {1: 1 / 9.7, 2: 1 / 8.4}
+    assert wish(1, speeds, most=1).reason == "one host alone; more than 1 host would be better, and is not allowed"
+    assert wish(2, {1: 0.1, 2: 0.13, 4: 0.5}, most=2).reason.endswith("; 2 hosts are best")
 
 
 def test_a_host_that_adds_less_than_its_share_is_given_back() -> None:

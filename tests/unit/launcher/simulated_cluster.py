@@ -45,7 +45,7 @@ USUAL: Final[Mapping[str, Any]] = {
     "cooldown_s": (10.0, 300.0),
     "heartbeat_timeout_s": 10.0,
     "standby_timeout_s": 600.0,
-    "wait_lines_s": 4.0,
+    "wait_lines_s": 60.0,
     "orphan_grace_s": 60.0,
     "commit_wait_s": 60.0,
     "elastic_timeout_s": 600.0,

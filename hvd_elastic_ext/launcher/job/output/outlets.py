@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from hvd_elastic_ext.io.threads.writer_thread import Appended, Outlet, Stream
+from hvd_elastic_ext.io.wait_line import ERASE, in_place
 
 log = logging.getLogger(__name__)
 
@@ -19,9 +20,6 @@ MAX_LINE_BYTES: Final = 1 << 20
 
 MAX_BAR_BYTES: Final = 1000
 """A longer state of a progress bar waits for the end of its line (bytes): all of it is written again as it grows."""
-
-ERASE: Final = "\r\x1b[K"
-"""Erases the last line of a terminal."""
 
 PIECE: Final = re.compile(rb"\r*[^\r\n]*(?:\r?\n)?")
 """A line, or a state of a progress bar."""
@@ -46,8 +44,10 @@ class Outlets(contextlib.AbstractContextManager["Outlets"]):
         out_line = err_line if self._out is self._err else _Line()
         self.stdout: Write = lambda text: self._out.put(out, out_line.next(text))
         self.stderr: Write = lambda text: self._err.put(err, err_line.next(text))
-        self.is_terminal = err.descriptor is not None and os.isatty(err.descriptor)
+        self.is_terminal = err.descriptor is not None and in_place(stderr)
         """Whether a status line can be shown."""
+        self._has_status = False
+        self._err_line = err_line
         self._status: Write = lambda text: self._err.put(err, err_line.status(text))
 
     def __exit__(self, *_: object) -> None:
@@ -61,7 +61,13 @@ class Outlets(contextlib.AbstractContextManager["Outlets"]):
     def status(self, text: str) -> None:
         """Show ``text`` below all lines, in place of the last status; an empty one removes it."""
         if self.is_terminal:
+            self._has_status = bool(text)
             self._status(text)
+
+    @property
+    def shows_status(self) -> bool:
+        """Whether the status is on the terminal, or is again at its next change: no progress bar takes its place."""
+        return self._has_status and not self._err_line.has_bar
 
     def close(self) -> None:
         """Wait until all is written, as long as writing makes progress."""
@@ -78,6 +84,11 @@ class _Line:
         self._bar = False
         self._status = ""
 
+    @property
+    def has_bar(self) -> bool:
+        """Whether a progress bar is the last line."""
+        return self._bar
+
     def next(self, text: str) -> str:
         """What to write for ``text``: a line of its own, unless it is the next state of a bar."""
         before = ERASE if self._status else "\n" if self._bar and not text.startswith("\r") else ""
@@ -93,14 +104,18 @@ class _Line:
 
 
 class Log(logging.Handler):
-    """Logs without blocking: a reader that stops must not stop the launcher."""
+    """Logs without blocking: a reader that stops must not stop the launcher. ``without_waits``: whether lines marked as
+    ``wait`` are dropped, because a status line says the same.
+    """
 
-    def __init__(self, tap: Write) -> None:
+    def __init__(self, tap: Write, without_waits: Callable[[], bool] = lambda: False) -> None:
         super().__init__()
-        self._tap = tap
+        self._tap, self._without_waits = tap, without_waits
 
     def emit(self, record: logging.LogRecord) -> None:
         """Pass the formatted record, with a line end, to ``tap``."""
+        if getattr(record, "wait", False) and self._without_waits():
+            return
         try:
             self._tap(self.format(record) + "\n")
         except (ValueError, TypeError):  # arguments that do not fit their text

@@ -138,18 +138,20 @@ def _note_steps(job: JobState) -> None:
     done = first.step - seen[1]
     if done <= 0:
         return
-    at = first.moved_at if first.stepped_at is None else first.stepped_at
-    state.seen = (job.generation, first.step, at)
+    now = first.stepped or (first.step, first.moved_at if first.stepped_at is None else first.stepped_at)
+    state.seen = (job.generation, first.step, now)
     state.steps += done
     state.host_steps += done * size
-    if seen[2] is not None and at > seen[2] and size == _wanted(job, size):
-        state.log = state.log.seen(size, [(at - seen[2]) / done], [first.step_s] if first.step_s else ())
+    if (last := seen[2]) is not None and now[0] > last[0] and now[1] > last[1] and size == _wanted(job, size):
+        step_s = (now[1] - last[1]) / (now[0] - last[0])
+        state.log = state.log.seen(size, [step_s], [first.step_s] if first.step_s else ())
 
 
 def _recommend(job: JobState, decision: Decision) -> None:
     if decision.size != job.scaling.recommended:
         job.scaling.recommended = decision.size
-        job.record("scale_recommended", hosts=decision.size, reason=decision.reason, observed=_noted_signals(job))
+        fields = {"trial": decision.trial, "observed": _noted_signals(job)}
+        job.record("scale_recommended", hosts=decision.size, reason=decision.reason, **fields)
 
 
 def _change(job: JobState, options: ScaleOptions, decision: Decision) -> None:
@@ -162,7 +164,7 @@ def _change(job: JobState, options: ScaleOptions, decision: Decision) -> None:
     state.wanted = decision.size
     state.leaving = state.leaving.difference(back) | frozenset(go)
     state.asked_because = decision.reason
-    fields = {"before": before.wanted, "leaving": list(go), "observed": _noted_signals(job)}
+    fields = {"before": before.wanted, "leaving": list(go), "trial": decision.trial, "observed": _noted_signals(job)}
     job.record("scaled", hosts=decision.size, reason=decision.reason, **fields)
     state.unasked = True
     job.save()

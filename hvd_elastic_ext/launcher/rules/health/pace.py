@@ -1,9 +1,8 @@
 """Whether a world makes no step for longer than usual. Pure.
 
-A pause is only logged. A stall (see :mod:`stalls`) begins much later. A pause is logged within 5 s, and every 4 s while
-it lasts, as all waits are. ``--wait-lines`` makes lines rarer for which no rank waits: all ranks are busy (perhaps in a
-validation), a start beside the training, a sleep. That begins after half a minute, in which a user may watch. Then each
-line comes when the wait has lasted twice as long, and names the time of the next one.
+A pause is only logged. A stall (see :mod:`stalls`) begins much later. A pause is logged within 5 s, and then at the
+pace of all waits (:mod:`hvd_elastic_ext.core.pace`). ``--wait-lines`` changes how rare lines become for which no rank
+waits: all ranks are busy (perhaps in a validation), a start beside the training, a sleep.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from hvd_elastic_ext.core.pace import CLOSE_S, EVERY_S
 from hvd_elastic_ext.launcher.rules.health.stalls import Member, named
 
 SOON_S: Final = 3.0
@@ -23,10 +23,6 @@ FACTOR: Final = 2.0
 """A pause is logged if it is longer than a usual step by this factor."""
 RECENT: Final = 20
 """The number of last steps that decide what is usual."""
-LINE_PERIOD_S: Final = 4.0
-"""Time between two lines about one wait; with the next look it is 5 s."""
-FREQUENT_FOR_S: Final = 30.0
-"""How long lines about one wait come with that period, whatever ``--wait-lines`` is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +51,11 @@ class StepPause:
     def text(self) -> str:
         """Such as "no step for 4 s (usually 0.2 s): rank 3 (b[0]) is waited for"."""
         usual = f" (usually {self.usual_s:.2g} s)" if self.usual_s else ""
-        return f"no step for {self.still_s:.0f} s{usual}: {self._who}"
+        return f"no step for {self.still_s:.0f} s{usual}: {self.who}"
 
     @property
-    def _who(self) -> str:
+    def who(self) -> str:
+        """Whom it is for, such as "rank 3 (b[0]) is waited for"."""
         count = self.waiting + len(self.lag)
         if self.killed:
             have = "has" if len(self.killed) == 1 else "have"
@@ -110,14 +107,6 @@ def usual_s(steps: Sequence[float]) -> float:
     return min(heapq.nlargest(2, steps), default=0.0)
 
 
-def log_again_s(still_s: float, most_s: float) -> float:
-    """Seconds, up to ``most_s`` (``--wait-lines``), until the next line about a wait that has lasted ``still_s``,
-    and that stops no rank.
-    """
-    return LINE_PERIOD_S if still_s < FREQUENT_FOR_S else max(LINE_PERIOD_S, min(still_s, most_s))
-
-
-def next_line_hint(still_s: float, most_s: float) -> str:
-    """The end of a line: when the next one comes, if that is not soon; else empty."""
-    again_s = log_again_s(still_s, most_s)
-    return f"; next line in {again_s:.0f} s" if again_s > LINE_PERIOD_S else ""
+def next_line_hint(in_s: float) -> str:
+    """The end of a line: when the next one comes, if that is later than users expect; else empty."""
+    return f"; next line in {in_s:.0f} s" if in_s > EVERY_S + CLOSE_S else ""

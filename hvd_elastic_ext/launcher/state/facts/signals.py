@@ -24,7 +24,7 @@ def signals_of(job: JobState) -> dict[str, float]:
         values = [agent.usage[name] for agent in agents if agent is not None and name in agent.usage]
         if values:
             found[name] = sum(values) / len(values)
-    if times := [step_s for worker in members for step_s in list(worker.steps_s)[-1:]]:
+    if times := [worker.iteration_s for worker in members if worker.iteration_s is not None]:
         found["iteration"] = max(times)
     for worker in members:
         if job.rank(worker.life) == 0:

@@ -21,11 +21,13 @@ from hvd_elastic_ext.launcher.state.roster import GO_LIVE_S
 
 log = logging.getLogger(__name__)
 
-LOG_PERIOD_S: Final = 4.0
-"""Time between two lines about one wait: users take a silence of more than 5 s for a hang."""
+SOON_S: Final = 4.0
+"""Waits and silences that have lasted so long are told: users take a silence of more than 5 s for a hang."""
+WAIT: Final = {"wait": True}
+"""Marks a line of the log about a wait. A terminal does not show it where its status line says the same."""
 SILENT: Final = 0.4
-"""The part of ``--heartbeat-timeout`` after which a silence is logged, if that is longer than :data:`LOG_PERIOD_S`. In
-large jobs heartbeats are seconds apart.
+"""The part of ``--heartbeat-timeout`` after which a silence is logged, if that is longer than :data:`SOON_S`. In large
+jobs heartbeats are seconds apart.
 """
 NOT_CONNECTED: Final = "has not connected yet"
 STEPS_ALONE: Final = "does steps, alone: before hvd.init(), or outside a function with @elastic.run"
@@ -59,10 +61,15 @@ class Wait(NamedTuple):
     since: float | None = None
     ends: str = "Ctrl-C ends the job"
 
+    @property
+    def why(self) -> str:
+        """What makes it another wait if it changes."""
+        return self.what if self.until is not None else f"{self.what}; {self.ends}"
+
 
 def log_wait(wait: Wait, now: float) -> None:
-    """Log a wait. Code that waits outside a look calls it every :data:`LOG_PERIOD_S`."""
-    log.info("%s", line(wait, now))
+    """Log a wait. Callers do so at the pace of :mod:`hvd_elastic_ext.core.pace`."""
+    log.info("%s", line(wait, now), extra=WAIT)
 
 
 def line(wait: Wait, now: float) -> str:
@@ -164,11 +171,11 @@ def _joins(job: JobState) -> str:
 
 
 def slow_starts(job: JobState) -> dict[str, Starting]:
-    """Of :func:`starting`, what takes :data:`LOG_PERIOD_S` or more while the job trains. Cheap if there is none."""
+    """Of :func:`starting`, what takes :data:`SOON_S` or more while the job trains. Cheap if there is none."""
     roster = job.roster
     if len(roster.workers) <= len(job.world.members) and all(agent.last_message_at for agent in roster.agents.values()):
         return {}
-    return {host: one for host, one in starting(job, job.now).items() if one.since_s >= LOG_PERIOD_S}
+    return {host: one for host, one in starting(job, job.now).items() if one.since_s >= SOON_S}
 
 
 def lacking(job: JobState) -> list[str]:
@@ -362,7 +369,7 @@ def _begins(job: JobState, what: str) -> Wait | None:
 def _silence(job: JobState) -> Wait | None:
     """Silent hosts, and silent processes of other hosts: after ``--heartbeat-timeout`` they have failed."""
     limit = job.options.heartbeat_timeout_s
-    after = max(LOG_PERIOD_S, SILENT * limit)
+    after = max(SOON_S, SILENT * limit)
     if job.roster.all_sent_after(job.now - after) and job.roster.most_silent_s() <= after:
         return None  # the usual case, and there may be thousands
     hosts, workers = job.roster.agents.items(), job.roster.present(job.world.members)
@@ -374,11 +381,7 @@ def _silence(job: JobState) -> Wait | None:
     left = dict.fromkeys(silent, limit)
     for worker in workers:
         most = limit_s(job, worker)
-        if (
-            worker.silent_s > max(LOG_PERIOD_S, SILENT * most)
-            and worker.killed is None
-            and worker.seat.host not in silent
-        ):
+        if worker.silent_s > max(SOON_S, SILENT * most) and worker.killed is None and worker.seat.host not in silent:
             silent[str(worker.seat)], left[str(worker.seat)] = worker.silent_s, most
     if not silent:
         return None

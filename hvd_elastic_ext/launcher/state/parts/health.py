@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.core.pace import Lines
 from hvd_elastic_ext.launcher.rules.health.endings import Ended
 from hvd_elastic_ext.launcher.rules.health.launcher_pauses import LauncherPause
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
@@ -104,10 +105,8 @@ class Pace:
 
     since: float
     """A pause counts from then on: the world was not ready before (mono)."""
-    began: float | None = None
-    """When the pause began that was logged (mono); None if it is over."""
-    log_at: float | None = None
-    """When to log it again (mono)."""
+    lines: Lines | None = None
+    """The lines about the pause, since it began; None if it is over."""
 
 
 @dataclass(slots=True)

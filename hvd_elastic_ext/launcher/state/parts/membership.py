@@ -297,9 +297,9 @@ class Scaling:
     """The size that was recommended last, where nothing is asked for."""
     log: SpeedLog = field(default_factory=SpeedLog)
     memory: Memory = field(default_factory=Memory)
-    seen: tuple[int, int, float | None] | None = None
-    """Generation, step, and time of that step in the newest heartbeat of rank 0; None before the first one of its
-    world.
+    seen: tuple[int, int, tuple[int, float] | None] | None = None
+    """By the newest heartbeat of rank 0: generation, step, and from what on the next steps are measured, a number of
+    steps and a time, None before the first step of its world. None before the first heartbeat of its world.
     """
     steps: float = 0.0
     host_steps: float = 0.0

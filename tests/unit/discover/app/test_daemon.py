@@ -119,6 +119,25 @@ def test_a_problem_is_logged_once_and_its_end_too(manual_clock, caplog):
     assert lines == [f"source: {GONE}; keeping the hosts known so far", "source: recovered"]
 
 
+def test_problems_that_alternate_are_not_logged_at_each_look(manual_clock, caplog):
+    caplog.set_level(logging.INFO)
+    others = [BadHosts("in", 3, "bad"), GONE]
+    rig = Rig(manual_clock, A, *others * 300, A)
+    rig.run(Note.CHANGED, *[Note.TICK] * 600, STOP)
+    lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("source:")]
+    assert len([line for line in lines if "bad" in line]) in range(2, 14)
+    assert len(lines) <= 27
+    assert lines[-1] == "source: recovered"
+
+
+def test_a_problem_that_comes_and_goes_is_not_logged_at_each_look(manual_clock, caplog):
+    caplog.set_level(logging.INFO)
+    rig = Rig(manual_clock, A, *[GONE, A] * 300)
+    rig.run(Note.CHANGED, *[Note.TICK, Note.CHANGED] * 300, STOP)
+    lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("source:")]
+    assert 2 <= len(lines) <= 26
+
+
 def test_a_file_written_forever_becomes_a_problem(manual_clock):
     rig = Rig(manual_clock, A, Unsettled("in", "is being written"))
     early: list[bool] = []

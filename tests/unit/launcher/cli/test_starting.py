@@ -7,32 +7,47 @@ import threading
 
 import pytest
 
+from hvd_elastic_ext.io.wait_line import ERASE
 from hvd_elastic_ext.launcher.cli import starting
 
 
 class Told(io.StringIO):
-    """A stream that notes when the second line is written."""
+    """A stream that notes when something is written."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, terminal: bool = False) -> None:
         super().__init__()
-        self.second = threading.Event()
+        self.terminal, self.written = terminal, threading.Event()
+
+    def isatty(self) -> bool:
+        return self.terminal
 
     def flush(self) -> None:
-        if self.getvalue().count("\n") >= 2:
-            self.second.set()
+        self.written.set()
 
 
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(starting, "FIRST_S", 0.01)
-    monkeypatch.setattr(starting, "AGAIN_S", 0.02)
+    monkeypatch.setattr(starting, "LOOK_S", 0.01)
 
 
-def test_a_slow_start_is_said_and_said_again() -> None:
+LINE = "hvd-elastic: starting for 0 s: loading its modules; then the hosts are read"
+
+
+def test_a_slow_start_is_said() -> None:
     told = Told()
     with starting.startup_lines(told, ["-np", "1", "train.py"]):
-        assert told.second.wait(30)
-    assert told.getvalue().startswith("hvd-elastic: starting for 0 s: loading its modules; then the hosts are read\n")
+        assert told.written.wait(30)
+    assert told.getvalue() == f"{LINE}\n"
+
+
+def test_on_a_terminal_it_is_gone_before_another_line_comes() -> None:
+    told = Told(terminal=True)
+    with starting.startup_lines(told, ["-np", "1", "train.py"]):
+        assert told.written.wait(30)
+        starting.stop()
+        assert told.getvalue() == f"{ERASE}{LINE}{ERASE}"
 
 
 def test_once_the_job_speaks_nothing_more_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,18 @@ FULL = Saved(
     ),
     outcome="training is done",
     scaling=SavedScaling(
-        -600.0, 4, None, ("b",), True, 10.0, 20.0, 10, (0.5,), (Change(-60.0, 2, 4),), {2: (0.2, 0.3)}, {2: (0.1,)}
+        -600.0,
+        4,
+        None,
+        ("b",),
+        True,
+        10.0,
+        20.0,
+        10,
+        (0.5,),
+        (Change(-60.0, 2, 4, trial=True),),
+        {2: (0.2, 0.3)},
+        {2: (0.1,)},
     ),
 )
 

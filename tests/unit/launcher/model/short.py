@@ -36,7 +36,7 @@ class ShortOptions(JobOptions):
     cooldown_s: tuple[float, float] = (2.0, 8.0)
     heartbeat_timeout_s: float = 3.0
     standby_timeout_s: float = 15.0
-    wait_lines_s: float = 4.0
+    wait_lines_s: float = 60.0
     orphan_grace_s: float = 8.0
     elastic_timeout_s: float = 120.0
     commit_wait_s: float = 6.0

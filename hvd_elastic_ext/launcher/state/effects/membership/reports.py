@@ -20,6 +20,7 @@ def take_heartbeat(workers: Iterable[Worker], beat: Mapping[str, Any], at: float
     step_s, commit_s, call_s = map(finite_number, map(beat.get, ("step_s", "commit_s", "call_s")))
     every, observed = whole_number(beat.get("every")), signals(beat["observed"]) if "observed" in beat else None
     held, done, stepped_at = _commit_of(beat), whole_number(beat.get("step")), finite_number(beat.get("stepped_at"))
+    stepped = _stepped(beat.get("stepped"))
     for worker in workers:
         step, counted = worker.step, worker.progress
         if held is not None:
@@ -31,7 +32,12 @@ def take_heartbeat(workers: Iterable[Worker], beat: Mapping[str, Any], at: float
         if worker.progress != counted:
             if worker.moved_at:
                 worker.steps_s.append((at - worker.moved_at) / max(1, worker.step - step))
+            if stepped is not None:
+                _measure(worker, stepped)
+            elif worker.moved_at and worker.step > step:
+                worker.iteration_s = worker.steps_s[-1]
             worker.moved_at = at
+        worker.stepped = stepped
         worker.waiting = waiting
         if waiting:
             worker.waits_since, worker.waits_until = min(worker.waits_since, at), at
@@ -40,6 +46,26 @@ def take_heartbeat(workers: Iterable[Worker], beat: Mapping[str, Any], at: float
         if observed is not None:
             worker.observed = observed
         worker.every, worker.commit_s, worker.call_s = every, commit_s, call_s
+
+
+def _measure(worker: Worker, stepped: tuple[int, float]) -> None:
+    """Note the length of the steps since the last heartbeat. The first step in a world includes waits for others."""
+    if not worker.moved_at:
+        worker.measured_from = None
+    if stepped == worker.stepped:
+        return  # progress of another kind, such as a commit
+    since = worker.measured_from
+    if since is not None and stepped[0] > since[0] and stepped[1] > since[1]:
+        worker.iteration_s = (stepped[1] - since[1]) / (stepped[0] - since[0])
+    worker.measured_from = stepped
+
+
+def _stepped(value: object) -> tuple[int, float] | None:
+    """The number of steps and the time of the last one, as a process reports them."""
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        return None
+    count, at = whole_number(value[0]), finite_number(value[1])
+    return None if count is None or at is None else (count, at)
 
 
 def signals(message: object) -> dict[str, float]:

@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import tty
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,9 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.io.threads import writer_thread
+from hvd_elastic_ext.io.wait_line import ERASE
 from hvd_elastic_ext.launcher.job.output.console import Console, fitting
 from hvd_elastic_ext.launcher.job.output.outlets import MAX_BAR_BYTES, MAX_LINE_BYTES, LineAssembler, Log, Outlets
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
+from hvd_elastic_ext.launcher.state.facts.waits import WAIT
 from tests.support.waiting import wait_until
 
 
@@ -188,9 +190,7 @@ def test_where_no_file_can_be_made_the_terminal_still_shows_everything_and_that_
 
 
 def test_the_status_stands_below_all_lines_of_a_terminal() -> None:
-    reader, writer = os.openpty()
-    tty.setraw(writer)
-    with open(writer, "w") as terminal, Outlets(terminal, terminal) as outlets:
+    with screen() as shown, shown.outlets as outlets:
         for write, text in (
             (outlets.status, "world 1"),
             (outlets.stdout, "a line\n"),
@@ -203,12 +203,74 @@ def test_the_status_stands_below_all_lines_of_a_terminal() -> None:
             (outlets.status, ""),
         ):
             write(text)
-    shown = ""
-    with open(reader, "rb", buffering=0) as screen, contextlib.suppress(OSError):  # EIO: all is read
-        while more := screen.read(4096):
-            shown += more.decode()
-    erase = "\r\x1b[K"
-    assert shown == f"{erase}world 1{erase}a line\n{erase}world 2{erase}\r10%\na line\n{erase}world 3{erase}"
+    assert shown.text == f"{ERASE}world 1{ERASE}a line\n{ERASE}world 2{ERASE}\r10%\na line\n{ERASE}world 3{ERASE}"
+
+
+class Screen:
+    """A terminal; ``text`` is known at the end."""
+
+    outlets: Outlets
+    text = ""
+
+
+@contextlib.contextmanager
+def screen() -> Iterator[Screen]:
+    reader, writer = os.openpty()
+    tty.setraw(writer)
+    found = Screen()
+    with open(writer, "w") as terminal:
+        found.outlets = Outlets(terminal, terminal)
+        yield found
+    with open(reader, "rb", buffering=0) as output, contextlib.suppress(OSError):  # EIO: all is read
+        while more := output.read(4096):
+            found.text += more.decode()
+
+
+@pytest.fixture(autouse=True)
+def xterm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+
+
+def _log(outlets: Outlets) -> Callable[[str, dict[str, bool] | None], None]:
+    handler = Log(outlets.stderr, without_waits=lambda: outlets.shows_status)
+    return lambda text, extra=None: handler.handle(
+        logging.makeLogRecord({"msg": text, "levelno": logging.INFO, **(extra or {})})
+    )
+
+
+def test_a_wait_is_one_line_of_a_terminal_that_changes_and_no_line_of_the_log() -> None:
+    with screen() as shown, shown.outlets as outlets:
+        log = _log(outlets)
+        log("waiting: for a; at most 9 s more", WAIT)  # before there is a status line
+        outlets.status("waiting: for a; at most 8 s more")
+        log("waiting: for a; at most 8 s more", WAIT)
+        log("b has ended", None)
+        log("waiting: for a; at most 7 s more", WAIT)  # the status comes again within a second
+        outlets.status("waiting: for a; at most 7 s more")
+        outlets.status("")
+        log("waiting: for the end; at most 3 s more", WAIT)
+    assert shown.text == (
+        f"waiting: for a; at most 9 s more\n{ERASE}waiting: for a; at most 8 s more{ERASE}b has ended\n"
+        f"{ERASE}waiting: for a; at most 7 s more{ERASE}waiting: for the end; at most 3 s more\n"
+    )
+
+
+def test_a_wait_is_a_line_of_the_log_below_a_progress_bar_which_hides_the_status() -> None:
+    with screen() as shown, shown.outlets as outlets:
+        log = _log(outlets)
+        outlets.status("world 1")
+        outlets.stdout("\r10%")
+        outlets.status("world 1")
+        log("no step for 4 s", WAIT)
+    assert shown.text == f"{ERASE}world 1{ERASE}\r10%\nno step for 4 s\n"
+
+
+def test_a_dumb_terminal_gets_waits_as_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    with screen() as shown, shown.outlets as outlets:
+        outlets.status("world 1")
+        _log(outlets)("waiting: for a", WAIT)
+    assert shown.text == "waiting: for a\n"
 
 
 def test_a_pipe_gets_no_status() -> None:

@@ -60,6 +60,18 @@ def test_steps_are_as_long_as_they_are_and_not_as_whole_heartbeats() -> None:
     assert len(cluster.world) == 3
 
 
+def test_a_trial_is_called_one_in_the_journal_and_in_the_status() -> None:
+    cluster = job("efficiency", 2)
+    follow(cluster, 40, lambda size: 0.2)
+    first = cluster.events("scaled")[0]
+    assert (first["hosts"], first["trial"]) == (1, True)
+    assert first["reason"] == "a trial of 20 steps: only 2 hosts measured so far"
+    said = status(cluster.driver.job).partition("autoscale: ")[2]
+    assert said.startswith("a trial (2 hosts before): ")
+    assert said.endswith(" of 20 steps measured at 1 host")
+    assert [change.trial for change in cluster.driver.job.scaling.memory.changes] == [True]
+
+
 def test_steps_while_a_host_comes_are_not_those_of_a_size() -> None:
     cluster = job("efficiency", 2)
     cluster.pace = lambda size: 0.2

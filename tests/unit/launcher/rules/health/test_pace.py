@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
 
 from hvd_elastic_ext.launcher.rules.health.pace import (
-    FREQUENT_FOR_S,
-    LINE_PERIOD_S,
     RECENT,
-    SOON_S,
-    log_again_s,
     pause,
     usual_s,
 )
@@ -114,13 +108,3 @@ def test_a_rank_that_waits_for_one_that_was_killed_is_not_said_to_be_alone(
 )
 def test_the_second_longest_step_is_usual(steps: list[float], usual: float) -> None:
     assert usual_s(steps) == usual
-
-
-@pytest.mark.parametrize(("lines_s", "lines"), [(4.0, range(150, 152)), (60.0, range(16, 20))])
-def test_a_pause_of_ten_minutes_is_told_every_4_s_or_as_seldom_as_asked_for(lines_s: float, lines: range) -> None:
-    told = [SOON_S]
-    while told[-1] < 600.0:
-        told.append(told[-1] + log_again_s(told[-1], lines_s))
-    assert len(told) in lines
-    assert max(later - one for one, later in pairwise(told) if one < FREQUENT_FOR_S) == LINE_PERIOD_S
-    assert max(later - one for one, later in pairwise(told)) == lines_s

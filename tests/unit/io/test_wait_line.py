@@ -1,0 +1,53 @@
+"""What a command that waits shows: one line in place on a terminal, else lines at a pace."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from hvd_elastic_ext.io.wait_line import ERASE, WaitLine
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def shown(stream: io.StringIO, seconds: int) -> str:
+    now = 0.0
+    line = WaitLine(stream, now=lambda: now)
+    for second in range(seconds + 1):
+        now = float(second)
+        line.show(f"waits for {second} s")
+    line.clear()
+    return stream.getvalue()
+
+
+def test_where_no_terminal_reads_lines_come_at_the_pace() -> None:
+    told = shown(io.StringIO(), 600).splitlines()
+    assert told[:4] == ["waits for 4 s", "waits for 10 s", "waits for 30 s", "waits for 60 s"]
+    assert len(told) == 13
+
+
+def test_on_a_terminal_one_line_changes_and_is_gone_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    text = shown(Terminal(), 600)
+    assert "\n" not in text
+    assert text.startswith(f"{ERASE}waits for 4 s{ERASE}waits for 5 s")
+    assert text.endswith(f"waits for 600 s{ERASE}")
+
+
+def test_a_dumb_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    text = shown(Terminal(), 600)
+    assert ERASE not in text
+    assert len(text.splitlines()) == 13
+
+
+def test_a_stream_that_nobody_reads_is_no_error() -> None:
+    stream = io.StringIO()
+    line = WaitLine(stream, first_s=0.0)
+    stream.close()
+    line.show("waits")
+    line.clear()
