@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from hvd_elastic_ext.core.errors import Asleep, JobFailed
+from hvd_elastic_ext.core.goodput import share
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.journal import Sink
 from hvd_elastic_ext.launcher.job.restart_policy import pause_before_restart
@@ -81,11 +82,11 @@ class Result:
     @property
     def goodput(self) -> float:
         """The useful share of the slot-seconds."""
-        return self.slot_seconds["useful"] / self.capacity if self.capacity else 0.0
+        return self.share("useful")
 
     def share(self, name: str) -> float:
-        """Return the share of one category."""
-        return self.slot_seconds[name] / self.capacity if self.capacity else 0.0
+        """Return the share of one category. Raises :class:`~hvd_elastic_ext.core.goodput.Miscounted`."""
+        return share(self.slot_seconds[name], self.capacity, name)
 
 
 def simulate(
@@ -266,6 +267,7 @@ class _Job:
         agent = cluster.agents.get(row.host)
         if row.event == "lost":
             accounts.vanished(row.host, [] if agent is None else list(agent.processes.values()))
+            cluster.training.vanished.add(row.host)
             cluster.cut_off(row.host)
             self._sim.later(CUT_S, self._ends_for_good, row.host)
         elif agent is not None:
@@ -278,6 +280,7 @@ class _Job:
         if (agent := self._cluster.agents.get(host)) is not None and host in self._cluster.cut:
             self._cluster.agent_dies(agent)
         self._cluster.cut.discard(host)
+        self._cluster.training.vanished.discard(host)
         self._cluster.disturbances += 1
 
     def _unlist(self, host: str) -> None:

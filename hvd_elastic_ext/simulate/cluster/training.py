@@ -32,6 +32,8 @@ class Training:
         """Number of calls of ``commit()`` for each commit."""
         self.records = False
         """Whether the journal contains sampled steps."""
+        self.vanished: set[str] = set()
+        """Hosts whose machines are gone, though their connections are open: nothing trains there."""
         self.finishing = False
         """Whether training ends at the next commit."""
         self.last_step: Callable[[World], int | None] = lambda world: None
@@ -60,7 +62,7 @@ class Training:
         if not self._cut:
             return False
         hosts = {process.agent.host for process in world.members}
-        return len(hosts) > 1 and not hosts.isdisjoint(self._cut)
+        return not hosts.isdisjoint(self._cut if len(hosts) > 1 else self.vanished)
 
     def _held_up(self, world: World, act: Callable[[World], None]) -> bool:
         """Whether a world is stalled. If so, ``act`` is called again later, until Gloo gives up."""
