@@ -18,7 +18,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from hvd_elastic_ext.core.journal import Record
 
@@ -186,17 +186,21 @@ class Accounting:
             return
         if record.event == "started" and record.mono + self._shift < self._now - SLACK_S:
             self._shift = self._now - record.mono  # another clock; the time between is unknown
-        self.note(record.event, record.fields, record.mono + self._shift)
+        self.note(record.event, record.fields, record.mono)
 
     def note(self, event: str, fields: Fields, now: float) -> None:
         """Take in an event that happens ``now``."""
+        self._pass(now + self._shift)
         if (took := _EVENTS.get(event)) is not None:
-            self._pass(now)
             took(self, fields)
 
     def stepped(self, step: int, size: int, world: object, now: float) -> None:
-        """Take in a step of a world; the same as :meth:`note` for the event, but fast."""
-        self._pass(now)
+        """Take in a step of rank 0: the same as :meth:`note` for the event, but fast."""
+        if abs(now) < LONGEST_S:
+            self._pass(now + self._shift)
+            self._step(step, size, world)
+
+    def _step(self, step: int, size: int, world: object) -> None:
         here = self._world
         if here is not None and here.last < step and (here.name, here.size) == (world, size):
             self._goes_on(here, step - here.last)
@@ -213,9 +217,14 @@ class Accounting:
             return self._times[here.size].typical
         return next((each.typical for each in reversed(self._times.values())), 0.0)
 
+    @property
+    def newest_at(self) -> float:
+        """The time of the newest event, by its own clock."""
+        return self._now - self._shift
+
     def goodput(self, now: float | None = None) -> Goodput:
         """Return the goodput up to now; without ``now``, up to the newest event. Raises :class:`Miscounted`."""
-        ahead_s = 0.0 if now is None or self._first_at is None else max(0.0, now + self._shift - self._now)
+        ahead_s = 0.0 if now is None or self._first_at is None else max(0.0, now - self.newest_at)
         possible_s = self._possible_s + ahead_s * self._slots
         parts = [self._settled, *self._past]
         tail_s = 0.0
@@ -286,7 +295,7 @@ class Accounting:
     def _stepped(self, fields: Fields) -> None:
         step, size = fields.get("step"), fields.get("size")
         if _is_count(step) and _is_count(size) and not fields.get("rank"):
-            self.stepped(step, size, _world_of(fields), self._now)
+            self._step(step, size, _world_of(fields))
 
     def _goes_on(self, here: _World, steps: int) -> None:
         """Count steps since the last known one of the same world."""
@@ -385,7 +394,7 @@ def accounted(records: Iterable[Record]) -> Accounting:
     return found
 
 
-def _is_count(value: object) -> bool:
+def _is_count(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10**15
 
 

@@ -211,11 +211,7 @@ class Accounts(Observer):
         commit_s = self.times.commit_s / world.every
         took = count * world.step_s
         trained = took / (1.0 + self.times.slowed if world.writing else 1.0)
-        self.slot_seconds["checkpoint"] += (took - trained + count * commit_s) * now.size
+        more_s, world.delayed_s = world.delayed_s, 0.0
+        self.slot_seconds["checkpoint"] += (took - trained + more_s + count * commit_s) * now.size
         self.slot_seconds["uneven"] += (trained - count * commit_s) * now.size - count * now.own
-        self._accounted += took * now.size
-
-    def held_up(self, world: World, stall_s: float) -> None:
-        """Note that a world has paused for a checkpoint."""
-        self.slot_seconds["checkpoint"] += stall_s * len(world.members)
-        self._accounted += stall_s * len(world.members)
+        self._accounted += (took + more_s) * now.size

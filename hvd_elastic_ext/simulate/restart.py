@@ -193,7 +193,7 @@ class Loop:
         if self._wanted is not None and self._kept + steps * self._size >= self._wanted:
             steps = done = math.ceil((self._wanted - self._kept) / self._size)
             trains_s = steps * step_s
-            self._took = self._begun + trains_s + math.floor(trains_s / self.interval_s) * write_s
+            self._took = min(now, self._begun + trains_s + math.floor(trains_s / self.interval_s) * write_s)
         self._begun = None  # its steps count once
         self._kept += steps * self._size
         self._done += done * self._size

@@ -132,6 +132,11 @@ def beside(results: Sequence[Result], measured: Measured) -> str:
     """Print the results of the journal's own job beside the prediction."""
     rows = []
     for name, was, forecast in (
+        *(
+            [("goodput %", 100.0 * measured.goodput, [100.0 * each.goodput for each in results])]
+            if measured.goodput is not None
+            else []
+        ),
         ("steps", measured.steps, [each.steps for each in results]),
         ("of all ranks, kept", measured.kept, [each.kept for each in results]),
         ("steps done again", measured.lost, [each.lost for each in results]),
@@ -152,7 +157,7 @@ def as_json(
     if others:
         found["restarted"] = [{"goodput": each.goodput, **dataclasses.asdict(each)} for each in others]
     if measured is not None:
-        names = ("steps", "kept", "lost", "downtime_s", "worlds")
+        names = ("goodput", "steps", "kept", "lost", "downtime_s", "worlds")
         found["measured"] = {name: getattr(measured, name) for name in names}
     return found
 

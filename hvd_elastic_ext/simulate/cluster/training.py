@@ -300,7 +300,7 @@ class Training:
         stall_s = 0.0 if self._times.every_step else self._times.stall_s
         if stall_s and not any(process.wanted is not None for process in world.members):
             world.stepped_at += stall_s
-            self._observer.held_up(world, stall_s)
+            world.delayed_s += stall_s
 
     def keep(self, process: Process) -> None:
         """Report whether a process has the commit for a checkpoint, as soon as that is known."""
@@ -362,6 +362,7 @@ class Training:
         if world.step_s != before and world.stalled_at is None:
             done = (self._sim.now - world.stepped_at) / before
             world.stepped_at = self._sim.now - done * world.step_s
+            world.delayed_s += done * (before - world.step_s)
             world.wake_at = None
             self._wake(world)
 

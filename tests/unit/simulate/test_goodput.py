@@ -87,6 +87,7 @@ DURATIONS = st.builds(
     agent_s=st.sampled_from([0.0, 2.0, 30.0]),
     boot_s=st.sampled_from([1.0, 30.0]),
     slowed=st.sampled_from([0.0, 0.2]),
+    stall_s=st.sampled_from([0.0, 3.0]),
     publish_s=st.sampled_from([0.0, 1.0]),
     kinds=st.sampled_from([{}, {"a100": {"step_s": 0.2}}]),
     sizes=st.sampled_from([{}, {1: 0.5, 4: 2.0}]),
