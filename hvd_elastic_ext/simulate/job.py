@@ -26,6 +26,7 @@ from hvd_elastic_ext.simulate.cluster.cluster import Cluster, NoJournal
 from hvd_elastic_ext.simulate.cluster.launcher import Launcher
 from hvd_elastic_ext.simulate.cluster.processes import World
 from hvd_elastic_ext.simulate.cluster.times import Times
+from hvd_elastic_ext.simulate.cluster.training import step_fields
 from hvd_elastic_ext.simulate.cluster.virtual_time import BEGIN_S, Sim
 from hvd_elastic_ext.simulate.supply import Supply, first_hosts
 from hvd_elastic_ext.simulate.traces.rows import Row, Trace
@@ -156,6 +157,8 @@ class _Job:
             self._after_session()
         for world in cluster.training.worlds:
             cluster.training.settle(world)
+            if cluster.keeps_journal and world.phase == "training" and not world.fresh:
+                self._journal.record("stepped", generation=world.key[1], **step_fields(world))
         accounts.close()
         self._pay()
         return self._result()

@@ -22,6 +22,11 @@ ROUNDING: Final = 1e-9
 """Tolerance for rounding of summed times, as a share of a step."""
 
 
+def step_fields(world: World) -> dict[str, int]:
+    """Return the fields of the newest step of a world in the journal."""
+    return {"step": world.batch, "rank": 0, "size": world.size, "world": world.key[1]}
+
+
 class Training:
     """All worlds. ``cut``: hosts without a network; ``sync_s``: seconds of a sync."""
 
@@ -253,8 +258,7 @@ class Training:
                 process.stepped_at = now
         if self.records:
             first = next(process for process in world.members if process.rank == 0)
-            fields = {"step": world.batch, "rank": 0, "size": world.size}
-            first.agent.report(first, "record", event="stepped", fields=fields)
+            first.agent.report(first, "record", event="stepped", fields=step_fields(world))
         if commits:
             self._commit(world, commits)
         elif world.ends_at is not None and world.batch >= world.ends_at:
