@@ -50,6 +50,7 @@ def facts_of(reading: Reading, job: Job, live: Mapping[str, Any] | None) -> Fact
         lines=kept.lines,
         foreign=kept.foreign,
         left_out=kept.left_out,
+        accounting=kept.accounting,
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from hvd_elastic_ext.core.goodput import Goodput, accounted
 from hvd_elastic_ext.core.journal import Record
 from hvd_elastic_ext.report import faults
 from hvd_elastic_ext.report.series import (
@@ -86,6 +87,8 @@ class JobReport:
     first_step: int = 0
     hosts_asked_for: int | None = None
     """The number of hosts in the last request or recommendation (``--autoscale``)."""
+    goodput: Goodput | None = None
+    """That of the job from the listing of its first host to its last record."""
 
     @property
     def resizes(self) -> tuple[Row, ...]:
@@ -93,10 +96,17 @@ class JobReport:
         return tuple(row for row in self.rows if row.event == "resized")
 
 
-def build_report(records: Iterable[Record], *, step_s: float | None = None, most_bins: int = MOST_BINS) -> JobReport:
+def build_report(
+    records: Iterable[Record],
+    *,
+    step_s: float | None = None,
+    most_bins: int = MOST_BINS,
+    goodput: Goodput | None = None,
+) -> JobReport:
     """Build the report of one journal, which may hold the records of several launchers.
 
-    ``step_s``: the typical time between two steps, where ``records`` hold a sample of them.
+    ``step_s``, ``goodput``: the typical time between two steps, and the goodput, where ``records`` hold a sample of
+    the steps.
     """
     moments = timeline(records)
     resized, stepped = select(moments, "resized"), select(moments, "stepped")
@@ -114,6 +124,7 @@ def build_report(records: Iterable[Record], *, step_s: float | None = None, most
         code=whole(finished[0].record.get("code")) if finished else None,
         run=next((name for m in reversed(select(moments, "started")) if (name := text(m.record.get("run")))), None),
         first_step=_first_step(moments),
+        goodput=accounted(moment.record for moment in moments).goodput() if goodput is None else goodput,
         hosts_asked_for=next((whole(m.record.get("hosts")) for m in reversed(select(moments, *_SIZED))), None),
     )
 

@@ -61,8 +61,16 @@ def summary(report: JobReport) -> str:
         steps += f", {max(0, report.steps - report.first_step)} of them in this run"
     return (
         f"{report.duration_s:.1f} s, {steps}; {counted(len(resizes), 'resize')} cost {downtime:.2f} s of standstill "
-        f"and {lost} steps done again; {_sleeps_text(report)}the job {end}."
+        f"and {lost} steps done again; {_sleeps_text(report)}{goodput_text(report)}the job {end}."
     )
+
+
+def goodput_text(report: JobReport) -> str:
+    """The goodput, if the time of a step is known."""
+    found = report.goodput
+    if found is None or found.ratio is None:
+        return ""
+    return f"goodput {100.0 * found.ratio:.1f} % of what the listed hosts could have done in {found.since_s:.1f} s; "
 
 
 def _sleeps_text(report: JobReport) -> str:

@@ -1,6 +1,7 @@
 """Accounts for the time of a simulated job's hosts: every available slot-second is in one category.
 
-A step counts once training has continued from it. The time of a step that is rolled back is lost.
+A step counts once training has continued from it. The time of a step that is rolled back is lost. The useful share of
+all slot-seconds is the goodput of :mod:`hvd_elastic_ext.core.goodput`: a step is worth what it takes undisturbed.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from hvd_elastic_ext.core.goodput import ROUNDING, Miscounted
 from hvd_elastic_ext.simulate.cluster.commits import Commit
 from hvd_elastic_ext.simulate.cluster.observer import Observer
 from hvd_elastic_ext.simulate.cluster.processes import Process, World
@@ -55,6 +57,8 @@ class Accounts(Observer):
     """The job's phase: running, asleep or over."""
     slots: int = 0
     """Available slots; ``published``: those of listed hosts without notice."""
+    available: float = 0.0
+    """Slot-seconds of all available slots."""
     published: int = 0
     missing: int = 0
     """Wanted processes that are not started."""
@@ -93,6 +97,7 @@ class Accounts(Observer):
         if passed <= 0.0:
             return
         training = states["training"]
+        self.available += self.slots * passed
         self._training += training * passed
         rest = (self.slots - training) * passed
         if self.phase != "running":
@@ -108,10 +113,24 @@ class Accounts(Observer):
             slot_seconds["unused"] += (self.slots - training - waits - boots) * passed
 
     def close(self) -> None:
-        """Account for the remaining time."""
+        """Account for the remaining time. Raises :class:`Miscounted` if the parts are not the whole."""
         self.count()
         self.slot_seconds["useful"] = sum((each.last - each.first) * each.own for each in self._segments)
         self.slot_seconds["rollback"] += self._training - self._accounted
+        self._check()
+
+    def _check(self) -> None:
+        slack = ROUNDING * (1.0 + self.available)
+        total = sum(self.slot_seconds.values())
+        below = [name for name, seconds in self.slot_seconds.items() if not seconds >= -slack]
+        if below or not abs(total - self.available) <= slack:
+            what = f"{below[0]} has {self.slot_seconds[below[0]]:.6g}" if below else f"the categories have {total:.6g}"
+            raise Miscounted(
+                f"{what} of {self.available:.6g} slot-seconds; this is a defect of hvd-elastic: please report it, with "
+                "the trace and the command"
+            )
+        for name, seconds in self.slot_seconds.items():
+            self.slot_seconds[name] = max(0.0, seconds)
 
     @property
     def kept(self) -> int:
@@ -192,11 +211,7 @@ class Accounts(Observer):
         commit_s = self.times.commit_s / world.every
         took = count * world.step_s
         trained = took / (1.0 + self.times.slowed if world.writing else 1.0)
-        self.slot_seconds["checkpoint"] += (took - trained + count * commit_s) * now.size
+        more_s, world.delayed_s = world.delayed_s, 0.0
+        self.slot_seconds["checkpoint"] += (took - trained + more_s + count * commit_s) * now.size
         self.slot_seconds["uneven"] += (trained - count * commit_s) * now.size - count * now.own
-        self._accounted += took * now.size
-
-    def held_up(self, world: World, stall_s: float) -> None:
-        """Note that a world has paused for a checkpoint."""
-        self.slot_seconds["checkpoint"] += stall_s * len(world.members)
-        self._accounted += stall_s * len(world.members)
+        self._accounted += (took + more_s) * now.size

@@ -58,8 +58,18 @@ class _InPlace(Loop):
         done = math.floor(trained_s / step_s)
         kept = done if saves else done - done % self._times.every
         self._in_memory.append((kept, self._size, step_s))
-        every = max(1, round(self.interval_s / step_s))
-        since = sum(steps for steps, _, _ in self._in_memory)
-        if since >= every:
-            self._in_memory = [(since % every, self._size, step_s)]
+        since_s = math.fsum(steps * step_s for steps, _, step_s in self._in_memory)
+        if since_s >= self.interval_s:
+            self._in_memory = self._newest(since_s % self.interval_s)
         return done, kept
+
+    def _newest(self, seconds: float) -> list[tuple[int, int, float]]:
+        """Return the committed steps of the last seconds of training."""
+        found = list[tuple[int, int, float]]()
+        for steps, size, step_s in reversed(self._in_memory):
+            within = min(steps, math.floor(seconds / step_s))
+            seconds -= within * step_s
+            found.insert(0, (within, size, step_s))
+            if within < steps:
+                break
+        return found

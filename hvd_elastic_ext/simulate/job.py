@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from hvd_elastic_ext.core.errors import Asleep, JobFailed
+from hvd_elastic_ext.core.goodput import share
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.journal import Sink
 from hvd_elastic_ext.launcher.job.restart_policy import pause_before_restart
@@ -25,6 +26,7 @@ from hvd_elastic_ext.simulate.cluster.cluster import Cluster, NoJournal
 from hvd_elastic_ext.simulate.cluster.launcher import Launcher
 from hvd_elastic_ext.simulate.cluster.processes import World
 from hvd_elastic_ext.simulate.cluster.times import Times
+from hvd_elastic_ext.simulate.cluster.training import step_fields
 from hvd_elastic_ext.simulate.cluster.virtual_time import BEGIN_S, Sim
 from hvd_elastic_ext.simulate.supply import Supply, first_hosts
 from hvd_elastic_ext.simulate.traces.rows import Row, Trace
@@ -81,11 +83,11 @@ class Result:
     @property
     def goodput(self) -> float:
         """The useful share of the slot-seconds."""
-        return self.slot_seconds["useful"] / self.capacity if self.capacity else 0.0
+        return self.share("useful")
 
     def share(self, name: str) -> float:
-        """Return the share of one category."""
-        return self.slot_seconds[name] / self.capacity if self.capacity else 0.0
+        """Return the share of one category. Raises :class:`~hvd_elastic_ext.core.goodput.Miscounted`."""
+        return share(self.slot_seconds[name], self.capacity, name)
 
 
 def simulate(
@@ -155,6 +157,8 @@ class _Job:
             self._after_session()
         for world in cluster.training.worlds:
             cluster.training.settle(world)
+            if cluster.keeps_journal and world.phase == "training" and not world.fresh:
+                self._journal.record("stepped", generation=world.key[1], **step_fields(world))
         accounts.close()
         self._pay()
         return self._result()
@@ -266,6 +270,7 @@ class _Job:
         agent = cluster.agents.get(row.host)
         if row.event == "lost":
             accounts.vanished(row.host, [] if agent is None else list(agent.processes.values()))
+            cluster.training.vanished.add(row.host)
             cluster.cut_off(row.host)
             self._sim.later(CUT_S, self._ends_for_good, row.host)
         elif agent is not None:
@@ -278,6 +283,7 @@ class _Job:
         if (agent := self._cluster.agents.get(host)) is not None and host in self._cluster.cut:
             self._cluster.agent_dies(agent)
         self._cluster.cut.discard(host)
+        self._cluster.training.vanished.discard(host)
         self._cluster.disturbances += 1
 
     def _unlist(self, host: str) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.core import journal
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.goodput import accounted
 from hvd_elastic_ext.core.journal import Record
 from hvd_elastic_ext.report.runs import runs
 from hvd_elastic_ext.simulate.cluster.times import LATENCY_S, Times
@@ -41,7 +42,7 @@ ENDS: Final = ("exited", "sealed", "not_sealed", "finished")
 class Measured:
     """``steps``: from the first to the newest one; ``kept``: those of all ranks; ``lost``: repeated steps.
 
-    ``downtime_s``: sum of all changes of the world. ``worlds``: number of worlds.
+    ``downtime_s``: sum of all changes of the world. ``worlds``: number of worlds. ``goodput``: None if it is not known.
     """
 
     times: Times
@@ -51,6 +52,7 @@ class Measured:
     lost: int
     downtime_s: float
     worlds: int
+    goodput: float | None
 
 
 def read(path: Path) -> Measured:
@@ -74,15 +76,17 @@ def of_records(records: Sequence[Record], *, where: str) -> Measured:
     rows = list(_rows(records))
     changes = list(_changes(records))
     numbers = [int(each.get("step", 0)) for each in _of(records, "stepped")]
+    goodput = accounted(records).goodput()
     ends = max((each.mono for each in records if each.event not in ENDS), default=0.0) - _first(records)
     return Measured(
         _times(records, paces, changes),
         dataclasses.replace(checked(rows, where=where, ends=ends), boots=_of_hosts(records)),
         max(numbers) - min(numbers) + 1,
-        _kept(records),
+        goodput.kept,
         sum(each.lost for each in changes),
         sum(each.downtime_s for each in changes),
         sum(1 for _ in _of(records, "resized")),
+        goodput.ratio,
     )
 
 
@@ -108,24 +112,6 @@ def _changes(records: Sequence[Record]) -> Iterator[_Change]:
         if each.get("cause") != "start" and isinstance(downtime_s, int | float):
             lost = lost if isinstance(lost, int) else 0
             yield _Change(bool(each.get("failed") or lost), float(downtime_s), lost)
-
-
-def _kept(records: Sequence[Record]) -> int:
-    """Return the steps of all ranks that count: those of each world up to the step from which the next one
-    continues."""
-    worlds, newest, generation = list[tuple[int, int]](), 0, -1
-    for each in _of(records, "synced", "stepped"):
-        step, size = int(each.get("step", 0)), int(each.get("size", 1))
-        if each.event == "synced" and each.get("rank", 0):
-            continue
-        if each.event == "synced" or each.generation != generation:
-            begun = step if each.event == "synced" else min(newest, step - 1) if worlds else step - 1
-            while worlds and worlds[-1][0] >= begun:
-                worlds.pop()
-            worlds.append((begun, size))
-        newest, generation = step, each.generation
-    ends = [*(begun for begun, _ in worlds[1:]), newest]
-    return sum((end - begun) * size for (begun, size), end in zip(worlds, ends, strict=True))
 
 
 # --- times

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from hvd_elastic_ext.core.goodput import share
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.rules.checkpoints.interval import best_interval
 from hvd_elastic_ext.simulate.cluster.times import Times
@@ -38,8 +39,8 @@ class Restarted:
 
     @property
     def goodput(self) -> float:
-        """The useful share of all slot-seconds."""
-        return self.useful / self.capacity if self.capacity else 0.0
+        """The useful share of all slot-seconds. Raises :class:`~hvd_elastic_ext.core.goodput.Miscounted`."""
+        return share(self.useful, self.capacity)
 
 
 def restarted(
@@ -68,13 +69,14 @@ class _Happens(NamedTuple):
 
 
 def _happens(trace: Trace, agent_s: float) -> Iterator[_Happens]:
+    """Yield what happens until the end of the trace; of one moment, in this order."""
     for row in trace.rows:
-        if row.event == "up" and row.at > 0.0:
-            yield _Happens(row.at + agent_s, "joins", row)
         if row.notice:
             yield _Happens(max(0.0, row.at - row.notice), "told", row)
         if row.event != "price":
             yield _Happens(row.at, row.event, row)
+        if row.event == "up" and row.at > 0.0 and row.at + agent_s < trace.ends:
+            yield _Happens(row.at + agent_s, "joins", row)
     yield _Happens(trace.ends, "end")
 
 
@@ -108,7 +110,7 @@ class Loop:
         self._halted: float | None = None
         """When the world before the present one ended."""
         self._kept = self._done = self._lost = self._starts = self._size = 0
-        self._useful = self._capacity = self._downtime = 0.0
+        self._useful = self._downtime = 0.0
         self._took: float | None = None
 
     def _interval(self, goes: int) -> float:
@@ -121,18 +123,20 @@ class Loop:
         return max(self._times.step_s, min(best, self._trace.ends))
 
     def run(self) -> Restarted:
-        at = 0.0
+        at, spans = 0.0, list[tuple[float, float, int]]()
         for now, what, row in sorted(_happens(self._trace, self._times.agent_s), key=lambda each: each.at):
             if now > at:
                 if self._begun is None:
                     self._start(at)
-                self._capacity += sum(self._there.values()) * (now - at)
+                spans.append((at, now, sum(self._there.values())))
             self._take(now, what, row)
             if self._took is not None:
                 break
             at = now
+        ends = math.inf if self._took is None else self._took
+        capacity = math.fsum(slots * max(0.0, min(end, ends) - begin) for begin, end, slots in spans)
         figures = self._kept, self._done, self._lost, self._downtime, self._starts, self.interval_s, self._took
-        return Restarted(self._useful, self._capacity, *figures)
+        return Restarted(self._useful, capacity, *figures)
 
     def _take(self, now: float, what: str, row: Row | None) -> None:
         if row is None:
@@ -189,7 +193,8 @@ class Loop:
         if self._wanted is not None and self._kept + steps * self._size >= self._wanted:
             steps = done = math.ceil((self._wanted - self._kept) / self._size)
             trains_s = steps * step_s
-            self._took = self._begun + trains_s + math.floor(trains_s / self.interval_s) * write_s
+            self._took = min(now, self._begun + trains_s + math.floor(trains_s / self.interval_s) * write_s)
+        self._begun = None  # its steps count once
         self._kept += steps * self._size
         self._done += done * self._size
         self._lost += done - steps

@@ -130,17 +130,22 @@ def versus(results: Sequence[Result], others: Sequence[Restarted], *, stock: boo
 
 def beside(results: Sequence[Result], measured: Measured) -> str:
     """Print the results of the journal's own job beside the prediction."""
-    rows = []
-    for name, was, forecast in (
-        ("steps", measured.steps, [each.steps for each in results]),
-        ("of all ranks, kept", measured.kept, [each.kept for each in results]),
-        ("steps done again", measured.lost, [each.lost for each in results]),
+    figures: list[tuple[str, float | None, list[float]]] = [
+        (
+            "goodput %",
+            None if measured.goodput is None else 100.0 * measured.goodput,
+            [100.0 * each.goodput for each in results],
+        ),
+        ("steps", measured.steps, [float(each.steps) for each in results]),
+        ("of all ranks, kept", measured.kept, [float(each.kept) for each in results]),
+        ("steps done again", measured.lost, [float(each.lost) for each in results]),
         ("seconds without a step", measured.downtime_s, [each.downtime_s for each in results]),
-        ("worlds", measured.worlds, [each.worlds for each in results]),
-    ):
-        mean = statistics.fmean(forecast)
-        off = f"{100.0 * (mean - was) / was:+.1f}" if was else ""
-        rows.append((name, _mean([float(was)]), _mean(list(map(float, forecast))), off))
+        ("worlds", measured.worlds, [float(each.worlds) for each in results]),
+    ]
+    rows = []
+    for name, was, forecast in figures:
+        off = f"{100.0 * (statistics.fmean(forecast) - was) / was:+.1f}" if was else ""
+        rows.append((name, "not known" if was is None else _mean([float(was)]), _mean(forecast), off))
     return plain(("the journal's job", "was", "predicted", "off by %"), rows, right=("was", "predicted", "off by %"))
 
 
@@ -152,7 +157,7 @@ def as_json(
     if others:
         found["restarted"] = [{"goodput": each.goodput, **dataclasses.asdict(each)} for each in others]
     if measured is not None:
-        names = ("steps", "kept", "lost", "downtime_s", "worlds")
+        names = ("goodput", "steps", "kept", "lost", "downtime_s", "worlds")
         found["measured"] = {name: getattr(measured, name) for name in names}
     return found
 

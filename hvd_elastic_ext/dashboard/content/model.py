@@ -12,18 +12,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
+from hvd_elastic_ext.core.goodput import Accounting, Goodput, accounted
 from hvd_elastic_ext.core.journal import Record
 from hvd_elastic_ext.dashboard.content import advice, host_facts, sentences
 from hvd_elastic_ext.dashboard.content.gaps import broken, gaps, trained
 from hvd_elastic_ext.dashboard.content.host_facts import HostFacts
 from hvd_elastic_ext.dashboard.content.scaling import scaling_of
 from hvd_elastic_ext.report.faults import expected
-from hvd_elastic_ext.report.job_report import RESTARTED, JobReport, Row, build_report
+from hvd_elastic_ext.report.job_report import JobReport, Row, build_report
 from hvd_elastic_ext.report.series import Rate, World
 from hvd_elastic_ext.report.table import hosts_text
 from hvd_elastic_ext.report.timeline import Moment, number, select, text, timeline, values, whole
 
-DAY_S: Final = 86_400.0
 BINS: Final = 480
 STEPS_A_BIN: Final = 10
 """Sampled steps in a bin: with fewer, the throughput would vary too much."""
@@ -58,6 +58,8 @@ class Facts:
     lines: int = 0
     foreign: int = 0
     left_out: int = 0
+    accounting: Accounting | None = None
+    """Of all records, where ``records`` hold only some of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +82,12 @@ def page_of(facts: Facts) -> Page:
     """The page of a job."""
     steps = sum(record.event == "stepped" for record in facts.records)
     bins = BINS if facts.step_s is None else max(1, min(BINS, steps // STEPS_A_BIN))
-    report = build_report(facts.records, step_s=facts.step_s, most_bins=bins)
+    goodput = _goodput_now(facts)
+    report = build_report(facts.records, step_s=facts.step_s, most_bins=bins, goodput=goodput)
     moments = timeline(facts.records)
     hosts = _hosts(facts)
     return Page(
-        now=_now(facts, report, moments, hosts),
+        now=_now(facts, report, moments, hosts, goodput=goodput),
         timeline=_timeline(report, moments),
         records=[_detail(moment) for moment in moments if moment.record.event not in _QUIET][-MAX_RECORDS:],
         hosts=hosts,
@@ -93,12 +96,26 @@ def page_of(facts: Facts) -> Page:
     )
 
 
+def _goodput_now(facts: Facts) -> Goodput:
+    """Return the goodput until now, or until the last record of a job without a launcher."""
+    found = accounted(facts.records) if facts.accounting is None else facts.accounting
+    if facts.live is None:
+        return found.goodput()
+    newest = max((record.t for record in facts.records), default=facts.now)
+    return found.goodput(found.newest_at + max(0.0, facts.now - newest))
+
+
 def _last(records: Sequence[Record], *events: str) -> Record | None:
     return next((record for record in reversed(records) if record.event in events), None)
 
 
 def _now(
-    facts: Facts, report: JobReport, moments: Sequence[Moment], hosts: Sequence[Mapping[str, Any]]
+    facts: Facts,
+    report: JobReport,
+    moments: Sequence[Moment],
+    hosts: Sequence[Mapping[str, Any]],
+    *,
+    goodput: Goodput,
 ) -> dict[str, Any]:
     started = _last(facts.records, "started")
     state = _last(facts.records, "started", "slept", "woke", "resized")
@@ -128,7 +145,7 @@ def _now(
         "loss": _loss_now(stepped, report),
         "rate": per_s,
         "rate_unit": _unit(report.throughput),
-        **_goodput(report),
+        **_goodput(report, goodput),
         "started": None if not moments else moments[0].record.t,
         "last": last,
         "duration_s": report.duration_s,
@@ -177,29 +194,14 @@ def _speed_now(report: JobReport) -> float | None:
     return statistics.median(latest) if latest else None
 
 
-def _goodput(report: JobReport) -> dict[str, Any]:
-    """Return the share of the last 24 hours in which training made progress, and the hours of processes used."""
-    begin = max(0.0, report.duration_s - DAY_S)
-    day = report.duration_s - begin
-    rates = [rate.steps_per_s for rate in report.throughput if rate.steps_per_s > 0]
-    step_s = 1.0 / statistics.median(rates) if rates else 0.0
-    down = lost = 0.0
-    for row in report.rows:
-        if row.at < begin or (
-            row.event == "resized" and not row.before and row.cause == "start" and not row.downtime_s
-        ):
-            continue
-        if row.event in ("resized", "slept"):
-            down += row.downtime_s or 0.0
-        if row.event in ("resized", RESTARTED):
-            lost += row.steps_lost or 0
-    good = None if day <= 0 or not rates else max(0.0, 1.0 - (down + lost * step_s) / day)
+def _goodput(report: JobReport, found: Goodput) -> dict[str, Any]:
+    """Return the goodput, what it is taken from, and the hours of processes used."""
     return {
-        "goodput": good,
-        "downtime_s": down,
-        "steps_lost": int(lost),
-        "lost_s": lost * step_s,
-        "day_s": day,
+        "goodput": found.ratio,
+        "since_s": found.since_s,
+        "downtime_s": found.stepless_s,
+        "steps_lost": found.lost,
+        "lost_s": found.lost_s,
         "process_hours": _process_s(report.world, report.duration_s) / 3600,
     }
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from hvd_elastic_ext.core.goodput import Accounting
 from hvd_elastic_ext.core.journal import Record, parse_line
 from hvd_elastic_ext.report.faults import explains
 from hvd_elastic_ext.report.job_report import REPORTED, TOGETHER_S
@@ -29,8 +30,12 @@ TIMES: Final = 1000
 """Number of times between steps from which the typical one is taken."""
 LONGEST_TEXT: Final = 2000
 """Most characters of a text that are kept."""
-_STEP: Final = re.compile(rb'\{"t": ?[^,"]+, ?"mono": ?[^,"]+, ?"generation": ?(\d+), ?"event": ?"stepped"')
-"""The beginning of a step's line, as the journal writes it."""
+_STEP: Final = re.compile(
+    rb'\{"t": ?[^,"]+, ?"mono": ?([-\d.]+), ?"generation": ?(\d+), ?"event": ?"stepped"'
+    rb'(?:(?:, ?"host": ?"[^"\\]*")?, ?"step": ?(\d{1,15}), ?"rank": ?0, ?"size": ?(\d{1,15})'
+    rb'(?:, ?"world": ?(\d{1,15}))?[,}])?'
+)
+"""The beginning of a step's line, as the journal writes it: its time and generation, and the step, size and world."""
 _BULKY: Final = ("hosts", "slots_before", "command")
 
 
@@ -60,6 +65,8 @@ class Thinned:
         """From one step to the next, at steps that are kept."""
         self._generation: bytes | None = None
         self._stride = 1
+        self.accounting = Accounting()
+        """Of all lines, also those that are not kept."""
         self.lines = self.steps = self.foreign = 0
         self.counts: Counter[str] = Counter()
         """How many lines each event has, steps included."""
@@ -70,7 +77,8 @@ class Thinned:
         if step is None:
             return False
         self.lines += 1
-        self._add_step(line, step[1])
+        self._count_step(line, step)
+        self._add_step(line, step[2])
         return True
 
     def add(self, line: bytes) -> Record | None:
@@ -82,6 +90,7 @@ class Thinned:
         if record is None:
             self.foreign += bool(line.strip())
             return None
+        self.accounting.take(record)
         if record.event == "stepped":  # not in the form that our journal writes
             self._add_step(line, str(record.generation).encode())
             return None
@@ -125,6 +134,19 @@ class Thinned:
         return found
 
     # -- steps
+
+    def _count_step(self, line: bytes, step: re.Match[bytes]) -> None:
+        mono, _, number_, size, world = step.groups()
+        if number_ is None or (world is None and b'"world"' in line):
+            record = _parsed(line)
+            if record is not None:
+                self.accounting.take(record)
+            return
+        try:
+            at = float(mono)
+        except ValueError:
+            return
+        self.accounting.stepped(int(number_), int(size), None if world is None else int(world), at)
 
     def _add_step(self, line: bytes, generation: bytes) -> None:
         if generation != self._generation:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from hvd_elastic_ext.core.goodput import Accounting
 from hvd_elastic_ext.launcher.metrics.gauges import JobMetric, Samples
-from hvd_elastic_ext.launcher.metrics.goodput import Goodput
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.membership.next_world import CAUSES
 
@@ -58,7 +58,9 @@ class Counters:
     def __init__(self, wall: Callable[[], float], mono: Callable[[], float]) -> None:
         self._wall, self._mono = wall, mono
         self._lock = threading.Lock()
-        self._goodput = Goodput(mono())
+        self._goodput = Accounting()
+        self._redone_s = defaultdict[str, float](float)
+        """Seconds of steps that are done again, by the cause of the world that does them."""
         self._commits = 0
         self._commit: int | None = None
         """The number of the newest commit."""
@@ -76,6 +78,9 @@ class Counters:
                     amount = 1 if each.field is None else fields.get(each.field)
                     self._counts[each.name][key] += amount or 0
             self._goodput.note(event, fields, self._mono())
+            if event == "resized":
+                lost = fields.get("steps_lost")
+                self._redone_s[str(fields.get("cause"))] += (lost or 0) * self._goodput.step_s()
             if event == "committed":
                 self._committed(fields.get("number"))
             elif event == "sealed":
@@ -104,11 +109,13 @@ class Counters:
             labels = ("cause",) if each.causes else ()
             yield JobMetric(each.name, each.help, dict(self._counts[each.name]), labels, counter=True)
         yield JobMetric("commits", "Commits made in memory", {(): self._commits}, counter=True)
-        again: Samples = {(cause,): self._goodput.redone_s[cause] for cause in CAUSES}
+        again: Samples = {(cause,): self._redone_s[cause] for cause in CAUSES}
         words = "Time of the steps that were lost with a world, by the cause of the next"
         yield JobMetric("redone_seconds", words, again, ("cause",), counter=True)
-        if (good := self._goodput.ratio(self._mono())) is not None:
-            words = "Share of the time since the launcher's start in which training went ahead"
+        if (good := self._goodput.goodput(self._mono()).ratio) is not None:
+            words = (
+                "Useful steps over what the listed hosts could have done since this launcher listed the first of them"
+            )
             yield JobMetric("goodput_ratio", words, {(): good})
         if self._sealed is not None:
             when, step = self._sealed

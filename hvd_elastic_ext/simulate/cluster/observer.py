@@ -32,9 +32,6 @@ class Observer:
     def steps(self, world: World, count: int) -> None:
         """A world has done steps."""
 
-    def held_up(self, world: World, stall_s: float) -> None:
-        """A world pauses for a checkpoint."""
-
     def rank_given(self, process: Process, *, incarnation: int, rank: int) -> None:
         """A process has received its rank."""
 

@@ -120,6 +120,8 @@ class World:
     every: int = 1
     step_s: float = 1.0
     writing: int = 0
+    delayed_s: float = 0.0
+    """Seconds that the present step takes longer than ``step_s``, because of a checkpoint. They may be negative."""
     wake_at: float | None = None
     ends_at: int | None = None
     asked: Process | None = None

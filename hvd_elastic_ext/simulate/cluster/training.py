@@ -22,6 +22,11 @@ ROUNDING: Final = 1e-9
 """Tolerance for rounding of summed times, as a share of a step."""
 
 
+def step_fields(world: World) -> dict[str, int]:
+    """Return the fields of the newest step of a world in the journal."""
+    return {"step": world.batch, "rank": 0, "size": world.size, "world": world.key[1]}
+
+
 class Training:
     """All worlds. ``cut``: hosts without a network; ``sync_s``: seconds of a sync."""
 
@@ -32,6 +37,8 @@ class Training:
         """Number of calls of ``commit()`` for each commit."""
         self.records = False
         """Whether the journal contains sampled steps."""
+        self.vanished: set[str] = set()
+        """Hosts whose machines are gone, though their connections are open: nothing trains there."""
         self.finishing = False
         """Whether training ends at the next commit."""
         self.last_step: Callable[[World], int | None] = lambda world: None
@@ -60,7 +67,7 @@ class Training:
         if not self._cut:
             return False
         hosts = {process.agent.host for process in world.members}
-        return len(hosts) > 1 and not hosts.isdisjoint(self._cut)
+        return not hosts.isdisjoint(self._cut if len(hosts) > 1 else self.vanished)
 
     def _held_up(self, world: World, act: Callable[[World], None]) -> bool:
         """Whether a world is stalled. If so, ``act`` is called again later, until Gloo gives up."""
@@ -251,8 +258,7 @@ class Training:
                 process.stepped_at = now
         if self.records:
             first = next(process for process in world.members if process.rank == 0)
-            fields = {"step": world.batch, "rank": 0, "size": world.size}
-            first.agent.report(first, "record", event="stepped", fields=fields)
+            first.agent.report(first, "record", event="stepped", fields=step_fields(world))
         if commits:
             self._commit(world, commits)
         elif world.ends_at is not None and world.batch >= world.ends_at:
@@ -298,7 +304,7 @@ class Training:
         stall_s = 0.0 if self._times.every_step else self._times.stall_s
         if stall_s and not any(process.wanted is not None for process in world.members):
             world.stepped_at += stall_s
-            self._observer.held_up(world, stall_s)
+            world.delayed_s += stall_s
 
     def keep(self, process: Process) -> None:
         """Report whether a process has the commit for a checkpoint, as soon as that is known."""
@@ -360,6 +366,7 @@ class Training:
         if world.step_s != before and world.stalled_at is None:
             done = (self._sim.now - world.stepped_at) / before
             world.stepped_at = self._sim.now - done * world.step_s
+            world.delayed_s += done * (before - world.step_s)
             world.wake_at = None
             self._wake(world)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from hvd_elastic_ext.launcher.metrics.counters import Counters
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.membership.next_world import CAUSES
@@ -65,10 +67,11 @@ def test_goodput_and_the_time_of_steps_done_again_are_told_from_the_first_step_o
     def told() -> dict[str, dict[tuple[str, ...], float]]:
         return {figure.name: dict(figure.samples) for figure in counters.metrics()}
 
+    counters.note("published", {"hosts": {"a": 2}, "departing": []})
     assert "goodput_ratio" not in told()
-    for step in (0, 100):
+    for step in (1, 101):
         clock.advance(10.0)
-        counters.note("stepped", {"step": step})
+        counters.note("stepped", {"step": step, "size": 2, "rank": 0})
+    assert told()["goodput_ratio"] == {(): pytest.approx(10 / 20)}
     counters.note("resized", {"cause": "worker failed", "downtime_s": 0.0, "steps_lost": 50})
-    assert told()["goodput_ratio"] == {(): 0.25}
     assert told()["redone_seconds"] == {**dict.fromkeys([(cause,) for cause in CAUSES], 0), ("worker failed",): 5}

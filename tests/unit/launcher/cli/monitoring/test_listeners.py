@@ -34,12 +34,13 @@ def test_each_that_is_named_hears_of_all_and_has_told_it_at_the_end(tmp_path: Pa
         assert heard.counters is not None
         for note in heard.notes():
             note("stepped", {"step": 3, "size": 2, "values": {"loss": 0.5}})
+            note("training_restarted", {"steps_lost": 3})
         line = '{"t":5,"mono":5,"generation":1,"event":"sealed","step":3,"seconds":1}\n'
         heard.tee(io.StringIO(), ManualClock()).write(line)
         heard.close()
     assert scalars(tmp_path / "digits/r1")["training/loss"] == [(3, 0.5)]
     assert [span.name for span in spans(server)] == ["checkpoint.write", "checkpoint"]
-    assert "goodput_ratio" in {figure.name for figure in heard.counters.metrics()}
+    assert {figure.name: figure for figure in heard.counters.metrics()}["restarts_from_scratch"].samples == {(): 1}
 
 
 def test_figures_that_nobody_can_count_end_no_job_and_are_told_once(
