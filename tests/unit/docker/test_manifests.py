@@ -192,7 +192,7 @@ def test_the_daemon_has_small_limits_and_a_read_only_image(name: str) -> None:
     (pod,) = (found for role, found in pods(name).items() if role in ("launcher", "daemon"))
     container = containers(pod)["discover"]
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
-    assert container["resources"] == {"requests": {"cpu": "20m", "memory": "96Mi"}, "limits": {"memory": "192Mi"}}
+    assert container["resources"] == {"requests": {"cpu": "100m", "memory": "96Mi"}, "limits": {"memory": "192Mi"}}
 
 
 @pytest.mark.parametrize("name", [*NATIVE, "mpijob-older.yaml"])
