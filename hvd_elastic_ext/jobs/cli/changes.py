@@ -11,7 +11,7 @@ from typing import Final
 
 from hvd_elastic_ext.core.errors import Permanent
 from hvd_elastic_ext.io.option_parser import Parser
-from hvd_elastic_ext.jobs.cli.options import add_cluster, add_labels, bare_last, cluster_of, name_of, names_of
+from hvd_elastic_ext.jobs.cli.options import add_cluster, add_labels, bare_last, cluster_of, name_of, names_of, patient
 from hvd_elastic_ext.jobs.cluster import changes
 from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterUnanswered
 from hvd_elastic_ext.jobs.reading.states import FINISHED, leftover_note, stores_checkpoints, waits_for_code
@@ -32,7 +32,7 @@ NO_LAUNCHER: Final = (
 def suspend(argv: Sequence[str]) -> int:
     """Run ``suspend``. Raises :class:`UsageError` where a job cannot be suspended."""
     options = _parsed("suspend", "Delete all pods of a job; the launcher makes a checkpoint first.", argv)
-    root = changes.suspend(cluster_of(options), options.name)
+    root = changes.suspend(cluster_of(options), options.name, patience=patient("suspend"))
     if not stores_checkpoints(root):
         sys.stderr.write(NO_LAUNCHER if root["kind"] == "PyTorchJob" else NO_STORE)
     sys.stdout.write(f"{name_of(root)} suspended\n")
@@ -89,10 +89,11 @@ def wait(argv: Sequence[str]) -> int:
     if not names:
         raise changes.NoSuchJob(f"no job has the labels {options.selector} in namespace {cluster.namespace}")
     ends = None if options.timeout is None else time.monotonic() + options.timeout
+    patience = patient("wait")
 
     def waited(name: str) -> None:
         left = None if ends is None else max(0.0, ends - time.monotonic())
-        state = changes.wait_for(cluster, name, STATES[options.wanted], within_s=left)
+        state = changes.wait_for(cluster, name, STATES[options.wanted], within_s=left, patience=patience)
         sys.stdout.write(f"{name}: {state}\n")
         sys.stdout.flush()
         if state in FINISHED:

@@ -11,7 +11,7 @@ from typing import Final
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.option_parser import Parser
-from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of
+from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of, patient
 from hvd_elastic_ext.jobs.cluster import logs
 from hvd_elastic_ext.jobs.spec.words import seconds
 
@@ -36,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("-c", "--container", metavar="NAME", default="", help="output of another container of that pod")
     add_cluster(parser)
     options = parser.parse_args(argv)
-    for line in logs.lines(cluster_of(options), options.name, _wanted(options)):
+    for line in logs.lines(cluster_of(options), options.name, _wanted(options), patience=patient("logs")):
         sys.stdout.write(line)
         if options.follow:
             sys.stdout.flush()

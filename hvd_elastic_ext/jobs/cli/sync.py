@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.io.option_parser import Parser
-from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of
+from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of, patient
 from hvd_elastic_ext.jobs.cluster import code, sending
 from hvd_elastic_ext.jobs.cluster.api import Cluster
 
@@ -35,7 +35,9 @@ def hand_over(cluster: Cluster, name: str, archive: bytes, *, folder: str) -> st
     """Send the code, and print what it waits for. Returns a line about the result. After a failure the job still
     waits."""
     try:
-        sent = sending.send(cluster, name, archive, report=lambda line: sys.stderr.write(f"{line}\n"))
+        sent = sending.send(
+            cluster, name, archive, report=lambda line: sys.stderr.write(f"{line}\n"), patience=patient("sync")
+        )
     except (Permanent, KeyboardInterrupt) as error:
         if not isinstance(error, UsageError):
             again = f"hvd-elastic sync {name} {shlex.quote(folder)} -n {cluster.namespace}"

@@ -123,7 +123,10 @@ def test_containers_are_applied_by_their_names(user: Kubectl) -> None:
 def test_operations_are_done_in_order_or_not_at_all(user: Kubectl) -> None:
     user.does("create", "--validate=false", "-f", "-", given=of("ConfigMap", "a", data={"x": "1"}))
     user.does("annotate", "cm", "a", "example.org/z=2")
-    change = [{"op": "test", "path": "/data/x", "value": "1"}, {"op": "remove", "path": "/metadata/annotations/example.org~1z"}]
+    change = [
+        {"op": "test", "path": "/data/x", "value": "1"},
+        {"op": "remove", "path": "/metadata/annotations/example.org~1z"},
+    ]
     change += [{"op": "replace", "path": "/data/x", "value": "3"}, {"op": "add", "path": "/data/n", "value": "4"}]
     patch = ("patch", "cm", "a", "--type=json", "-p")
     user.does(*patch, json.dumps(change))

@@ -128,7 +128,9 @@ class Access:
             case _:
                 return
         held = list(self._rules(call, []))
-        missing = [each for rule in rules for each in _calls(rule, call) if not any(_matches(own, each) for own in held)]
+        missing = [
+            each for rule in rules for each in _calls(rule, call) if not any(_matches(own, each) for own in held)
+        ]
         if missing:
             raise statuses.escalation(call.user.name, call.resource, body["metadata"]["name"], map(_told, missing))
 
