@@ -146,7 +146,7 @@ def test_a_right_to_logs_that_is_missing_is_told_at_once(kube: KubeServer, clust
 
 
 def test_a_server_that_was_never_there_is_told_at_once(kube: KubeServer, cluster: Cluster) -> None:
-    with kube.down():
-        for patience in (Outage(kube).patience(),):
-            with pytest.raises(ClusterUnanswered):
-                changes.wait_for(cluster, "digits", (RUNNING,), patience=patience)
+    outage = Outage(kube)
+    with kube.down(), pytest.raises(ClusterUnanswered):
+        changes.wait_for(cluster, "digits", (RUNNING,), sleep=outage.sleep, patience=outage.patience())
+    assert (outage.now, outage.said) == (0, [])
