@@ -12,7 +12,7 @@ from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterRefused, plural
 from hvd_elastic_ext.jobs.cluster.manifests import rendered_of, with_key
 from hvd_elastic_ext.jobs.reading import findings, images, volume_claims
 from hvd_elastic_ext.jobs.reading.findings import Finding
-from hvd_elastic_ext.jobs.rendering.objects import Body, templates
+from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER, Body, templates
 from hvd_elastic_ext.jobs.rendering.render import Rendered
 from hvd_elastic_ext.jobs.spec.job import Job
 from hvd_elastic_ext.jobs.spec.source import claim_of
@@ -36,12 +36,14 @@ def look(cluster: Cluster, job: Job) -> Iterator[Finding]:
     yield Finding("ok", "kind", f"--kind {job.kind}: {rendered.root['kind']}")
     yield from _objects(cluster, job, rendered)
     yield from _rights(cluster, rendered)
-    worker = next(each for body in rendered.objects for role, each in templates(body) if role == "worker")
+    pods = {role: each for body in rendered.objects for role, each in templates(body)}
+    worker = pods["worker"]
     nodes = _nodes(cluster)
     yield from findings.of_nodes(nodes, worker, least=job.min_workers)
     try:
         quotas = cluster.listed("v1", "resourcequotas")
-        yield from findings.of_quotas(quotas, worker, least=job.min_workers, workers=job.workers)
+        launcher = pods.get(LAUNCHER)
+        yield from findings.of_quotas(quotas, worker, least=job.min_workers, workers=job.workers, launcher=launcher)
     except ClusterRefused as error:
         yield Finding("unknown", "quota", str(error))
     yield from _claims(cluster, job)
