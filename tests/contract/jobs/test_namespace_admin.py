@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext import cli
+from hvd_elastic_ext.io.kube_access import Access
 from hvd_elastic_ext.jobs.cluster import changes, preflight
 from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterRefused
+from hvd_elastic_ext.launcher.rules.suspend.workloads import workload
+from hvd_elastic_ext.launcher.suspend.replicas import Replicas, RequestFailed
 from tests.contract.jobs.test_changes import made
 from tests.contract.kube.conftest import Space
 from tests.support.jobs import NOWHERE, example
@@ -204,3 +207,21 @@ def test_pods_of_a_job_that_was_made_by_hand_are_found_by_its_operators_labels(
     found = changes.look(cluster, "old")
     assert {each.name: each.role for each in found.pods} == {"old-launcher": "launcher", "old-worker": "worker"}
     assert found.ready == 1
+
+
+def test_a_launcher_of_submit_changes_the_number_of_its_workers_and_of_no_others(
+    newcomer: Cluster, cluster: Cluster, said: Said, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    if request.node.callspec.params["api"] == "real":
+        pytest.skip("the token of the launcher's account is made by this server")
+    ours: KubeServer = request.getfixturevalue("_ours")
+    scaled = ("hvd-elastic", "run", "--autoscale", "efficiency", "--scale-with", "statefulset/digits-worker")
+    words = ["submit", "digits", "--kind", "statefulset", *ON_NO_NODE]
+    said(*words, after=("--", *scaled, "python", "/t.py"))
+    made(cluster, "statefulset", name="other")
+    token = ours.access.issue_for(newcomer.namespace, "hvd-launcher-digits")
+    access = Access(str(ours.kubeconfig(tmp_path / "launchers", token=token, namespace=newcomer.namespace)))
+    Replicas(access, workload("statefulset/digits-worker"), option="--scale-with").resize(5, [])
+    assert changes.look(newcomer, "digits").asked == 5
+    with pytest.raises(RequestFailed, match='cannot patch resource "statefulsets/scale"'):
+        Replicas(access, workload("statefulset/other-worker"), option="--scale-with").resize(5, [])
