@@ -30,13 +30,14 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("name", nargs="?", help="the manifest to print; all are listed by default")
     group = parser.add_argument_group(f"for {HPA}, which is made for a job")
     group.add_argument(
-        "--for", dest="target", metavar="KIND/NAME", help="workload to scale, such as statefulset/digits"
+        "--for", dest="target", metavar="KIND/NAME", help="workload to scale, such as statefulset/digits-worker"
     )
     group.add_argument("--autoscale", metavar="threshold:…", help="the policy, as for `hvd-elastic run`")
     group.add_argument("--min-np", metavar="N", type=int, default=1, help="fewest processes (1)")
     group.add_argument("--max-np", metavar="N", type=int, help="most processes")
     group.add_argument("--slots", metavar="N", type=int, default=1, help="slots of each pod (1)")
     group.add_argument("-n", "--namespace", metavar="NAME", help="namespace of the job")
+    group.add_argument("--job", metavar="NAME", help="the job, with which its metrics are labelled (default: by --for)")
     group.add_argument("--uid", metavar="UID", help="its metadata.uid: the autoscaler is deleted with it")
     options = parser.parse_args(argv)
     wanted = options.name
@@ -69,7 +70,7 @@ def _autoscaler(options: argparse.Namespace) -> str:
     missing = [name for name, value in needed.items() if value is None]
     if missing:
         raise UsageError(
-            f"{HPA} needs {', '.join(missing)}; such as hvd-elastic manifest {HPA} --for statefulset/digits "
+            f"{HPA} needs {', '.join(missing)}; such as hvd-elastic manifest {HPA} --for statefulset/digits-worker "
             "--autoscale threshold:cpu=0.8 --max-np 16"
         )
     if options.slots < 1:
@@ -83,6 +84,7 @@ def _autoscaler(options: argparse.Namespace) -> str:
             slots=options.slots,
             namespace=options.namespace,
             uid=options.uid,
+            job=options.job,
         )
     )
 
