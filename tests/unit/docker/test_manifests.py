@@ -234,6 +234,13 @@ def test_daemon_and_launcher_share_a_directory(name: str) -> None:
     assert "emptyDir" in next(each for each in pod["volumes"] if each["name"] == "hosts")
 
 
+@pytest.mark.parametrize("name", JOBS)
+def test_commands_in_the_launchers_container_find_its_job(name: str) -> None:
+    launcher = containers(pods(name)["launcher"])["launcher"]
+    variables = {each["name"]: each["value"] for each in launcher["env"]}
+    assert f"--state-dir={variables['HVD_ELASTIC_STATE_DIR']}" in launcher["args"]
+
+
 # The daemon alone
 
 
