@@ -23,6 +23,8 @@ RESOURCES: Final = ("cpu", "memory")
 """Signals that Kubernetes measures, as a share of a pod's request."""
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 _UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
+WORKERS: Final = "-worker"
+"""The end of the name of the StatefulSet with a job's workers."""
 PREFIX: Final = "hvd_elastic_"
 """Prefix of the names of all other metrics."""
 
@@ -36,8 +38,10 @@ def autoscaler(
     slots: int = 1,
     namespace: str | None = None,
     uid: str | None = None,
+    job: str | None = None,
 ) -> dict[str, Any]:
-    """Return the object for ``target`` (KIND/NAME). ``least`` and ``most``: processes; ``slots``: of each pod.
+    """Return the object for ``target`` (KIND/NAME). ``least`` and ``most``: processes; ``slots``: of each pod. ``job``:
+    what its metrics are labelled with; by default the name of the target, without what ``submit`` adds to it.
 
     ``uid``: of the target, which then owns the object, so that it is deleted with it.
 
@@ -77,7 +81,7 @@ def autoscaler(
             "scaleTargetRef": scaled,
             "minReplicas": low,
             "maxReplicas": high,
-            "metrics": [_metric(mark, name) for mark in signals.marks],
+            "metrics": [_metric(mark, job or name.removesuffix(WORKERS)) for mark in signals.marks],
             "behavior": {
                 "scaleUp": {"stabilizationWindowSeconds": up_s},
                 "scaleDown": {

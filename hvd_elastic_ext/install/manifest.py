@@ -16,6 +16,8 @@ from hvd_elastic_ext.install import files
 from hvd_elastic_ext.io.option_parser import Parser
 
 FOLDERS = ("docker/manifests", "docker/monitoring")
+EXAMPLE = "digits"
+"""The name of the job in the manifests."""
 HPA = "hpa"
 HPA_IS = "HorizontalPodAutoscaler for a job: --for, --autoscale, --max-np"
 
@@ -28,15 +30,16 @@ def main(argv: Sequence[str]) -> int:
         epilog="docs/kubernetes.md says when to use which.",
     )
     parser.add_argument("name", nargs="?", help="the manifest to print; all are listed by default")
+    parser.add_argument("--job", metavar="NAME", help=f"the job's name, instead of {EXAMPLE}")
+    parser.add_argument("-n", "--namespace", metavar="NAME", help="the job's namespace, where a manifest names one")
     group = parser.add_argument_group(f"for {HPA}, which is made for a job")
     group.add_argument(
-        "--for", dest="target", metavar="KIND/NAME", help="workload to scale, such as statefulset/digits"
+        "--for", dest="target", metavar="KIND/NAME", help="workload to scale, such as statefulset/digits-worker"
     )
     group.add_argument("--autoscale", metavar="threshold:…", help="the policy, as for `hvd-elastic run`")
     group.add_argument("--min-np", metavar="N", type=int, default=1, help="fewest processes (1)")
     group.add_argument("--max-np", metavar="N", type=int, help="most processes")
     group.add_argument("--slots", metavar="N", type=int, default=1, help="slots of each pod (1)")
-    group.add_argument("-n", "--namespace", metavar="NAME", help="namespace of the job")
     group.add_argument("--uid", metavar="UID", help="its metadata.uid: the autoscaler is deleted with it")
     options = parser.parse_args(argv)
     wanted = options.name
@@ -56,8 +59,19 @@ def main(argv: Sequence[str]) -> int:
         near = get_close_matches(name, there, 1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(there)}"
         raise UsageError(f"there is no manifest {wanted}; {hint}")
-    sys.stdout.write(there[name].read_text(encoding="utf-8"))
+    sys.stdout.write(of_job(there[name].read_text(encoding="utf-8"), options.job, options.namespace))
     return 0
+
+
+def of_job(text: str, job: str | None, namespace: str | None) -> str:
+    """Return a manifest with the name of a job instead of the example's, and a namespace instead of the default one.
+    Raises :class:`UsageError` for names that are none. Pure."""
+    for option, name in (("--job", job), ("--namespace", namespace)):
+        if name is not None and not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", name, re.ASCII):
+            raise UsageError(f"{option} {name!r}: small letters, digits and '-'")
+    if job is not None:  # the folder of the example that is trained has the name, too
+        text = re.sub(rf"(?<![a-z0-9])(?<!01-){EXAMPLE}(?![a-z0-9])", job, text)
+    return text if namespace is None else re.sub(r"namespace: default\b", f"namespace: {namespace}", text)
 
 
 def _autoscaler(options: argparse.Namespace) -> str:
@@ -69,7 +83,7 @@ def _autoscaler(options: argparse.Namespace) -> str:
     missing = [name for name, value in needed.items() if value is None]
     if missing:
         raise UsageError(
-            f"{HPA} needs {', '.join(missing)}; such as hvd-elastic manifest {HPA} --for statefulset/digits "
+            f"{HPA} needs {', '.join(missing)}; such as hvd-elastic manifest {HPA} --for statefulset/digits-worker "
             "--autoscale threshold:cpu=0.8 --max-np 16"
         )
     if options.slots < 1:
@@ -83,6 +97,7 @@ def _autoscaler(options: argparse.Namespace) -> str:
             slots=options.slots,
             namespace=options.namespace,
             uid=options.uid,
+            job=options.job,
         )
     )
 

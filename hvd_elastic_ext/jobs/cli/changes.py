@@ -13,7 +13,7 @@ from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import Permanent
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.io.wait_line import WaitLine
-from hvd_elastic_ext.jobs.cli.options import add_cluster, add_labels, bare_last, cluster_of, name_of, names_of
+from hvd_elastic_ext.jobs.cli.options import add_cluster, add_labels, bare_last, cluster_of, name_of, names_of, patient
 from hvd_elastic_ext.jobs.cluster import changes
 from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterUnanswered
 from hvd_elastic_ext.jobs.reading.states import FINISHED, leftover_note, stores_checkpoints, waits_for_code
@@ -33,7 +33,7 @@ NO_LAUNCHER: Final = (
 def suspend(argv: Sequence[str]) -> int:
     """Run ``suspend``. Raises :class:`UsageError` where a job cannot be suspended."""
     options = _parsed("suspend", "Delete all pods of a job; the launcher makes a checkpoint first.", argv)
-    root = changes.suspend(cluster_of(options), options.name)
+    root = changes.suspend(cluster_of(options), options.name, patience=patient("suspend"))
     if not stores_checkpoints(root):
         sys.stderr.write(NO_LAUNCHER if root["kind"] == "PyTorchJob" else NO_STORE)
     sys.stdout.write(f"{name_of(root)} suspended\n")
@@ -88,12 +88,15 @@ def wait(argv: Sequence[str]) -> int:
     if not names:
         raise changes.NoSuchJob(f"no job has the labels {options.selector} in namespace {cluster.namespace}")
     ends = None if options.timeout is None else time.monotonic() + options.timeout
+    line = WaitLine(sys.stderr)
+    patience = patient("wait", line)
 
     def waited(name: str) -> None:
         left = None if ends is None else max(0.0, ends - time.monotonic())
-        line = WaitLine(sys.stderr)
         try:
-            state = changes.wait_for(cluster, name, STATES[options.wanted], within_s=left, report=line.show)
+            state = changes.wait_for(
+                cluster, name, STATES[options.wanted], within_s=left, report=line.show, patience=patience
+            )
         finally:
             line.clear()
         sys.stdout.write(f"{name}: {state}\n")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import UsageError
@@ -15,10 +15,11 @@ from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io import tables
 from hvd_elastic_ext.io.config_file import to_documents
 from hvd_elastic_ext.io.option_parser import Parser
-from hvd_elastic_ext.jobs.cli.options import add_cluster, add_labels, cluster_of
+from hvd_elastic_ext.jobs.cli.options import add_cluster, add_labels, cluster_of, patient
 from hvd_elastic_ext.jobs.cli.watching import PLACE, Changes, Table
 from hvd_elastic_ext.jobs.cluster import changes
-from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterUnanswered
+from hvd_elastic_ext.jobs.cluster.api import Cluster
+from hvd_elastic_ext.jobs.cluster.patience import Patience
 from hvd_elastic_ext.jobs.reading.states import JobStatus, PodStatus, leftover_note
 
 JOB: Final = ("NAME", "KIND", "STATE", "READY", "WORKERS", "AGE")
@@ -50,13 +51,15 @@ def main(argv: Sequence[str]) -> int:
     if options.watch:
         if options.output not in ("", "wide"):
             raise UsageError(f"--watch shows tables; leave --output {options.output} out")
-        return watch(cluster, options.name, wide=options.output == "wide", labels=options.selector, write=_written)
+        wide, patience = options.output == "wide", patient("get")
+        return watch(cluster, options.name, wide=wide, labels=options.selector, write=_written, patience=patience)
     one = options.name is not None
-    jobs = _looked(cluster, options.name, options.selector)
+    jobs, unread = _looked(cluster, options.name, options.selector)
     if not jobs and options.output in ("", "wide"):
         where = "in any namespace" if options.all_namespaces else f"in namespace {place}"
         labels = f" has the labels {options.selector}" if options.selector else " was submitted"
-        sys.stderr.write(f"no job{labels} {where}\n")
+        note = changes.not_read(unread)
+        sys.stderr.write(f"no job{labels} {where}{'; ' * bool(note)}{note}\n")
     sys.stdout.write(shown(jobs, options.output, alone=one, everywhere=options.all_namespaces, now=time.time()))
     if one:
         sys.stderr.write(leftover_note(jobs[0]))
@@ -71,10 +74,12 @@ def watch(
     labels: str = "",
     write: Callable[[str], object],
     sleep: Callable[[float], None] = time.sleep,
+    patience: Patience | None = None,
 ) -> int:
-    """Print tables, then the rows that change. Returns when a named job ends."""
+    """Print tables, then the rows that change. Returns when a named job ends. Waits for an API server that is away."""
     seen = Changes()
-    jobs = _looked(cluster, name, labels)
+    patience = patience or Patience(sleep=sleep)
+    jobs, _ = patience.of(lambda: _looked(cluster, name, labels))
     everywhere = not cluster.namespace
     while True:
         tables = _tables(jobs, wide=wide, alone=name is not None, everywhere=everywhere, now=time.time())
@@ -83,15 +88,19 @@ def watch(
         if name is not None and not jobs:
             return 0
         sleep(changes.LOOKS_S)
-        with contextlib.suppress(ClusterUnanswered):  # the next round asks again
-            try:
-                jobs = _looked(cluster, name, labels)
-            except changes.NoSuchJob:
-                jobs = []
+        kind = jobs[0].kind if jobs else ""
+        jobs, _ = patience.of(partial(_looked_again, cluster, name, labels, kind=kind))
 
 
-def _looked(cluster: Cluster, name: str | None, labels: str) -> list[JobStatus]:
-    return changes.all_of(cluster, labels) if name is None else [changes.look(cluster, name)]
+def _looked(cluster: Cluster, name: str | None, labels: str) -> changes.Found:
+    return changes.search(cluster, labels) if name is None else changes.Found([changes.look(cluster, name)], ())
+
+
+def _looked_again(cluster: Cluster, name: str | None, labels: str, *, kind: str) -> changes.Found:
+    if name is None:
+        return changes.search(cluster, labels)
+    found = changes.look_again(cluster, name, kind)
+    return changes.Found([] if isinstance(found, changes.NoSuchJob) else [found], ())
 
 
 def _written(line: str) -> None:
@@ -114,10 +123,13 @@ def shown(jobs: Sequence[JobStatus], form: str, *, alone: bool, everywhere: bool
 
 def _tables(jobs: Sequence[JobStatus], *, wide: bool, alone: bool, everywhere: bool, now: float) -> list[Table]:
     rows = [
-        ((job.namespace,) if everywhere else ()) + _row(job, now) + ((job.image, job.message) if wide else ())
+        ((job.namespace,) if everywhere else ())
+        + _row(job, now)
+        + ((job.image, job.message) if wide else (job.message,) if alone else ())
         for job in jobs
     ]
-    found: list[Table] = [((*((PLACE,) if everywhere else ()), *JOB, *(WIDE if wide else ())), rows)]
+    more = WIDE if wide else WIDE[1:] if alone else ()
+    found: list[Table] = [((*((PLACE,) if everywhere else ()), *JOB, *more), rows)]
     return [*found, (PODS, [_pod_row(pod, now) for job in jobs for pod in job.pods])] if alone else found
 
 

@@ -14,7 +14,7 @@ from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.io.wait_line import WaitLine
-from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of
+from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of, patient
 from hvd_elastic_ext.jobs.cluster import logs
 
 STAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
@@ -44,8 +44,9 @@ def main(argv: Sequence[str]) -> int:
         waits.show(f"waiting for output of {options.name}; hvd-elastic get {options.name} shows its pods")
         time.sleep(seconds)
 
+    patience = patient("logs", waits)
     try:
-        for line in logs.lines(cluster_of(options), options.name, _wanted(options), sleep=sleep):
+        for line in logs.lines(cluster_of(options), options.name, _wanted(options), sleep=sleep, patience=patience):
             waits.clear()
             sys.stdout.write(line)
             if options.follow:

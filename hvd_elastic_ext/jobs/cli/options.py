@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,9 @@ from typing import Any
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io.config_file import to_documents
+from hvd_elastic_ext.io.wait_line import WaitLine
 from hvd_elastic_ext.jobs.cluster import api, changes
+from hvd_elastic_ext.jobs.cluster.patience import Patience
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
@@ -73,6 +76,20 @@ def names_of(options: argparse.Namespace, cluster: api.Cluster) -> list[str]:
 def cluster_of(options: argparse.Namespace) -> api.Cluster:
     """Return the cluster that the options name. Raises :class:`UsageError` without one."""
     return api.found(options.kubeconfig, os.environ, options.namespace)
+
+
+def patient(command: str, waits: WaitLine | None = None) -> Patience:
+    """Return how a long command waits for an API server that is away; it says so on standard error.
+
+    ``waits``: what the command shows of its own waits, cleared before such a line.
+    """
+
+    def say(line: str) -> None:
+        if waits is not None:
+            waits.clear()
+        sys.stderr.write(f"hvd-elastic {command}: {line}\n")
+
+    return Patience(say=say)
 
 
 def printed(objects: Sequence[Mapping[str, Any]], form: str) -> str:

@@ -17,11 +17,14 @@ from hvd_elastic_ext.jobs.cli.submit_options import add_job, job_of, read, settl
 from hvd_elastic_ext.jobs.cluster import apply
 from hvd_elastic_ext.jobs.cluster.api import Cluster
 from hvd_elastic_ext.jobs.cluster.manifests import rendered_of, with_key
+from hvd_elastic_ext.jobs.reading.findings import amount
 from hvd_elastic_ext.jobs.rendering.render import Rendered
 from hvd_elastic_ext.jobs.spec.job import Job
 
 FAILED: Final = 2
 """Exit code of a diff that could not be made. As with kubectl, 1 means that something differs."""
+_SIZES: Final = ("requests", "limits", "sizeLimit")
+"""Fields of a pod with quantities."""
 EPILOG: Final = "docs/submit.md says more, and which rights you need."
 
 
@@ -105,10 +108,15 @@ def difference(there: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> li
     return list(difflib.unified_diff(*texts, f"live {name_of(wanted)}", f"submit {name_of(wanted)}"))
 
 
-def asked_for(there: Any, wanted: Any) -> Any:
-    """Return the fields of ``there`` that ``wanted`` also has, in the order of ``wanted``. Pure."""
+def asked_for(there: Any, wanted: Any, *, sizes: bool = False) -> Any:
+    """Return the fields of ``there`` that ``wanted`` also has, in the order of ``wanted``, with equal quantities as
+    ``wanted`` writes them: a server writes 0.5 as 500m. ``sizes``: the fields are quantities. Pure."""
     if isinstance(there, Mapping) and isinstance(wanted, Mapping):
-        return {key: asked_for(there[key], each) for key, each in wanted.items() if key in there}
+        return {
+            key: asked_for(there[key], each, sizes=sizes or key in _SIZES)
+            for key, each in wanted.items()
+            if key in there
+        }
     if isinstance(there, list) and isinstance(wanted, list) and len(there) == len(wanted):
         return [asked_for(old, new) for old, new in zip(there, wanted, strict=True)]
-    return there
+    return wanted if sizes and amount(there) == amount(wanted) != 0 else there

@@ -10,7 +10,7 @@ from pathlib import Path
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.io.wait_line import WaitLine
-from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of
+from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of, patient
 from hvd_elastic_ext.jobs.cluster import code, sending
 from hvd_elastic_ext.jobs.cluster.api import Cluster
 
@@ -37,7 +37,7 @@ def hand_over(cluster: Cluster, name: str, archive: bytes, *, folder: str) -> st
     waits."""
     line = WaitLine(sys.stderr)
     try:
-        sent = sending.send(cluster, name, archive, report=line.show)
+        sent = sending.send(cluster, name, archive, report=line.show, patience=patient("sync", line))
     except (Permanent, KeyboardInterrupt) as error:
         line.clear()
         if not isinstance(error, UsageError):

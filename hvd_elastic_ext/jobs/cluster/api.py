@@ -60,6 +60,7 @@ class Cluster:
             self._configuration = access.configuration()
             self._kept = kube_access.connections(self._configuration)
             self.namespace = namespace or access.namespace
+        self._kinds: dict[str, frozenset[str]] = {}
 
     def within(self, namespace: str) -> Cluster:
         """Return the same cluster with another namespace; "" means all namespaces."""
@@ -103,9 +104,19 @@ class Cluster:
                 return None
             raise
 
-    def listed(self, api_version: str, resource: str, selector: str = "") -> list[Body]:
-        """Return the objects with these labels; none if the cluster has no such kind."""
-        query = urlencode({"labelSelector": selector}) if selector else ""
+    def has(self, api_version: str, resource: str) -> bool:
+        """Whether the server has a kind. Every account may ask that, while a request for a kind that is not there, or
+        that is others', is forbidden (403)."""
+        if api_version not in self._kinds:
+            root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+            named = (self.read(root) or {}).get("resources") or []
+            self._kinds[api_version] = frozenset(str(each.get("name")) for each in named)
+        return resource in self._kinds[api_version]
+
+    def listed(self, api_version: str, resource: str, selector: str = "", *, fields: str = "") -> list[Body]:
+        """Return the objects with these labels and fields; none if the cluster has no such kind."""
+        wanted = {"labelSelector": selector, "fieldSelector": fields}
+        query = urlencode({name: value for name, value in wanted.items() if value})
         found = self.read(f"{self.path(api_version, resource)}{'?' if query else ''}{query}")
         items = (found or {}).get("items")
         return [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []

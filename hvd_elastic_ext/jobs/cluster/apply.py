@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.commands import leading_variables
 from hvd_elastic_ext.core.errors import Permanent
-from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, ClusterRefused, WrongState
+from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, ClusterRefused, WrongState, plural
 from hvd_elastic_ext.jobs.rendering.objects import JOB_LABEL
 from hvd_elastic_ext.jobs.rendering.render import BY, MANAGED, owned
 
@@ -26,15 +26,17 @@ def kind_for(cluster: Cluster, command: Sequence[str]) -> str:
     """Choose the kind of object for a job in this cluster. A torchrun command becomes a PyTorchJob if the cluster has
     that kind."""
     _, program = leading_variables(command)
-    if program[:1] == ("torchrun",) and _has(cluster, "kubeflow.org/v1", "pytorchjobs"):
+    if program[:1] == ("torchrun",) and cluster.has("kubeflow.org/v1", "pytorchjobs"):
         return "pytorchjob"
-    kind = next((kind for kind, version, plural in FOUND if _has(cluster, version, plural)), "statefulset")
+    kind = next((kind for kind, version, plural in FOUND if cluster.has(version, plural)), "statefulset")
     return "mpijob-older" if kind == "mpijob" and version(cluster) < SIDECARS else kind
 
 
-def _has(cluster: Cluster, version: str, plural: str) -> bool:
-    listed = (cluster.read(f"/apis/{version}") or {}).get("resources") or []
-    return any(each.get("name") == plural for each in listed)
+def no_such_kind(cluster: Cluster, body: Mapping[str, Any]) -> str:
+    """Return what to do about a kind that the cluster does not have; "" if it has it."""
+    if cluster.has(body["apiVersion"], plural(body["kind"])):
+        return ""
+    return f"the cluster has no {body['kind']} ({body['apiVersion']}): install its operator, or take another --kind"
 
 
 def version(cluster: Cluster) -> tuple[int, int]:
@@ -45,8 +47,34 @@ def version(cluster: Cluster) -> tuple[int, int]:
 
 
 def try_out(cluster: Cluster, objects: Sequence[Body]) -> list[Body]:
-    """Return the objects as the server would create them (dry run)."""
-    return [cluster.create(body, dry=True) for body in objects]
+    """Return the objects as the server would create them (dry run). Raises :class:`UsageError` for a kind that it does
+    not have."""
+    _check_kind(cluster, objects[-1])
+    tried: list[Body] = []
+    for body in objects:
+        tried.append(try_one(cluster, body, tried))
+    return tried
+
+
+def try_one(cluster: Cluster, body: Body, tried: Sequence[Body]) -> Body:
+    """Return an object as the server would create it (dry run), after those in ``tried``.
+
+    The binding to a Role is refused (404) where that Role is only tried, and so does not exist: the server compares the
+    rights in it with the user's own. It has done so with the Role itself, and the right to make bindings came before.
+    """
+    try:
+        return cluster.create(body, dry=True)
+    except ClusterRefused as error:
+        role = (body.get("roleRef") or {}).get("name")
+        known = any((each.get("kind"), each["metadata"]["name"]) == ("Role", role) for each in tried)
+        if error.code != HTTPStatus.NOT_FOUND or body["kind"] != "RoleBinding" or not known:
+            raise
+        return body
+
+
+def _check_kind(cluster: Cluster, root: Body) -> None:
+    if problem := no_such_kind(cluster, root):
+        raise WrongState(problem)
 
 
 def create(cluster: Cluster, objects: Sequence[Body]) -> Body:
@@ -57,6 +85,7 @@ def create(cluster: Cluster, objects: Sequence[Body]) -> Body:
     that exists already, and for objects of others that have a needed name.
     """
     *others, root = objects
+    _check_kind(cluster, root)
     if cluster.read(cluster.path_of(root)) is not None:
         name = root["metadata"]["name"]
         raise WrongState(

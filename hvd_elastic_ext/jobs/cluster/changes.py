@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import time
-from collections.abc import Callable, Collection
-from typing import Final
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.io.option_parser import nearest
-from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, ClusterRefused, WrongState, plural
+from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, ClusterRefused, ClusterUnanswered, WrongState, plural
+from hvd_elastic_ext.jobs.cluster.patience import Patience, Sleep
+from hvd_elastic_ext.jobs.reading.job_events import of_cluster, unix, why_not_made
 from hvd_elastic_ext.jobs.reading.states import (
     FINISHED,
     GONE,
     ROOT_KINDS,
-    SUSPENDED,
     JobStatus,
     Kind,
     asked_for,
+    operators_selector,
     seen,
     state_of,
 )
@@ -45,13 +48,26 @@ KUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", re.ASCII)
 
-Sleep = Callable[[float], None]
+BUILT_IN: Final = "batch/v1"
+"""The version of the kind that every cluster has."""
 
 
 class NoSuchJob(UsageError):
-    """There is no job of this name. The exit code is 1, as with kubectl."""
+    """There is no job of this name. The exit code is 1, as with kubectl. ``unread``: kinds of jobs that this account
+    may not read."""
 
     exit_code = 1
+
+    def __init__(self, why: str, unread: Sequence[str] = ()) -> None:
+        super().__init__(why)
+        self.unread = tuple(unread)
+
+
+class Found(NamedTuple):
+    """Jobs, and the kinds of jobs that this account may not read."""
+
+    jobs: list[JobStatus]
+    unread: tuple[str, ...]
 
 
 class NotReached(Permanent):
@@ -59,9 +75,15 @@ class NotReached(Permanent):
 
 
 def all_of(cluster: Cluster, labels: str = "") -> list[JobStatus]:
-    """Return every submitted job of the namespace (or of all) with these labels, sorted by namespace and name."""
+    """Return every submitted job of the namespace (or of all) with these labels that this account may read, sorted by
+    namespace and name."""
+    return search(cluster, labels).jobs
+
+
+def search(cluster: Cluster, labels: str = "") -> Found:
+    """Return the jobs as :func:`all_of`, with the kinds that this account may not read."""
     wanted = ",".join(filter(None, (selector(), labels)))
-    roots = [each for kind in ROOT_KINDS for each in _roots(cluster, kind, wanted)]
+    roots, unread = _of_each_kind(cluster, lambda kind: _roots(cluster, kind, wanted))
     pods: dict[str, list[Body]] = {}
     for each in cluster.listed("v1", "pods", JOB_LABEL) if roots else []:
         pods.setdefault(each["metadata"]["namespace"], []).append(each)
@@ -69,31 +91,71 @@ def all_of(cluster: Cluster, labels: str = "") -> list[JobStatus]:
     for root in roots:
         place = root["metadata"]["namespace"]
         found.append(seen(root, pods.get(place, []), _workers(cluster.within(place), root)))
-    return sorted(found, key=lambda job: (job.namespace, job.name))
+    return Found(sorted(found, key=lambda job: (job.namespace, job.name)), unread)
+
+
+def _of_each_kind(cluster: Cluster, ask: Callable[[Kind], list[Body]]) -> tuple[list[Body], tuple[str, ...]]:
+    """Ask for jobs of every kind that the cluster has. Returns them, and the kinds that this account may not read.
+    Raises :class:`ClusterRefused` if it may read none.
+
+    A server forbids also what it does not have, so which kinds it has is asked first.
+    """
+    found: list[Body] = []
+    unread: list[str] = []
+    refusal: ClusterRefused | None = None
+    read = 0
+    for kind in ROOT_KINDS:
+        try:
+            if kind.api_version != BUILT_IN and not cluster.has(kind.api_version, kind.plural):
+                continue
+            found += ask(kind)
+            read += 1
+        except ClusterRefused as error:
+            if error.code != HTTPStatus.FORBIDDEN:
+                raise
+            unread.append(kind.kind)
+            refusal = error
+    if refusal is not None and not read:
+        raise refusal
+    return found, tuple(unread)
+
+
+def not_read(kinds: Sequence[str]) -> str:
+    """Return a note about kinds of jobs that this account may not read; "" without any. Pure."""
+    return f"your account may not read {' and '.join(f'{kind}s' for kind in kinds)}" if kinds else ""
 
 
 def root_of(cluster: Cluster, name: str) -> Body:
     """Return the object that represents the job, also one made by hand. Raises :class:`NoSuchJob` if there is none."""
-    if roots := _named(cluster, name):
+    roots, unread = _named(cluster, name)
+    if roots:
         return roots[0]
     try:
         known = [job.name for job in all_of(cluster)]
         hint = nearest(name, known) if known else "nothing was submitted here"
     except ClusterRefused:  # a user who may read one job may lack the right to list all jobs
         hint = "its jobs could not be listed"
-    raise NoSuchJob(f"there is no job {name} in namespace {cluster.namespace}; {hint}")
+    raise NoSuchJob(
+        "; ".join(filter(None, (f"there is no job {name} in namespace {cluster.namespace}", hint, not_read(unread)))),
+        unread,
+    )
 
 
-def _named(cluster: Cluster, name: str) -> list[Body]:
-    """Return all submitted jobs of this name, or else the first existing job of this name that was made by hand."""
+def _named(cluster: Cluster, name: str) -> tuple[list[Body], tuple[str, ...]]:
+    """Return all submitted jobs of this name, or else the first existing job of this name that was made by hand; and
+    the kinds that this account may not read."""
     _check(name)
-    found = []
-    for kind in ROOT_KINDS:
+
+    def ask(kind: Kind) -> list[Body]:
         body = cluster.read(cluster.path(kind.api_version, kind.plural, name))
-        if body is not None:
-            found.append({**body, "apiVersion": kind.api_version, "kind": kind.kind})
-    ours = [each for each in found if (each["metadata"].get("labels") or {}).get(MANAGED) == BY]
-    return ours or found[:1]
+        return [] if body is None else [{**body, "apiVersion": kind.api_version, "kind": kind.kind}]
+
+    found, unread = _of_each_kind(cluster, ask)
+    return [each for each in found if _is_ours(each)] or found[:1], unread
+
+
+def _is_ours(root: Body) -> bool:
+    return (root["metadata"].get("labels") or {}).get(MANAGED) == BY
 
 
 def _check(name: str) -> None:
@@ -105,7 +167,27 @@ def _check(name: str) -> None:
 def look(cluster: Cluster, name: str) -> JobStatus:
     """Return one job. Raises :class:`NoSuchJob` if there is none."""
     root = root_of(cluster, name)
-    return seen(root, cluster.listed("v1", "pods", selector(name)), _workers(cluster, root))
+    found = seen(root, pods_of(cluster, root), _workers(cluster, root))
+    return found if found.message or not found.waits_for_pods else replace(found, message=_refused(cluster, found))
+
+
+def pods_of(cluster: Cluster, root: Body, *, role: str = "") -> list[Body]:
+    """Return the pods of a job, of one role or of all. A job that was made by hand, or by ``convert``, may lack our
+    labels; its operator's are the same."""
+    name = root["metadata"]["name"]
+    found = cluster.listed("v1", "pods", selector(name, role=role))
+    if found or _is_ours(root):
+        return found
+    return cluster.listed("v1", "pods", operators_selector(root["kind"], name, role=role))
+
+
+def _refused(cluster: Cluster, job: JobStatus) -> str:
+    """Return why the pods of a job are not made, as its newest warning says; "" if that is not known."""
+    try:
+        events = cluster.listed("v1", "events", fields="type=Warning")
+    except ClusterRefused:
+        return ""
+    return why_not_made(of_cluster(events, job.name, ()), job.name, since=unix(job.created))
 
 
 def _roots(cluster: Cluster, kind: Kind, labels: str) -> list[Body]:
@@ -162,7 +244,7 @@ def _scale_by_request(cluster: Cluster, root: Body, more: int) -> None:
     cluster.ask("POST", cluster.path_of({**body, "metadata": {"name": ""}}, named=False), body)
 
 
-def suspend(cluster: Cluster, name: str, *, sleep: Sleep = time.sleep) -> Body:
+def suspend(cluster: Cluster, name: str, *, sleep: Sleep = time.sleep, patience: Patience | None = None) -> Body:
     """Suspend a job: its pods are deleted until it is resumed. Returns the job. Raises :class:`UsageError` if its kind
     cannot be suspended."""
     root = _suspendable(cluster, name)
@@ -170,10 +252,11 @@ def suspend(cluster: Cluster, name: str, *, sleep: Sleep = time.sleep) -> Body:
         cluster.ask("PATCH", cluster.path_of(root), {"spec": {"runPolicy": {"suspend": True}}})
         return root
     workers = asked_for(root, _workers(cluster, root))
-    cluster.ask("PATCH", cluster.path_of(root), {"spec": {"suspend": True}})
-    _wait_for_launcher(cluster, name, sleep=sleep)  # its last checkpoint needs the workers
+    patience = patience or Patience(sleep=sleep)
+    patience.of(lambda: cluster.ask("PATCH", cluster.path_of(root), {"spec": {"suspend": True}}))
+    _wait_for_launcher(cluster, root, patience, sleep=sleep)  # its last checkpoint needs the workers
     note = {"metadata": {"annotations": {BEFORE: str(workers)}}} if workers else {}
-    cluster.ask("PATCH", _set_path(cluster, root), {**note, "spec": {"replicas": 0}})
+    patience.of(lambda: cluster.ask("PATCH", _set_path(cluster, root), {**note, "spec": {"replicas": 0}}))
     return root
 
 
@@ -204,9 +287,9 @@ def _suspendable(cluster: Cluster, name: str) -> Body:
     return root
 
 
-def _wait_for_launcher(cluster: Cluster, name: str, *, sleep: Sleep) -> None:
+def _wait_for_launcher(cluster: Cluster, root: Body, patience: Patience, *, sleep: Sleep) -> None:
     for _ in range(int(LEAVES_S / LOOKS_S)):
-        if not cluster.listed("v1", "pods", selector(name, role=LAUNCHER)):
+        if not patience.of(lambda: pods_of(cluster, root, role=LAUNCHER)):
             return
         sleep(LOOKS_S)
 
@@ -218,17 +301,29 @@ def delete(cluster: Cluster, name: str) -> list[str]:
     Dependents are deleted here, too: the cluster deletes them later, and until then ``submit`` refuses their names.
     """
     deleted, gone = [], set[str]()
-    for root in _named(cluster, name):
+    roots, _ = _named(cluster, name)
+    for root in roots:
         if cluster.delete(cluster.path_of(root)):
             deleted.append(f"{plural(root['kind'])}/{name}")
         gone.add(str(root["metadata"].get("uid")))
     for version, kind in LEFT:
-        for each in cluster.listed(version, kind, f"{selector(name)},{selector()}"):
+        for each in _left(cluster, version, kind, name):
             path = cluster.path(version, kind, each["metadata"]["name"])
             owners = {str(owner.get("uid")) for owner in each["metadata"].get("ownerReferences") or ()}
             if owners <= gone and cluster.delete(path) and not owners:
                 deleted.append(f"{kind}/{each['metadata']['name']}")
     return deleted
+
+
+def _left(cluster: Cluster, version: str, kind: str, name: str) -> list[Body]:
+    """Return the objects of a kind that were made for a job; none if this account may not list them: the cluster
+    deletes them with the job."""
+    try:
+        return cluster.listed(version, kind, f"{selector(name)},{selector()}")
+    except ClusterRefused as error:
+        if error.code != HTTPStatus.FORBIDDEN:
+            raise
+        return []
 
 
 def wait_for(
@@ -238,32 +333,49 @@ def wait_for(
     *,
     within_s: float | None = None,
     sleep: Sleep = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
     report: Callable[[str], object] = lambda line: None,
+    patience: Patience | None = None,
 ) -> str:
     """Wait until a job is in one of ``states``, and return that state. ``report`` takes a line at each look.
 
     Raises :class:`NotReached` if it ended in
     another state or takes longer than ``within_s`` seconds, and :class:`NoSuchJob` if there is no such job."""
     _check(name)
-    for looks in itertools.count():
-        state, message = _state(cluster, name)
+    patience = patience or Patience(sleep=sleep, clock=clock)
+    ends = None if within_s is None else clock() + within_s
+    kind = ""
+    while True:
+        try:
+            found = look_again(cluster, name, kind)
+        except (ClusterRefused, ClusterUnanswered) as error:
+            if patience.again(error, until=ends):
+                continue
+            raise
+        patience.answered()
+        state = GONE if isinstance(found, NoSuchJob) else found.state
         if state in states:
             return state
-        if state == GONE and not looks:
-            root_of(cluster, name)
-        if state == GONE or state in FINISHED:
-            raise NotReached(f"{name}: {state}{': ' * bool(message)}{message}")
-        if within_s is not None and looks * LOOKS_S >= within_s:
-            raise NotReached(f"{name}: still {state} after {round(within_s, 1):g} s{'; ' * bool(message)}{message}")
-        report(f"waiting for {name}: {state}{'; ' * bool(message)}{message}")
-        sleep(LOOKS_S)
-    raise AssertionError
+        if isinstance(found, NoSuchJob):
+            if not kind:
+                raise found
+            raise NotReached(f"{name}: {GONE}")
+        kind = found.kind
+        message = f"{': ' if state in FINISHED else '; '}{found.message}" if found.message else ""
+        if state in FINISHED:
+            raise NotReached(f"{name}: {state}{message}")
+        if ends is not None and within_s is not None and clock() >= ends:
+            raise NotReached(f"{name}: still {state} after {round(within_s, 1):g} s{message}")
+        report(f"waiting for {name}: {state}{message}")
+        sleep(LOOKS_S if ends is None else min(LOOKS_S, max(0.0, ends - clock())))
 
 
-def _state(cluster: Cluster, name: str) -> tuple[str, str]:
+def look_again(cluster: Cluster, name: str, kind: str) -> JobStatus | NoSuchJob:
+    """Return the job, or that there is none. ``kind``: what it was before; while that may not be read, it is not known
+    to be gone."""
     try:
-        job = look(cluster, name)
-    except UsageError:
-        return GONE, ""
-    waits = next((f"{pod.name}: {pod.why}" for pod in job.pods if pod.why), "")
-    return job.state, job.message or ("" if job.state == SUSPENDED else waits)
+        return look(cluster, name)
+    except NoSuchJob as error:
+        if kind in error.unread:
+            raise ClusterRefused(HTTPStatus.FORBIDDEN, f"{name} may not be read any more: it is a {kind}") from None
+        return error

@@ -9,12 +9,11 @@ from hvd_elastic_ext.core.errors import Permanent
 from hvd_elastic_ext.core.journal import read
 from hvd_elastic_ext.jobs.cluster import terminal
 from hvd_elastic_ext.jobs.cluster.api import Body, Cluster
-from hvd_elastic_ext.jobs.cluster.changes import root_of
+from hvd_elastic_ext.jobs.cluster.changes import pods_of, root_of
 from hvd_elastic_ext.jobs.reading import job_events
 from hvd_elastic_ext.jobs.reading.job_events import EventLine
 from hvd_elastic_ext.jobs.reading.states import pod
 from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER, main_container
-from hvd_elastic_ext.jobs.rendering.render import selector
 from hvd_elastic_ext.launcher.agents.transports import pods
 from hvd_elastic_ext.launcher.cli.run_options import split
 
@@ -31,9 +30,8 @@ class JobEvents(NamedTuple):
 
 def of_job(cluster: Cluster, name: str) -> JobEvents:
     """Return the events of a job. Raises :class:`NoSuchJob` if it does not exist."""
-    root_of(cluster, name)
-    found = cluster.listed("v1", "pods", selector(name))
-    launchers = cluster.listed("v1", "pods", selector(name, role=LAUNCHER))
+    found = pods_of(cluster, root_of(cluster, name))
+    launchers = [each for each in found if pod(each).role == LAUNCHER]
     missing: list[str] = []
     of_cluster: list[EventLine] = []
     try:

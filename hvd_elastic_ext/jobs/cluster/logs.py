@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import re
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http import HTTPStatus
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, ClusterRefused, ClusterUnanswered, WrongState
-from hvd_elastic_ext.jobs.cluster.changes import LOOKS_S, root_of
+from hvd_elastic_ext.jobs.cluster.changes import LOOKS_S, pods_of, root_of
+from hvd_elastic_ext.jobs.cluster.patience import Patience, Sleep
 from hvd_elastic_ext.jobs.reading.states import FINISHED, PodStatus, pod, state_of
-from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER, ROLE_LABEL, main_container
-from hvd_elastic_ext.jobs.rendering.render import selector
+from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER, main_container
 
 RETRY_S: Final = 1.0
 """Seconds before an interrupted log, or one that has not begun, is requested again."""
 NO_LAUNCHER: Final = "PyTorchJob"
-RETRIES: Final = 60
-"""How often a request for a job or pod is repeated while the server does not answer."""
 MAX_QUEUED_LINES: Final = 1000
 """Most lines of all workers that wait to be printed; then the readers wait."""
 
 _STAMP: Final = re.compile(r"(\d\S+?(?:Z|[+-]\d\d:\d\d)) (.*)", re.DOTALL)
-
-Sleep = Callable[[float], None]
-T = TypeVar("T")
 
 
 class LogOptions(NamedTuple):
@@ -52,42 +46,58 @@ class LogOptions(NamedTuple):
     container: str = ""
 
 
-def lines(cluster: Cluster, name: str, wanted: LogOptions, *, sleep: Sleep = time.sleep) -> Iterator[str]:
+def lines(
+    cluster: Cluster,
+    name: str,
+    wanted: LogOptions,
+    *,
+    sleep: Sleep = time.sleep,
+    patience: Patience | None = None,
+) -> Iterator[str]:
     """Yield lines with their line ends. With ``follow``, includes pods that start later, and ends with the job, or with
-    the named pod.
+    the named pod; an outage of the API server is waited for.
 
     Raises :class:`UsageError` for a job that does not exist or has no output yet.
     """
+    waits = _Waits(sleep, patience or Patience(sleep=sleep))
     if wanted.previous:  # it has ended: nothing more comes
         wanted = wanted._replace(follow=False)
     root = root_of(cluster, name)
+    waits.patience.answered()
     alone = root["kind"] == NO_LAUNCHER
     if alone and wanted.rank is not None:
         raise UsageError(f"{name} is a {NO_LAUNCHER}, without a launcher that knows its ranks; leave --rank out")
     if wanted.pod:
-        named = pod_named(cluster, name, wanted.pod)
-        if wanted.rank is not None and named["metadata"]["labels"].get(ROLE_LABEL) != LAUNCHER:
+        named = pod_named(cluster, root, wanted.pod)
+        if wanted.rank is not None and pod(named).role != LAUNCHER:
             raise UsageError(f"pod {wanted.pod} does not tell ranks apart, the launcher's does; leave --rank or -i out")
-        yield from _of_rank(_of_pod(cluster, named, wanted, sleep=sleep), wanted)
+        yield from _of_rank(_of_pod(cluster, named, wanted, waits), wanted)
         return
     if wanted.follow:
-        job = FollowedJob(cluster, root, wanted, sleep)
+        job = FollowedJob(cluster, root, wanted, waits)
         yield from job.of_all() if alone else _of_rank(job.of_launchers(), wanted)
         return
-    pods = _pods(cluster, name, alone=alone)
+    pods = _pods(cluster, root, alone=alone)
     if not pods:
         raise WrongState(f"{name} has no pods; hvd-elastic get {name} says why")
     if len(pods) > 1 and alone:
-        yield from _of_all(cluster, pods, wanted, sleep=sleep)
+        yield from _of_all(cluster, pods, wanted, waits)
         return
-    yield from _of_rank(_of_pod(cluster, max(pods, key=_age), wanted, sleep=sleep), wanted)
+    yield from _of_rank(_of_pod(cluster, max(pods, key=_age), wanted, waits), wanted)
+
+
+class _Waits(NamedTuple):
+    """How to wait for what comes later, and for a server that is away."""
+
+    sleep: Sleep
+    patience: Patience
 
 
 class FollowedJob:
     """The pods that write a job's output: those that exist, and those that start before the job ends."""
 
-    def __init__(self, cluster: Cluster, root: Body, wanted: LogOptions, sleep: Sleep) -> None:
-        self._cluster, self._root, self._wanted, self._sleep = cluster, root, wanted, sleep
+    def __init__(self, cluster: Cluster, root: Body, wanted: LogOptions, waits: _Waits) -> None:
+        self._cluster, self._root, self._wanted, self._waits = cluster, root, wanted, waits
         self._known: set[str] = set()
         self._failed: Permanent | None = None
 
@@ -98,16 +108,16 @@ class FollowedJob:
             ended = self._ended()  # checked before the look: pods that are found after the end are complete
             pods = self._new()
             for each in pods[-1:] if first else pods:
-                yield from _of_pod(self._cluster, each, self._part(first), sleep=self._sleep)
+                yield from _of_pod(self._cluster, each, self._part(first), self._waits)
             first = first and not pods
             if ended and not pods:
                 return
             if not pods:
-                self._sleep(RETRY_S)
+                self._waits.sleep(RETRY_S)
 
     def of_all(self) -> Iterator[str]:
         """Yield lines of all pods as they come, each with the name of its pod in front."""
-        readers = _Readers(self._cluster, self._sleep)
+        readers = _Readers(self._cluster, self._waits)
         threading.Thread(target=self._look, args=(readers,), name="hvd-elastic logs", daemon=True).start()
         yield from readers.lines()
         if self._failed is not None:
@@ -125,7 +135,7 @@ class FollowedJob:
                 first = first and not pods
                 if ended:
                     return
-                self._sleep(LOOKS_S if self._known else RETRY_S)
+                self._waits.sleep(LOOKS_S if self._known else RETRY_S)
         except Permanent as error:
             self._failed = error
         finally:
@@ -133,8 +143,8 @@ class FollowedJob:
 
     def _new(self) -> list[Body]:
         """Return the pods that earlier calls did not return, the oldest first."""
-        name, alone = self._root["metadata"]["name"], self._root["kind"] == NO_LAUNCHER
-        there = retry_while_unanswered(lambda: _pods(self._cluster, name, alone=alone), self._sleep)
+        alone = self._root["kind"] == NO_LAUNCHER
+        there = self._waits.patience.of(lambda: _pods(self._cluster, self._root, alone=alone))
         new = [each for each in there if each["metadata"]["uid"] not in self._known]
         self._known |= {each["metadata"]["uid"] for each in new}
         return sorted(new, key=_age)
@@ -142,7 +152,7 @@ class FollowedJob:
     def _ended(self) -> bool:
         """Whether no more pods will start: the job has ended, or another job has its name. Raises :class:`NoSuchJob` if
         the job was deleted before it had any pod."""
-        body = retry_while_unanswered(lambda: self._cluster.read(self._cluster.path_of(self._root)), self._sleep)
+        body = self._waits.patience.of(lambda: self._cluster.read(self._cluster.path_of(self._root)))
         if body is None and not self._known:
             root_of(self._cluster, self._root["metadata"]["name"])
         if body is None or body["metadata"]["uid"] != self._root["metadata"]["uid"]:
@@ -154,23 +164,13 @@ class FollowedJob:
         return self._wanted if first else self._wanted._replace(tail=None, since_s=None)
 
 
-def retry_while_unanswered(ask: Callable[[], T], sleep: Sleep) -> T:
-    """Call ``ask``, and repeat it while the server does not answer. Raises :class:`ClusterUnanswered` after
-    :data:`RETRIES`."""
-    for _ in range(RETRIES):
-        with contextlib.suppress(ClusterUnanswered):
-            return ask()
-        sleep(RETRY_S)
-    return ask()
-
-
 def _age(body: Body) -> str:
     return str(body["metadata"].get("creationTimestamp"))
 
 
-def pod_named(cluster: Cluster, job: str, name: str) -> Body:
+def pod_named(cluster: Cluster, root: Body, name: str) -> Body:
     """Return a pod of a job. Raises :class:`WrongState` if the job has no such pod."""
-    found = cluster.listed("v1", "pods", selector(job))
+    found, job = pods_of(cluster, root), root["metadata"]["name"]
     named = next((each for each in found if each["metadata"]["name"] == name), None)
     if named is None:
         there = ", ".join(each["metadata"]["name"] for each in found) or "none"
@@ -198,9 +198,9 @@ def _of_rank(found: Iterator[str], wanted: LogOptions) -> Iterator[str]:
     return mine if wanted.tail is None or wanted.follow else iter(deque(mine, wanted.tail))
 
 
-def _pods(cluster: Cluster, name: str, *, alone: bool) -> list[Body]:
+def _pods(cluster: Cluster, root: Body, *, alone: bool) -> list[Body]:
     """Return the pods that write the job's output."""
-    return cluster.listed("v1", "pods", selector(name, role="" if alone else LAUNCHER))
+    return pods_of(cluster, root, role="" if alone else LAUNCHER)
 
 
 def of_rank(line: str, rank: int) -> bool:
@@ -208,9 +208,9 @@ def of_rank(line: str, rank: int) -> bool:
     return line.startswith((f"[{rank}]<stdout>:", f"[{rank}]<stderr>:"))
 
 
-def _of_all(cluster: Cluster, pods: list[Body], wanted: LogOptions, *, sleep: Sleep) -> Iterator[str]:
+def _of_all(cluster: Cluster, pods: list[Body], wanted: LogOptions, waits: _Waits) -> Iterator[str]:
     """Yield lines of several pods, each with the name of its pod in front."""
-    readers = _Readers(cluster, sleep)
+    readers = _Readers(cluster, waits)
     for each in pods:
         readers.start(each, wanted)
     readers.finish()
@@ -221,8 +221,8 @@ class _Readers:
     """Threads that each read one pod into a common queue. :meth:`lines` ends when all threads, and the caller that
     starts them (:meth:`finish`), have finished."""
 
-    def __init__(self, cluster: Cluster, sleep: Sleep) -> None:
-        self._cluster, self._sleep = cluster, sleep
+    def __init__(self, cluster: Cluster, waits: _Waits) -> None:
+        self._cluster, self._waits = cluster, waits
         self._waiting: queue.Queue[str | Permanent | int] = queue.Queue(MAX_QUEUED_LINES)
 
     def start(self, body: Body, wanted: LogOptions) -> None:
@@ -248,7 +248,7 @@ class _Readers:
 
     def _read(self, body: Body, wanted: LogOptions) -> None:
         try:
-            for line in _of_pod(self._cluster, body, wanted, sleep=self._sleep):
+            for line in _of_pod(self._cluster, body, wanted, self._waits):
                 self._waiting.put(f"[{body['metadata']['name']}] {line}")
         except Permanent as error:
             self._waiting.put(error)
@@ -256,7 +256,7 @@ class _Readers:
             self.finish()
 
 
-def _of_pod(cluster: Cluster, body: Body, wanted: LogOptions, *, sleep: Sleep) -> Iterator[str]:
+def _of_pod(cluster: Cluster, body: Body, wanted: LogOptions, waits: _Waits) -> Iterator[str]:
     """Yield lines of one container. With ``follow``, each line comes once, even if the connection breaks."""
     name, container = body["metadata"]["name"], container_of(body, wanted.container)
     path, last = cluster.path("v1", "pods", name, "log"), ""
@@ -266,28 +266,39 @@ def _of_pod(cluster: Cluster, body: Body, wanted: LogOptions, *, sleep: Sleep) -
         query |= {"timestamps": "true"} if wanted.stamped else {}
         yield from cluster.lines(f"{path}?{urlencode(query)}", follow=False)
         return
+    streams = Patience(say=lambda _: None, sleep=waits.sleep)  # who may read pods may lack the right to their logs
     while True:
         more = {"follow": "true", "timestamps": "true"}
-        with contextlib.suppress(ClusterUnanswered):
-            try:
-                for line in cluster.lines(f"{path}?{urlencode(query | more)}", follow=True):
-                    stamp, text = split(line)
-                    if not stamp or stamp > last:
-                        last = stamp or last
-                        yield line if wanted.stamped else text
-            except ClusterRefused as error:
-                if error.code == HTTPStatus.NOT_FOUND:
-                    return
-                waits = error.code == HTTPStatus.BAD_REQUEST  # its container has not started
-                away = last and error.code >= HTTPStatus.INTERNAL_SERVER_ERROR  # its node
-                if not (waits or away):
+        cut = False
+        try:
+            for line in cluster.lines(f"{path}?{urlencode(query | more)}", follow=True):
+                streams.answered()
+                stamp, text = split(line)
+                if not stamp or stamp > last:
+                    last = stamp or last
+                    yield line if wanted.stamped else text
+        except ClusterUnanswered:
+            cut = True
+            streams.answered()  # no refusal; one that comes now may be that of a server that has just started
+        except ClusterRefused as error:
+            if error.code == HTTPStatus.NOT_FOUND:
+                return
+            begins = error.code == HTTPStatus.BAD_REQUEST  # its container has not started
+            away = last and error.code >= HTTPStatus.INTERNAL_SERVER_ERROR  # its node
+            if not (begins or away):
+                cut = True
+                if not streams.again(error):
                     raise
+        else:
+            streams.answered()
         if last:
             query = {"container": container, "sinceTime": last}
-        there = retry_while_unanswered(lambda: cluster.read(cluster.path("v1", "pods", name)), sleep)
-        if there is None or there["metadata"]["uid"] != body["metadata"]["uid"] or _ended(pod(there)):
+        there = waits.patience.of(lambda: cluster.read(cluster.path("v1", "pods", name)))
+        if there is None or there["metadata"]["uid"] != body["metadata"]["uid"]:
             return
-        sleep(RETRY_S)
+        if _ended(pod(there)) and not cut:
+            return
+        waits.sleep(RETRY_S)
 
 
 def _part(wanted: LogOptions) -> dict[str, str]:

@@ -12,7 +12,7 @@ from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterRefused, plural
 from hvd_elastic_ext.jobs.cluster.manifests import rendered_of, with_key
 from hvd_elastic_ext.jobs.reading import findings, images, volume_claims
 from hvd_elastic_ext.jobs.reading.findings import Finding
-from hvd_elastic_ext.jobs.rendering.objects import Body, templates
+from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER, Body, templates
 from hvd_elastic_ext.jobs.rendering.render import Rendered
 from hvd_elastic_ext.jobs.spec.job import Job
 from hvd_elastic_ext.jobs.spec.source import claim_of
@@ -36,12 +36,14 @@ def look(cluster: Cluster, job: Job) -> Iterator[Finding]:
     yield Finding("ok", "kind", f"--kind {job.kind}: {rendered.root['kind']}")
     yield from _objects(cluster, job, rendered)
     yield from _rights(cluster, rendered)
-    worker = next(each for body in rendered.objects for role, each in templates(body) if role == "worker")
+    pods = {role: each for body in rendered.objects for role, each in templates(body)}
+    worker = pods["worker"]
     nodes = _nodes(cluster)
     yield from findings.of_nodes(nodes, worker, least=job.min_workers)
     try:
         quotas = cluster.listed("v1", "resourcequotas")
-        yield from findings.of_quotas(quotas, worker, least=job.min_workers, workers=job.workers)
+        launcher = pods.get(LAUNCHER)
+        yield from findings.of_quotas(quotas, worker, least=job.min_workers, workers=job.workers, launcher=launcher)
     except ClusterRefused as error:
         yield Finding("unknown", "quota", str(error))
     yield from _claims(cluster, job)
@@ -79,25 +81,30 @@ def _images(cluster: Cluster, job: Job, nodes: list[Body] | None) -> Iterator[Fi
 
 def _objects(cluster: Cluster, job: Job, rendered: Rendered) -> Iterator[Finding]:
     """Let the server check each object: rights, admission, object quotas, unknown fields."""
-    names = []
+    tried: list[Body] = []
     for body in with_key(rendered, job):
+        if body is rendered.root and (problem := apply.no_such_kind(cluster, body)):
+            found, _, remedy = problem.partition(": ")
+            yield Finding("problem", body["kind"], found, remedy)
+            continue
         try:
-            cluster.create(body, dry=True)
-            names.append(body["kind"])
+            tried.append(apply.try_one(cluster, body, tried))
         except ClusterRefused as error:
             if error.code == HTTPStatus.CONFLICT:
                 yield Finding("problem", body["kind"], f"{body['metadata']['name']} is there", "take another NAME")
+            elif error.code == HTTPStatus.NOT_FOUND and body["kind"] == "RoleBinding":
+                yield Finding("unknown", body["kind"], "not tried, since its Role is refused")
             else:
-                yield Finding("problem", body["kind"], str(error), _remedy(error, body))
-    if names:
-        yield Finding("ok", "objects", f"the server would make {', '.join(names)}")
+                yield Finding("problem", body["kind"], str(error), _remedy(error, body, cluster.namespace))
+    if tried:
+        yield Finding("ok", "objects", f"the server would make {', '.join(each['kind'] for each in tried)}")
 
 
-def _remedy(error: ClusterRefused, body: Body) -> str:
+def _remedy(error: ClusterRefused, body: Body, namespace: str) -> str:
     if "restartPolicy" in str(error) and body["kind"] == "MPIJob":
         return "the operator knows no native sidecars: --kind mpijob-older"
     if error.code == HTTPStatus.NOT_FOUND:
-        return f"the cluster has no {body['kind']}: install its operator, or take another --kind"
+        return f"make the namespace first: kubectl create namespace {namespace}"
     return "ask an administrator" if error.code == HTTPStatus.FORBIDDEN else ""
 
 

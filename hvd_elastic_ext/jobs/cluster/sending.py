@@ -12,6 +12,7 @@ from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.jobs.cluster import terminal
 from hvd_elastic_ext.jobs.cluster.api import Body, Cluster
 from hvd_elastic_ext.jobs.cluster.changes import LOOKS_S, root_of
+from hvd_elastic_ext.jobs.cluster.patience import Patience
 from hvd_elastic_ext.jobs.reading.states import FINISHED, init_state, pod, state_of
 from hvd_elastic_ext.jobs.rendering.code import CHECKSUM, SENT, take_words
 from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER
@@ -32,6 +33,7 @@ def send(
     *,
     report: Callable[[str], object] = lambda line: None,
     sleep: Callable[[float], None] = time.sleep,
+    patience: Patience | None = None,
 ) -> bool:
     """Wait until a launcher's pod waits for code, and send it ``archive``. Returns False if the pod already has the
     code.
@@ -39,12 +41,13 @@ def send(
     ``report`` takes a line about what is waited for, at each look. Raises :class:`NotSent`, and :class:`UsageError` if
     that pod waits for other code, or for none.
     """
+    patience = patience or Patience(say=report, sleep=sleep)
     while True:
-        body = _newest(cluster, name)
+        body = patience.of(lambda: _newest(cluster, name))
         waits = "the launcher's pod is not made yet" if body is None else _waits(body)
         if body is not None and not waits:
             break
-        if state_of(root_of(cluster, name))[0] in FINISHED:
+        if state_of(patience.of(lambda: root_of(cluster, name)))[0] in FINISHED:
             raise UsageError(f"{name} has ended")
         report(f"waiting to send the code: {waits}")
         sleep(LOOKS_S)

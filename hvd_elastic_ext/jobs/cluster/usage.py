@@ -6,10 +6,9 @@ from typing import Final
 
 from hvd_elastic_ext.core.errors import Permanent
 from hvd_elastic_ext.jobs.cluster.api import Cluster
-from hvd_elastic_ext.jobs.cluster.changes import root_of
+from hvd_elastic_ext.jobs.cluster.changes import pods_of, root_of
 from hvd_elastic_ext.jobs.reading.usage import PodUsage, used
 from hvd_elastic_ext.jobs.rendering.objects import JOB_LABEL
-from hvd_elastic_ext.jobs.rendering.render import selector
 
 METRICS: Final = "metrics.k8s.io/v1beta1"
 
@@ -17,11 +16,12 @@ METRICS: Final = "metrics.k8s.io/v1beta1"
 def of_job(cluster: Cluster, name: str = "") -> list[PodUsage]:
     """Return the resource usage of each pod of a job, or of all jobs. Raises :class:`UsageError` for a job that does
     not exist, and :class:`Permanent` if the cluster has no metrics server."""
-    if name:
-        root_of(cluster, name)
+    root = root_of(cluster, name) if name else None
     if cluster.read(f"/apis/{METRICS}") is None:
         raise Permanent(
             f"this cluster has no metrics server ({METRICS}), so the usage of pods is unknown; ask an administrator"
         )
-    labels = selector(name) if name else JOB_LABEL
-    return used(cluster.listed("v1", "pods", labels), cluster.listed(METRICS, "pods", labels))
+    pods = cluster.listed("v1", "pods", JOB_LABEL) if root is None else pods_of(cluster, root)
+    # Of a job that was made by hand, pods may lack the label.
+    labels = JOB_LABEL if all(JOB_LABEL in (each["metadata"].get("labels") or {}) for each in pods) else ""
+    return used(pods, cluster.listed(METRICS, "pods", labels))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from typing import Final, Literal, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
 
-from hvd_elastic_ext.jobs.rendering.objects import Body, main_container
+from hvd_elastic_ext.jobs.rendering.objects import Body
 from hvd_elastic_ext.jobs.spec.job import GPU
 
 Level = Literal["ok", "warning", "problem", "unknown"]
@@ -57,13 +57,28 @@ def quantity(value: float) -> str:
 
 
 def requests_of(template: Body) -> dict[str, float]:
-    """Return the requests of a pod: of all its containers, a limit where there is no request."""
+    """Return the requests of a pod; a limit where there is no request. Pure."""
+    return _of_pod(template, lambda resources: {**(resources.get("limits") or {}), **(resources.get("requests") or {})})
+
+
+def limits_of(template: Body) -> dict[str, float]:
+    """Return the limits of a pod. Pure."""
+    return _of_pod(template, lambda resources: resources.get("limits") or {})
+
+
+def _of_pod(template: Body, part: Callable[[Body], Mapping[str, Any]]) -> dict[str, float]:
+    """Return the sums over all containers that run together, sidecars included, or what one earlier init container
+    needs, if that is more."""
     spec = template["spec"]
+    init = spec.get("initContainers") or []
+    together = [*spec["containers"], *(each for each in init if each.get("restartPolicy") == "Always")]
     total: dict[str, float] = {}
-    for container in spec["containers"]:
-        resources = container.get("resources") or {}
-        for name, value in {**(resources.get("limits") or {}), **(resources.get("requests") or {})}.items():
+    for container in together:
+        for name, value in part(container.get("resources") or {}).items():
             total[name] = total.get(name, 0.0) + amount(value)
+    for container in (each for each in init if each.get("restartPolicy") != "Always"):
+        for name, value in part(container.get("resources") or {}).items():
+            total[name] = max(total.get(name, 0.0), amount(value))
     return total
 
 
@@ -135,20 +150,29 @@ def _room(node: Body, wanted: Mapping[str, float]) -> int:
     return min(fits)
 
 
-def of_quotas(quotas: Sequence[Body], worker: Body, *, least: int, workers: int) -> list[Finding]:
-    """Whether quotas of the namespace leave room for workers."""
-    wanted = {"pods": 1.0}
-    for name, value in requests_of(worker).items():
-        wanted |= {f"requests.{name}": value, name: value}
-    limits = (main_container(worker).get("resources") or {}).get("limits") or {}
-    wanted |= {f"limits.{name}": amount(value) for name, value in limits.items()}
+def of_quotas(
+    quotas: Sequence[Body], worker: Body, *, least: int, workers: int, launcher: Body | None = None
+) -> list[Finding]:
+    """Whether quotas of the namespace leave room for the launcher, if the kind has one, and for workers."""
+    wanted, before = _counted(worker), {} if launcher is None else _counted(launcher)
     found = []
     for quota in quotas:
         status = quota.get("status") or {}
         for name, hard in (status.get("hard") or {}).items():
-            left = amount(hard) - amount((status.get("used") or {}).get(name))
-            if wanted.get(name) and (fits := int(left // wanted[name])) < workers:
-                text = f"{quota['metadata']['name']}: {name} has room for {max(fits, 0)} workers"
+            left = amount(hard) - amount((status.get("used") or {}).get(name)) - before.get(name, 0.0)
+            what = f"{quota['metadata']['name']}: {name} has room for"
+            if left < 0 and before.get(name):
+                found.append(Finding("problem", "quota", f"{what} no launcher", "lower the sizes, or ask for more"))
+            elif wanted.get(name) and (fits := int(left // wanted[name])) < workers:
+                text = f"{what} {max(fits, 0)} workers{' beside the launcher' * (launcher is not None)}"
                 level: Level = "problem" if fits < least else "warning"
                 found.append(Finding(level, "quota", text, "lower the sizes, or ask for more"))
     return found or [Finding("ok", "quota", f"{len(quotas)} of the namespace, with room for {workers} workers")]
+
+
+def _counted(template: Body) -> dict[str, float]:
+    """Return what quotas count of a pod, by their names for it."""
+    counted = {"pods": 1.0}
+    for name, value in requests_of(template).items():
+        counted |= {f"requests.{name}": value, name: value}
+    return counted | {f"limits.{name}": value for name, value in limits_of(template).items()}

@@ -14,6 +14,8 @@ from hvd_elastic_ext.report.job_report import Row, build_report
 from hvd_elastic_ext.report.table import hosts_text, size_text
 
 CLUSTER, JOB = "cluster", "job"
+_OF_HOSTS: Final = "Hosts"
+"""How the reasons of the daemon's own events begin."""
 _TIMES: Final = ("lastTimestamp", "eventTime", "firstTimestamp")
 _STAMPED: Final = re.compile(r"(\d\S+?(?:Z|[+-]\d\d:\d\d)) hvd-elastic: (.*)", re.ASCII)
 
@@ -40,6 +42,16 @@ def of_cluster(events: Iterable[Body], job: str, pods: Iterable[str]) -> list[Ev
         if name in known or named.fullmatch(name):
             found.append(_of_event(each, "" if name == job else name))
     return found
+
+
+def why_not_made(warnings: Iterable[EventLine], job: str, *, since: float) -> str:
+    """Return the newest warning about what makes the pods of a job; "" if there is none. ``since``: Unix seconds;
+    earlier ones are of another job of this name."""
+    makers = ("", f"{job}-{LAUNCHER}", f"{job}-{WORKER}")
+    found = [
+        each for each in warnings if each.who in makers and each.at >= since and not each.event.startswith(_OF_HOSTS)
+    ]
+    return max(found, key=lambda each: each.at).why if found else ""
 
 
 def _of_event(body: Body, who: str) -> EventLine:

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.jobs.rendering.code import SENT
-from hvd_elastic_ext.jobs.rendering.objects import JOB_LABEL, LAUNCHER, ROLE_LABEL, Body, main_container, templates
+from hvd_elastic_ext.jobs.rendering.objects import (
+    JOB_LABEL,
+    LAUNCHER,
+    ROLE_LABEL,
+    WORKER,
+    Body,
+    main_container,
+    templates,
+)
 from hvd_elastic_ext.jobs.rendering.render import WORKERS
 
 PENDING, RUNNING, SUSPENDED, SUCCEEDED, FAILED = "Pending", "Running", "Suspended", "Succeeded", "Failed"
+SLEEPING: Final = "Sleeping"
+"""The launcher of a job that sleeps below its fewest workers runs, and fewer are ready."""
 FINISHED: Final = (SUCCEEDED, FAILED)
 GONE: Final = "Gone"
 """The job does not exist, or not any more."""
@@ -38,6 +49,25 @@ _NUMBER_AT: Final[Mapping[str, tuple[str, ...]]] = {
     "PyTorchJob": ("spec", "pytorchReplicaSpecs", "Worker", "replicas"),
     "TrainingJob": ("spec", "etReplicaSpecs", "worker", "replicas"),
 }
+
+
+_TRAINING: Final = "training.kubeflow.org"
+_OPERATORS: Final[Mapping[str, tuple[str, str]]] = {
+    "MPIJob": (f"{_TRAINING}/job-name={{}},{_TRAINING}/operator-name=mpi-operator", f"{_TRAINING}/job-role"),
+    "PyTorchJob": (f"{_TRAINING}/job-name={{}}", f"{_TRAINING}/replica-type"),
+    "TrainingJob": ("group-name=kai.alibabacloud.com,training-job-name={}", "training-job-role"),
+}
+"""Labels by which an operator finds the pods of a job, and the label with their role."""
+_JOB_NAME: Final = "job-name"
+"""The label of the pods of a Job, which are launchers."""
+
+
+def operators_selector(kind: str, name: str, *, role: str = "") -> str:
+    """Return the selector of a job's pods by the labels of its operator."""
+    if kind not in _OPERATORS:
+        return f"{_JOB_NAME}={name}"
+    labels, of_role = _OPERATORS[kind]
+    return f"{labels.format(name)},{of_role}={role}" if role else labels.format(name)
 
 
 class Kind(NamedTuple):
@@ -91,6 +121,15 @@ class JobStatus:
         """Number of workers that are ready."""
         return sum(pod.ready for pod in self.pods if pod.role != LAUNCHER)
 
+    @property
+    def waits_for_pods(self) -> bool:
+        """Whether pods that the job should have do not exist."""
+        if self.state in (*FINISHED, SUSPENDED):
+            return False
+        workers = sum(pod.role != LAUNCHER for pod in self.pods)
+        launched = self.kind == "PyTorchJob" or workers < len(self.pods)
+        return not launched or workers < (self.asked or 0)
+
 
 def seen(root: Body, pods: Sequence[Body], workers: Body | None = None) -> JobStatus:
     """Return the status of a job. ``root``: its object, with its kind; ``workers``: its StatefulSet, if it has one."""
@@ -98,6 +137,13 @@ def seen(root: Body, pods: Sequence[Body], workers: Body | None = None) -> JobSt
     low, _, high = str(_at(root, "metadata", "annotations", WORKERS) or "").partition(":")
     image = next((str(main_container(each).get("image")) for _, each in templates(root)), "")
     name = root["metadata"]["name"]
+    found = tuple(pod(each) for each in pods if _at(each, "metadata", "labels", JOB_LABEL) in (name, None))
+    ready = sum(each.ready for each in found if each.role != LAUNCHER)
+    if state == RUNNING and low.isdecimal() and ready < int(low) and _sleeps(root):
+        state, message = SLEEPING, f"{ready} of the {low} workers that it needs are ready"
+    if not message and state not in (*FINISHED, SUSPENDED):
+        first = sorted(found, key=lambda each: each.role != LAUNCHER)
+        message = next((f"{each.name}: {each.why}" for each in first if each.why), "")
     return JobStatus(
         name=name,
         kind=root["kind"],
@@ -108,7 +154,7 @@ def seen(root: Body, pods: Sequence[Body], workers: Body | None = None) -> JobSt
         most=int(high) if high.isdecimal() else None,
         created=str(_at(root, "metadata", "creationTimestamp") or ""),
         image=image,
-        pods=tuple(pod(each) for each in pods if _at(each, "metadata", "labels", JOB_LABEL) == name),
+        pods=found,
         namespace=str(_at(root, "metadata", "namespace") or ""),
     )
 
@@ -144,7 +190,8 @@ def state_of(root: Body) -> tuple[str, str]:
     if root["kind"] == "TrainingJob":
         phase = str(status.get("phase") or "")
         return _PHASES.get(phase, PENDING), ""
-    if root["kind"] == "Job" and status.get("active"):
+    # A pod that waits for its image is active. Servers before 1.24 do not count those that are ready.
+    if root["kind"] == "Job" and status.get("ready", status.get("active")):
         return RUNNING, ""
     return PENDING, ""
 
@@ -157,7 +204,7 @@ def pod(body: Body) -> PodStatus:
     phase = "Terminating" if leaving else str(status.get("phase") or PENDING)
     return PodStatus(
         name=body["metadata"]["name"],
-        role=labels.get(ROLE_LABEL, "worker"),
+        role=_role(labels),
         phase=phase,
         ready=not leaving and (conditions.get("Ready") or {}).get("status") == "True",
         node=str(_at(body, "spec", "nodeName") or ""),
@@ -166,6 +213,13 @@ def pod(body: Body) -> PodStatus:
         if init_state(body, SENT).get("running")
         else _why(status, conditions),
     )
+
+
+def _role(labels: Mapping[str, str]) -> str:
+    if ROLE_LABEL in labels:
+        return labels[ROLE_LABEL]
+    of_operators = (labels[name] for _, name in _OPERATORS.values() if name in labels)
+    return next(of_operators, LAUNCHER if _JOB_NAME in labels else WORKER)
 
 
 def init_state(body: Body, name: str) -> Mapping[str, Any]:
@@ -193,8 +247,17 @@ def _why(status: Mapping[str, Any], conditions: Mapping[Any, Mapping[str, Any]])
 
 def stores_checkpoints(root: Body) -> bool:
     """Whether the launcher of a job has a place for checkpoints."""
-    words = [str(word) for _, template in templates(root) for word in main_container(template).get("args") or []]
-    return any(word.partition("=")[0] == "--checkpoint-dir" for word in words)
+    return any(word.partition("=")[0] == "--checkpoint-dir" for word in _words(root))
+
+
+def _words(root: Body) -> list[str]:
+    return [str(word) for _, template in templates(root) for word in main_container(template).get("args") or []]
+
+
+def _sleeps(root: Body) -> bool:
+    """Whether the launcher of a job sleeps while it has too few workers."""
+    words = _words(root)
+    return "--below-min=sleep" in words or ("--below-min", "sleep") in pairwise(words)
 
 
 def waits_for_code(root: Body) -> bool:

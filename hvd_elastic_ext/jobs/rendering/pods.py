@@ -35,7 +35,10 @@ def change(template: Body, role: str, job: Job) -> None:
         if value:
             spec[field] = value
     container.setdefault("env", [])
-    container["env"] += [{"name": name, "value": literal(value)} for name, value in job.env.items()]
+    # A server does not keep an empty value; without it the variable is empty, too.
+    container["env"] += [
+        {"name": name, **({"value": literal(value)} if value else {})} for name, value in job.env.items()
+    ]
     if not container["env"]:
         del container["env"]
     _claims(spec, container, job)

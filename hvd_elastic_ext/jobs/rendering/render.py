@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hvd_elastic_ext.jobs.rendering import code
+from hvd_elastic_ext.jobs.rendering import code, rights
 from hvd_elastic_ext.jobs.rendering.kinds import CHANGES
 from hvd_elastic_ext.jobs.rendering.objects import (
     ACCOUNT,
@@ -62,13 +62,13 @@ def render(
     support.
     """
     found = [renamed(body, job.name) for name in needed(job) for body in manifests[name]]
-    rights = [body for body in found if body["kind"] in ("Role", "RoleBinding", "ServiceAccount")]
-    objects = [*_rights(rights, job), *(body for body in found if body not in rights)]
+    granted = [body for body in found if body["kind"] in ("Role", "RoleBinding", "ServiceAccount")]
+    objects = [*_rights(granted, job), *(body for body in found if body not in granted)]
     objects.sort(key=lambda body: body["kind"] in ROOTS)  # what pods need is there before them
     for body in objects:
         for role, template in templates(body):
             change(template, role, job)
-    notes = CHANGES[job.kind](objects, job) + _storage(job)
+    notes = CHANGES[job.kind](objects, job) + rights.grant(objects, job) + _storage(job)
     key = _key(objects, job)
     sent = archive if len(archive) > code.FITS else b""
     if sent:
@@ -89,13 +89,22 @@ def render(
 
 def _storage(job: Job) -> list[str]:
     asked = job.sleeps or job.restart_policy == "OnFailure"
-    stored = any(word.partition("=")[0] == "--checkpoint-dir" for word in job.run_options)
-    if not asked or stored or job.kind == "pytorchjob":
+    place = job.option("--checkpoint-dir")
+    if place and "://" not in place and not any(_is_within(place, path) for path in job.volumes):
+        return [
+            f"--checkpoint-dir {place} is a folder of each pod by itself, unless the image mounts it: only a URL or a "
+            f"claim (--data CLAIM:{place}) is reached by all, and outlives them"
+        ]
+    if not asked or place or job.kind == "pytorchjob":
         return []
     return [
         "what the job keeps while it sleeps or begins again must be where every pod reaches it: a URL, or a claim "
         "(--data CLAIM:/ck), as in -- hvd-elastic run --checkpoint-dir /ck python train.py"
     ]
+
+
+def _is_within(place: str, path: str) -> bool:
+    return place == path or place.startswith(f"{path.rstrip('/')}/")
 
 
 def _rights(bodies: Sequence[Body], job: Job) -> list[Body]:

@@ -31,6 +31,8 @@ _DEVICE: Final = re.compile(
     r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?|hugepages-\d+[KMG]i|ephemeral-storage", re.ASCII
 )
 _NONE: Final[Mapping[str, str]] = {}
+_ENVIRONMENT: Final = "HVD_ELASTIC_"
+"""How variables begin that give options of ``hvd-elastic run``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,16 @@ class Job:
             if problem:
                 raise UsageError(problem)
 
+    def option(self, name: str) -> str | None:
+        """Return the value of an option of ``hvd-elastic run``, from the command or the environment; the last one
+        counts. None if it is not given."""
+        found = self.env.get(f"{_ENVIRONMENT}{name.removeprefix('--').upper().replace('-', '_')}")
+        for word, following in zip(self.run_options, (*self.run_options[1:], ""), strict=False):
+            option, equals, value = word.partition("=")
+            if option == name:
+                found = value if equals else following
+        return found
+
     def on(self, kind: str) -> Job:
         """The same job, made by ``kind``."""
         return replace(self, kind=kind)
@@ -172,6 +184,13 @@ def _problems(job: Job) -> list[str]:
                 ("--clean-task-policy", job.clean_pods, CLEANS),
                 ("--image-pull-policy", job.pull_policy, PULLS),
             )
+        ),
+        (
+            job.option("--checkpoint-every") is not None
+            and job.option("--checkpoint-dir") is None
+            and job.option("--config") is None,
+            "--checkpoint-every without --checkpoint-dir: checkpoints would be in a folder that only the launcher's "
+            "pod has, and that goes with it; give a URL, or a claim: --data CLAIM:/ck … --checkpoint-dir /ck",
         ),
         (bool(problem := source.problem(job.sync, secret=job.sync_secret)), problem),
         *((key in job.labels, f"--label {key}: a job is found by it; take another key") for key in OWN_LABELS),

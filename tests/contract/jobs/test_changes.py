@@ -153,6 +153,7 @@ def test_what_cannot_be_suspended_is_told_why(cluster: Cluster, kind: str, other
         changes.suspend(cluster, "digits")
 
 
+@pytest.mark.usefixtures("unattended")
 def test_waiting_ends_with_the_job_and_says_what_it_waited_for(cluster: Cluster, space: Space) -> None:
     made(cluster, "mpijob")
     assert changes.wait_for(cluster, "digits", (PENDING,), sleep=never) == PENDING
@@ -177,6 +178,7 @@ def test_waiting_ends_with_the_job_and_says_what_it_waited_for(cluster: Cluster,
         changes.wait_for(cluster, "nobody", (RUNNING,), sleep=never)
 
 
+@pytest.mark.usefixtures("unattended")
 def test_workers_of_a_statefulset_outlive_their_job_and_are_let_go_when_somebody_says_so(
     cluster: Cluster, space: Space, config: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -96,6 +96,7 @@ def test_a_diff_that_cannot_be_made_is_none_that_differs(config: Path, capfd: py
     assert cli.main([*submit, *end[:1], str(broken), *end[2:]]) == 2
 
 
+@pytest.mark.usefixtures("unattended")
 def test_a_watch_shows_what_changes_and_ends_with_the_job(config: Path, cluster: Cluster) -> None:
     made(cluster, "statefulset")
     lines: list[str] = []

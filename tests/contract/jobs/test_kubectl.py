@@ -139,6 +139,7 @@ def test_shells_know_them() -> None:
     assert "--all-namespaces" in script
 
 
+@pytest.mark.usefixtures("unattended")
 def test_a_job_or_pod_that_is_not_as_it_must_be_ends_with_1_as_of_kubectl(cluster: Cluster, said) -> None:
     made(cluster, "mpijob")
     assert "digits has no pods; hvd-elastic get digits says why" in said("logs", "digits", code=1)[1]

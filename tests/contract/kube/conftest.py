@@ -81,6 +81,11 @@ class Space:
         self.api.ask("DELETE", f"/api/v1/namespaces/{self.name}", options)
 
 
+def gated(body: dict[str, Any]) -> dict[str, Any]:
+    """A pod that no scheduler or kubelet writes to, since it is not to be placed yet."""
+    return {**body, "spec": {**body["spec"], "schedulingGates": [{"name": "example.org/never"}]}}
+
+
 def pod(name: str, *, node: str = "", **labels: str) -> dict[str, Any]:
     """As a user creates one: no status."""
     container = {"name": "main", "image": "example.org/none:1"}

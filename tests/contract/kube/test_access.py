@@ -76,6 +76,35 @@ def test_a_rule_can_name_objects(space: Space, reader: Api) -> None:
     assert reader.ask("GET", space.path("configmaps"), fieldSelector="metadata.name=mine").code == 403  # no list
 
 
+def test_rights_come_before_what_there_is_and_everybody_may_know_what_there_is(reader: Api) -> None:
+    for path in ("/apis/none.example.org/v1/namespaces/a/foos/x", "/apis/apps/v1/namespaces/a/foos"):
+        assert (reader.ask("GET", path).code, reader.ask("DELETE", path).code) == (403, 403)
+    assert {"apps", "batch"} <= {each["name"] for each in reader.done("GET", "/apis").body["groups"]}
+    assert "statefulsets" in {each["name"] for each in reader.done("GET", "/apis/apps/v1").body["resources"]}
+    assert reader.ask("GET", "/apis/none.example.org/v1").code == 404
+
+
+def test_nobody_grants_what_is_not_his_own_and_a_binding_looks_for_its_role(space: Space) -> None:
+    rules: list[dict[str, Any]] = [
+        {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles", "rolebindings"], "verbs": ["create"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]},
+    ]
+    half = account(space, "half", rules)
+    roles, bindings = space.path("roles", group=RBAC), space.path("rolebindings", group=RBAC)
+
+    def role(*verbs: str) -> dict[str, Any]:
+        return {"metadata": {"name": "new"}, "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": [*verbs]}]}
+
+    refused = half.ask("POST", roles, role("get", "delete"))
+    assert (refused.code, "attempting to grant RBAC permissions not currently held" in str(refused.body)) == (403, True)
+    assert half.ask("POST", roles, role("get"), dryRun="All").code == 201
+    bound = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "new"}
+    binding = {"metadata": {"name": "new"}, "subjects": [], "roleRef": bound}
+    assert half.ask("POST", bindings, binding, dryRun="All").code == 404  # since a dry run has kept no role
+    assert half.ask("POST", roles, role("get")).code == 201
+    assert half.ask("POST", bindings, binding, dryRun="All").code == 201
+
+
 def test_a_role_that_changes_holds_from_then_on(space: Space, reader: Api) -> None:
     assert reader.ask("GET", space.path("services")).code == 403
     rule = {"apiGroups": [""], "resources": ["services"], "verbs": ["*"]}

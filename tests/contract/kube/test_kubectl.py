@@ -121,12 +121,17 @@ def test_containers_are_applied_by_their_names(user: Kubectl) -> None:
 
 
 def test_operations_are_done_in_order_or_not_at_all(user: Kubectl) -> None:
-    user.does("create", "--validate=false", "-f", "-", given=of("ConfigMap", "a", data={"x": "1", "y/z": "2"}))
-    change = [{"op": "test", "path": "/data/x", "value": "1"}, {"op": "remove", "path": "/data/y~1z"}]
+    user.does("create", "--validate=false", "-f", "-", given=of("ConfigMap", "a", data={"x": "1"}))
+    user.does("annotate", "cm", "a", "example.org/z=2")
+    change = [
+        {"op": "test", "path": "/data/x", "value": "1"},
+        {"op": "remove", "path": "/metadata/annotations/example.org~1z"},
+    ]
     change += [{"op": "replace", "path": "/data/x", "value": "3"}, {"op": "add", "path": "/data/n", "value": "4"}]
     patch = ("patch", "cm", "a", "--type=json", "-p")
     user.does(*patch, json.dumps(change))
-    assert user.get("cm", "a")["data"] == {"x": "3", "n": "4"}
+    found = user.get("cm", "a")
+    assert (found["data"], "annotations" in found["metadata"]) == ({"x": "3", "n": "4"}, False)
     refused = user.ask(*patch, json.dumps([{"op": "remove", "path": "/data/n"}, *change]))
     assert refused.returncode == 1
     assert user.get("cm", "a")["data"] == {"x": "3", "n": "4"}

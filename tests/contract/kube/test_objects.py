@@ -55,6 +55,24 @@ def test_what_is_not_there_is_not_found(space: Space) -> None:
     assert reply.body["metadata"] == {}
 
 
+def test_a_key_of_a_configmap_is_a_name_of_a_file(space: Space) -> None:
+    path = space.path("configmaps")
+    refused = space.api.ask("POST", path, {"metadata": {"name": "a"}, "data": {"y/z": "1"}})
+    assert (refused.code, refused.body["reason"]) == (422, "Invalid")
+    assert refused.body["message"].startswith('ConfigMap "a" is invalid: data[y/z]: Invalid value: "y/z"')
+    space.api.done("POST", path, {"metadata": {"name": "a"}})
+    patch = {"data": {"y/z": "1"}}
+    assert space.api.ask("PATCH", space.path("configmaps", "a"), patch, media=MERGE).code == 422
+
+
+def test_a_variable_without_a_value_loses_the_empty_one(space: Space) -> None:
+    body = pod("a", node=space.node())
+    body["spec"]["containers"][0]["env"] = [{"name": "EMPTY", "value": ""}, {"name": "FULL", "value": "1"}]
+    space.api.done("POST", space.pods, body)
+    found = space.api.done("GET", space.path("pods", "a")).body["spec"]["containers"][0]["env"]
+    assert found == [{"name": "EMPTY"}, {"name": "FULL", "value": "1"}]
+
+
 def test_an_update_of_an_outdated_version_is_a_conflict(space: Space) -> None:
     path = space.path("configmaps", "a")
     old = space.api.done("POST", space.path("configmaps"), {"metadata": {"name": "a"}, "data": {"x": "1"}}).body

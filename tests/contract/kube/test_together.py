@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from tests.contract.kube.client import MERGE
-from tests.contract.kube.conftest import Space, pod
+from tests.contract.kube.conftest import Space, gated, pod
 
 
 class Picture:
@@ -46,7 +46,7 @@ def _writer(space: Space, names: list[str], *, turns: int, seed: int) -> None:
         name = chance.choice(names)
         if name not in there:
             role = chance.choice(["worker", "idle"])
-            space.api.done("POST", space.pods, pod(name, role=role))
+            space.api.done("POST", space.pods, gated(pod(name, role=role)))
             there.add(name)
         elif chance.random() < 0.3:
             space.delete(name, grace=0)
@@ -73,7 +73,7 @@ def test_who_lists_and_then_watches_knows_what_there_is(space: Space, selector: 
     watch = space.watch(resourceVersion=picture.version, **query)
     for each in writers:
         each.join(60)
-    end = space.api.done("POST", space.pods, pod("zz-end", role="worker")).body["metadata"]["name"]
+    end = space.api.done("POST", space.pods, gated(pod("zz-end", role="worker"))).body["metadata"]["name"]
     while end not in picture.known:
         picture.apply(*watch.next())
 
@@ -101,7 +101,7 @@ def test_a_watch_that_is_opened_again_where_it_ended_loses_and_repeats_nothing(s
         finally:
             watch.close()
     writer.join()
-    end = space.api.done("POST", space.pods, pod("zz-end")).body["metadata"]["name"]
+    end = space.api.done("POST", space.pods, gated(pod("zz-end"))).body["metadata"]["name"]
     watch = space.watch(resourceVersion=picture.version)
     while end not in picture.known:
         picture.apply(*watch.next())

@@ -108,39 +108,54 @@ def test_nobody_gets_in_without_it(keys: Path) -> None:
 ROOTS_POD = """
 set -e
 keys="$1"
-rights="$2"
-shift 2
+workers="$2"
+launchers="$3"
+shift 3
 ip link set lo up
 mount -t tmpfs -o mode=755 run /run
 mkdir /run/sshd
+home="$(getent passwd root | cut -d: -f6)"
+mount -t tmpfs -o mode=700 home "$home"
+mkdir -m 700 "$home/.ssh"
+for each in id_rsa id_rsa.pub; do install -m 600 "$keys/$each" "$home/.ssh/$each"; done
 install -m 600 "$keys"/id_rsa.pub /run/authorized_keys
-setpriv --no-new-privs --inh-caps=-all --bounding-set="$rights" /usr/sbin/sshd -De -f /dev/null \\
-    -oHostKey="$keys"/id_rsa -oAuthorizedKeysFile=/run/authorized_keys -oUsePAM=yes -oPidFile=none &
+setpriv --no-new-privs --inh-caps=-all --bounding-set="$workers" /usr/sbin/sshd -De -f /dev/null \\
+    -oHostKey="$home"/.ssh/id_rsa -oAuthorizedKeysFile=/run/authorized_keys -oUsePAM=yes -oPidFile=none &
 until grep -qi ':0016 ' /proc/net/tcp; do kill -0 $!; sleep 0.05; done
-exec "$@"
+exec setpriv --no-new-privs --inh-caps=-all --bounding-set="$launchers" "$@"
 """
+
+
+def roots(role: str, container: str, *, without: str = "") -> str:
+    """The rights that the manifest leaves a container, as setpriv takes them."""
+    security = containers(pods("trainingjob.yaml")[role])[container]["securityContext"]
+    assert security["capabilities"]["drop"] == ["ALL"]
+    left = [f"+{name.lower()}" for name in security["capabilities"]["add"] if name != without]
+    return ",".join(["-all", *left])
+
+
+def as_root(keys: Path, *, workers: str, launchers: str) -> subprocess.CompletedProcess[str]:
+    """A login from the launcher's container, as root and with the image's configuration, to the worker's sshd."""
+    login = ["ssh", "-F", str(keys / "ssh_config"), "-oBatchMode=yes", "-i", str(keys / "id_rsa")]
+    own = ["unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    words = [*own, "sh", "-c", ROOTS_POD, "sh", str(keys), workers, launchers, *login, "root@127.0.0.1", "id -u"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=90, check=False)
+    if "unshare:" in done.stderr:
+        pytest.skip(f"needs namespaces of its own, in a container `docker run --privileged`: {done.stderr.strip()}")
+    return done
 
 
 @pytest.mark.parametrize("without", ["", "SETUID", "SYS_CHROOT"])
 def test_roots_sshd_does_with_the_rights_that_the_manifest_leaves_it(keys: Path, without: str) -> None:
-    security = containers(pods("trainingjob.yaml")["worker"])["worker"]["securityContext"]
-    assert security["capabilities"]["drop"] == ["ALL"]
-    left = [f"+{name.lower()}" for name in security["capabilities"]["add"] if name != without]
-    login = [
-        "ssh",
-        "-F",
-        "/dev/null",
-        "-oStrictHostKeyChecking=no",
-        "-oUserKnownHostsFile=/dev/null",
-        "-oBatchMode=yes",
-    ]
-    own = ["unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "--kill-child"]
-    words = [*own, "sh", "-c", ROOTS_POD, "sh", str(keys), ",".join(["-all", *left])]
-    words += [*login, "-i", str(keys / "id_rsa"), "root@127.0.0.1", "id -u"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=90, check=False)
-    if "unshare:" in done.stderr:
-        pytest.skip(f"needs namespaces of its own, in a container `docker run --privileged`: {done.stderr.strip()}")
+    done = as_root(keys, workers=roots("worker", "worker", without=without), launchers=roots("launcher", "launcher"))
     if without:
         assert done.returncode == 255, "a right that is not needed"
     else:
         assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
+
+
+def test_roots_ssh_knows_the_host_only_with_the_right_to_set_its_groups(keys: Path) -> None:
+    """ssh sets them before it runs KnownHostsCommand."""
+    done = as_root(keys, workers=roots("worker", "worker"), launchers=roots("launcher", "launcher", without="SETGID"))
+    assert done.returncode == 255, "a right that is not needed"
+    assert "initgroups" in done.stderr

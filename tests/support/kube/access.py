@@ -11,11 +11,35 @@ from typing import Any, Final
 from tests.support.kube import statuses
 from tests.support.kube.clock import ServerClock
 from tests.support.kube.requests import ANONYMOUS, Call, User
-from tests.support.kube.resources import TABLE, Key, resource
+from tests.support.kube.resources import TABLE, Key, Resource, resource
 from tests.support.kube.store import Store
 
 MASTERS: Final = "system:masters"
 _AUTHENTICATED: Final = "system:authenticated"
+
+_ALL: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+NAMESPACE_ADMIN: Final = (
+    {
+        "apiGroups": [""],
+        "resources": [
+            *("pods", "pods/attach", "pods/eviction", "pods/exec", "pods/log", "pods/portforward", "configmaps"),
+            *("events", "persistentvolumeclaims", "secrets", "serviceaccounts", "serviceaccounts/token", "services"),
+        ],
+        "verbs": [*_ALL],
+    },
+    {"apiGroups": [""], "resources": ["namespaces", "resourcequotas"], "verbs": ["get", "list", "watch"]},
+    {
+        "apiGroups": ["apps"],
+        "resources": ["deployments", "deployments/scale", "statefulsets", "statefulsets/scale"],
+        "verbs": [*_ALL],
+    },
+    {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": [*_ALL]},
+    {"apiGroups": ["autoscaling"], "resources": ["horizontalpodautoscalers"], "verbs": [*_ALL]},
+    {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": [*_ALL]},
+    {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles", "rolebindings"], "verbs": [*_ALL]},
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": [*_ALL]},
+)
+"""What Kubernetes' own ClusterRole ``admin`` allows of the kinds that this server has. It knows no operators."""
 
 _ROLES, _BINDINGS = resource("roles"), resource("rolebindings")
 _CLUSTER_ROLES, _CLUSTER_BINDINGS = resource("clusterroles"), resource("clusterrolebindings")
@@ -87,6 +111,28 @@ class Access:
                 name=call.name,
                 missing=missing,
             )
+
+    def check_grant(self, call: Call, body: Mapping[str, Any]) -> None:
+        """Let nobody grant what is not his own, by a Role or a binding to one. Raises ApiError 403, and 404 for a
+        binding to a Role that does not exist, as after a dry run."""
+        if MASTERS in call.user.groups:
+            return
+        match call.resource.kind, body.get("roleRef") or {}:
+            case "Role", _:
+                rules = body.get("rules") or []
+            case "RoleBinding", {"kind": "Role", "name": str(name)}:
+                record = self._store.get(_ROLES, Key(call.namespace, name))
+                if record is None:
+                    raise statuses.not_found(_ROLES, name)
+                rules = record.body().get("rules") or []
+            case _:
+                return
+        held = list(self._rules(call, []))
+        missing = [
+            each for rule in rules for each in _calls(rule, call) if not any(_matches(own, each) for own in held)
+        ]
+        if missing:
+            raise statuses.escalation(call.user.name, call.resource, body["metadata"]["name"], map(_told, missing))
 
     def review(self, call: Call) -> dict[str, Any]:
         """Return the answer to a SelfSubjectAccessReview."""
@@ -170,6 +216,22 @@ def _matches(rule: Mapping[str, Any], call: Call) -> bool:
         and has("resources", *whatever)
         and (not names or named in names)
     )
+
+
+def _calls(rule: Mapping[str, Any], call: Call) -> Iterator[Call]:
+    """Yield a request for each right of a rule."""
+    for group in rule.get("apiGroups") or ():
+        for what in rule.get("resources") or ():
+            plural, _, below = what.partition("/")
+            for name in rule.get("resourceNames") or ("",):
+                for verb in rule.get("verbs") or ():
+                    yield Call(verb, Resource(group, "", plural, ""), call.namespace, name, below, {}, user=call.user)
+
+
+def _told(call: Call) -> str:
+    what = f"{call.resource.plural}/{call.subresource}" if call.subresource else call.resource.plural
+    names = f', ResourceNames:["{call.name}"]' if call.name else ""
+    return f'{{APIGroups:["{call.resource.group}"], Resources:["{what}"]{names}, Verbs:["{call.verb}"]}}'
 
 
 def _selected_name(call: Call) -> str:

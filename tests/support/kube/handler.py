@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from tests.support.kube import faults, request_counts, resources, statuses, web
-from tests.support.kube.requests import Call, User, parse
+from tests.support.kube.requests import ANONYMOUS, Call, User, parse, unknown
 from tests.support.kube.store import dumps
 
 if TYPE_CHECKING:
@@ -81,10 +81,11 @@ class Handler(BaseHTTPRequestHandler):
             if len(body) < length:
                 raise ConnectionResetError
             user = self._authenticated()
-            if (known := self._unauthorized_paths()) is not None:
+            if (known := self._unauthorized_paths(user)) is not None:
                 self._whole(200, known)
                 return
-            call = parse(self.command, self.path, body=body, media=self.headers.get("Content-Type", ""), user=user)
+            media = self.headers.get("Content-Type", "")
+            call = self._parsed(body, media, user)
             self._count(call)
             self._faulty(call)
         except statuses.ApiError as error:
@@ -111,13 +112,31 @@ class Handler(BaseHTTPRequestHandler):
         except ValueError:  # the TLS session is gone: the connection was reset while the request was read
             raise ConnectionResetError from None
 
-    def _unauthorized_paths(self) -> bytes | None:
+    def _parsed(self, body: bytes, media: str, user: User) -> Call:
+        """Return the request. Raises ApiError 403 or 404: rights come first, also for kinds that are not there."""
+        try:
+            call = parse(self.command, self.path, body=body, media=media, user=user)
+            if self.server.has(call.resource):
+                return call
+            refusal = statuses.no_such_path()
+        except statuses.ApiError as error:
+            if error.code != 404:
+                raise
+            refusal = error
+        if (of_nobody := unknown(self.command, self.path, user=user)) is not None:
+            self.server.access.authorize(of_nobody)
+        raise refusal
+
+    def _unauthorized_paths(self, user: User) -> bytes | None:
+        """Answer what needs no right: of discovery, every user may read all, and nobody else."""
         path = urlsplit(self.path).path
         if path in _HEALTH:
             return b"ok"
         if path == "/version":
             return dumps(_VERSION)
-        found = resources.discovery(path) if self.command == "GET" else None
+        if self.command != "GET" or user == ANONYMOUS:
+            return None
+        found = resources.discovery(path, filter(self.server.has, resources.TABLE))
         return None if found is None else dumps(found)
 
     def _count(self, call: Call) -> None:

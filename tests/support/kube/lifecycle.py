@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from dataclasses import dataclass
 from typing import Any, Final
@@ -49,6 +50,8 @@ def new(resource: Resource, key: Key, body: Body, *, now: float) -> Body:
     if resource.status and resource.plural != "nodes":  # a kubelet registers its node with its status
         result.pop("status", None)
     match resource.kind:
+        case "ConfigMap":
+            _check_keys(result)
         case "Pod":
             result |= _new_pod(result)
         case "Node":
@@ -57,6 +60,21 @@ def new(resource: Resource, key: Key, body: Body, *, now: float) -> Body:
             result["spec"] = {"replicas": 1, **(result.get("spec") or {})}
             result["status"] = {"replicas": 0, "availableReplicas": 0}
     return result
+
+
+_KEY: Final = re.compile(r"[-._a-zA-Z0-9]+", re.ASCII)
+
+
+def _check_keys(body: Body) -> None:
+    for field in ("data", "binaryData"):
+        for key in body.get(field) or ():
+            if not _KEY.fullmatch(key):
+                why = (
+                    f'Invalid value: "{key}": a valid config key must consist of alphanumeric characters, '
+                    "'-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is "
+                    "'[-._a-zA-Z0-9]+')"
+                )
+                raise statuses.invalid("ConfigMap", "", body["metadata"]["name"], field=f"{field}[{key}]", why=why)
 
 
 def _new_pod(body: Body) -> Body:
@@ -98,6 +116,8 @@ def changed(resource: Resource, old: Body, wanted: Body, *, subresource: str, pa
     if subresource == "status":
         return _status_changed(resource, old, wanted, metadata)
     result = {**wanted, "metadata": metadata}
+    if resource.kind == "ConfigMap":
+        _check_keys(result)
     if resource.status:
         result.pop("status", None)
         if "status" in old:

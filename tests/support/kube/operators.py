@@ -149,12 +149,17 @@ class Owner:
             return {"replicas": len(pods), "readyReplicas": ready, "availableReplicas": ready}
         if self.suspended:
             if self.plural == "jobs":
-                return {"active": 0, **self._conditions(Suspended=True)}
+                return {"active": 0, "ready": 0, **self._conditions(Suspended=True)}
             return self._conditions(Suspended=True, Running=False)
         end = self._end(pods)
         if self.plural == "jobs":
             active = sum(each["status"]["phase"] in ("Pending", "Running") for each in pods)
-            return {"active": active, **self._conditions(Suspended=False, **({end: True} if end else {}))}
+            ready = sum(is_ready(each) for each in pods)
+            return {
+                "active": active,
+                "ready": ready,
+                **self._conditions(Suspended=False, **({end: True} if end else {})),
+            }
         own = self._replicas(pods) if self.plural == "pytorchjobs" else {}
         if end:
             return {**own, **self._conditions(**{end: True, "Running": False})}

@@ -102,6 +102,21 @@ def parse(method: str, target: str, *, body: bytes = b"", media: str = "", user:
     )
 
 
+def unknown(method: str, target: str, *, user: User) -> Call | None:
+    """Return the request for a kind that the server does not have; None if the path is not that of a resource."""
+    match [unquote(each) for each in urlsplit(target).path.strip("/").split("/")]:
+        case ["apis", group, version, "namespaces", namespace, plural, *rest] if group:
+            pass
+        case ["apis", group, version, plural, *rest] if group:
+            namespace = ""
+        case _:
+            return None
+    kind = Resource(group, version, plural, plural)
+    name, subresource = rest[0] if rest else "", "/".join(rest[1:])
+    verb = _verb(method, named=bool(name), watching="watch=" in urlsplit(target).query)
+    return Call(verb, kind, namespace, name, subresource, {}, user=user)
+
+
 def _verb(method: str, *, named: bool, watching: bool) -> str:
     match method:
         case "GET" | "HEAD":

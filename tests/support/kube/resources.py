@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -126,36 +127,36 @@ def resource(name: str | Resource) -> Resource:
 _VERBS: Final = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 
 
-def discovery(path: str) -> dict[str, Any] | None:
+def discovery(path: str, kinds: Iterable[Resource] = TABLE) -> dict[str, Any] | None:
     """Return the document that lists groups, versions or resources for clients; None for another path."""
-    groups = [group for group, _ in GROUP_VERSIONS if group]
+    there = tuple(kinds)
+    versions = dict.fromkeys((each.group, each.version) for each in there)
+    groups = [group for group, _ in versions if group]
     match path.strip("/").split("/"):
         case ["api"]:
             return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
         case ["apis"]:
-            found = [_group(group) for group in dict.fromkeys(groups)]
+            found = [_group(group, versions) for group in dict.fromkeys(groups)]
             return {"kind": "APIGroupList", "apiVersion": "v1", "groups": found}
         case ["apis", group] if group in groups:
-            return {"kind": "APIGroup", "apiVersion": "v1", **_group(group)}
+            return {"kind": "APIGroup", "apiVersion": "v1", **_group(group, versions)}
         case ["api", version]:
-            return _resources("", version)
+            return _resources("", version, there)
         case ["apis", group, version]:
-            return _resources(group, version)
+            return _resources(group, version, there)
     return None
 
 
-def _group(group: str) -> dict[str, Any]:
-    versions = [
-        {"groupVersion": f"{group}/{version}", "version": version} for each, version in GROUP_VERSIONS if each == group
-    ]
+def _group(group: str, there: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    versions = [{"groupVersion": f"{group}/{version}", "version": version} for each, version in there if each == group]
     return {"name": group, "versions": versions, "preferredVersion": versions[0]}
 
 
-def _resources(group: str, version: str) -> dict[str, Any] | None:
-    if (group, version) not in GROUP_VERSIONS:
+def _resources(group: str, version: str, there: Iterable[Resource]) -> dict[str, Any] | None:
+    if all((each.group, each.version) != (group, version) for each in there):
         return None
     listed: list[dict[str, Any]] = []
-    for each in TABLE:
+    for each in there:
         if (each.group, each.version) == (group, version):
             names = {"name": each.plural, "singularName": each.kind.lower(), "shortNames": list(each.short)}
             listed.append({**names, "namespaced": each.namespaced, "kind": each.kind, "verbs": _VERBS})

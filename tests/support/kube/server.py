@@ -17,7 +17,7 @@ from typing import Any
 
 from tests.support import marks
 from tests.support.kube import handler, lifecycle, listing, patches, web
-from tests.support.kube.access import Access
+from tests.support.kube.access import NAMESPACE_ADMIN, Access
 from tests.support.kube.clock import ServerClock, rfc3339, unix
 from tests.support.kube.execs import Execs
 from tests.support.kube.faults import Faults
@@ -67,6 +67,7 @@ class KubeServer:
         self.execs = Execs()
         self.logs = Logs(self.stopping)
         self.verbs = Verbs(self.store, self.clock, self.access, patience=patience)
+        self._missing: set[str] = set()
         self.resetting = self.hanging = False
         self.context: ssl.SSLContext | None = None
         self._temporary = contextlib.ExitStack()
@@ -163,6 +164,27 @@ class KubeServer:
         path.write_text(json.dumps(whole, indent=1))
         path.chmod(0o600)
         return path
+
+    # What it is
+
+    def uninstall(self, *api_versions: str) -> None:
+        """Have none of the kinds of these versions, such as ``kubeflow.org/v1``, as a server without their operator."""
+        self._missing |= {*api_versions}
+
+    def has(self, of: Resource) -> bool:
+        """Whether the server has a kind."""
+        return of.api_version not in self._missing
+
+    def namespace_admin(self, namespace: str = "default", *, user: str = "newcomer") -> str:
+        """Return the token of a user with a RoleBinding to the usual ClusterRole ``admin`` in one namespace."""
+        self.put("clusterroles", {"metadata": {"name": "admin"}, "rules": list(NAMESPACE_ADMIN)})
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "admin"}
+        metadata = {"name": f"admin-{user}", "namespace": namespace}
+        self.put(
+            "rolebindings",
+            {"metadata": metadata, "roleRef": role, "subjects": [{"kind": "User", "name": user}]},
+        )
+        return self.access.issue(user)
 
     # Objects, without the API: no checks, and with the status
 

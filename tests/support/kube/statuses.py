@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tests.support.kube.resources import Resource
@@ -84,6 +84,16 @@ def forbidden(
     )
     if missing:
         message += ": RBAC: " + (missing[0] if len(missing) == 1 else f"[{', '.join(missing)}]")
+    return ApiError(status(403, "Forbidden", message, details=_about(resource, name)))
+
+
+def escalation(user: str, resource: Resource, name: str, missing: Iterable[str]) -> ApiError:
+    """Return the refusal to grant rights that the user does not have."""
+    what = "\n".join(missing)
+    message = (
+        f'{_named(resource, name)} is forbidden: user "{user}" (groups=["system:authenticated"]) is attempting to '
+        f"grant RBAC permissions not currently held:\n{what}"
+    )
     return ApiError(status(403, "Forbidden", message, details=_about(resource, name)))
 
 

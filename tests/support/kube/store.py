@@ -85,7 +85,7 @@ def made(resource: Resource, key: Key, body: Body, revision: int) -> Record:
     metadata = {name: value for name, value in body["metadata"].items() if name != "resourceVersion"}
     others = {name: value for name, value in body.items() if name not in ("metadata", "kind", "apiVersion")}
     rest = _rest(metadata, others)
-    if b"{}" in rest or b"[]" in rest:
+    if b"{}" in rest or b"[]" in rest or b'"value":""' in rest:
         kept = _without_empty(metadata, "metadata")
         rest = _rest(kept, others if resource.custom else _without_empty(others, ""))
     return Record(key, metadata["uid"], revision, rest, metadata.get("labels") or {}, _fields(key, body))
@@ -101,17 +101,24 @@ _MAPS: Final = frozenset(("labels", "annotations", *_OF_PODS, "data", "binaryDat
 """Fields of typed objects that are maps, and are dropped if they are empty. ``emptyDir: {}`` is no map, and stays."""
 
 
+_VARIABLES: Final = "env"
+"""The field with environment variables: of typed objects, an empty value is dropped."""
+
+
 def _without_empty(body: Body, name: str) -> Body:
     """Return ``body`` without the empty values that a real server does not keep. ``name``: its field in the object."""
     dropped = _OF_METADATA if name == "metadata" else _MAPS
     return {
         field: _without_empty(value, field)
         if isinstance(value, dict) and field not in _MAPS
-        else [_without_empty(each, "") if isinstance(each, dict) else each for each in value]
+        else [
+            _without_empty(each, field if field == _VARIABLES else "") if isinstance(each, dict) else each
+            for each in value
+        ]
         if isinstance(value, list)
         else value
         for field, value in body.items()
-        if not (value in ({}, []) and field in dropped)
+        if not (value in ({}, []) and field in dropped) and not (name == _VARIABLES and (field, value) == ("value", ""))
     }
 
 

@@ -67,6 +67,7 @@ class Verbs:
     def create(self, call: Call, body: dict[str, Any] | None = None) -> Record:
         body = body or call.json()
         _check_kind(call.resource, body)
+        self.access.check_grant(call, body)
         for webhook in self.admission:
             body = webhook(call.resource, body)
         metadata = body.get("metadata") or {}

@@ -13,12 +13,12 @@ WITH_PODS = [*JOBS, "standalone.yaml", "pytorchjob.yaml"]
 
 NOBODY = {"runAsNonRoot": True, "runAsUser": 10001, "runAsGroup": 10001, "capabilities": {"drop": ["ALL"]}}
 ROOT = {
-    ("trainingjob.yaml", "launcher"): ["DAC_OVERRIDE"],
+    ("trainingjob.yaml", "launcher"): ["DAC_OVERRIDE", "SETGID"],
     ("trainingjob.yaml", "worker"): ["NET_BIND_SERVICE", "SETGID", "SETUID", "SYS_CHROOT"],
 }
 """Containers that must be root, since the et-operator's keys are in /root/.ssh, and the rights that each needs.
 
-tests/integration/docker/test_worker_sshd.py checks the worker's with a real sshd.
+tests/integration/docker/test_worker_sshd.py checks them with a real sshd and ssh.
 """
 
 SECCOMP = "seccomp.security.alpha.kubernetes.io/pod"
@@ -63,6 +63,12 @@ def test_a_pod_shares_nothing_with_its_node(name: str) -> None:
         assert {"hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"}.isdisjoint(pod)
         kinds = {kind for volume in pod.get("volumes", []) for kind in volume if kind != "name"}
         assert kinds <= {"emptyDir", "projected", "secret"}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_policy_has_not_the_jobs_own_name_which_an_operators_may_have(name: str) -> None:
+    (policy,) = of_kind(name, "NetworkPolicy")
+    assert policy["metadata"]["name"] == "hvd-elastic-digits"
 
 
 @pytest.mark.parametrize("name", names())

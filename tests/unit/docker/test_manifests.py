@@ -192,7 +192,7 @@ def test_the_daemon_has_small_limits_and_a_read_only_image(name: str) -> None:
     (pod,) = (found for role, found in pods(name).items() if role in ("launcher", "daemon"))
     container = containers(pod)["discover"]
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
-    assert container["resources"] == {"requests": {"cpu": "20m", "memory": "96Mi"}, "limits": {"memory": "192Mi"}}
+    assert container["resources"] == {"requests": {"cpu": "100m", "memory": "96Mi"}, "limits": {"memory": "192Mi"}}
 
 
 @pytest.mark.parametrize("name", [*NATIVE, "mpijob-older.yaml"])
@@ -232,6 +232,13 @@ def test_daemon_and_launcher_share_a_directory(name: str) -> None:
         assert {"name": "hosts", "mountPath": "/run/hvd"} in mounts[of]
         assert all("subPath" not in mount for mount in mounts[of])  # such a mount is never renewed
     assert "emptyDir" in next(each for each in pod["volumes"] if each["name"] == "hosts")
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_commands_in_the_launchers_container_find_its_job(name: str) -> None:
+    launcher = containers(pods(name)["launcher"])["launcher"]
+    variables = {each["name"]: each["value"] for each in launcher["env"]}
+    assert f"--state-dir={variables['HVD_ELASTIC_STATE_DIR']}" in launcher["args"]
 
 
 # The daemon alone

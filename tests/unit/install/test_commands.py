@@ -31,6 +31,19 @@ def test_a_file_is_found_beside_the_package_or_among_the_data_files(tmp_path: Pa
         assert found == root / name / "train.py"
 
 
+def test_a_manifest_is_printed_for_a_job_and_a_namespace(capsys: pytest.CaptureFixture[str]) -> None:
+    assert manifest.main(["nodes", "--job", "fresh", "-n", "team"]) == 0
+    role, binding = yaml.safe_load_all(capsys.readouterr().out)
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "hvd-launcher-fresh", "namespace": "team"}]
+    assert (role["metadata"]["name"], binding["metadata"]["name"]) == ("hvd-discover-nodes", "hvd-discover-nodes-fresh")
+    assert manifest.main(["mpijob", "--job", "fresh"]) == 0
+    text = capsys.readouterr().out
+    assert text.count("digits") == text.count("examples/01-digits/") == 1
+    for wrong in (["--job", "Fresh"], ["-n", "a b"]):
+        with pytest.raises(UsageError, match="small letters, digits and '-'"):
+            manifest.main(["nodes", *wrong])
+
+
 def test_all_manifests_are_listed_with_what_they_are_for(capsys: pytest.CaptureFixture[str]) -> None:
     assert manifest.main([]) == 0
     rows = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()[1:]]

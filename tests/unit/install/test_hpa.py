@@ -37,6 +37,20 @@ def test_cpu_and_memory_are_resources_and_all_else_is_external() -> None:
     assert loss["external"]["target"] == {"type": "Value", "value": "500m"}
 
 
+@pytest.mark.parametrize(
+    ("changes", "job"),
+    [
+        ({"target": "statefulset/digits-worker"}, "digits"),
+        ({"target": "statefulset/digits"}, "digits"),
+        ({"target": "pytorchjob/digits"}, "digits"),
+        ({"target": "deployment/some-pods", "job": "digits"}, "digits"),
+    ],
+)
+def test_metrics_are_those_of_the_job_whatever_its_workers_are_called(changes: dict[str, Any], job: str) -> None:
+    (metric,) = made(policy="threshold:queue=100", **changes)["spec"]["metrics"]
+    assert metric["external"]["metric"]["selector"]["matchLabels"] == {"job": job}
+
+
 def test_windows_are_those_of_the_policy_and_one_pod_goes_at_a_time() -> None:
     behavior = made(policy="threshold:cpu=0.8,up=60,down=600")["spec"]["behavior"]
     assert behavior["scaleUp"]["stabilizationWindowSeconds"] == 60

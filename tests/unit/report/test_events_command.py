@@ -32,6 +32,14 @@ def events(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
+def test_a_job_that_is_not_here_may_be_on_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"there is no job digits .*; for a job on a cluster give -n NAMESPACE$"):
+        main(["digits"])
+    with pytest.raises(UsageError, match=r"no job has a journal in .*its journal$"):
+        main([])
+
+
 def test_a_pipe_gets_plain_text(path: Path) -> None:
     done = events(path)
     assert done.returncode == 0, done.stderr

@@ -34,7 +34,7 @@ MAX_SAMPLES: Final = 9
 TOLERANCE: Final = 1.25
 """A choice stays while the best interval differs by no more than this factor, which adds 2.5 % to the loss."""
 WRITES: Final = 2.0
-"""The interval is at least this many times the time until a checkpoint is durable, so that others can use the storage too."""
+"""The interval is at least this many times the time until a checkpoint is durable, so that others can use it, too."""
 MIN_S: Final = 10.0
 MAX_S: Final = 3600.0
 """The longest interval: a job without any failure so far loses at most an hour to the first one."""

@@ -19,11 +19,18 @@ NOW = 1767225600 + 90.0
 
 def test_a_job_and_its_pods_are_two_tables() -> None:
     lines = shown([SEEN], "", alone=True, now=NOW).splitlines()
-    assert lines[0].split() == ["NAME", "KIND", "STATE", "READY", "WORKERS", "AGE"]
+    assert lines[0].split() == ["NAME", "KIND", "STATE", "READY", "WORKERS", "AGE", "MESSAGE"]
     assert lines[1].split() == ["digits", "MPIJob", "Pending", "0/2", "1-8", "90s"]
     assert lines[2] == ""
     assert lines[4].split()[:5] == ["digits-worker-0", "worker", "Pending", "no", "90s"]
     assert lines[4].endswith("0/3 nodes are available")
+
+
+def test_one_job_says_what_it_waits_for() -> None:
+    why = "pods are forbidden: exceeded quota: small"
+    lines = shown([replace(SEEN, message=why)], "", alone=True, now=NOW).splitlines()
+    assert lines[1].endswith(why)
+    assert why not in shown([replace(SEEN, message=why)], "", alone=False, now=NOW)
 
 
 def test_all_jobs_are_one_table_and_no_job_is_none() -> None:

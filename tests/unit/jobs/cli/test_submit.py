@@ -156,6 +156,17 @@ def test_only_what_both_have_is_compared() -> None:
     assert asked_for({"a": 1, "b": 2, "c": [{"x": 1, "y": 2}]}, {"c": [{"x": 0}], "a": 0}) == {"c": [{"x": 1}], "a": 1}
 
 
+def test_a_size_that_the_server_writes_otherwise_is_no_difference() -> None:
+    wanted = rendered(example("statefulset", cpu="0.5", memory="2048Mi", shared_memory="1024Mi")).objects
+    body = one(wanted, "StatefulSet")
+    there = yaml.safe_load(yaml.safe_dump(body).replace("'0.5'", "500m").replace("2048Mi", "2Gi"))
+    there = yaml.safe_load(yaml.safe_dump(there).replace("1024Mi", "1Gi"))
+    assert "500m" in str(there)
+    assert difference(there, body) == []
+    other = yaml.safe_load(yaml.safe_dump(there).replace("500m", "600m"))
+    assert "-            cpu: 600m\n" in difference(other, body)
+
+
 @pytest.mark.parametrize("option", ["-H a:2", "--hosts-file=x", "--discovery x"])
 def test_hosts_in_the_command_are_refused_since_they_come_from_the_cluster(option: str) -> None:
     with pytest.raises(UsageError, match="in the command: hosts come from the cluster; leave it out"):

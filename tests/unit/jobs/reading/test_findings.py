@@ -101,6 +101,10 @@ def test_too_few_places_are_a_problem() -> None:
     assert (found.level, found.remedy) == ("problem", "lower --min-workers, or add nodes")
 
 
+EXAMPLE = example("mpijob", cpu="4", memory="16Gi")
+"""Its launcher requests 500m and 1Gi, with a limit of 2Gi; the daemon beside it 100m and 96Mi, with one of 192Mi."""
+
+
 def quota(hard: str, used: str, name: str = "requests.nvidia.com/gpu") -> dict[str, Any]:
     return {"metadata": {"name": "q"}, "status": {"hard": {name: hard}, "used": {name: used}}}
 
@@ -119,3 +123,21 @@ def quota(hard: str, used: str, name: str = "requests.nvidia.com/gpu") -> dict[s
 def test_a_quota_that_is_too_small_is_told(bodies_: Any, level: str) -> None:
     (found,) = findings.of_quotas(bodies_, worker(), least=1, workers=2)
     assert found.level == level
+
+
+@pytest.mark.parametrize(
+    ("hard", "name", "said"),
+    [
+        ("2", "pods", "has room for 1 workers beside the launcher"),
+        ("3", "pods", "with room for 2 workers"),
+        ("0", "pods", "has room for no launcher"),
+        ("8500m", "requests.cpu", "has room for 1 workers beside the launcher"),  # its daemon is a container, too
+        ("8600m", "requests.cpu", "with room for 2 workers"),
+        ("36Gi", "limits.memory", "has room for 2 workers beside the launcher"),
+    ],
+)
+def test_a_quota_has_room_for_the_launcher_too(hard: str, name: str, said: str) -> None:
+    pods = {role: each for body in rendered(EXAMPLE).objects for role, each in templates(body)}
+    sizes = {"least": 1, "workers": 3 if name == "limits.memory" else 2}
+    found = findings.of_quotas([quota(hard, "0", name)], pods["worker"], launcher=pods["launcher"], **sizes)
+    assert [said in each.found for each in found] == [True]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.jobs.reading import states
-from hvd_elastic_ext.jobs.reading.states import FAILED, PENDING, RUNNING, SUCCEEDED, SUSPENDED
+from hvd_elastic_ext.jobs.reading.states import FAILED, PENDING, RUNNING, SLEEPING, SUCCEEDED, SUSPENDED
 from tests.support.jobs import example, rendered
 from tests.support.kube import bodies
 
@@ -29,7 +29,9 @@ CONDITION = bodies.condition
         ("mpijob", [CONDITION("Running"), CONDITION("Failed")], {}, FAILED),
         ("pytorchjob", [CONDITION("Running", False), CONDITION("Succeeded")], {}, SUCCEEDED),
         ("pytorchjob", [CONDITION("Running", False), CONDITION("Restarting")], {}, RUNNING),
-        ("statefulset", [], {"active": 1}, RUNNING),
+        ("statefulset", [], {"active": 1}, RUNNING),  # before Kubernetes 1.24
+        ("statefulset", [], {"active": 1, "ready": 0}, PENDING),  # its pod waits, for an image maybe
+        ("statefulset", [], {"active": 1, "ready": 1}, RUNNING),
         ("statefulset", [CONDITION("SuccessCriteriaMet"), CONDITION("Complete")], {}, SUCCEEDED),
         ("statefulset", [CONDITION("Suspended", False)], {"active": 1}, RUNNING),
         ("trainingjob", [], {"phase": "Scaling"}, RUNNING),
@@ -64,6 +66,51 @@ def test_only_ready_workers_of_this_job_count() -> None:
     seen = states.seen(root("mpijob"), [*pods, leaving])
     assert (seen.ready, len(seen.pods)) == (1, 4)
     assert (seen.least, seen.most, seen.asked) == (1, 8, 2)
+
+
+def test_a_job_says_why_its_launcher_does_not_run() -> None:
+    mine = {"hvd-elastic-job": "digits"}
+    launcher = bodies.pod("digits-x", labels={**mine, "hvd-elastic-role": "launcher"}, ready=False, phase="Pending")
+    why = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
+    launcher["status"]["containerStatuses"] = [bodies.container_status(ready=False, state=why)]
+    seen = states.seen(root("statefulset", active=1, ready=0), [bodies.pod("digits-worker-0", labels=mine), launcher])
+    assert (seen.state, seen.message) == (PENDING, "digits-x: ImagePullBackOff: no such image")
+
+
+@pytest.mark.parametrize(
+    ("options", "ready", "expected"),
+    [
+        (("--below-min", "sleep"), 1, SLEEPING),
+        (("--below-min=sleep",), 1, SLEEPING),
+        (("--below-min=sleep",), 2, RUNNING),
+        ((), 1, RUNNING),
+    ],
+)
+def test_a_launcher_that_sleeps_without_its_workers_does_not_run(
+    options: tuple[str, ...], ready: int, expected: str
+) -> None:
+    body = rendered(example("statefulset", min_workers=2, run_options=options)).root
+    mine = {"hvd-elastic-job": "digits"}
+    pods = [bodies.pod(f"digits-worker-{number}", labels=mine, ready=number < ready) for number in range(2)]
+    seen = states.seen({**body, "status": {"active": 1, "ready": 1}}, pods, {"spec": {"replicas": 2}})
+    assert seen.state == expected
+    assert seen.message == ("1 of the 2 workers that it needs are ready" if expected == SLEEPING else "")
+
+
+@pytest.mark.parametrize(
+    ("state", "pods", "asked", "waits"),
+    [
+        (PENDING, ["worker", "worker"], 2, True),
+        (RUNNING, ["launcher", "worker"], 2, True),
+        (RUNNING, ["launcher", "worker", "worker"], 2, False),
+        (SUSPENDED, [], 2, False),
+        (SUCCEEDED, [], 2, False),
+    ],
+)
+def test_a_job_waits_for_pods_that_are_not_made(state: str, pods: list[str], asked: int, waits: bool) -> None:
+    there = tuple(states.PodStatus("p", role, "Running", True, "", "", "") for role in pods)
+    job = states.JobStatus("digits", "Job", state, "", asked, 1, 8, "", "", there)
+    assert job.waits_for_pods is waits
 
 
 def waiting(**state: Any) -> dict[str, Any]:

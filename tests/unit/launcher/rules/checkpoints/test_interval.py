@@ -143,9 +143,9 @@ def test_one_slow_write_is_taken_for_chance_and_storage_that_became_slow_is_not(
 
 def test_the_reason_says_what_it_goes_by() -> None:
     said = checkpoint_interval([SealCost(0.5, 10.0, slowed=0.05)], Rate(1 / 3600.0, seen=7)).reason
-    assert (
-        said
-        == "a checkpoint costs 1 s and is durable after 10 s; a loss of all commits in memory is expected every 1h (7 seen)"
+    assert said == (
+        "a checkpoint costs 1 s and is durable after 10 s; "
+        "a loss of all commits in memory is expected every 1h (7 seen)"
     )
     said = checkpoint_interval([SealCost(0.5, 60.0)], HOUR).reason
     assert said.endswith(
