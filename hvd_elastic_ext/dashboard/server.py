@@ -16,7 +16,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hvd_elastic_ext.core.errors import ElasticError, UsageError
-from hvd_elastic_ext.core.json_text import finite, to_text
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.dashboard import files, guard
 from hvd_elastic_ext.dashboard.guests import Guests
 from hvd_elastic_ext.dashboard.jobs import Job, Jobs, summary
@@ -223,7 +223,7 @@ class Site:
         if not isinstance(asked, dict):
             raise UsageError("a change is one JSON object")
         watch = self._watches.of(job)
-        return Answer({"said": await asyncio.to_thread(watch.launcher.act, finite(asked))})
+        return Answer({"said": await asyncio.to_thread(watch.launcher.act, asked)})
 
     async def _job(self, request: Request) -> Job:
         return await asyncio.to_thread(self._jobs.get, request.query_params.get("job", ""))
