@@ -26,6 +26,10 @@ MAX_BYTES: Final = 16 << 20
 """Most bytes of a file of options or manifests."""
 MAX_DEPTH: Final = 100
 """Most lists and tables within one another. libyaml ends the process at some ten thousand."""
+MAX_VALUES: Final = 500_000
+"""Most values of a file."""
+MAX_DIGITS: Final = 1000
+"""Most characters of a number: reading and writing takes the square of their number."""
 MAX_REPEATED: Final = 100_000
 """Most values that the aliases of a file may stand for together: a few lines of them may mean billions."""
 
@@ -80,7 +84,7 @@ def _check(text: str) -> None:
     """Raise :class:`_TooMuch` for a text that is too deep, or whose aliases stand for too much or for themselves."""
     sizes: dict[str, int] = {}
     open_nodes: list[tuple[str | None, int]] = []  # anchor, and count of values before it
-    count = repeated = 0
+    count = values = repeated = 0
     for event in yaml.parse(text, Loader=_SAFE):
         if isinstance(event, yaml.DocumentStartEvent):
             sizes, open_nodes, count = {}, [], 0
@@ -99,11 +103,25 @@ def _check(text: str) -> None:
             if isinstance(event, yaml.CollectionStartEvent):
                 open_nodes.append((event.anchor, count))
                 if len(open_nodes) > MAX_DEPTH:
-                    where = f"line {event.start_mark.line + 1}" if event.start_mark else "it"
-                    raise _TooMuch(f"{where} is more than {MAX_DEPTH} lists and tables deep")
-            elif event.anchor is not None:
-                sizes[event.anchor] = 1
-            count += 1
+                    raise _TooMuch(f"{_where(event)} is more than {MAX_DEPTH} lists and tables deep")
+            elif isinstance(event, yaml.ScalarEvent):
+                if event.anchor is not None:
+                    sizes[event.anchor] = 1
+                if (
+                    len(event.value) > MAX_DIGITS
+                    and event.value[0] in "+-.0123456789"
+                    and (event.tag or not event.style)
+                ):
+                    raise _TooMuch(
+                        f"{_where(event)} has a number of {len(event.value):,} characters; quote it if it is text"
+                    )
+            count, values = count + 1, values + 1
+            if values > MAX_VALUES:
+                raise _TooMuch(f"it holds more than {MAX_VALUES:,} values")
+
+
+def _where(event: yaml.Event) -> str:
+    return f"line {event.start_mark.line + 1}" if event.start_mark else "it"
 
 
 def _reason(error: Exception) -> str:

@@ -89,6 +89,13 @@ def test_a_change_is_refused_without_the_token_from_another_origin_and_as_a_form
         assert (status, list(json.loads(text))) == (400, ["error"])
 
 
+@pytest.mark.parametrize("seconds", ["1e999", "-Infinity", "NaN", "9" * 400, "true", '"5"', "[]"])
+def test_a_host_is_blocked_for_a_time_that_there_is_or_not_at_all(served: Served, seconds: str) -> None:
+    body = f'{{"do": "block", "host": "h1", "for": {seconds}}}'
+    status, text, _ = served.ask("/api/act?job=trains", method="POST", body=body, Content_Type="application/json")
+    assert (status, "makes no sense; give a number above 0" in json.loads(text)["error"]) == (400, True)
+
+
 def test_no_file_of_the_machine_is_served(served: Served) -> None:
     assert served.ask("/../../etc/passwd")[0] == 404
     assert served.ask("/command.py")[0] == 404

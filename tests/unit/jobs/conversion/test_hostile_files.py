@@ -31,7 +31,11 @@ START = "kind: MPIJob\napiVersion: kubeflow.org/v1\n"
         (f"{START}spec:{'- ' * 200}x", ""),
         (f"{START}{ALIASES}", "f: its aliases stand for more than 100,000 values; write them out"),
         (f"{START}spec: &a\n  b: *a\n", "f: the alias *a stands for what it is in"),
-        (f"{START}spec: {{replicas: {'9' * 5000}}}", "f: a value cannot be read: Exceeds the limit"),
+        (f"{START}spec: {{replicas: {'9' * 5000}}}", "f: line 3 has a number of 5,000 characters"),
+        (f"{START}at: 0x{'f' * 5000}", "f: line 3 has a number of 5,002 characters"),
+        (f"{START}at: {'1:' * 500_000}1", "f: line 3 has a number of 1,000,001 characters"),
+        (f"{START}at: !!int '{'9' * 5000}'", "f: line 3 has a number of 5,000 characters"),
+        (f"{START}at: [{'1,' * 600_000}1]", "f: it holds more than 500,000 values"),
         (f"{START}at: 2024-13-45", "f: a value cannot be read: month must be in 1..12"),
         ("kind: List\napiVersion: v1\nitems: 5", "f: the items of a List are not a list"),
         ("kind: List\napiVersion: v1\nitems: {a: 1}", "f: the items of a List are not a list"),
@@ -42,7 +46,7 @@ START = "kind: MPIJob\napiVersion: kubeflow.org/v1\n"
             "f: a field of the PyTorchJob \\x1b[2J\\n has a value",
         ),
     ],
-    ids=range(12),
+    ids=range(16),
 )
 def test_a_text_that_means_too_much_or_nothing_is_refused_in_one_line(text: str, problem: str) -> None:
     with pytest.raises(UsageError) as refused:
