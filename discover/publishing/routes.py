@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from urllib.parse import parse_qs, urlsplit
 
 from discover.common.health import Health
 from discover.common.metrics import CONTENT_TYPE, Metrics
 from discover.publishing.latest import LatestPublication, ReaderPosition
 from hvd_elastic_ext.core.publication import Publication, to_json
+from hvd_elastic_ext.io.http_server import Response
 
 HOLD = 30.0
 """Seconds after which a long poll gets the answer "nothing new" (204)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Response:
-    """One HTTP answer: its status, its body and the type of the body."""
-
-    status: int
-    body: bytes = b""
-    content_type: str = "text/plain; charset=utf-8"
 
 
 class Routes:

@@ -9,6 +9,7 @@ line that a crash cut off.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -180,10 +181,19 @@ def read(lines: Iterable[str]) -> Iterator[Record]:
             yield record
 
 
+def _finite(text: str) -> float | None:
+    number = float(text)
+    return number if math.isfinite(number) else None
+
+
+_DECODER: Final = json.JSONDecoder(parse_float=_finite, parse_constant=lambda _: None)
+"""Reads NaN, infinity and 1e999 as null: readers write JSON, too, which has none of them."""
+
+
 def parse_line(line: str) -> Record | None:
     """Read one line. Return None if it is incomplete or not a line of a journal."""
     try:
-        entry = json.loads(line)
+        entry = _DECODER.decode(line)
         return Record(
             t=float(entry.pop("t")),
             mono=float(entry.pop("mono")),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import importlib.util
 import os
 import socket
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,8 +22,6 @@ from hvd_elastic_ext.launcher.cli.dashboard import PORT, VARIABLE, listening, pa
 from hvd_elastic_ext.launcher.options.listening import listen_address
 
 if TYPE_CHECKING:
-    import uvicorn
-
     from hvd_elastic_ext.dashboard.namespace import Namespace
 
 ENDS_S: Final = 1
@@ -111,31 +110,39 @@ def check_libraries() -> None:
 def _serve(
     jobs: Jobs, served: socket.socket, token: str, *, ends_with_stdin: bool, namespace: Namespace | None = None
 ) -> None:
-    import uvicorn
-
+    from hvd_elastic_ext.dashboard.guests import Guests, serve
     from hvd_elastic_ext.dashboard.server import app_of
 
     names = {socket.gethostname(), socket.getfqdn(), str(served.getsockname()[0])}
-    config = uvicorn.Config(
-        app_of(jobs, token=token, names=names, namespace=namespace),
-        log_level="warning",
-        access_log=False,
-        lifespan="off",
-        ws="none",
-        http="h11",
-        loop="asyncio",
-        server_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=ENDS_S,
-    )
-    server = uvicorn.Server(config)
-    if ends_with_stdin:
-        threading.Thread(target=_end_with_stdin, args=(server,), daemon=True).start()
-    server.run(sockets=[served])
+    guests = Guests()
+    app = app_of(jobs, token=token, names=names, guests=guests, namespace=namespace)
+
+    async def serves() -> None:
+        ends, loop = asyncio.Event(), asyncio.get_running_loop()
+        if ends_with_stdin:
+            threading.Thread(
+                target=_end_with_stdin, args=(lambda: loop.call_soon_threadsafe(ends.set),), daemon=True
+            ).start()
+        await serve(
+            app,
+            served,
+            guests,
+            ends=ends,
+            log_level="error",  # whatever strangers send would be a line each
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            http="h11",
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=ENDS_S,
+        )
+
+    asyncio.run(serves())
 
 
-def _end_with_stdin(server: uvicorn.Server) -> None:
+def _end_with_stdin(end: Callable[[], object]) -> None:
     """End when the launcher ends: the pipe from it closes then."""
     while os.read(0, 4096):
         pass
-    server.should_exit = True
+    end()

@@ -12,7 +12,8 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.journal import FILE, FOLDERS, Record, parse_line
 from hvd_elastic_ext.dashboard.content import sentences
 from hvd_elastic_ext.dashboard.content.sentences import LATE_S
-from hvd_elastic_ext.io.job_folders import find_journal
+from hvd_elastic_ext.io.job_folders import find_journal, journals
+from hvd_elastic_ext.io.user_files import open_regular
 from hvd_elastic_ext.launcher.folder import state_folder
 from hvd_elastic_ext.report.timeline import text, whole
 
@@ -73,7 +74,7 @@ class Jobs:
         raise UsageError(f"there is no job {name!r} on this page" if name else "no job has a journal here")
 
     def _found(self) -> list[Job]:
-        return [job_of(path) for path in self._folders.glob(f"*/{FILE}")]
+        return [job_of(path) for path in journals(self._folders)]
 
 
 def job_of(journal: Path, folder: Path | None = None) -> Job:
@@ -141,7 +142,7 @@ def _written(journal: Path) -> float:
 
 def _tail(path: Path) -> list[str]:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             file.seek(max(0, size - TAIL))
             return file.read(TAIL).decode("utf-8", errors="replace").split("\n")

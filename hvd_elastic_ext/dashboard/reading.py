@@ -10,6 +10,7 @@ from typing import Final
 from hvd_elastic_ext.core.journal import Record, parse_line
 from hvd_elastic_ext.dashboard.content.host_facts import Hosts
 from hvd_elastic_ext.dashboard.content.thinning import Thinned
+from hvd_elastic_ext.io.user_files import open_regular
 from hvd_elastic_ext.report.timeline import text
 
 PIECE: Final = 4 << 20
@@ -52,7 +53,7 @@ class Reading:
         """Read the new lines in pieces, and yield the number of bytes read after each. If the file was replaced, start
         again. Raises ``OSError`` if it cannot be read.
         """
-        with self.path.open("rb") as file:
+        with open_regular(self.path) as file:
             status = os.fstat(file.fileno())
             if status.st_ino != self._inode or status.st_size < self._offset:
                 self._begin()

@@ -16,8 +16,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hvd_elastic_ext.core.errors import ElasticError, UsageError
-from hvd_elastic_ext.core.json_text import finite, to_text
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.dashboard import files, guard
+from hvd_elastic_ext.dashboard.guests import Guests
 from hvd_elastic_ext.dashboard.jobs import Job, Jobs, summary
 from hvd_elastic_ext.dashboard.logs import PART, Logs
 from hvd_elastic_ext.dashboard.watch import Watch, Watches
@@ -46,19 +47,20 @@ class Answer(Response):
 class Guarded:
     """Checks each request: ``Host`` must name this machine; data need the token; a change must come from the page."""
 
-    def __init__(self, app: ASGIApp, *, token: str, names: Collection[str]) -> None:
-        self._app, self._token, self._names = app, token, names
+    def __init__(self, app: ASGIApp, *, token: str, names: Collection[str], guests: Guests) -> None:
+        self._app, self._token, self._names, self._guests = app, token, names, guests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         if scope["type"] != "http":
             return
-        request = Request(scope)
-        refused = self._refusal(request)
-        if refused is not None:
-            await refused(scope, receive, _with_headers(send))
-        else:
-            await self._app(scope, receive, _with_headers(send))
+        request, client = Request(scope), scope.get("client")
+        self._guests.asked(client)
+        try:
+            refused = self._refusal(request)
+            await (self._app if refused is None else refused)(scope, receive, _with_headers(send))
+        finally:
+            self._guests.answered(client)
 
     def _refusal(self, request: Request) -> Response | None:
         host, headers = request.headers.get("host"), request.headers
@@ -69,6 +71,7 @@ class Guarded:
             return None
         if not guard.has_token(self._token, headers.get("authorization")):
             return PlainTextResponse("open the whole address that the command printed: it holds the token\n", 401)
+        self._guests.showed_token(request.scope.get("client"))
         if request.method == "POST" and not guard.is_same_origin(headers.get("origin"), host):
             return PlainTextResponse("only the page itself may change a job\n", 403)
         return None
@@ -86,7 +89,9 @@ def _with_headers(send: Send) -> Send:
     return sends
 
 
-def app_of(jobs: Jobs, *, token: str, names: Collection[str], namespace: Namespace | None = None) -> ASGIApp:
+def app_of(
+    jobs: Jobs, *, token: str, names: Collection[str], guests: Guests, namespace: Namespace | None = None
+) -> ASGIApp:
     """Return the server application. ``names``: host names of this server that a browser may use, besides addresses."""
     site = Site(jobs, namespace)
     handlers: dict[str, Callable[[Request], Awaitable[Response]]] = {
@@ -100,7 +105,7 @@ def app_of(jobs: Jobs, *, token: str, names: Collection[str], namespace: Namespa
     routes = [Route("/", site.file), Route("/{name}", site.file)]
     routes += [Route(path, _usage_errors_answered(handler), methods=["GET"]) for path, handler in handlers.items()]
     routes.append(Route("/api/act", _usage_errors_answered(site.act), methods=["POST"]))
-    return Guarded(Starlette(routes=routes), token=token, names=names)
+    return Guarded(Starlette(routes=routes), token=token, names=names, guests=guests)
 
 
 def _usage_errors_answered(
@@ -218,7 +223,7 @@ class Site:
         if not isinstance(asked, dict):
             raise UsageError("a change is one JSON object")
         watch = self._watches.of(job)
-        return Answer({"said": await asyncio.to_thread(watch.launcher.act, finite(asked))})
+        return Answer({"said": await asyncio.to_thread(watch.launcher.act, asked)})
 
     async def _job(self, request: Request) -> Job:
         return await asyncio.to_thread(self._jobs.get, request.query_params.get("job", ""))

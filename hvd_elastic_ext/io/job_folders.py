@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,7 +16,7 @@ def find_journal(what: str | None, folders: Path = Path(FOLDERS)) -> Path:
     """Return the journal of a job by name, folder or file; with None, the journal changed last. Raises
     :class:`UsageError`."""
     if what is None:
-        found = sorted(folders.glob(f"*/{FILE}"), key=lambda path: path.stat().st_mtime)
+        found = journals(folders)
         if not found:
             raise UsageError(f"no job has a journal in ./{folders}; name the job, its folder or its journal")
         return found[-1]
@@ -27,8 +28,24 @@ def find_journal(what: str | None, folders: Path = Path(FOLDERS)) -> Path:
         return path
     if named.exists():
         return named
-    known = [path.parent.name for path in folders.glob(f"*/{FILE}")]
+    known = [path.parent.name for path in journals(folders)]
     raise UsageError(no_job(what, known, where=f"./{folders}, and no file or folder of that name here"))
+
+
+def journals(folders: Path = Path(FOLDERS)) -> list[Path]:
+    """Return the journals of all jobs, the one that was written last at the end. Only regular files: another user may
+    have put anything else in their place."""
+    found = [(written, path) for path in folders.glob(f"*/{FILE}") if (written := _written(path)) is not None]
+    return [path for _, path in sorted(found)]
+
+
+def _written(path: Path) -> float | None:
+    """Return when a regular file was written last; None if it is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime if stat.S_ISREG(status.st_mode) else None
 
 
 def one_job(word: str | None, option: str | None) -> str | None:

@@ -8,13 +8,18 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.journal import Record, parse_line
 from hvd_elastic_ext.io.job_folders import find_journal, one_job
 from hvd_elastic_ext.io.option_parser import Parser
+from hvd_elastic_ext.io.user_files import read_given
 from hvd_elastic_ext.report.job_report import JobReport, build_report
 from hvd_elastic_ext.report.runs import choose, runs
+
+MAX_JOURNAL: Final = 2 << 30
+"""Most bytes of a journal that is read."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -93,7 +98,7 @@ def read_journal(path: Path) -> tuple[list[Record], int]:
     Raises :class:`UsageError` for a missing or empty file, or one without any record.
     """
     try:
-        content = path.read_bytes().decode("utf-8", errors="replace")
+        content = read_given(path, most=MAX_JOURNAL).decode("utf-8", errors="replace")
     except OSError as error:
         raise UsageError(
             f"{path}: cannot be read: {error.strerror}; give the file that `hvd-elastic run --journal` wrote"

@@ -10,9 +10,8 @@ from hvd_elastic_ext.agent.system.event_loop import EventLoop
 from hvd_elastic_ext.agent.system.http import Request, response
 from hvd_elastic_ext.agent.system.http_port import Client, HttpPort
 from hvd_elastic_ext.agent.system.streams import warn
+from hvd_elastic_ext.core.connections import MOST
 
-MAX_CONNECTIONS: Final = 8
-"""Most open connections; for a further one the oldest is closed."""
 PATH: Final = "/metrics"
 
 _PORTS: Final = range(65536)
@@ -37,8 +36,8 @@ class MetricsPort(HttpPort):
         socket.inet_pton(family, host)  # no names: to resolve one takes time
         if int(port) not in _PORTS:
             raise ValueError(port)
-        listener = socket.create_server((host, int(port)), family=family, backlog=MAX_CONNECTIONS)
-        super().__init__(loop, listener, most=MAX_CONNECTIONS, replaces_oldest=True)
+        listener = socket.create_server((host, int(port)), family=family, backlog=MOST)
+        super().__init__(loop, listener, most=MOST, replaces_oldest=True)
 
     def _asked(self, client: Client, request: Request) -> None:
         self._reply(client, self._answered(request))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import functools
 import socket
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from hvd_elastic_ext.agent.system.event_loop import EventLoop
-
-PAUSE_S: Final = 1.0
-"""Seconds until the next accept after one has failed for lack of descriptors: otherwise the loop would spin."""
+from hvd_elastic_ext.core.connections import PAUSE_S
 
 
 class Peer:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import functools
 import socket
-from typing import Final
 
 from hvd_elastic_ext.agent.system.acceptor import Acceptor, Peer
 from hvd_elastic_ext.agent.system.event_loop import EventLoop
 from hvd_elastic_ext.agent.system.http import BadRequest, Reader, Request, response
 from hvd_elastic_ext.agent.system.streams import read_available
-
-TIMEOUT_S: Final = 10.0
-"""Seconds in which a client sends its request, and in which it reads the answer."""
+from hvd_elastic_ext.core.connections import ANSWER_S, REQUEST_S
 
 
 class Client(Peer):
@@ -47,11 +44,11 @@ class HttpPort(Acceptor[Client]):
 
     def _reply(self, client: Client, answer: bytes) -> None:
         client.answer = memoryview(answer)
-        client.deadline = self._loop.now() + TIMEOUT_S
+        client.deadline = self._loop.now() + ANSWER_S
         self._write(client)
 
     def _met(self, number: int, connection: socket.socket) -> Client:
-        return Client(number, connection, self._loop.now() + TIMEOUT_S)
+        return Client(number, connection, self._loop.now() + REQUEST_S)
 
     def _failed(self, error: OSError) -> None:
         self._report_problem(f"accepts no connection just now: {error}")

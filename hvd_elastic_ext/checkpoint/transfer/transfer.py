@@ -32,6 +32,7 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple, TypeVar
 
 from hvd_elastic_ext.core.commit_record import Identity, Record
+from hvd_elastic_ext.core.connections import MOST, REQUEST_S
 from hvd_elastic_ext.core.errors import Transient
 from hvd_elastic_ext.core.json_text import to_text
 
@@ -43,12 +44,11 @@ LONGEST: Final = 1 << 40
 """Most bytes of a commit that is received."""
 WAIT_S: Final = 60.0
 """Seconds that a sender waits for its receiver."""
-HANDSHAKE_S: Final = 5.0
-"""Seconds for a client to prove that it is the receiver."""
 STALL_S: Final = 20.0
 """Seconds that one end waits for the next bytes of the other."""
-PENDING: Final = 64
-"""Most connections without proof. For one more, the oldest is closed."""
+
+ROOM_S: Final = 0.1
+"""Seconds until the next accept after one has failed for lack of descriptors."""
 
 _NONCE: Final = 32
 _MAC: Final = 32
@@ -94,7 +94,7 @@ class _Keys(NamedTuple):
 def listening(address: str) -> Iterator[socket.socket]:
     """Return a socket that listens on ``address``, on any port. Raises ``OSError`` if that fails."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.create_server((address, 0), family=family, backlog=PENDING) as listener:
+    with socket.create_server((address, 0), family=family, backlog=MOST) as listener:
         yield listener
 
 
@@ -129,7 +129,7 @@ class _Caller:
 
     def __init__(self, connection: socket.socket, now: float) -> None:
         self.connection = connection
-        self.until = now + HANDSHAKE_S
+        self.until = now + REQUEST_S
         self._nonce = os.urandom(_NONCE)
         self._received = bytearray()
         connection.setblocking(False)
@@ -176,7 +176,12 @@ def _receiver(listener: socket.socket, secret: bytes, wait_s: float) -> tuple[so
 def _accept(listener: socket.socket, selector: selectors.BaseSelector, callers: list[_Caller]) -> None:
     try:
         connection, _ = listener.accept()
-    except OSError:  # the caller has disconnected already
+    except (BlockingIOError, ConnectionError):  # the caller has disconnected already
+        return
+    except OSError:  # no descriptors left: without a pause, the next turn would try again at once
+        if callers:
+            callers[0].until = 0.0
+        time.sleep(ROOM_S)
         return
     caller = _Caller(connection, time.monotonic())
     callers.append(caller)
@@ -185,7 +190,7 @@ def _accept(listener: socket.socket, selector: selectors.BaseSelector, callers: 
         caller.greet()
     except OSError:
         caller.until = 0.0
-    if len(callers) > PENDING:
+    if len(callers) > MOST:
         callers[0].until = 0.0
 
 

@@ -1,5 +1,5 @@
-"""Finds the files of a folder that are code: those that git does not ignore; without git, all except
-:data:`LEFT_OUT`."""
+"""Finds the files of a folder that are code: those that git does not ignore; where there is neither ``.git`` nor
+``.gitignore``, all except :data:`LEFT_OUT`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.io import git
 from hvd_elastic_ext.io.code.archive import KEPT, mark, packed
 from hvd_elastic_ext.io.code.checksum import Wanted, checksum
 
@@ -18,7 +19,8 @@ LEFT_OUT: Final = (".git", "__pycache__", ".venv")
 MAX_NAMES: Final = 40_000
 """Most bytes of packed names: they are part of the line that starts an agent."""
 
-_ENGLISH: Final = {"LC_ALL": "C"}
+IGNORES: Final = ".gitignore"
+_USERS_IGNORES: Final = "core.excludesfile"
 
 
 class Code(NamedTuple):
@@ -78,28 +80,39 @@ def names_of(option: str, folder: Path) -> list[str]:
 
 
 def _by_git(option: str, folder: Path) -> list[str] | None:
-    """Return the files that git tracks or does not ignore; None without git or outside of a repository."""
-    words = ["git", "-C", str(folder), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    """Return the files that git tracks or does not ignore; None where nothing says what is ignored."""
     try:
-        ended = subprocess.run(
-            words,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=60,
-            check=False,
-            env={**os.environ, **_ENGLISH},
-        )
+        repository = git.repository_of(folder)
+        if repository is None and not any(Path(name).name == IGNORES for name in _all(folder)):
+            return None
+        return _listed(folder, repository)
     except FileNotFoundError:
-        return None
+        raise UsageError(
+            f"{option} {folder}: git is not installed, and it knows what {IGNORES} leaves out; install git, or name a "
+            f"copy of the folder without {IGNORES} and .git"
+        ) from None
     except subprocess.TimeoutExpired:
-        raise UsageError(f"{option} {folder}: git takes longer than 60 s to list its files") from None
-    if ended.returncode == 0:
-        return [os.fsdecode(name) for name in ended.stdout.split(b"\0") if name]
-    problem = ended.stderr.decode("utf-8", "replace").strip()
-    if "not a git repository" in problem:
-        return None
-    # For example, git refuses a folder of another user. Send nothing then: an ignored file may be a secret.
-    raise UsageError(f"{option} {folder}: git does not say what is ignored: {problem.partition(chr(10))[0]}")
+        raise UsageError(f"{option} {folder}: git takes longer than {git.TIMEOUT_S:g} s to list its files") from None
+    except (OSError, git.GitFails) as error:
+        # An ignored file may be a secret, so send nothing then.
+        problem = str(error).partition("\n")[0]
+        raise UsageError(f"{option} {folder}: git does not say what is ignored: {problem}") from None
+
+
+def _listed(folder: Path, repository: git.Repository | None) -> list[str]:
+    said = {} if repository is None else git.settings_of(repository)
+    ignores = said.get(_USERS_IGNORES) or git.settings_of_user().get(_USERS_IGNORES)
+    words = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    if ignores:
+        words = ["-c", f"{_USERS_IGNORES}={ignores}", *words]
+    top = folder if repository is None else repository.top
+    with git.clean_repository(repository, of=said) as clean:
+        index = clean / "index" if repository is None else repository.own / "index"
+        if index.exists() and not git.is_regular(index):
+            raise git.GitFails(f"{index} is not a regular file")
+        listed = git.run(words, folder=folder, clean=clean, GIT_WORK_TREE=str(top.resolve()), GIT_INDEX_FILE=str(index))
+    names = [os.fsdecode(name) for name in listed.split(b"\0") if name]
+    return names if repository is not None else [name for name in names if not {*Path(name).parts} & {*LEFT_OUT}]
 
 
 def _all(folder: Path) -> Iterator[str]:

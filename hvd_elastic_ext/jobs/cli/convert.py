@@ -6,21 +6,22 @@ import argparse
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.io.config_file import documents, to_documents
+from hvd_elastic_ext.io.config_file import MAX_BYTES, documents, to_documents
 from hvd_elastic_ext.io.option_parser import Parser
+from hvd_elastic_ext.io.user_files import read_text
 from hvd_elastic_ext.jobs.cli.options import add_cluster
 from hvd_elastic_ext.jobs.cli.submit_options import add_job
 from hvd_elastic_ext.jobs.conversion import arena
-from hvd_elastic_ext.jobs.conversion.convert import convert, flattened
-from hvd_elastic_ext.jobs.conversion.document import Body, Conversion, commented
+from hvd_elastic_ext.jobs.conversion.convert import KINDS, convert, flattened
+from hvd_elastic_ext.jobs.conversion.document import Body, Conversion, commented, one_line
 from hvd_elastic_ext.jobs.spec.arena import QUEUE, REFUSED
 
-COMMENT: Final = re.compile(r"^\s*#|\s#\s", re.MULTILINE)
+COMMENT: Final = re.compile(r"^[ \t]*#|\s#\s", re.MULTILINE)
 MARK: Final = "# NO EQUAL: "
+KNOWN: Final = ", ".join(KINDS)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -33,8 +34,13 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("file", metavar="FILE", help="a manifest, or a script that calls arena; - reads from stdin")
     options = parser.parse_args(argv)
-    text = converted(_read(options.file), options.file)
+    text, unknown = _converted(_read(options.file), options.file)
     sys.stdout.write(text)
+    if unknown:
+        kinds = ", ".join(sorted(unknown))
+        sys.stderr.write(
+            f"{one_line(options.file)}: printed as it is, and not checked: {kinds}; convert knows {KNOWN}\n"
+        )
     lost = text.count(MARK)
     if lost:
         sys.stderr.write(
@@ -45,25 +51,37 @@ def main(argv: Sequence[str]) -> int:
 
 def converted(text: str, name: str) -> str:
     """The text of a file, converted. Raises :class:`UsageError`. Pure."""
+    return _converted(text, name)[0]
+
+
+def _converted(text: str, name: str) -> tuple[str, set[str]]:
+    """Return the converted text, and the kinds in it of which nothing is known."""
+    shown = one_line(name)
     if arena.is_script(text):
-        return arena.convert(text, known_options(), {**REFUSED, "--queue": QUEUE})
-    bodies = flattened(documents(text, where=name))
+        return arena.convert(text, known_options(), {**REFUSED, "--queue": QUEUE}), set()
+    try:
+        bodies = flattened(documents(text, where=shown))
+    except TypeError:
+        raise UsageError(f"{shown}: the items of a List are not a list") from None
     if not bodies or not all(isinstance(body, dict) and "kind" in body and "apiVersion" in body for body in bodies):
-        raise UsageError(f"{name}: neither a manifest (kind and apiVersion in each document) nor a script of arena")
+        raise UsageError(f"{shown}: neither a manifest (kind and apiVersion in each document) nor a script of arena")
     try:
         parts = [commented(to_documents([made.body]), made) for made in (_made(body, name) for body in bodies)]
     except RecursionError:
-        raise UsageError(f"{name}: an alias stands for what it is in, or lists are too deep") from None
-    start = f"# Comments of {name} are not in here.\n" if COMMENT.search(text) else ""
-    return start + "---\n".join(parts)
+        raise UsageError(f"{shown}: lists are too deep") from None
+    start = f"# Comments of {shown} are not in here.\n" if COMMENT.search(text) else ""
+    unknown = {one_line(f"{body['kind']} {body['apiVersion']}") for body in bodies if body["kind"] not in KINDS}
+    return start + "---\n".join(parts), unknown
 
 
 def _made(body: Body, name: str) -> Conversion:
     try:
         return convert(body)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        what = f"{body['kind']} {body['apiVersion']}"
-        raise UsageError(f"{name}: a field of the {what} has a value that no version of it allows: {error}") from None
+        problem = (
+            f"a field of the {body['kind']} {body['apiVersion']} has a value that no version of it allows: {error}"
+        )
+        raise UsageError(one_line(f"{name}: {problem}")) from None
 
 
 def known_options() -> Mapping[str, bool]:
@@ -75,9 +93,4 @@ def known_options() -> Mapping[str, bool]:
 
 
 def _read(name: str) -> str:
-    try:
-        return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{name} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{name} is no text") from None
+    return read_text(name, expected="give a manifest, or a script that calls arena", most=MAX_BYTES)

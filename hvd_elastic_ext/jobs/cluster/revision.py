@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from typing import Final
 
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.io import git
 from hvd_elastic_ext.jobs.spec.source import Revision, without_user
 
-TIMEOUT_S: Final = 60
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?", re.ASCII)
 
 
@@ -33,18 +32,15 @@ def resolved(wanted: Revision) -> Revision:
 
 def _asked(wanted: Revision, names: tuple[str, ...]) -> dict[str, str]:
     """Return the commit of each reference."""
-    words = ["git", "ls-remote", "--", wanted.url, *names]
-    env = {**os.environ, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
     try:
-        ended = subprocess.run(
-            words, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S, check=False, env=env
-        )
+        with git.clean_repository() as clean:
+            listed = git.run(["ls-remote", "--", wanted.url, *names], clean=clean)
     except FileNotFoundError:
         raise UsageError(f"git finds out what {wanted.revision} is, and is not installed; give a commit id") from None
     except subprocess.TimeoutExpired:
-        raise UsageError(f"--sync git+{wanted.url}: no answer within {TIMEOUT_S} s") from None
-    if ended.returncode:
-        problem = without_user(" ".join(ended.stderr.decode("utf-8", "replace").split()))[:300]
-        raise UsageError(f"--sync git+{wanted.url}: git ends with {ended.returncode}: {problem}")
-    rows = (line.split("\t") for line in ended.stdout.decode("utf-8", "replace").splitlines())
+        raise UsageError(f"--sync git+{wanted.url}: no answer within {git.TIMEOUT_S:g} s") from None
+    except git.GitFails as error:
+        problem = without_user(" ".join(str(error).split()))[:300]
+        raise UsageError(f"--sync git+{wanted.url}: git fails: {problem}") from None
+    rows = (line.split("\t") for line in listed.decode("utf-8", "replace").splitlines())
     return {row[1]: row[0] for row in rows if len(row) == 2 and _COMMIT.fullmatch(row[0])}

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from hvd_elastic_ext.jobs.conversion.document import one_line
 from hvd_elastic_ext.jobs.spec.arena import ARENA_KINDS, SWITCHES, is_off
 
 ALIKE: Final[Mapping[str, str]] = {
@@ -101,7 +102,7 @@ def convert(script: str, known: Mapping[str, bool], refused: Mapping[str, str]) 
 
 def is_script(text: str) -> bool:
     """Whether a text calls arena."""
-    return re.search(r"^\s*(?:\S*/)?arena\s", text, re.MULTILINE) is not None
+    return re.search(r"^[ \t]*(?:\S*/)?arena\s", text, re.MULTILINE) is not None
 
 
 def _converted(line: str, known: Mapping[str, bool], refused: Mapping[str, str]) -> str:
@@ -133,7 +134,10 @@ def _converted(line: str, known: Mapping[str, bool], refused: Mapping[str, str])
         notes.append(BY_HAND)
     notes.insert(0, f"# arena {name} -> hvd-elastic {ours}")
     start = [words[0]._replace(text="hvd-elastic"), Word(" ", ours), *([] if kind is None else [kind])]
-    return "\n".join([*notes, "".join(before + text for before, text in [*start, *kept, *words[end:]])]) + line[last:]
+    return (
+        "\n".join([*map(one_line, notes), "".join(before + text for before, text in [*start, *kept, *words[end:]])])
+        + line[last:]
+    )
 
 
 def _end(words: list[Word]) -> int:
@@ -214,4 +218,4 @@ def _options(words: list[Word], known: Mapping[str, bool], refused: Mapping[str,
 
 
 def _without_equal(line: str, why: str) -> str:
-    return f"# NO EQUAL: {why}\n# {' '.join(line.replace(_JOINED, ' ').split())}"
+    return f"# NO EQUAL: {why}\n# {one_line(' '.join(line.replace(_JOINED, ' ').split()))}"

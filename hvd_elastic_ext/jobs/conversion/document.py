@@ -85,9 +85,14 @@ def absent(value: Any) -> bool:
 
 def commented(text: str, conversion: Conversion) -> str:
     """Return ``text``, the document, below comments that explain its changes."""
-    lines = [f"# {line}" for line in conversion.changes] or ["# unchanged"]
-    lines += [f"# NO EQUAL: {line}" for line in conversion.dropped]
+    lines = [f"# {one_line(line)}" for line in conversion.changes] or ["# unchanged"]
+    lines += [f"# NO EQUAL: {one_line(line)}" for line in conversion.dropped]
     return "\n".join(lines) + "\n" + text
+
+
+def one_line(text: str) -> str:
+    """Return a text as it can stand in a comment: names and values of a file may hold line ends and escapes."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _made(body: Body, path: list[str]) -> Body:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -145,6 +146,9 @@ def _restart_policy(conversion: Conversion, role: str) -> None:
 def _commands(conversion: Conversion) -> None:
     worker = _containers(conversion.get("spec.mpiReplicaSpecs.Worker.template") or {})
     launcher = _containers(conversion.get("spec.mpiReplicaSpecs.Launcher.template") or {})
+    for role, containers in (("Worker", worker), ("Launcher", launcher)):
+        for container in containers:
+            _without_empty_command(conversion, role, container)
     line = _line(worker)
     if line.startswith(("sleep", "/bin/sleep")):
         for name in ("command", "args"):
@@ -162,6 +166,20 @@ def _commands(conversion: Conversion) -> None:
                 conversion.dropped.append(
                     f"{variable['name']}: {variable['value']}: v2beta1 has no kubexec.sh; remove the variable"
                 )
+
+
+def _without_empty_command(conversion: Conversion, role: str, container: Body) -> None:
+    """Remove a command without a word, as ``[""]``: no runtime can start it."""
+    command = container.get("command")
+    if not command or any(str(word).strip() for word in command):
+        return
+    del container["command"]
+    if not any(str(word).strip() for word in container.get("args") or []):
+        container.pop("args", None)
+    instead = "the operator starts sshd in its place" if role == "Worker" else "the image's own is started"
+    conversion.changes.append(
+        f"{role}'s command ({json.dumps(command, default=str)}) is left out: it is empty; {instead}"
+    )
 
 
 def _line(containers: list[Body]) -> str:

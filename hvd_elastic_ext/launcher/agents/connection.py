@@ -9,6 +9,7 @@ import socket
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from hvd_elastic_ext.core.connections import PAUSE_S, REQUEST_S
 from hvd_elastic_ext.core.messages.wire import LauncherWire, WireError
 from hvd_elastic_ext.io.peers import is_trusted, owner, owner_lookup
 from hvd_elastic_ext.launcher.agents.admission import Unauthenticated, max_unauthenticated
@@ -16,15 +17,12 @@ from hvd_elastic_ext.launcher.agents.admission import Unauthenticated, max_unaut
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.agents.server import Control
 
-AUTHENTICATION_S: Final = 5.0
-"""Seconds that a connection may take to authenticate."""
 MAX_UNPROVEN: Final = 32 << 20
 """Bytes kept of all connections without authentication together."""
 MAX_UNSENT: Final = 4 << 20
 """Bytes that an agent may leave unread before it is disconnected."""
 
 _RETRY_S: Final = 0.02
-_NO_DESCRIPTORS_S: Final = 1.0
 
 
 class Session:
@@ -45,7 +43,7 @@ class Session:
         self._loop = asyncio.get_running_loop()
         connection.setblocking(False)
         control.poller.add(connection.fileno(), self._ready)
-        self._timer = self._loop.call_later(AUTHENTICATION_S, self._too_late)
+        self._timer = self._loop.call_later(REQUEST_S, self._too_late)
         self._write(self._wire.greeting)
 
     def send(self, order: Mapping[str, Any]) -> bool:
@@ -155,7 +153,7 @@ class Session:
         self.gone.set()
 
     def _too_late(self) -> None:
-        self.refuse(f"no authentication within {AUTHENTICATION_S:g} s")
+        self.refuse(f"no authentication within {REQUEST_S:g} s")
 
 
 class Acceptor:
@@ -217,7 +215,7 @@ class Acceptor:
             return
         except OSError as error:  # no descriptors or no memory left: connections wait in the queue
             self._control.refuse("all new connections", str(error.strerror))
-            self._pause(_NO_DESCRIPTORS_S)
+            self._pause(PAUSE_S)
             return
         peer, source = _source(connection, str(address))
         try:

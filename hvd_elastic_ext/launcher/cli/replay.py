@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.json_text import finite_number
 from hvd_elastic_ext.io.option_parser import Parser
+from hvd_elastic_ext.io.user_files import read_text
 from hvd_elastic_ext.launcher.driver import plan, recording
 from hvd_elastic_ext.launcher.driver.reduce import reduce
 from hvd_elastic_ext.launcher.folder.saved_state import state_at_start
@@ -30,9 +32,19 @@ class Recorded:
     """The recorded results of an event. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for another line."""
 
     def __init__(self, line: Mapping[str, Any]) -> None:
-        self.number, self.event, self.done = int(line["number"]), line["event"], list(line["done"])
-        self.again_at: float | None = line["again_at"]
-        self.error: str | None = line["error"]
+        match line:
+            case {
+                "number": int(number),
+                "event": dict(event),
+                "done": [*done],
+                "again_at": None | int() | float() as again_at,
+                "error": None | str() as error,
+            }:
+                self.number, self.event, self.done = number, event, done
+                self.again_at: float | None = again_at
+                self.error: str | None = error
+            case _:
+                raise TypeError
 
 
 def parser() -> argparse.ArgumentParser:
@@ -57,8 +69,9 @@ def main(argv: Sequence[str]) -> int:
             if "recording" in line:
                 job, last = _state_at_start(line), 0
                 continue
-            now, event, before = line["mono"], recording.from_json(line["event"], line["mono"]), Recorded(line)
-        except (KeyError, TypeError, ValueError) as error:
+            before, now = Recorded(line), _time(line["mono"])
+            event = recording.from_json(before.event, now)
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
             why = f" ({error})" if isinstance(error, ValueError) else ""
             raise UsageError(f"{options.replay}:{number}: is no line of a recording{why}; {REMEDY}") from None
         if job is None:
@@ -81,18 +94,13 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise UsageError(f"{path}: cannot be read: {why}; {REMEDY}") from None
-    *lines, torn = text.split("\n")
+    *lines, torn = read_text(path, expected=REMEDY).split("\n")
     if torn and lines:
         sys.stderr.write(f"hvd-elastic events: {path}: the last line is cut off; passed over\n")
     for number, line in enumerate(lines, 1):
         try:
             found = recording.parsed(line)
-        except ValueError:
+        except (ArithmeticError, RecursionError, TypeError, ValueError):
             found = None
         if isinstance(found, dict):
             yield number, found
@@ -100,6 +108,13 @@ def _lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
             raise UsageError(f"{path}:{number}: is no line of a recording; {REMEDY}")
         else:
             sys.stderr.write(f"hvd-elastic events: {path}:{number}: the line is cut off; passed over\n")
+
+
+def _time(mono: object) -> float:
+    found = finite_number(mono)
+    if found is None:
+        raise TypeError
+    return found
 
 
 def _state_at_start(line: Mapping[str, Any]) -> JobState:

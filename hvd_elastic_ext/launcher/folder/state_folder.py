@@ -192,10 +192,12 @@ def read_key(path: Path) -> bytes | None:
 def holder(path: Path) -> str | None:
     """The process that holds a folder ("pid 7 on host a"); None if there is none, or no such folder."""
     try:
-        descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
     try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return _holder_name(descriptor)

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import ElasticError, UsageError
 from hvd_elastic_ext.core.json_text import to_text
+from hvd_elastic_ext.io.accepting import Listener
 from hvd_elastic_ext.io.peers import user_of
 
 LOG = logging.getLogger(__name__)
@@ -42,35 +43,36 @@ class AdminSocket:
     def __init__(self, path: Path, handler: Handler) -> None:
         self._path = path
         self._handler = handler
-        self._server: asyncio.Server | None = None
+        self._listening: socket.socket | None = None
+        self._listener: Listener | None = None
         self._clients: set[asyncio.Task[None]] = set()
         self._inode = -1
 
     @property
     def open(self) -> bool:
         """Whether it listens."""
-        return self._server is not None
+        return self._listener is not None
 
     async def start(self) -> bool:
         """Listen. False, with a warning, if that is impossible: the job runs without it."""
         try:
-            listening = self._bind()
+            self._listening = self._bind()
         except OSError as error:
             LOG.warning("%s: cannot listen (%s); `hvd-elastic hosts` will not reach this launcher", self._path, error)
             return False
-        self._server = await asyncio.start_unix_server(self._serve, sock=listening, limit=MAX_LINE)
+        self._listener = Listener(self._listening, self._came, name=str(self._path))
         return True
 
     async def stop(self) -> None:
         """Disconnect all clients and stop. May be repeated."""
-        server, self._server = self._server, None
-        if server is None:
+        listener, self._listener = self._listener, None
+        if listener is None or self._listening is None:
             return
-        server.close()
+        listener.close()
+        self._listening.close()
         for task in list(self._clients):
             task.cancel()
         await asyncio.gather(*self._clients, return_exceptions=True)
-        await server.wait_closed()
         with contextlib.suppress(OSError):
             if self._path.lstat().st_ino == self._inode:  # else a newer launcher's
                 self._path.unlink()
@@ -90,20 +92,25 @@ class AdminSocket:
         listening.setblocking(False)
         return listening
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _came(self, connection: socket.socket, _: object) -> None:
+        if len(self._clients) >= MAX_CLIENTS or user_of(connection) not in (0, os.geteuid()):
+            connection.close()
+            return
+        task = asyncio.ensure_future(self._serve(connection))
         self._clients.add(task)
+        task.add_done_callback(self._clients.discard)
+
+    async def _serve(self, connection: socket.socket) -> None:
+        writer: asyncio.StreamWriter | None = None
         try:
-            if len(self._clients) <= MAX_CLIENTS and _may_ask(writer):
-                await self._answer_all(reader, writer)
+            reader, writer = await asyncio.open_unix_connection(sock=connection, limit=MAX_LINE)
+            await self._answer_all(reader, writer)
         except (OSError, TimeoutError, asyncio.TimeoutError):
             pass  # the client has disconnected, or sends nothing
         except asyncio.CancelledError:
             pass  # by stop(); nothing awaits this task
         finally:
-            self._clients.discard(task)
-            writer.close()
+            connection.close() if writer is None else writer.close()
 
     async def _answer_all(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
@@ -165,7 +172,3 @@ def short_name(path: Path) -> Iterator[str]:
         yield f"/proc/self/fd/{folder}/{path.name}"
     finally:
         os.close(folder)
-
-
-def _may_ask(writer: asyncio.StreamWriter) -> bool:
-    return user_of(writer.get_extra_info("socket")) in (0, os.geteuid())

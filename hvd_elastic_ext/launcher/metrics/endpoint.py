@@ -5,63 +5,30 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import socket
-import socketserver
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+from typing import Final
 
-from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from hvd_elastic_ext.core.connections import MOST
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.io.http_server import HttpServer, Response
 from hvd_elastic_ext.launcher.metrics.gauges import PREFIX, JobMetric
 from hvd_elastic_ext.launcher.options.listening import ListenAddress
 
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+"""The text form that every version of Prometheus reads."""
 COLLECT_TIMEOUT_S: Final = 5.0
 """Longest wait for the launcher's loop; then the request fails, and Prometheus asks again."""
-MAX_CONNECTIONS: Final = 16
-"""Most open connections; further ones are closed at once."""
-IDLE_S: Final = 10.0
-"""Longest time in seconds for a client to send its request, and to read the next part of the answer."""
-
-
-class _Handler(WSGIRequestHandler):
-    timeout = IDLE_S
-
-    def log_message(self, *_: object) -> None:
-        """Log nothing."""
-
-
-class _Server(socketserver.ThreadingMixIn, WSGIServer):
-    """A thread for each connection, of which there are :data:`MAX_CONNECTIONS`."""
-
-    daemon_threads = True
-
-    def __init__(self, address: ListenAddress) -> None:
-        self.address_family, _, _, _, found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
-        self._room = threading.BoundedSemaphore(MAX_CONNECTIONS)
-        super().__init__((str(found[0]), int(found[1])), _Handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if self._room.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._room.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore it: a client has disconnected, or does not send."""
 
 
 class Endpoint(Collector):
     """Answers in threads of its own. Each request takes the metrics anew, in the loop's thread.
+
+    Every path and every wanted format get the same text: what a client sends decides nothing, and so breaks nothing.
 
     Raises :class:`UsageError` if the port is not available.
     """
@@ -70,23 +37,23 @@ class Endpoint(Collector):
         self, address: ListenAddress, take: Callable[[], Iterable[JobMetric]], loop: asyncio.AbstractEventLoop
     ):
         self._take, self._loop = take, loop
-        registry = CollectorRegistry()
-        registry.register(self)
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
         try:
-            self._server = _Server(address)
+            family, _, _, _, found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
+            self._server = HttpServer((str(found[0]), int(found[1])), self, most=MOST, family=family)
         except OSError as error:  # also of a host that is no address of this machine
             raise UsageError(f"--metrics {address}: {error.strerror}; name another port") from None
-        self.port: int = self._server.server_port
-        self._answer = make_wsgi_app(registry)
-        self._server.set_app(self._answered)
-        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
+        self.port = int(self._server.server_address[1])
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="metrics", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Answer no more."""
+        """Answer no more, and disconnect all clients."""
         self._server.shutdown()
-        self._server.server_close()
         self._thread.join()
+        self._server.hang_up()
+        self._server.server_close()
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: the metrics are known only when they are taken."""
@@ -96,12 +63,12 @@ class Endpoint(Collector):
         """Called in a thread for each request."""
         yield from map(_family, asyncio.run_coroutine_threadsafe(self._taken(), self._loop).result(COLLECT_TIMEOUT_S))
 
-    def _answered(self, environ: Any, start_response: Any) -> Any:
+    def answer(self, target: str, woken: threading.Event) -> Response:
+        """Return the metrics. Called in a thread for each request."""
         try:
-            return self._answer(environ, start_response)
+            return Response(200, generate_latest(self._registry), CONTENT_TYPE)
         except (concurrent.futures.TimeoutError, concurrent.futures.CancelledError):
-            start_response("503 Service Unavailable", [("Content-Type", "text/plain")])
-            return [b"the launcher is busy\n"]
+            return Response(503, b"the launcher is busy\n")
 
     async def _taken(self) -> list[JobMetric]:
         return list(self._take())

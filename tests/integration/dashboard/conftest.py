@@ -51,8 +51,11 @@ class Served:
 
 
 @contextlib.contextmanager
-def dashboard(folder: Path, *words: str) -> Iterator[Served]:
+def dashboard(folder: Path, *words: str, files: int | None = None) -> Iterator[Served]:
+    """``files``: how many the server may open."""
     command = [sys.executable, "-m", "hvd_elastic_ext.cli", "dashboard", "--listen", "0", *words]
+    if files is not None:
+        command = ["sh", "-c", f'ulimit -n {files} && exec "$0" "$@"', *command]
     with run_process(command, cwd=folder) as process:
         wait_until(lambda: "/#" in process.output, what="the address", timeout=60, show=lambda: process.output)
         [url] = [line for line in process.output.splitlines() if line.startswith("http://")]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import importlib.metadata
 import json
 import re
 import signal
+import socket
 import time
 from pathlib import Path
 
 import pytest
 
+from hvd_elastic_ext.core.connections import MOST
 from hvd_elastic_ext.dashboard.guard import HEADERS
 from tests.integration.dashboard.conftest import Served, dashboard, failed_job, write_job
 from tests.support.journals import JournalMaker
@@ -86,6 +89,13 @@ def test_a_change_is_refused_without_the_token_from_another_origin_and_as_a_form
         assert (status, list(json.loads(text))) == (400, ["error"])
 
 
+@pytest.mark.parametrize("seconds", ["1e999", "-Infinity", "NaN", "9" * 400, "true", '"5"', "[]"])
+def test_a_host_is_blocked_for_a_time_that_there_is_or_not_at_all(served: Served, seconds: str) -> None:
+    body = f'{{"do": "block", "host": "h1", "for": {seconds}}}'
+    status, text, _ = served.ask("/api/act?job=trains", method="POST", body=body, Content_Type="application/json")
+    assert (status, "makes no sense; give a number above 0" in json.loads(text)["error"]) == (400, True)
+
+
 def test_no_file_of_the_machine_is_served(served: Served) -> None:
     assert served.ask("/../../etc/passwd")[0] == 404
     assert served.ask("/command.py")[0] == 404
@@ -142,3 +152,43 @@ def test_a_journal_that_nobody_has_written_is_said(tmp_path: Path) -> None:
             if b"cannot be read" in raw:
                 break
         connection.close()
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /api/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nX: "], ids=["nothing", "half"])
+def test_hundreds_of_connections_that_ask_nothing_neither_stop_the_page_nor_fill_the_log(
+    folder: Path, said: bytes
+) -> None:
+    with dashboard(folder, files=160) as served, contextlib.ExitStack() as stack:
+        for _ in range(400):
+            stack.enter_context(socket.create_connection((served.host, served.port), timeout=20)).sendall(said)
+        assert [served.ask("/api/jobs")[0] for _ in range(6)] == [200] * 6
+        assert served.ask("/", token=None)[0] == 200
+    assert [line for line in served.process.output.splitlines() if not line.startswith("http://")] == []
+
+
+def test_a_page_that_is_open_stays_open_while_strangers_come_and_do_not_read(tmp_path: Path) -> None:
+    path = write_job(tmp_path, "digits", JournalMaker().add("started", run="r1").resized("start", 1).steps(3))
+    with dashboard(tmp_path) as served, contextlib.ExitStack() as stack:
+        connection, answer = parts(served)
+        stack.enter_context(contextlib.closing(connection))
+        read_until(answer, "now", "digits")
+        for _ in range(3 * MOST):
+            stranger = stack.enter_context(socket.create_connection((served.host, served.port), timeout=20))
+            stranger.sendall(b"GET /bokeh.min.js HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 3)
+        assert len(served.json("/api/jobs")) == 1
+        with path.open("a") as file:
+            file.write(JournalMaker(mono=103.0).add("stalled", ranks=[1], hosts=["a"], reason="x").lines[0] + "\n")
+        read_until(answer, "timeline", "stalled")
+
+
+STRANGE = [b"\xff\xfe\r\n\r\n", b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n"]
+
+
+@pytest.mark.parametrize("said", STRANGE, ids=["no HTTP", "another protocol"])
+def test_what_is_no_request_leaves_no_line(folder: Path, said: bytes) -> None:
+    with dashboard(folder) as served:
+        for _ in range(20):
+            with socket.create_connection((served.host, served.port), timeout=20) as stranger:
+                stranger.sendall(said)
+                assert stranger.recv(100).startswith(b"HTTP/1.1 4")
+    assert [line for line in served.process.output.splitlines() if not line.startswith("http://")] == []

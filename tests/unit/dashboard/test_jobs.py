@@ -13,6 +13,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.dashboard import command, jobs
 from hvd_elastic_ext.dashboard.files import FOLDER
 from hvd_elastic_ext.dashboard.jobs import Jobs, job_of, summary
+from hvd_elastic_ext.dashboard.reading import Reading
 from hvd_elastic_ext.launcher.folder.state_folder import StateDir
 from tests.support.journals import JournalMaker
 
@@ -102,3 +103,16 @@ def test_missing_libraries_give_the_remedy_in_one_line(monkeypatch: pytest.Monke
     monkeypatch.setattr(command.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"needs starlette, uvicorn, bokeh; pip install starlette uvicorn bokeh"):
         command.check_libraries()
+
+
+def test_a_pipe_in_the_place_of_another_jobs_journal_holds_up_no_job(tmp_path: Path) -> None:
+    make(tmp_path, "good", JournalMaker().add("started", run="r").resized("start", 2), at=1.0)
+    (tmp_path / "evil").mkdir()
+    os.mkfifo(tmp_path / "evil" / "journal.jsonl")
+    found = Jobs((), tmp_path)
+    assert [job.name for job in found.all()] == ["good"]
+    assert summary(found.get(""))["size"] == 2
+    named = Jobs((str(tmp_path / "evil"),), tmp_path).get("")
+    assert summary(named)["step"] is None
+    with pytest.raises(OSError, match="it is a pipe"):
+        Reading(named.journal).read_all()

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from hvd_elastic_ext.agent.process.metrics_port import MAX_CONNECTIONS, Answer, MetricsPort
+from hvd_elastic_ext.agent.process.metrics_port import Answer, MetricsPort
 from hvd_elastic_ext.agent.system.event_loop import DescriptorLoop
-from hvd_elastic_ext.agent.system.http_port import TIMEOUT_S
+from hvd_elastic_ext.core.connections import MOST, REQUEST_S
 
 ASK = b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n"
 
@@ -91,8 +91,8 @@ def test_a_client_that_says_nothing_is_disconnected_in_time() -> None:
     with opened() as (loop, port), connected(port) as client:
         while port.due() is None:
             loop.look(0.01)
-        assert port.due() == TIMEOUT_S
-        loop.time = TIMEOUT_S
+        assert port.due() == REQUEST_S
+        loop.time = REQUEST_S
         port.tick()
         client.setblocking(True)
         assert client.recv(1) == b""
@@ -101,7 +101,7 @@ def test_a_client_that_says_nothing_is_disconnected_in_time() -> None:
 
 def test_clients_that_hold_all_places_keep_nobody_out() -> None:
     with opened() as (loop, port), contextlib.ExitStack() as held:
-        for _ in range(3 * MAX_CONNECTIONS):
+        for _ in range(3 * MOST):
             held.enter_context(connected(port))
             loop.look(10)
         with connected(port) as client:

@@ -209,9 +209,9 @@ def test_what_was_said_on_an_earlier_connection_opens_no_other() -> None:
 
 
 def test_only_so_many_strangers_are_listened_to_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "HANDSHAKE_S", 60.0)
+    monkeypatch.setattr(transfer, "REQUEST_S", 60.0)
     with contextlib.ExitStack() as stack, sending() as (address, sent):
-        strangers = [stack.enter_context(socket.create_connection(address, 10)) for _ in range(transfer.PENDING + 3)]
+        strangers = [stack.enter_context(socket.create_connection(address, 10)) for _ in range(transfer.MOST + 3)]
         for stranger in strangers[:3]:
             assert len(exactly(stranger, GREETING + 1)) == GREETING
         assert received(address) == (RECORD, DATA)
@@ -230,7 +230,7 @@ def test_strangers_who_say_anything_or_hang_up_hold_up_nobody() -> None:
 def test_a_stranger_hears_nothing_but_a_greeting_and_is_hung_up_on_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     with sending() as (address, sent):
         with monkeypatch.context() as patch:
-            patch.setattr(transfer, "HANDSHAKE_S", 0.2)  # for the stranger only
+            patch.setattr(transfer, "REQUEST_S", 0.2)  # for the stranger only
             with socket.create_connection(address) as stranger:
                 stranger.settimeout(10)
                 assert len(exactly(stranger, 10_000)) == GREETING

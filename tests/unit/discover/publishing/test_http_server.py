@@ -17,6 +17,7 @@ from discover.publishing.file_lock import OwnedByOther
 from discover.publishing.http_server import CannotListen, Server, servers_at
 from discover.publishing.latest import LatestPublication
 from discover.publishing.routes import Routes
+from hvd_elastic_ext.io import http_server as serving
 from tests.support.waiting import wait_until
 
 REQUEST = b"%s /livez HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -108,7 +109,7 @@ def test_one_connection_too_many_is_served_and_the_longest_poll_answered(
     start, address, monkeypatch, routes, hold, polls
 ):
     monkeypatch.setattr(http_server, "MAX_CLIENTS", 2)
-    monkeypatch.setattr(http_server, "SHORTEST_HOLD", hold)
+    monkeypatch.setattr(serving, "SHORTEST_HOLD", hold)
     where = start(address).address
     with contextlib.ExitStack() as clients:
         first, second = None, None
@@ -128,7 +129,7 @@ def test_one_connection_too_many_is_served_and_the_longest_poll_answered(
 
 @both
 def test_a_request_that_drips_has_as_long_as_one_that_stands_still(start, address, monkeypatch):
-    monkeypatch.setattr(http_server, "REQUEST_TIMEOUT", 0.3)
+    monkeypatch.setattr(serving, "REQUEST_S", 0.3)
     with connected(start(address).address) as client:
         client.settimeout(0.02)
 
@@ -148,7 +149,7 @@ def test_a_request_that_drips_has_as_long_as_one_that_stands_still(start, addres
 def test_a_head_without_an_end_is_not_kept(start, address):
     with connected(start(address).address) as client, contextlib.suppress(ConnectionError):
         for _ in range(1000):
-            client.sendall(b"x" * http_server.MAX_HEAD)
+            client.sendall(b"x" * serving.MAX_HEAD)
         pytest.fail("8 MB of a head were read")
 
 
@@ -194,7 +195,7 @@ def test_out_of_descriptors_it_does_not_try_again_and_again(start, monkeypatch):
     monkeypatch.setattr(socket.socket, "accept", refuse)
     with connected(server.address):
         wait_until(lambda: len(tries) == 4, what="some tries")
-    assert tries[3] - tries[0] > 2 * http_server.ROOM_TIMEOUT
+    assert tries[3] - tries[0] > 2 * serving.ROOM_TIMEOUT
 
 
 def test_a_closed_server_leaves_no_socket_file_and_may_be_closed_again(routes, tmp_path):

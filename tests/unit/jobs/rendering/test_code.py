@@ -180,7 +180,7 @@ def test_a_revision_is_the_commit_that_it_means_now(repository: tuple[Revision, 
         assert resolved(main._replace(revision=name)).revision == commits[commit]
     with pytest.raises(UsageError, match="there is no branch or tag mian; of a commit give the whole id"):
         resolved(main._replace(revision="mian"))
-    with pytest.raises(UsageError, match="git ends with 128"):
+    with pytest.raises(UsageError, match="git fails: fatal: '/nowhere' does not appear"):
         resolved(Revision("file:///nowhere", "main"))
 
 

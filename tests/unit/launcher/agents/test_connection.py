@@ -19,7 +19,7 @@ from tests.unit.launcher.small_agents import made as made  # a fixture
 
 
 async def test_who_says_nothing_is_turned_away(made: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "AUTHENTICATION_S", 0.05)
+    monkeypatch.setattr(connection, "REQUEST_S", 0.05)
     reader, writer = await made.connect()
     writer.write(b"x")
     assert await Agent(reader, writer).is_hung_up_on()

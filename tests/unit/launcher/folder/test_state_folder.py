@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import stat
@@ -243,3 +244,12 @@ def test_a_command_that_only_reads_damaged_files_claims_no_new_start(
         assert load(folder) == (None, False)
     assert [line.endswith("and there is no good one before it") for line in caplog.messages] == [True]
     assert (folder / "state.json").read_text() == "?"
+
+
+def test_a_pipe_in_the_place_of_the_lock_is_held_by_no_launcher_and_holds_nobody_up(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / state_folder.LOCK)
+    descriptor = os.open(folder / state_folder.LOCK, os.O_RDWR)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    assert holder(folder) is None
+    os.close(descriptor)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import http.client
 import socket
 import struct
 import urllib.error
@@ -14,11 +13,11 @@ from collections.abc import Iterable
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from hvd_elastic_ext.core.connections import MOST
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.launcher.metrics.endpoint import MAX_CONNECTIONS, Endpoint
+from hvd_elastic_ext.launcher.metrics.endpoint import Endpoint
 from hvd_elastic_ext.launcher.metrics.gauges import JobMetric
 from hvd_elastic_ext.launcher.options.listening import ListenAddress, listen_address
-from tests.support.waiting import wait_until
 
 HERE = ListenAddress("127.0.0.1", 0)
 
@@ -86,25 +85,61 @@ def test_a_launcher_that_is_busy_or_a_client_that_disconnects_is_no_traceback(
     assert capfd.readouterr().err == ""
 
 
-def test_connections_beyond_a_number_are_closed_at_once_until_others_are() -> None:
-    async def main() -> None:
-        endpoint = Endpoint(HERE, list, asyncio.get_running_loop())
-        with contextlib.ExitStack() as stack:
-            for _ in range(MAX_CONNECTIONS):
-                stack.enter_context(socket.create_connection((HERE.host, endpoint.port), timeout=10))
-            further = stack.enter_context(socket.create_connection((HERE.host, endpoint.port), timeout=10))
-            assert further.recv(1) == b""
-        await asyncio.to_thread(wait_until, lambda: _readable(endpoint.port), what="room for a client")
+@pytest.mark.parametrize(
+    "headers",
+    [
+        "Accept: application/openmetrics-text; version=\xff",
+        "Accept: \xff\xfe",
+        "Accept-Encoding: \xff",
+        "\xff: \xff",
+        "Content-Length: x",
+    ],
+)
+def test_whatever_a_client_wants_it_gets_the_metrics_or_nothing_and_no_traceback(
+    headers: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def main() -> bytes:
+        endpoint = Endpoint(HERE, lambda: [JobMetric("step", "Its step", {(): 1})], asyncio.get_running_loop())
+        request = f"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n\r\n".encode("latin-1")
+        answer = await asyncio.to_thread(answered, endpoint.port, request)
         await asyncio.to_thread(endpoint.close)
+        return answer
 
-    asyncio.run(main())
+    answer = asyncio.run(main())
+    assert capfd.readouterr().err == ""
+    assert answer.endswith(b"\nhvd_elastic_step 1.0\n")
+    assert b"\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n" in answer
 
 
-def _readable(port: int) -> bool:
-    with contextlib.suppress(OSError, http.client.HTTPException):
-        read(port)
-        return True
-    return False
+def answered(port: int, request: bytes) -> bytes:
+    with socket.create_connection((HERE.host, port), timeout=10) as client:
+        client.sendall(request)
+        answer = b""
+        with contextlib.suppress(ConnectionError):
+            while more := client.recv(65536):
+                answer += more
+        return answer
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /metrics HT"], ids=["nothing", "half a request"])
+@pytest.mark.parametrize("crowd", [20, 3 * MOST])
+def test_however_many_clients_ask_for_nothing_every_scrape_is_answered(
+    crowd: int, said: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def scraped(port: int) -> list[str]:
+        with contextlib.ExitStack() as stack:
+            for _ in range(crowd):
+                stack.enter_context(socket.create_connection((HERE.host, port), timeout=10)).sendall(said)
+            return [read(port) for _ in range(6)]
+
+    async def main() -> list[str]:
+        endpoint = Endpoint(HERE, lambda: [JobMetric("step", "Its step", {(): 1})], asyncio.get_running_loop())
+        found = await asyncio.to_thread(scraped, endpoint.port)
+        await asyncio.to_thread(endpoint.close)
+        return found
+
+    assert all("hvd_elastic_step 1.0" in each for each in asyncio.run(main()))
+    assert capfd.readouterr().err == ""
 
 
 def test_a_port_that_is_taken_is_refused_in_one_line() -> None:

@@ -1,11 +1,24 @@
-"""Chooses which connection to close when there are too many. Pure."""
+"""Limits for what strangers may do with a port, and which connection to close when there are too many. Pure.
+
+Every listening socket of ours has a bound on its connections and these deadlines; docs/security.md has the table.
+"""
 
 from __future__ import annotations
 
-import ipaddress
 from collections import Counter
 from collections.abc import Collection
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
+
+MOST: Final = 64
+"""Connections that a port keeps open. For one more, :func:`choose_to_close` names the one to close."""
+REQUEST_S: Final = 5.0
+"""Seconds for a whole request, or for a proof of who it is, from the start of a connection or the last answer on."""
+ANSWER_S: Final = 15.0
+"""Seconds for a client to receive a whole answer."""
+PAUSE_S: Final = 1.0
+"""Seconds until the next accept after one has failed for lack of descriptors: otherwise a loop would spin."""
+SAY_AGAIN_S: Final = 60.0
+"""Seconds between two lines about accepts that fail."""
 
 
 class Held(Protocol):
@@ -36,6 +49,8 @@ def source_of(address: object) -> str:
     All loopback addresses are one source, because a process may use any address of 127.0.0.0/8. All clients of a
     socket file are one source, because they run as the same user.
     """
+    import ipaddress  # slow to load; agents need only the limits
+
     if not isinstance(address, tuple):
         return ""
     host = ipaddress.ip_address(str(address[0]).partition("%")[0])

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from discover.publishing.connections import choose_to_close, source_of
+from hvd_elastic_ext.core.connections import choose_to_close, source_of
 
 
 @dataclass(frozen=True)
