@@ -73,8 +73,7 @@ def begin(
         streams = {name: pipe(inward=True) for name in names}
         ends = [streams[name][1] if streams else 2 for name in ("stdout", "stderr")]
         pipes = SupervisorPipes(down_reader, up_writer, *ends)
-        # A template has no standard input: a process that reads one starts cold.
-        warm_supervisor = warm(order, inheritance, pipes) if inheritance.stdin is None else None
+        warm_supervisor = warm(order, inheritance, pipes)
         supervisor = process_tree.fork() if warm_supervisor is None else warm_supervisor
         if supervisor == 0:
             _be_supervisor(order, inheritance, pipes)

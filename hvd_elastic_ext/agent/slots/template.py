@@ -100,7 +100,8 @@ class Template:
                 supervisor = _number(ours.recv(CHUNK))
                 with _memory_file(_fork_request(order, inheritance)) as text:
                     link = () if inheritance.link is None else (inheritance.link,)
-                    descriptors = [text, *pipes, *link, *inheritance.commits]
+                    stdin = () if inheritance.stdin is None else (inheritance.stdin,)
+                    descriptors = [text, *pipes, *link, *inheritance.commits, *stdin]
                     socket.send_fds(ours, [str(len(descriptors)).encode()], descriptors)
             except (OSError, ValueError):
                 return None
@@ -123,6 +124,7 @@ def _fork_request(order: Start, inheritance: Inheritance) -> dict[str, Any]:
         "cwd": order.cwd,
         "core": core_dumps.usual() if order.core else None,
         "grace_s": order.grace_s,
+        "stdin": inheritance.stdin is not None,
         "supervisor": module_command(sys.executable, SUPERVISOR),
         "supervisors_env": dict(os.environ),
     }

@@ -38,6 +38,7 @@ class Tuned(NamedTuple):
         return self.option.lstrip("-").replace("-", "_")
 
 
+NOT_ELASTIC: Final = "for --autotune, which cannot be elastic"
 VALUES: Final = (
     Tuned(
         "--fusion-threshold-mb", int, "HOROVOD_FUSION_THRESHOLD", "params", "fusion_threshold_mb", "MB fused at most"
@@ -46,11 +47,11 @@ VALUES: Final = (
     Tuned(
         "--cache-capacity", int, "HOROVOD_CACHE_CAPACITY", "params", "cache_capacity", "tensor names that are cached"
     ),
-    Tuned("--autotune-log-file", None, "", "autotune", "log_file", "for --autotune"),
-    Tuned("--autotune-warmup-samples", int, "", "autotune", "warmup_samples", "for --autotune"),
-    Tuned("--autotune-steps-per-sample", int, "", "autotune", "steps_per_sample", "for --autotune"),
-    Tuned("--autotune-bayes-opt-max-samples", int, "", "autotune", "bayes_opt_max_samples", "for --autotune"),
-    Tuned("--autotune-gaussian-process-noise", float, "", "autotune", "gaussian_process_noise", "for --autotune"),
+    Tuned("--autotune-log-file", None, "", "autotune", "log_file", NOT_ELASTIC),
+    Tuned("--autotune-warmup-samples", int, "", "autotune", "warmup_samples", NOT_ELASTIC),
+    Tuned("--autotune-steps-per-sample", int, "", "autotune", "steps_per_sample", NOT_ELASTIC),
+    Tuned("--autotune-bayes-opt-max-samples", int, "", "autotune", "bayes_opt_max_samples", NOT_ELASTIC),
+    Tuned("--autotune-gaussian-process-noise", float, "", "autotune", "gaussian_process_noise", NOT_ELASTIC),
     Tuned("--timeline-filename", None, "HOROVOD_TIMELINE", "timeline", "filename", "JSON file of Horovod's own events"),
     Tuned(
         "--stall-check-warning-time-seconds",
@@ -88,12 +89,47 @@ VALUES: Final = (
 )
 """Options with a value. A time of Horovod's is a whole number of seconds."""
 SWITCHES: Final = (
-    Tuned("--hierarchical-allreduce", None, "HOROVOD_HIERARCHICAL_ALLREDUCE", "params", "hierarchical_allreduce", ""),
-    Tuned("--hierarchical-allgather", None, "HOROVOD_HIERARCHICAL_ALLGATHER", "params", "hierarchical_allgather", ""),
-    Tuned("--torus-allreduce", None, "HOROVOD_TORUS_ALLREDUCE", "params", "torus_allreduce", ""),
-    Tuned("--autotune", None, "", "autotune", "enabled", ""),
-    Tuned("--timeline-mark-cycles", None, "HOROVOD_TIMELINE_MARK_CYCLES", "timeline", "mark_cycles", ""),
-    Tuned("--mpi-threads-disable", None, "HOROVOD_MPI_THREADS_DISABLE", "library_options", "mpi_threads_disable", ""),
+    Tuned(
+        "--hierarchical-allreduce",
+        None,
+        "HOROVOD_HIERARCHICAL_ALLREDUCE",
+        "params",
+        "hierarchical_allreduce",
+        "reduce within each host first",
+    ),
+    Tuned(
+        "--hierarchical-allgather",
+        None,
+        "HOROVOD_HIERARCHICAL_ALLGATHER",
+        "params",
+        "hierarchical_allgather",
+        "gather within each host first",
+    ),
+    Tuned(
+        "--torus-allreduce",
+        None,
+        "HOROVOD_TORUS_ALLREDUCE",
+        "params",
+        "torus_allreduce",
+        "reduce over rows and columns of hosts (NCCL)",
+    ),
+    Tuned("--autotune", None, "", "autotune", "enabled", "refused: it cannot be elastic"),
+    Tuned(
+        "--timeline-mark-cycles",
+        None,
+        "HOROVOD_TIMELINE_MARK_CYCLES",
+        "timeline",
+        "mark_cycles",
+        "mark Horovod's cycles in that file",
+    ),
+    Tuned(
+        "--mpi-threads-disable",
+        None,
+        "HOROVOD_MPI_THREADS_DISABLE",
+        "library_options",
+        "mpi_threads_disable",
+        "no threads in MPI",
+    ),
 )
 """Switches, each with its opposite ``--no-…``."""
 STALL_CHECK: Final = "HOROVOD_STALL_CHECK_DISABLE"
@@ -149,7 +185,7 @@ def _tuning(group: Any) -> None:
         add(each.option, type=each.type, choices=choices, metavar=metavar, help=each.help)
     for each in SWITCHES:
         switch = group.add_mutually_exclusive_group().add_argument
-        switch(each.option, dest=each.dest, action="store_const", const=True, help="a switch of Horovod")
+        switch(each.option, dest=each.dest, action="store_const", const=True, help=each.help)
         no = f"--no-{each.option.lstrip('-')}"
         switch(no, dest=each.dest, action="store_const", const=False, help=argparse.SUPPRESS)
     hidden = {"action": "store_const", "help": argparse.SUPPRESS}

@@ -58,7 +58,7 @@ def quiet(words: Sequence[str]) -> bool:
             value = False
         elif word == "--" or not word.startswith("-"):
             return False
-        elif word in ("-q", "--quiet", "-h", "--help"):
+        elif word in ("-q", "--quiet", "-h", "--help", "-v", "--version"):
             return True
         else:
             value = word not in SWITCHES and "=" not in word

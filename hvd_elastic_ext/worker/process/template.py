@@ -196,12 +196,15 @@ def _memory() -> dict[str, int]:
 
 
 class _Order(NamedTuple):
-    """The settings of a training process. ``descriptors``: standard output and error, link, commit memory."""
+    """The settings of a training process. ``descriptors``: standard output and error, link, commit memory, and
+    standard input if it has one.
+    """
 
     env: dict[str, str | None]
     cwd: str | None
     core: tuple[int, int] | None
     descriptors: tuple[int, ...]
+    stdin: bool
 
 
 def _send(to: socket.socket, **message: object) -> None:
@@ -264,13 +267,14 @@ def _started(template: _Template, asked: socket.socket) -> _Order:
         os._exit(ORPHANED)
     os.close(down)
     os.close(up)
-    return _Order({**order["env"], **template.env}, order["cwd"], order["core"], tuple(others))
+    return _Order({**order["env"], **template.env}, order["cwd"], order["core"], tuple(others), order["stdin"])
 
 
 def _become(order: _Order) -> None:
     """Give this fork the state of a fresh process."""
     out, err, link, *commits = order.descriptors
-    for descriptor, number in ((out, 1), (err, 2)):
+    streams = [(out, 1), (err, 2), *([(commits.pop(), 0)] if order.stdin else [])]
+    for descriptor, number in streams:
         os.dup2(descriptor, number)
         os.close(descriptor)
     for descriptor in (link, *commits):

@@ -29,6 +29,8 @@ Parser = Callable[[str], Cadence]
         ("100", Cadence(steps=100)),
         ("90s", Cadence(seconds=90.0)),
         ("0.5s", Cadence(seconds=0.5)),
+        ("5m", Cadence(seconds=300.0)),
+        ("1e6s", Cadence(seconds=1e6)),
     ],
 )
 def test_every_way_to_say_how_often_checkpoints_are_sealed(text: str, meant: Cadence) -> None:
@@ -44,7 +46,7 @@ def test_every_way_to_say_how_often_commits_are_done(text: str, meant: Cadence) 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "0", "0s", "0 s", "-5", "+5", "1e3", "nan", "infs", "1.5", "٣", "9" * 13, "2.5 steps", "Auto", "5m"],
+    ["", "0", "0s", "0 s", "-5", "+5", "1e3", "nan", "infs", "1.5", "٣", "9" * 13, "2.5 steps", "Auto", "5x"],
 )
 @pytest.mark.parametrize("parse", [parse_checkpoint_every, parse_commit_every])
 def test_what_is_no_value_is_refused_with_all_ways_to_write_one(parse: Parser, text: str) -> None:

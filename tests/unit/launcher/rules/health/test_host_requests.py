@@ -9,7 +9,7 @@ import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.cli.hosts import seconds, table
+from hvd_elastic_ext.launcher.cli.hosts import main, table
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.health.host_requests import Starting, answer, duration, journal_entry
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Strike, Subject
@@ -195,15 +195,10 @@ def test_a_request_that_makes_no_sense_is_refused_in_one_line(request_: dict[str
         answer(request_, HealthLedger(), hosts=HOSTS, now=0.0)
 
 
-@pytest.mark.parametrize(("text", "worth"), [("30s", 30), ("10m", 600), ("2h", 7200), ("1d", 86400), ("1.5h", 5400)])
-def test_times_are_written_as_people_write_them(text: str, worth: float) -> None:
-    assert seconds(text) == worth
-
-
-@pytest.mark.parametrize("text", ["", "10", "m", "0s", "-5m", "10 m", "1e3s", "999999d", "10m5s", "nan"])
-def test_a_time_without_a_unit_that_is_known_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="such as 30s, 10m or 2h"):
-        seconds(text)
+@pytest.mark.parametrize("text", ["0s", "0", "inf", "999999d"])
+def test_a_block_for_no_time_or_for_ever_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^--for is \S+ s; give a time above 0, 3650d at most$"):
+        main(["block", "a", "--for", text])
 
 
 @pytest.mark.parametrize(
