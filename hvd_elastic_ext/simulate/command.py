@@ -34,6 +34,7 @@ DEMO: Final = HERE / "demo.jsonl"
 """The journal of a demo."""
 VERSUS: Final[Mapping[str, Callable[..., Restarted]]] = {"restart": restarted, "stock": in_place}
 """The simulations for `--versus`."""
+MAX_SEEDS: Final = 1000
 SEEDS: Final = 10
 """Number of seeds for a recommendation of a random simulation, if none is given."""
 DESCRIPTION: Final = """\
@@ -115,8 +116,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    if args.seeds is not None and args.seeds < 1:
-        raise UsageError(f"--seeds is {args.seeds}; give a number above 0")
+    if args.seeds is not None and not 1 <= args.seeds <= MAX_SEEDS:
+        raise UsageError(f"--seeds is {args.seeds}; give a number from 1 to {MAX_SEEDS:,}")
     for name in ("journal", "plot"):
         if getattr(args, name) is not None and (args.compare is not None or (args.seeds or 1) > 1):
             raise UsageError(f"--{name} is of one job; leave out --compare and --seeds")

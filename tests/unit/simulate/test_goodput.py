@@ -142,7 +142,10 @@ def test_a_host_that_comes_as_the_trace_ends_changes_nothing(trace, drawn, times
 
 TEXTS = {
     "rows with a host that comes last": ("time,host,event\n0,a,up\n0,b,up\n0,c,up\n1800,c,down\n3600,c,up\n", ""),
-    "rows with slots and notice": ("time,host,event,notice,slots\n0,a,up,,2\n0,b,up,,2\n900,b,down,60,\n1800,b,up,,2\n", ""),
+    "rows with slots and notice": (
+        "time,host,event,notice,slots\n0,a,up,,2\n0,b,up,,2\n900,b,down,60,\n1800,b,up,,2\n",
+        "",
+    ),
     "rows with a crash last": ("time,host,event\n0,a,up\n0,b,up\n1800,b,down\n3600,a,crash\n", ""),
     "counts": ("time,count\n0,2\n600,3\n1200,1\n1800,3\n", "notice=30s"),
     "prices": (
