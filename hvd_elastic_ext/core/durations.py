@@ -14,6 +14,9 @@ FORM: Final = "TIME is a length of time such as 500ms, 30s, 10m, 2h or 1h30m; a 
 """The sentence of every help text that has it."""
 EXAMPLES: Final = "30s, 10m or 1h30m"
 
+MOST: Final = 64
+"""Most characters: a file may hold anything."""
+
 _SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _NUMBER: Final = r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
 _PLAIN: Final = re.compile(_NUMBER, re.ASCII)
@@ -23,6 +26,8 @@ _PART: Final = re.compile(rf"({_NUMBER})(ns|us|µs|ms|s|m|h|d)", re.ASCII)
 def parse(text: str) -> float | None:
     """Return the seconds, from 0 on and finite; None for anything else."""
     word = text.strip()
+    if len(word) > MOST:
+        return None
     if _PLAIN.fullmatch(word):
         found = float(word)
     else:

@@ -19,7 +19,7 @@ from hvd_elastic_ext.simulate.cluster.times import Times
 from hvd_elastic_ext.simulate.cluster.virtual_time import Sim
 
 CATEGORIES: Final = {
-    "useful": "steps that training has kept",
+    "useful": "steps that are not done again, of what all hosts could have done",
     "rollback": "steps done again, cut short, or held up",
     "checkpoint": "commits, and slower steps while checkpoints are written",
     "resize": "ready processes that wait for their world",
@@ -28,7 +28,7 @@ CATEGORIES: Final = {
     "asleep": "the job sleeps",
     "uneven": "faster hosts wait for slower ones",
     "unused": "slots that the job does not use",
-    "over": "training has ended",
+    "over": "the job has ended or failed, and its hosts are idle",
 }
 """Categories of time, in the order of the table."""
 WAITS: Final = ("parked", "asking", "joining", "syncing")

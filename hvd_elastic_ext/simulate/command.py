@@ -8,6 +8,7 @@ import contextlib
 import io
 import json
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -34,13 +35,25 @@ DEMO: Final = HERE / "demo.jsonl"
 """The journal of a demo."""
 VERSUS: Final[Mapping[str, Callable[..., Restarted]]] = {"restart": restarted, "stock": in_place}
 """The simulations for `--versus`."""
+MAX_SEEDS: Final = 1000
+MAX_JOBS: Final = 10_000
+SAYS_S: Final = 10.0
+"""Seconds between two lines about the progress."""
+EXAMPLE_NP: Final = 4
+"""``--min-np`` of the example: one host of the sample."""
+EXAMPLE: Final = """\
+An example, as no trace is given: eight spot hosts of four slots come and go for two days ({words}).
+Yours: hvd-elastic simulate TRACE.csv --min-np N --times step=0.8s,boot=40s
+       with a trace of time,host,event; --synthetic makes one, --from-journal takes a job's; see docs/simulate.md
+
+"""
 SEEDS: Final = 10
 """Number of seeds for a recommendation of a random simulation, if none is given."""
 DESCRIPTION: Final = """\
 Simulate an elastic job over a trace of hosts that come and go: the launcher's own decisions in virtual time.
 
 examples:
-  hvd-elastic simulate --min-np 4                                  the sample trace
+  hvd-elastic simulate                                             an example, on a sample trace
   hvd-elastic simulate spot.csv --min-np 4 --checkpoint-every auto
   hvd-elastic simulate --synthetic mtbf=6h,hosts=16,days=7,notice=2m --seeds 10
   hvd-elastic simulate spot.csv --compare 'min_np=2,4,8; checkpoint_every=auto,60s' --seeds 5
@@ -96,13 +109,18 @@ def main(argv: Sequence[str]) -> int:
     """Simulate, and print. Raises :class:`UsageError`."""
     args = parser().parse_args(argv)
     _check(args)
+    if args.trace is None and args.synthetic is None and args.from_journal is None:
+        _becomes_example(args, bare=not argv)
     usual, kinds = options.price(args.price)
     given = {name: getattr(args, name) for name in options.RUN if getattr(args, name) is not None}
     measured = None if args.from_journal is None else journals.read(args.from_journal)
     trace = _traces(args, measured)
     times = options.times(args.times, None if measured is None else measured.times)
     seeds = range(args.seed, args.seed + (args.seeds or _seeds(args, trace, times)))
-    found = Study(trace, given, times, seeds, Work(args.work, usual, kinds))
+    jobs = len(seeds) * (1 if args.compare is None else len(study.combinations(args.compare)))
+    if jobs > MAX_JOBS:
+        raise UsageError(f"--compare and --seeds make {jobs:,} jobs; at most {MAX_JOBS:,} are simulated: give fewer")
+    found = Study(trace, given, times, seeds, Work(args.work, usual, kinds), _Progress(sys.stderr, jobs))
     if args.compare is not None:
         return _compare(args, found)
     results = [_journalled(args, found)] if args.journal or args.plot else found.results()
@@ -114,9 +132,39 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
+def _becomes_example(args: argparse.Namespace, *, bare: bool) -> None:
+    """Choose the sample trace, and with it what is not given: without ``--min-np``, its job would end with the first
+    host."""
+    if args.min_num_proc is None:
+        args.min_num_proc = EXAMPLE_NP
+    if bare:
+        args.checkpoint_every, args.versus = "auto", "stock"
+    words = f"--min-np {args.min_num_proc}" + (" --checkpoint-every auto --versus stock" if bare else "")
+    (sys.stderr if args.json else sys.stdout).write(EXAMPLE.format(words=words))
+
+
+class _Progress:
+    """Says how far a long simulation is. Each job begins at the start of its trace."""
+
+    def __init__(self, stream: TextIO, jobs: int, mono: Callable[[], float] = time.monotonic) -> None:
+        self._stream, self._jobs, self._mono = stream, jobs, mono
+        self._said_at, self._done, self._share = mono(), 0, 0.0
+
+    def __call__(self, share: float) -> None:
+        """Take the share of the present job that is simulated."""
+        self._done += share < self._share
+        self._share = share
+        now = self._mono()
+        if now - self._said_at >= SAYS_S:
+            self._said_at = now
+            which = f"job {self._done + 1} of {self._jobs}: " if self._jobs > 1 else ""
+            self._stream.write(f"hvd-elastic simulate: {which}{100.0 * share:.0f} % of the trace is simulated\n")
+            self._stream.flush()
+
+
 def _check(args: argparse.Namespace) -> None:
-    if args.seeds is not None and args.seeds < 1:
-        raise UsageError(f"--seeds is {args.seeds}; give a number above 0")
+    if args.seeds is not None and not 1 <= args.seeds <= MAX_SEEDS:
+        raise UsageError(f"--seeds is {args.seeds}; give a number from 1 to {MAX_SEEDS:,}")
     for name in ("journal", "plot"):
         if getattr(args, name) is not None and (args.compare is not None or (args.seeds or 1) > 1):
             raise UsageError(f"--{name} is of one job; leave out --compare and --seeds")
@@ -166,7 +214,9 @@ def _journalled(args: argparse.Namespace, found: Study) -> Result:
         except OSError as error:
             raise UsageError(f"--journal {args.journal}: {error.strerror}; name a file that can be written") from None
         settings = options.settings(found.given, trace)
-        result = simulate(trace, settings, found.times, work=found.work, seed=args.seed, journal=journal)
+        result = simulate(
+            trace, settings, found.times, work=found.work, seed=args.seed, journal=journal, watch=found.watch
+        )
         if args.plot is not None:
             from hvd_elastic_ext.report.picture import draw
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -31,6 +31,8 @@ from hvd_elastic_ext.simulate.cluster.virtual_time import BEGIN_S, Sim
 from hvd_elastic_ext.simulate.supply import Supply, first_hosts
 from hvd_elastic_ext.simulate.traces.rows import Row, Trace
 
+Watch = Callable[[float], None]
+"""Gets the share of a trace that is simulated, again and again."""
 CUT_S: Final = 600.0
 """Seconds for which a vanished host counts as a host without a network."""
 
@@ -53,7 +55,8 @@ class Result:
 
     ``kept``: steps of all ranks that count; ``done``: all steps of all ranks; ``steps``: the newest step.
     ``lost``: repeated steps. ``downtime_s``: seconds without a step between two worlds, except sleeps.
-    ``failed``: why the job has ended, if training was not done. ``events``, ``looks``: those of the simulation.
+    ``failed``, ``failed_s``: why and when the job has failed. Its hosts are idle then, until the trace ends.
+    ``events``, ``looks``: those of the simulation.
     ``sizes``: numbers of hosts that it has requested. If there are any, only hosts that the job had count.
     """
 
@@ -74,6 +77,7 @@ class Result:
     events: int
     looks: int
     sizes: tuple[int, ...] = ()
+    failed_s: float | None = None
 
     @property
     def capacity(self) -> float:
@@ -98,14 +102,25 @@ def simulate(
     work: Work | None = None,
     seed: int = 0,
     journal: Sink | None = None,
+    watch: Watch | None = None,
 ) -> Result:
-    """Run one job. The same arguments give the same result."""
+    """Run one job. The same arguments give the same result. ``watch`` is called at each look of the driver."""
     with _quiet():
-        return _Job(trace, settings, times, work or Work(), seed, journal or NoJournal()).run()
+        return _Job(trace, settings, times, work or Work(), seed, journal or NoJournal(), watch).run()
 
 
 class _Job:
-    def __init__(self, trace: Trace, settings: RunSettings, times: Times, work: Work, seed: int, journal: Sink) -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        settings: RunSettings,
+        times: Times,
+        work: Work,
+        seed: int,
+        journal: Sink,
+        watch: Watch | None = None,
+    ) -> None:
+        self._watch = watch
         self._trace, self._settings, self._times, self._work = trace, settings, times, work
         options = options_of(settings)
         self._accounts = Accounts(Sim(), times, options.limits.least)
@@ -127,6 +142,7 @@ class _Job:
         self._trained = False
         self._done_at: float | None = None
         self._failed: str | None = None
+        self._failed_at: float | None = None
         self._cost = self._per_hour = 0.0
         self._rates: dict[str, float] = {}
         """Price of all slots of each host for an hour."""
@@ -165,6 +181,8 @@ class _Job:
 
     def _after_look(self, launcher: Launcher) -> bool:
         """Note the number of missing processes; return whether the launcher has ended."""
+        if self._watch is not None:
+            self._watch((self._sim.now - BEGIN_S) / max(1e-9, self._ends - BEGIN_S))
         if self._accounts.worlds == 1:
             self._cluster.boot_s = dict(self._trace.boots)  # later starts find a warm cache
         job = launcher.driver.job
@@ -367,7 +385,7 @@ class _Job:
     _expects: str | None = None
 
     def _fails(self, outcome: JobFailed) -> None:
-        self._failed, self._accounts.phase = outcome.line, "over"
+        self._failed, self._failed_at, self._accounts.phase = outcome.line, self._sim.now, "over"
         if self._sim.now < self._ends:  # its hosts stay, without any use
             self._cluster.launcher = None
             for agent in list(self._cluster.agents.values()):
@@ -465,6 +483,7 @@ class _Job:
             self._sim.happened,
             self._looks + (launcher.looks if launcher is not None else 0),
             () if self._supply is None else tuple(self._supply.sizes),
+            None if self._failed_at is None else self._failed_at - BEGIN_S,
         )
 
 

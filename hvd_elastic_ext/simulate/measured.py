@@ -11,18 +11,21 @@ import itertools
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.core import journal
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.core.goodput import accounted
+from hvd_elastic_ext.core.goodput import LONGEST_S, accounted
+from hvd_elastic_ext.core.hosts import MAX_SLOTS, name_error
 from hvd_elastic_ext.core.journal import Record
+from hvd_elastic_ext.core.json_text import finite_number
+from hvd_elastic_ext.io.user_files import read_text
 from hvd_elastic_ext.report.runs import runs
 from hvd_elastic_ext.simulate.cluster.times import LATENCY_S, Times
-from hvd_elastic_ext.simulate.traces.rows import Row, Trace, checked
+from hvd_elastic_ext.simulate.traces.rows import DAY_S, MAX_DAYS, Row, Trace, checked
 
 PROMPT_S: Final = 120.0
 """Seconds from the listing of a host to the start of a process; a later start waited for something else."""
@@ -58,25 +61,22 @@ class Measured:
 def read(path: Path) -> Measured:
     """Read the run with the most steps of a journal. Raises :class:`UsageError` if the file is no journal, or has no
     training."""
-    try:
-        with path.open(encoding="utf-8") as lines:
-            found = runs(journal.read(lines))
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise UsageError(f"{path}: cannot be read: {why}; give the journal of a job") from None
+    text = read_text(path, expected="give the journal of a job")
+    found = runs(journal.read(text.split("\n")))
     longest = max((each.records for each in found), key=lambda each: sum(1 for _ in _of(each, "stepped")), default=())
     return of_records(longest, where=str(path))
 
 
 def of_records(records: Sequence[Record], *, where: str) -> Measured:
     """Return the measurements of records. Raises :class:`UsageError`."""
+    goodput = accounted(records).goodput()
+    records = [_plain(each) for each in records if abs(each.mono) < LONGEST_S]
     paces = _paces(records)
     if not paces:
         raise UsageError(f"{where}: has no two consecutive steps; give the journal of a job that has trained")
     rows = list(_rows(records))
     changes = list(_changes(records))
     numbers = [int(each.get("step", 0)) for each in _of(records, "stepped")]
-    goodput = accounted(records).goodput()
     ends = max((each.mono for each in records if each.event not in ENDS), default=0.0) - _first(records)
     return Measured(
         _times(records, paces, changes),
@@ -88,6 +88,45 @@ def of_records(records: Sequence[Record], *, where: str) -> Measured:
         sum(1 for _ in _of(records, "resized")),
         goodput.ratio,
     )
+
+
+def _plain(record: Record) -> Record:
+    """Return a record without fields of wrong types: a journal is evidence after a crash."""
+    fields = {name: value for name, value in record.fields.items() if (known := _KNOWN.get(name)) and known(value)}
+    if abs(fields.get("deadline", record.mono) - record.mono) > MAX_DAYS * DAY_S:
+        del fields["deadline"]
+    return dataclasses.replace(record, fields=fields)
+
+
+def _is_number(value: object) -> bool:
+    return finite_number(value) is not None and abs(finite_number(value) or 0.0) < LONGEST_S
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**15
+
+
+def _is_host(value: object) -> bool:
+    return isinstance(value, str) and name_error(value) is None
+
+
+def _are_slots(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        _is_host(host) and _is_whole(count) and 1 <= count <= MAX_SLOTS for host, count in value.items()
+    )
+
+
+_KNOWN: Final[Mapping[str, Callable[[object], bool]]] = {
+    **dict.fromkeys(("step", "steps_lost", "rank", "number", "slot"), _is_whole),
+    **dict.fromkeys(("downtime_s", "seconds", "deadline"), _is_number),
+    "size": lambda value: _is_whole(value) and bool(value),
+    "host": _is_host,
+    "hosts": _are_slots,
+    "cause": lambda value: isinstance(value, str),
+    "warm": lambda value: isinstance(value, bool),
+    "failed": lambda value: isinstance(value, dict),
+}
+"""The fields that are read here, and what they must be."""
 
 
 def _of(records: Sequence[Record], *events: str) -> Iterator[Record]:

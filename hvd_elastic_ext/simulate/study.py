@@ -15,7 +15,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.option_parser import nearest
 from hvd_elastic_ext.simulate import options
 from hvd_elastic_ext.simulate.cluster.times import Times
-from hvd_elastic_ext.simulate.job import Result, Work, simulate
+from hvd_elastic_ext.simulate.job import Result, Watch, Work, simulate
 from hvd_elastic_ext.simulate.traces.rows import Trace
 
 T_95: Final = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
@@ -50,6 +50,8 @@ class Study:
     times: Times
     seeds: Sequence[int] = (0,)
     work: Work = field(default_factory=Work)
+    watch: Watch | None = None
+    """See :func:`~hvd_elastic_ext.simulate.job.simulate`."""
 
     def results(self, changed: Mapping[str, Any] | None = None) -> list[Result]:
         """Simulate a job for each seed, with changed options. Raises :class:`UsageError` for invalid options."""
@@ -58,7 +60,7 @@ class Study:
 
     def _result(self, given: Mapping[str, Any], seed: int) -> Result:
         trace = self.trace(seed)
-        return simulate(trace, options.settings(given, trace), self.times, work=self.work, seed=seed)
+        return simulate(trace, options.settings(given, trace), self.times, work=self.work, seed=seed, watch=self.watch)
 
 
 def combinations(text: str) -> list[dict[str, Any]]:
@@ -177,9 +179,14 @@ def reason(choices: Sequence[Choice]) -> str:
 def config(given: Mapping[str, Any], choice: Choice, why: str) -> str:
     """Return a file for ``run --config`` with the chosen and the given options."""
     chosen = {**given, **choice.changed}
-    lines = [f"{_long(name)}: {json.dumps(value, allow_nan=False)}" for name, value in chosen.items()]
+    lines = [f"{_long(name)}: {json.dumps(_whole(value), allow_nan=False)}" for name, value in chosen.items()]
     return "\n".join([f"# hvd-elastic simulate: {why}", *lines, ""])
 
 
+def _whole(value: Any) -> Any:
+    """Return whole seconds as a whole number, because some options of ``run`` take no other."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def _long(name: str) -> str:
-    return options.flags_of(name)[-1].lstrip("-")
+    return next(flag for flag in options.flags_of(name) if flag.startswith("--")).lstrip("-")

@@ -25,7 +25,7 @@ def of_job(results: Sequence[Result], *, priced: bool = False) -> str:
             label = "goodput" if name == "useful" else name.replace("_", " ")
             rows.append((label, *_cells(share), what))
     text = plain(("hosts' time", "%", "±", "what"), rows, right=("%", "±"))
-    return text + "\n" + "".join(f"{line}\n" for line in _facts(results, priced=priced))
+    return _failure(results) + text + "\n" + "".join(f"{line}\n" for line in _facts(results, priced=priced))
 
 
 def _cells(value: Spread) -> tuple[str, str]:
@@ -58,11 +58,18 @@ def _facts(results: Sequence[Result], *, priced: bool) -> list[str]:
     if first.sizes:
         of_first = " (first seed)" if many else ""
         lines.append(f"hosts asked for{of_first}: {' → '.join(map(str, first.sizes))}")
-    failed = [result.failed for result in results if result.failed is not None]
-    if failed:
-        many_failed = f" (with {len(failed)} of {len(results)} seeds)" if many else ""
-        lines.append(f"the job fails{many_failed}: {failed[0]}")
     return lines
+
+
+def _failure(results: Sequence[Result]) -> str:
+    """Say first that a job fails, and when."""
+    failed = [result for result in results if result.failed is not None]
+    if not failed:
+        return ""
+    first = failed[0]
+    of_seeds = f" with {len(failed)} of {len(results)} seeds, first" if len(results) > 1 else ""
+    when = "" if first.failed_s is None else f" after {duration(first.failed_s)} of {duration(first.lasted_s)}"
+    return f"The job fails{of_seeds}{when}: {first.failed}\n\n"
 
 
 def _lasts(values: Sequence[float]) -> str:

@@ -9,7 +9,9 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.hosts import MAX_SLOTS
 from hvd_elastic_ext.io.option_parser import nearest
+from hvd_elastic_ext.simulate.traces.rows import MAX_SLOTS_AT_ONCE, whole
 
 OF_ALL: Final = ("notice", "untold", "slots", "after", "days")
 """Assumptions for every published trace."""
@@ -76,9 +78,11 @@ def _value(name: str, value: str, part: str) -> Any:
             raise UsageError(f"--assume {part}: write a name")
         return value
     if name in ("slots", "hosts", "score", "gpus"):
-        if not value.isdecimal() or not 1 <= int(value) <= 100_000:
-            raise UsageError(f"--assume {part}: write a whole number from 1 to 100,000")
-        return int(value)
+        most = MAX_SLOTS if name == "slots" else MAX_SLOTS_AT_ONCE
+        count = whole(value, most)
+        if not count:
+            raise UsageError(f"--assume {part}: write a whole number from 1 to {most:,}")
+        return count
     number = durations.parse(value)
     if number is None or (name == "untold" and number > 1.0) or (name in ("days", "max_price") and not number):
         what = {"untold": "a share from 0 to 1", "days": "a number of days", "max_price": "a price, such as 0.35"}

@@ -8,8 +8,11 @@ from datetime import datetime, timezone
 from typing import Final, TypeVar
 
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.simulate.traces.rows import shown, whole
 
 T = TypeVar("T")
+MOST: Final = 1_000_000
+"""Largest whole number, such as the GPUs of a job."""
 MISSING: Final = ("", "-1", "None", "NA")
 """Spellings of an unknown value in published tables."""
 
@@ -22,7 +25,7 @@ def table(
     Raises :class:`UsageError`.
     """
     header: list[str] = []
-    for number, words in enumerate(csv.reader(text.splitlines()), 1):
+    for number, words in enumerate(_lines(text, where=where), 1):
         if not words:
             continue
         if not header:
@@ -30,7 +33,7 @@ def table(
             wrong = [name for name in header if name not in known]
             lacking = [name for name in needed if name not in header]
             if wrong or lacking:
-                what = f"column {wrong[0]!r} is unknown" if wrong else f"column {lacking[0]!r} is missing"
+                what = f"column {shown(wrong[0])} is unknown" if wrong else f"column {lacking[0]!r} is missing"
                 raise UsageError(f"{where}:{number}: {what}; these are known: {','.join(known)}")
         elif words != header:
             if len(words) != len(header):
@@ -40,13 +43,21 @@ def table(
             yield f"{where}:{number}", dict(zip(header, map(str.strip, words), strict=True))
 
 
+def _lines(text: str, *, where: str) -> Iterator[list[str]]:
+    reader = csv.reader(text.splitlines())
+    try:
+        yield from reader
+    except csv.Error as error:
+        raise UsageError(f"{where}:{reader.line_num}: {error}; correct the line, or leave it out") from None
+
+
 def cell(place: str, values: Mapping[str, object], name: str, read: Callable[[str], T], *, what: str) -> T:
     """Return one value. Raises :class:`UsageError`."""
     text = str(values.get(name, ""))
     try:
         return read(text)
-    except ValueError:
-        raise UsageError(f"{place}: {name} is {text!r}; write {what}") from None
+    except (ValueError, OverflowError):
+        raise UsageError(f"{place}: {name} is {shown(text)}; write {what}") from None
 
 
 def moment(place: str, values: Mapping[str, object], name: str) -> float:
@@ -71,12 +82,12 @@ def _price(text: str) -> float:
     return found
 
 
-def whole(place: str, values: Mapping[str, object], name: str) -> int:
+def number(place: str, values: Mapping[str, object], name: str) -> int:
     """Read a whole number, 0 or more."""
-    return cell(place, values, name, _whole, what="a whole number")
+    return cell(place, values, name, _number, what=f"a whole number up to {MOST:,}")
 
 
-def _whole(text: str) -> int:
-    if not text.isdecimal():
+def _number(text: str) -> int:
+    if (found := whole(text, MOST)) is None:
         raise ValueError
-    return int(text)
+    return found

@@ -13,6 +13,7 @@ from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.simulate.traces.assumed import NOTHING, UNITS, Assumed
 from hvd_elastic_ext.simulate.traces.levels import Level, Levels, Pool, levels
+from hvd_elastic_ext.simulate.traces.rows import MAX_HOSTS, shown, whole
 
 HEADER = "time,count"
 _THREE_DECIMALS: Final = re.compile(r"[0-9]+\.[0-9]{3}")
@@ -35,13 +36,17 @@ def parsed(text: str, *, where: str, assumed: Assumed = NOTHING) -> Levels:
         if not line.strip() or line[0] == "#" or (not found and words == HEADER.split(",")):
             continue
         at = durations.parse(words[0]) if len(words) == 2 else None
-        if at is None or not words[1].isdecimal() or int(words[1]) > 100_000:
-            raise UsageError(f"{where}:{number}: {line.strip()[:80]!r} is no time and count; write them as 3600,12")
+        count = whole(words[1], MAX_HOSTS) if len(words) == 2 else None
+        if at is None or count is None:
+            raise UsageError(
+                f"{where}:{number}: {shown(line.strip())} is not a time and a count; write them as 3600,12, with at "
+                f"most {MAX_HOSTS:,} hosts"
+            )
         at *= UNITS[assumed.unit or "s"] if words[0][-1:].isdigit() else 1.0
         if at < last:
             raise UsageError(f"{where}:{number}: time {words[0]} is before that of a row above; sort rows by time")
         hours = hours and _THREE_DECIMALS.fullmatch(words[0]) is not None
-        last, found[at] = at, int(words[1])
+        last, found[at] = at, count
     if found and hours and not assumed.unit:
         raise UsageError(f"{where}: are its times hours, as in Bamboo's scaled files? add --assume unit=h, or unit=s")
     pool = Pool(slots=assumed.slots or 1)

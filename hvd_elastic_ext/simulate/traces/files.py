@@ -20,7 +20,7 @@ def read(path: Path, assumed: Assumed = NOTHING) -> Callable[[int], Trace]:
 def parsed(text: str, *, where: str, assumed: Assumed = NOTHING) -> Callable[[int], Trace]:
     """Return the trace of each seed. Raises :class:`UsageError`."""
     begins = text.lstrip()[:1]
-    header = set(next(csv.reader([next((line for line in text.splitlines() if line.strip()), "")]), ()))
+    header = _header(text, where=where)
     if begins == "[":
         return job_logs.philly(text, where=where, assumed=assumed).trace
     if begins == "{" or {"SpotPrice", "Timestamp"} <= header:
@@ -35,3 +35,11 @@ def parsed(text: str, *, where: str, assumed: Assumed = NOTHING) -> Callable[[in
         raise UsageError(f"--assume: {where} lists each host, so there is nothing to assume; leave it out")
     trace = rows.parsed(text, where=where)
     return lambda seed: trace
+
+
+def _header(text: str, *, where: str) -> set[str]:
+    first = text.lstrip().partition("\n")[0]
+    try:
+        return set(next(csv.reader([first]), ()))
+    except csv.Error as error:
+        raise UsageError(f"{where}:1: {error}; begin it with the line {','.join(rows.COLUMNS)}") from None

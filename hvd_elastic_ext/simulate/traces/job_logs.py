@@ -18,6 +18,7 @@ from hvd_elastic_ext.simulate.traces import columns
 from hvd_elastic_ext.simulate.traces.assumed import Assumed
 from hvd_elastic_ext.simulate.traces.columns import MISSING
 from hvd_elastic_ext.simulate.traces.levels import Level, Levels, Pool, levels
+from hvd_elastic_ext.simulate.traces.rows import brief
 
 HELIOS: Final = (
     "job_id", "user", "vc", "gpu_num", "cpu_num", "node_num", "state", "submit_time", "start_time", "end_time",
@@ -58,24 +59,29 @@ def philly(text: str, *, where: str, assumed: Assumed) -> Levels:
 def _attempts(text: str, *, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     try:
         jobs = json.loads(text)
-    except ValueError as error:
-        raise UsageError(f"{where}: is no JSON: {error}; give cluster_job_log as it was published") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{where}: is not JSON: {error}; give cluster_job_log as it was published") from None
     for number, job in enumerate(jobs, 1):
         attempts = job.get("attempts") if isinstance(job, dict) else None
         if not isinstance(attempts, list):
             raise UsageError(f"{where}: job {number} has no list 'attempts'; correct it, or leave it out")
-        place = f"{where}: job {number} ({job.get('jobid')})"
+        place = f"{where}: job {number} ({brief(str(job.get('jobid')))})"
         for attempt in attempts:
             if not isinstance(attempt, dict):
-                raise UsageError(f"{place}: an attempt is {attempt!r}; correct it, or leave it out")
+                raise UsageError(f"{place}: an attempt is {brief(str(attempt))}; correct it, or leave it out")
             yield place, attempt
 
 
 def _machines(place: str, attempt: Mapping[str, Any]) -> Iterator[tuple[str, set[str]]]:
-    for each in attempt.get("detail") or ():
+    detail = attempt.get("detail") or ()
+    if not isinstance(detail, list | tuple):
+        raise UsageError(f"{place}: detail is {brief(str(detail))}; write a list, or leave the attempt out")
+    for each in detail:
         host, gpus = (each.get("ip"), each.get("gpus")) if isinstance(each, dict) else (None, None)
         if not isinstance(host, str) or not isinstance(gpus, list) or not gpus or name_error(host) is not None:
-            raise UsageError(f"{place}: detail is {each!r}; write an ip and its gpus, or leave the attempt out")
+            raise UsageError(
+                f"{place}: detail is {brief(str(each))}; write an ip and its gpus, or leave the attempt out"
+            )
         yield host, set(map(str, gpus))
 
 
@@ -95,7 +101,7 @@ def helios(text: str, *, where: str, assumed: Assumed) -> Levels:
     assumed.only(("gpus", "vc"), where=where, what="a job log of Helios")
     changes = list[tuple[float, int]]()
     for place, values in columns.table(text, where=where, needed=NEEDED, known=HELIOS):
-        gpus = columns.whole(place, values, "gpu_num")
+        gpus = columns.number(place, values, "gpu_num")
         if not gpus or (assumed.vc and values["vc"] != assumed.vc) or values["start_time"] in MISSING:
             continue
         begun, ended = (columns.moment(place, values, name) for name in ("start_time", "end_time"))

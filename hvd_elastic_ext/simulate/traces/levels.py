@@ -10,13 +10,11 @@ import random
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.simulate.traces.assumed import Assumed
-from hvd_elastic_ext.simulate.traces.rows import Row, Trace, checked
-
-DAY_S: Final = 86400.0
+from hvd_elastic_ext.simulate.traces.rows import DAY_S, MAX_DAYS, MAX_HOSTS, MAX_ROWS, Row, Trace, checked
 
 
 class Pool(NamedTuple):
@@ -86,8 +84,28 @@ def levels(found: Iterable[Level], *, where: str, assumed: Assumed) -> Levels:
     part = [*before.values(), *(level for level in ordered if begins < level.at <= ends)]
     if ends <= begins or not any(level.hosts for level in part):
         raise UsageError(f"{where}: has no hosts in the part that is wanted; change --assume after or days")
+    _bound(part, ends - begins, where=where)
     shifted = (level._replace(at=level.at - begins) for level in part)
     return Levels(tuple(shifted), ends - begins, where, assumed)
+
+
+def _bound(part: Iterable[Level], lasts_s: float, *, where: str) -> None:
+    """Raise :class:`UsageError` if a trace is too large to be simulated, before its rows are made."""
+    if lasts_s > MAX_DAYS * DAY_S:
+        raise UsageError(
+            f"{where}: lasts {lasts_s / DAY_S:,.0f} days; a trace has at most {MAX_DAYS}: correct its times, or choose "
+            "a part with --assume after=…,days=…"
+        )
+    there, changes = dict[Pool, int](), 0
+    for level in part:
+        changes += abs(level.hosts - there.get(level.pool, 0)) + (level.hosts if level.price is not None else 0)
+        there[level.pool] = level.hosts
+        if level.hosts > MAX_HOSTS or changes > MAX_ROWS:
+            what = f"{changes:,} changes of hosts" if level.hosts <= MAX_HOSTS else f"{level.hosts:,} hosts at once"
+            raise UsageError(
+                f"{where}: has {what}; a trace has at most {MAX_HOSTS:,} hosts and {MAX_ROWS:,} changes: correct it, "
+                "or choose a part with --assume days=…"
+            )
 
 
 def _why(assumed: Assumed) -> str:

@@ -63,10 +63,10 @@ def _placed(place: str, values: Mapping[str, Any], assumed: Assumed) -> int:
     """Return how many hosts the scores allow."""
     if values["SPS"] in MISSING:
         return 0
-    score = columns.whole(place, values, "SPS")
+    score = columns.number(place, values, "SPS")
     most = assumed.hosts if score >= assumed.score else 0
     if "score" not in assumed.given and values.get("T3", "") not in MISSING:
-        most = columns.whole(place, values, "T3")
+        most = columns.number(place, values, "T3")
     return most
 
 
@@ -77,8 +77,8 @@ def _lines(text: str, *, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 def _entries(text: str, *, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     try:
         data = json.loads(text)
-    except ValueError as error:
-        raise UsageError(f"{where}: is no JSON: {error}; give the output of the command as it is") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{where}: is not JSON: {error}; give the output of the command as it is") from None
     entries = data.get(ENTRIES)
     if not isinstance(entries, list):
         raise UsageError(f"{where}: has no list {ENTRIES!r}; give the output of `aws ec2 describe-spot-price-history`")

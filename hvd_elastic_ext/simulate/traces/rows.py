@@ -16,7 +16,6 @@ reclaimed, with ``notice`` seconds of notice, if any); ``lost`` (it vanishes, an
 from __future__ import annotations
 
 import csv
-import gzip
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,10 +24,18 @@ from typing import Final
 from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import MAX_SLOTS, name_error
+from hvd_elastic_ext.io.user_files import read_text
 
 EVENTS: Final = ("up", "down", "lost", "crash", "price")
 COLUMNS: Final = ("time", "host", "event", "notice", "slots", "kind", "price")
 NEEDED: Final = COLUMNS[:3]
+DAY_S: Final = 86400.0
+MAX_DAYS: Final = 366
+"""Most days of a trace. A year of a small job takes a minute to simulate."""
+MAX_ROWS: Final = 500_000
+MAX_HOSTS: Final = 10_000
+"""Most hosts, and most slots of them, that are there at once."""
+MAX_SLOTS_AT_ONCE: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +66,26 @@ class Trace:
     boots: dict[str, float | None] = field(default_factory=dict)
 
 
+def whole(text: str, most: int) -> int | None:
+    """Read a whole number from 0 to ``most``; None if it is something else."""
+    text = text.lstrip("0") or text[-1:]  # Python converts no text of thousands of digits
+    return int(text) if text.isdecimal() and len(text) <= len(str(most)) and int(text) <= most else None
+
+
 def text_of(path: Path) -> str:
     """Return the text of a file. Raises :class:`UsageError`."""
-    try:
-        content = path.read_bytes()
-        return (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8-sig")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else "it is no text"
-        raise UsageError(f"{path}: cannot be read: {why}; give a CSV file of {','.join(NEEDED)}") from None
+    return read_text(path, expected=f"give a CSV file of {','.join(NEEDED)}")
+
+
+def brief(text: str) -> str:
+    """Return a text from a file for a message: one short line."""
+    text = text if len(text) <= 60 else f"{text[:59]}…"
+    return text if text.isprintable() else repr(text)[1:-1]
+
+
+def shown(text: str) -> str:
+    """The same in quotes."""
+    return repr(text if len(text) <= 60 else f"{text[:59]}…")
 
 
 def read(path: Path) -> Trace:
@@ -82,14 +101,18 @@ def parsed(text: str, *, where: str) -> Trace:
     header = [word.strip() for word in lines[0][1].split(",")]
     wrong = [name for name in header if name not in COLUMNS] or [name for name in NEEDED if name not in header]
     if wrong or len(set(header)) < len(header):
-        what = f"column {wrong[0]!r} is {'missing' if wrong[0] in NEEDED else 'unknown'}" if wrong else "a column twice"
+        what = (
+            f"column {shown(wrong[0])} is {'missing' if wrong[0] in NEEDED else 'unknown'}"
+            if wrong
+            else "a column twice"
+        )
         raise UsageError(f"{where}:{lines[0][0]}: {what}; begin it with the line {','.join(COLUMNS)}")
     rows = []
     for number, line in lines[1:]:
-        words = [word.strip() for word in next(csv.reader([line]))]
         try:
+            words = [word.strip() for word in next(csv.reader([line]))]
             rows.append(_row(dict(zip(header, words, strict=len(words) > len(header)))))
-        except ValueError as error:
+        except (ValueError, csv.Error) as error:
             why = "more values than columns" if "argument" in str(error) else str(error)
             raise UsageError(f"{where}:{number}: {why}") from None
     return checked(rows, where=where, numbers=[number for number, _ in lines[1:]])
@@ -99,35 +122,38 @@ def _row(values: dict[str, str]) -> Row:
     at, host, event = (values.get(name, "") for name in NEEDED)
     begun = durations.parse(at)
     if begun is None:
-        raise ValueError(f"time {at!r} is no time; write seconds from the start, such as 90, or 1.5h")
+        raise ValueError(f"time {shown(at)} is no time; write seconds from the start, such as 90, or 1.5h")
     if (problem := name_error(host)) is not None:
         raise ValueError(problem)
     if event not in EVENTS:
-        raise ValueError(f"event {event!r} is not one of {', '.join(EVENTS)}")
+        raise ValueError(f"event {shown(event)} is not one of {', '.join(EVENTS)}")
     notice, slots = values.get("notice") or "0", values.get("slots") or "1"
     before = durations.parse(notice)
     if before is None:
-        raise ValueError(f"notice {notice!r} is no time; write seconds, such as 120, or leave it empty")
+        raise ValueError(f"notice {shown(notice)} is no time; write seconds, such as 120, or leave it empty")
     if before and event != "down":
         raise ValueError(f"notice of a host that is {event}; only one that is down has any")
-    if not slots.isdecimal() or not 1 <= int(slots) <= MAX_SLOTS:
-        raise ValueError(f"slots {slots!r}: write a whole number from 1 to {MAX_SLOTS}")
-    return Row(begun, host, event, before, int(slots), values.get("kind", ""), _price(event, values.get("price", "")))
+    count = whole(slots, MAX_SLOTS)
+    if not count:
+        raise ValueError(f"slots {shown(slots)}: write a whole number from 1 to {MAX_SLOTS}")
+    return Row(begun, host, event, before, count, values.get("kind", ""), _price(event, values.get("price", "")))
 
 
 def _price(event: str, text: str) -> float | None:
     price = durations.parse(text) if text[-1:].isdigit() else None
     if (text and (price is None or event not in ("up", "price"))) or (event == "price" and not text):
-        raise ValueError(f"price {text!r} of a host that is {event}; write one such as 0.35 with up or price only")
+        raise ValueError(f"price {shown(text)} of a host that is {event}; write one such as 0.35 with up or price only")
     return price
 
 
 def checked(rows: Sequence[Row], *, where: str, numbers: Sequence[int] = (), ends: float | None = None) -> Trace:
-    """Return a trace of these rows. Raises :class:`UsageError` if a host that does not exist is removed, or if time
-    decreases."""
-    there: set[str] = set()
+    """Return a trace of these rows. Raises :class:`UsageError` if a host that does not exist is removed, if time
+    decreases, or if the trace is too large to be simulated."""
+    if len(rows) > MAX_ROWS:
+        raise UsageError(f"{where}: has {len(rows):,} rows; a trace has at most {MAX_ROWS:,}: give a part of it")
+    there: dict[str, int] = {}
     slots: dict[str, int] = {}
-    at = 0.0
+    at, at_once = 0.0, 0
     for index, row in enumerate(rows):
         line = f"{where}:{numbers[index]}" if numbers else where
         if row.at < at:
@@ -136,14 +162,29 @@ def checked(rows: Sequence[Row], *, where: str, numbers: Sequence[int] = (), end
             state = "up already" if row.host in there else "not up"
             raise UsageError(f"{line}: {row.host} is {state}; leave the row out, or write what came before it")
         at = row.at
+        if not max(at, row.notice) <= MAX_DAYS * DAY_S:
+            raise UsageError(f"{line}: {_days(max(at, row.notice))}; a trace has at most {MAX_DAYS}: correct the time")
         if row.event == "up":
-            there.add(row.host)
+            there[row.host] = row.slots
+            at_once += row.slots
             slots[row.host] = max(row.slots, slots.get(row.host, 0))
         elif row.event not in ("crash", "price"):
-            there.discard(row.host)
+            at_once -= there.pop(row.host)
+        if len(there) > MAX_HOSTS or at_once > MAX_SLOTS_AT_ONCE:
+            raise UsageError(
+                f"{line}: has {len(there):,} hosts with {at_once:,} slots at once; a trace has at most {MAX_HOSTS:,} "
+                f"with {MAX_SLOTS_AT_ONCE:,}: give a part of it"
+            )
+    if not max(at, ends or 0.0) <= MAX_DAYS * DAY_S:
+        raise UsageError(f"{where}: {_days(ends or 0.0)}; a trace has at most {MAX_DAYS}: give a part of it")
     if not rows:
         raise UsageError(f"{where}: has no row; write one of {','.join(COLUMNS)} for each host that comes or goes")
     return Trace(tuple(rows), max(at, ends or 0.0), slots)
+
+
+def _days(seconds: float) -> str:
+    days = seconds / DAY_S
+    return f"lasts {days:,.0f} days" if days < 1e9 else f"lasts {days:.0e} days"
 
 
 def written(rows: Iterable[Row]) -> str:

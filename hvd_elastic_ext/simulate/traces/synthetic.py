@@ -13,11 +13,18 @@ from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import MAX_SLOTS
 from hvd_elastic_ext.io.option_parser import nearest
-from hvd_elastic_ext.simulate.traces.rows import Row, Trace, checked
+from hvd_elastic_ext.simulate.traces.rows import DAY_S, MAX_DAYS, MAX_HOSTS, MAX_ROWS, Row, Trace, checked
 
-DAY_S: Final = 86400.0
 BATCH_S: Final = 60.0
 """Seconds within which a reclaim of a zone removes all its hosts."""
+
+
+MOST: Final = {
+    "untold": 1.0, "diurnal": 1.0, "hosts": MAX_HOSTS, "zones": MAX_HOSTS, "slots": MAX_SLOTS, "days": MAX_DAYS,
+}  # fmt: skip
+"""The largest value of each number."""
+LONGEST_S: Final = 1e10
+"""The longest time: 300 years."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +49,20 @@ class Synthetic:
     zone_mtbf: float = math.inf
     diurnal: float = 0.0
 
+    def events(self) -> float:
+        """Return how many events there are, on average."""
+        lasts_s = self.days * DAY_S
+        goes = 1.0 / self.mtbf + 1.0 / self.lost + 1.0 / self.zone_mtbf
+        comes_and_goes = 2.0 * lasts_s / (1.0 / goes + self.back) if goes else 1.0
+        return self.hosts * (comes_and_goes + lasts_s / self.crash) + self.zones * lasts_s / self.zone_mtbf
+
     def trace(self, seed: int) -> Trace:
-        """The trace of a seed."""
+        """The trace of a seed. Raises :class:`UsageError` if it is too large to be simulated."""
+        if self.events() > MAX_ROWS:
+            raise UsageError(
+                f"--synthetic: makes {self.events():,.0f} events; a trace has at most {MAX_ROWS:,}: give fewer hosts "
+                "or days, or longer times"
+            )
         return checked(list(_Maker(self, seed).rows()), where="--synthetic", ends=self.days * DAY_S)
 
 
@@ -57,13 +76,13 @@ def parsed(text: str) -> Synthetic:
             raise UsageError(f"--synthetic: there is no {name!r}; {nearest(name, kinds)}")
         number = durations.parse(value)
         whole = kinds[name] == "int"
-        most = {"untold": 1.0, "diurnal": 1.0, "hosts": 100_000, "slots": MAX_SLOTS}.get(name, math.inf)
+        most = MOST.get(name, LONGEST_S)
         least = 0.0 if name in ("notice", "untold", "diurnal", "back") else 1.0 if whole else 1e-3
         if number is None or not least <= number <= most or (whole and number % 1):
             what = "a share from 0 to 1" if most == 1.0 else "a time, such as 6h"
             if whole:
-                what = f"a whole number from 1 to {most:,.0f}" if most < math.inf else "a whole number"
-            raise UsageError(f"--synthetic {part}: write {what if name != 'days' else 'a number of days'}")
+                what = f"a whole number from 1 to {most:,.0f}"
+            raise UsageError(f"--synthetic {part}: write {what if name != 'days' else f'days, {MAX_DAYS} at most'}")
         given[name] = int(number) if whole else number
     return Synthetic(**given)  # type: ignore[arg-type]
 
@@ -121,8 +140,9 @@ class _Maker:
         yield Row(at, name, what, spec.notice if noticed else 0.0)
 
     def _reclaim(self, at: float, zone: int) -> None:
-        for number, name in enumerate(self._names):
-            if number % self._spec.zones == zone and self._up[name] % 2:
+        names = self._names[zone :: self._spec.zones]
+        for name in names:
+            if self._up[name] % 2:
                 self._plan(at + self._chance.random() * BATCH_S, "down", name, self._up[name])
         self._plan(self._gap(self._spec.zone_mtbf, at), "zone", str(zone), 0)
 

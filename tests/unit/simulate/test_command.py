@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -9,9 +10,12 @@ import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.config_file import read_config
-from hvd_elastic_ext.simulate import options
+from hvd_elastic_ext.launcher.cli.run_options import parse
+from hvd_elastic_ext.simulate import options, study
 from hvd_elastic_ext.simulate.cluster.times import Times
-from hvd_elastic_ext.simulate.command import main
+from hvd_elastic_ext.simulate.command import _Progress, main
+from hvd_elastic_ext.simulate.study import Choice
+from tests.support.clock import ManualClock
 
 SMALL = ["--synthetic", "hosts=3,days=0.05,mtbf=30m,back=5m,notice=30s", "--min-np", "1"]
 
@@ -77,7 +81,7 @@ def test_what_hosts_cost_is_told_where_the_trace_has_prices(tmp_path: Path, caps
 def test_the_recommended_options_are_written_for_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     best = tmp_path / "best.yaml"
     assert main([*SMALL, "--compare", "min_np=1,3", "--recommend", str(best)]) == 0
-    assert read_config(best) == {"min-num-proc": 1}
+    assert read_config(best) == {"min-np": 1}
     assert "goodput" in capsys.readouterr().err
 
 
@@ -91,7 +95,7 @@ def test_a_simulated_journal_is_written(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["x.csv", "--synthetic", "hosts=2"], "leave one out"),
-        (["--seeds", "0"], "above 0"),
+        (["--seeds", "0"], "from 1 to 1,000"),
         (["--recommend", "f"], "names? some"),
         (["--journal", "f", "--seeds", "2"], "of one job"),
         (["none.csv"], "cannot be read"),
@@ -123,3 +127,70 @@ def test_a_step_may_take_longer_in_a_larger_world_and_sizes_between_are_interpol
     assert [found.step("", size) for size in (1, 2, 5, 8, 16)] == [1.0, 1.0, 2.5, 4.0, 4.0]
     assert found.step("slow", 8) == 8.0
     assert options.times("step=3s", found).step("", 8) == 3.0
+
+
+def test_without_arguments_an_example_that_trains_to_its_end_is_shown_beside_stock_and_called_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main([]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("An example, as no trace is given: eight spot hosts of four slots")
+    assert "Yours: hvd-elastic simulate TRACE.csv --min-np N" in said
+    assert "stock Horovod" in said
+    assert "fails" not in said
+    assert " over " not in said
+
+
+def test_an_example_whose_output_a_program_reads_says_so_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["jobs"][0]["failed"] is None
+    assert said.err.startswith("An example, as no trace is given")
+
+
+def test_a_job_that_fails_is_said_first_with_the_time_and_what_comes_after(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "t.csv").write_text("time,host,event\n0,a,up\n0,b,up\n1h,b,down\n3h,a,down\n")
+    assert main([str(tmp_path / "t.csv"), "--min-np", "2"]) == 0
+    first, *others = capsys.readouterr().out.splitlines()
+    assert first.startswith("The job fails after 1h 10m of 3h: slots needed: 2, published: 1 (a) after 600 s")
+    assert any(line.startswith("over") and "the job has ended or failed" in line for line in others)
+
+
+def test_run_takes_every_option_that_a_recommendation_may_have(tmp_path: Path) -> None:
+    values = {
+        **dict.fromkeys(options.NUMBERS, 3),
+        **dict.fromkeys(options.SECONDS, 90.0),
+        **{name: choices[-1] for name, choices in options.CHOICES.items()},
+        "checkpoint_every": "60s",
+        "commit_every": "auto",
+        "allowed_sizes": "3,4",
+        "autoscale": "efficiency",
+        "restart_from_scratch": True,
+    }
+    assert values.keys() == set(options.RUN)
+    best = tmp_path / "best.yaml"
+    for name, value in values.items():
+        best.write_text(study.config({"num_proc": 3, name: value}, Choice({"min_num_proc": 3}, ()), "why"))
+        more = ["--max-np", "4", "--hosts-file", "h"] if name == "autoscale" else []
+        found = parse(["--config", str(best), *more, "python", "train.py"], {})
+        assert found.min_num_proc == 3, name
+
+
+def test_a_long_simulation_says_how_far_it_is() -> None:
+    clock, stream = ManualClock(mono=0.0), io.StringIO()
+    progress = _Progress(stream, 2, clock.mono)
+    for share in (0.0, 0.4, 0.9, 0.1, 0.5):
+        clock.advance(6.0)
+        progress(share)
+    assert stream.getvalue().splitlines() == [
+        "hvd-elastic simulate: job 1 of 2: 40 % of the trace is simulated",
+        "hvd-elastic simulate: job 2 of 2: 10 % of the trace is simulated",
+    ]
+
+
+def test_a_grid_of_more_jobs_than_can_be_simulated_is_one_line() -> None:
+    grid = ",".join(map(str, range(1, 102)))
+    with pytest.raises(UsageError, match="--compare and --seeds make 10,100 jobs; at most 10,000 are simulated"):
+        main([*SMALL, "--seeds", "100", "--compare", f"settle={grid}"])

@@ -69,7 +69,7 @@ def test_a_recommendation_says_whether_the_difference_may_be_chance() -> None:
 
 def test_a_recommendation_is_a_file_that_run_reads() -> None:
     text = study.config({"failure_budget": 99}, Choice({"min_num_proc": 2, "checkpoint_every": "60s"}, ()), "why")
-    assert text == '# hvd-elastic simulate: why\nfailure-budget: 99\nmin-num-proc: 2\ncheckpoint-every: "60s"\n'
+    assert text == '# hvd-elastic simulate: why\nfailure-budget: 99\nmin-np: 2\ncheckpoint-every: "60s"\n'
 
 
 def _study(seeds: range = range(1)) -> Study:

@@ -37,7 +37,7 @@ def test_the_seed_decides_which_host_goes() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("0,4\n5,many\n", "t:2: '5,many' is no time and count"),
+        ("0,4\n5,many\n", "t:2: '5,many' is not a time and a count"),
         ("0,4\n5,3,2\n", "t:2"),
         ("5,4\n2,3\n", "t:2: time 2 is before that"),
         ("0.000,4\n0.500,3\n", "are its times hours"),

@@ -120,7 +120,7 @@ def test_helios_has_the_whole_hosts_that_its_jobs_leave_free() -> None:
         (AWS, "vc=x", "--assume vc: t is a history of prices, of which"),
         (AWS, "zone=eu", "t: has no selected pool"),
         (AWS_JSON.replace('"SpotPrice": "1.3', '"Price": "1.3'), "", "t: entry 1: has no text 'SpotPrice'"),
-        (AWS_JSON.replace("]}", "]"), "", "t: is no JSON"),
+        (AWS_JSON.replace("]}", "]"), "", "t: is not JSON"),
         ("{}", "", "t: has no list 'SpotPriceHistory'"),
         (SPOTLAKE, "", "t: has 2 instance types (m7i.large, p3.2xlarge); add --assume type=m7i.large"),
         (SPOTLAKE.replace(",3,5,10", ",3,few,10"), "", "t:2: T3 is 'few'; write a whole number"),
