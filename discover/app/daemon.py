@@ -107,7 +107,7 @@ class ReasonLog:
         """Log ``reason`` at ``level`` if it is not the last one of ``topic``; "" means that the problem is over."""
         if self._last.get(topic, "") == reason:
             return
-        lines = self._lines.setdefault(topic, Lines(now, first_s=0.0))
+        lines = self._lines.setdefault(topic, Lines(now, first_s=0.0, news_s=0.0))
         if not reason or lines.due(now, reason):
             self._last[topic] = reason
             LOG.log(level if reason else logging.INFO, "%s: %s", topic, reason or "recovered")

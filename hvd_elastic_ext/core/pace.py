@@ -1,7 +1,8 @@
 """How often a wait is told: after 4, 10, 30 and 60 s, then each minute. Pure.
 
-A wait for another reason is told at once, though never within :data:`GAP_S` of the line before. Each reason has its own
-pace, so a wait that goes back and forth between two reasons gives no line for each change.
+A wait for another reason is told once that has lasted for :data:`NEWS_S`, though never within :data:`GAP_S` of the line
+before. Each reason has its own pace, so a wait that goes back and forth between two reasons gives no line for each
+change.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ EVERY_S: Final = 60.0
 """Time between two lines after these."""
 GAP_S: Final = 4.0
 """Least time between two lines about one wait."""
+NEWS_S: Final = 1.0
+"""How long a wait for another reason lasts before it is told: most changes lead to the end of the wait."""
 CLOSE_S: Final = 3.0
 """A line this short before another one is due replaces it."""
 MOST_REASONS: Final = 32
@@ -66,30 +69,38 @@ def _is_no_list(word: str) -> bool:
 class Lines:
     """The lines about one wait that began at ``since`` (mono): which reasons were told, and when.
 
-    ``first_s``: when the first line is due, in seconds since then.
+    ``first_s``: when the first line is due, in seconds since then. ``news_s``: how long another reason lasts before it
+    is told.
     """
 
     since: float
     first_s: float = MARKS_S[0]
+    news_s: float = NEWS_S
     last: float | None = None
     """When the last line came, about whatever reason (mono)."""
     told: dict[str, tuple[float, float]] = field(default_factory=dict)
     """By reason, from when on its pace counts, and when it was told last (mono)."""
+    present: tuple[str, float] = ("", 0.0)
+    """The reason at the last look, and since when it has been that one (mono)."""
 
     def next_at(self, text: str = "", *, most_s: float = EVERY_S) -> float:
         """When the next line is due (mono), as long as the wait is for what ``text`` says."""
         if self.last is None:
             return self.since + self.first_s
-        since, said = self.told.get(reason_of(text), (self.last, None))
-        if said is None:
-            return self.last + GAP_S
-        return max(self.last + GAP_S, next_at(since, said, most_s=most_s))
+        reason = reason_of(text)
+        since, said = self.told.get(reason, (self.last, None))
+        if said is not None:
+            return max(self.last + GAP_S, next_at(since, said, most_s=most_s))
+        new, at = self.present
+        return max(self.last + GAP_S, at + self.news_s if reason == new else self.last)
 
     def due(self, now: float, text: str = "", *, most_s: float = EVERY_S) -> bool:
         """Whether to tell ``text`` at ``now`` (mono). If so, it counts as told."""
+        reason = reason_of(text)
+        if reason != self.present[0]:
+            self.present = reason, now
         if now < self.next_at(text, most_s=most_s):
             return False
-        reason = reason_of(text)
         since = self.since if self.last is None else now - MARKS_S[0]
         since, _ = self.told.pop(reason, (since, now))
         while len(self.told) >= MOST_REASONS:

@@ -44,8 +44,16 @@ def test_a_wait_for_another_reason_is_told_at_once() -> None:
     lines = Lines(0.0)
     assert lines.due(4.0, "for a host")
     assert not lines.due(15.0 - GAP_S - 2.0, "for a host")
-    assert lines.due(15.0, "the list is refused: hosts:2: no number")
-    assert [now for now in range(16, 80) if lines.due(now, "the list is refused: hosts:2: no number")] == [21, 41, 71]
+    assert not lines.due(15.0, "the list is refused: hosts:2: no number")
+    assert lines.due(16.0, "the list is refused: hosts:2: no number")
+    assert [now for now in range(17, 80) if lines.due(now, "the list is refused: hosts:2: no number")] == [22, 42, 72]
+
+
+def test_a_reason_that_lasts_only_for_a_moment_before_the_wait_ends_is_not_told() -> None:
+    lines = Lines(0.0)
+    assert lines.due(30.0, "for processes that import")
+    assert not lines.due(36.0, "for the world")
+    assert not lines.due(36.9, "for the world")
 
 
 def test_a_wait_that_changes_back_and_forth_gives_no_line_for_each_change() -> None:

@@ -14,6 +14,7 @@ from hvd_elastic_ext.launcher.rules.health.stragglers import SUSTAINED, Straggle
 from hvd_elastic_ext.launcher.state import orders
 from hvd_elastic_ext.launcher.state.effects.health.early_ends import finished as finished_member
 from hvd_elastic_ext.launcher.state.facts.health import finished_limit_s, missing_limit_s, stall_limit_s
+from hvd_elastic_ext.launcher.state.facts.pace import without_sign
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
 from hvd_elastic_ext.launcher.state.roster import GO_LIVE_S, Worker
@@ -45,6 +46,8 @@ def _look(job: JobState) -> None:
         _find_missing(job)
         return
     if _find_left_waiting(job):
+        return
+    if _find_without_sign(job):
         return
     if not job.settled:  # the state for newcomers may take long to send
         state.moved.clear()
@@ -132,6 +135,21 @@ def _find_left_waiting(job: JobState) -> bool:
     return True
 
 
+def _find_without_sign(job: JobState) -> bool:
+    """With ``--progress-timeout``, report a world in which nobody has begun to train for that time, and whether it is
+    one. Nothing is restarted: a script may report no steps.
+    """
+    limit_s, present = job.options.progress_timeout_s, job.roster.present(job.world.members)
+    if limit_s is None or (found := without_sign(job, present)) is None or found.still_s < limit_s:
+        return False
+    names = ", ".join(f"{member.rank} on {member.life.seat}" for member in found.unbegun[:4])
+    more = f" and {len(found.unbegun) - 4} more" if len(found.unbegun) > 4 else ""
+    who = "they" if len(found.unbegun) > 1 else "it"
+    reason = f"no progress for {found.still_s:.0f} s of rank {names}{more}: {who} {found.lacks}"
+    _report_stall(job, Stall(found.unbegun, 0, found.still_s, reason, begun=False), restart=False)
+    return True
+
+
 def _find_missing(job: JobState) -> None:
     """Report members that the next world waits for; kill newcomers that are late."""
     now, state = job.now, job.liveness
@@ -193,6 +211,8 @@ def _advice(job: JobState, found: Stall, *, restart: bool) -> str:
     worker = job.roster.alive(lives[0])
     pid = "PID" if worker is None or worker.pid is None else worker.pid
     look = f"`py-spy dump --pid {pid}` on {lives[0].seat.host} shows what it does"
+    if not found.begun:
+        return f"{look}; elastic.heartbeat() in long work before the first step counts as progress"
     return f"{look}; --progress-timeout S --restart-stalled restarts such a process"
 
 

@@ -23,20 +23,24 @@ def plan(job: JobState) -> Plan:
     """
     state = job.pace
     members = job.roster.present(job.world.members)
-    if not members or not job.settled:
+    if not log.isEnabledFor(logging.INFO) or not members:
         state.since, state.lines = job.now, None
-        return NOTHING
-    if not log.isEnabledFor(logging.INFO):
         return NOTHING  # a look at thousands costs something
     found = pause_of(job)
+    if not job.settled:
+        state.since = job.now
+        if found is not None and not found.without_sign:
+            state.lines = None
+            return NOTHING
     if found is None:
         _log_that_steps_are_made_again(job, members)
-    elif job.log_wait is None:
+    elif job.log_wait is None and found.is_told:
         if state.lines is None:
             state.lines = Lines(job.now - found.still_s, first_s=0.0)
-        most_s = EVERY_S if found.waited_for else job.options.wait_lines_s
-        if state.lines.due(job.now, found.who, most_s=most_s):
-            again = next_line_hint(state.lines.next_at(found.who, most_s=most_s) - job.now)
+        state.begins = found.without_sign
+        most_s, why = EVERY_S if found.waited_for else job.options.wait_lines_s, "" if state.begins else found.who
+        if state.lines.due(job.now, why, most_s=most_s):
+            again = next_line_hint(state.lines.next_at(why, most_s=most_s) - job.now)
             log.info("%s; %s%s", found.text, what_follows(job, found), again, extra=WAIT)
     return NOTHING
 
@@ -45,5 +49,6 @@ def _log_that_steps_are_made_again(job: JobState, members: tuple[Worker, ...]) -
     state = job.pace
     newest = max(worker.moved_at for worker in members)
     if state.lines is not None and newest > state.lines.since:
-        log.info("training goes on after %.0f s without a step", newest - state.lines.since)
+        how = "begins" if state.begins else "goes on"
+        log.info("training %s after %.0f s without a step", how, newest - state.lines.since)
         state.lines = None

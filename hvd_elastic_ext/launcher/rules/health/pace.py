@@ -19,8 +19,12 @@ SOON_S: Final = 3.0
 """Shortest pause that is logged. With one second from the last step to its heartbeat, and one to the next look, that is
 within 5 s of the last step.
 """
+UNBEGUN_S: Final = 60.0
+"""How long lines tell of a world without any sign of training: a script may train without reporting steps."""
 FACTOR: Final = 2.0
 """A pause is logged if it is longer than a usual step by this factor."""
+LAST_LINE_S: Final = 10.0
+"""How late the last of these lines may be."""
 RECENT: Final = 20
 """The number of last steps that decide what is usual."""
 
@@ -32,6 +36,9 @@ class StepPause:
     ``usual_s``: seconds of a usual step; 0 if unknown. ``lag``: ranks that do not wait for others; ``waiting``: the
     number of those that do; ``finished``: members that are done with training; ``unbegun``: those without a report of
     progress yet. ``killed``: those that were killed, and whose end is not known yet.
+
+    ``busy``: the share of their hosts' CPUs that is used, if nobody has begun and that is known; ``looping``: whether
+    one has entered an elastic loop.
     """
 
     still_s: float
@@ -41,6 +48,18 @@ class StepPause:
     finished: tuple[Member, ...] = ()
     unbegun: tuple[Member, ...] = ()
     killed: tuple[Member, ...] = ()
+    busy: float | None = None
+    looping: bool = False
+
+    @property
+    def without_sign(self) -> bool:
+        """Whether no member has given any sign of training since the world was formed."""
+        return not (self.lag or self.waiting or self.killed or self.finished) and bool(self.unbegun)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether lines tell of it. A script that gives no sign for long may report none."""
+        return not self.without_sign or self.still_s < UNBEGUN_S + LAST_LINE_S
 
     @property
     def waited_for(self) -> bool:
@@ -57,6 +76,8 @@ class StepPause:
     def who(self) -> str:
         """Whom it is for, such as "rank 3 (b[0]) is waited for"."""
         count = self.waiting + len(self.lag)
+        if self.without_sign:
+            return self._without_sign
         if self.killed:
             have = "has" if len(self.killed) == 1 else "have"
             return f"{named(self.killed)} {have} been killed and {_are(self.killed)} waited for"
@@ -71,6 +92,25 @@ class StepPause:
             have = "has" if len(self.unbegun) == 1 else "have"
             return f"{named(self.unbegun)} {have} not begun a step yet and {_are(self.unbegun)} waited for"
         return f"all {count} ranks wait for one another" if count > 1 else "the only rank waits; there is no other one"
+
+    @property
+    def lacks(self) -> str:
+        """What members without any sign of training have not done."""
+        have = "has" if len(self.unbegun) == 1 else "have"
+        return (
+            f"{have} reported no step"
+            if self.looping
+            else f"{have} neither entered an elastic loop nor reported a step"
+        )
+
+    @property
+    def _without_sign(self) -> str:
+        what = f"{named(self.unbegun)} {self.lacks}"
+        if self.busy is not None:
+            what += f" (CPU of {'its host' if len(self.unbegun) == 1 else 'their hosts'}: {self.busy:.0%})"
+        if self.still_s < UNBEGUN_S:
+            return what
+        return f"{what}: the script hangs, or reports no steps, and no more lines tell of it"
 
 
 def _are(members: Sequence[Member]) -> str:

@@ -42,6 +42,8 @@ class Stall:
     since_s: float
     reason: str
     finished: tuple[Member, ...] = ()
+    begun: bool = True
+    """Whether there was any progress before."""
 
 
 MAX_NAMED: Final = 8

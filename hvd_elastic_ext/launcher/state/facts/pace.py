@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from statistics import fmean
 from typing import Final
 
 from hvd_elastic_ext.launcher.rules.health.pace import SOON_S, StepPause, pause
@@ -22,6 +24,8 @@ def pause_of(job: JobState) -> StepPause | None:
     if any(_still_s(job, worker) < SOON_S for worker in present if _is_watched(worker)):
         return None  # usually the first one: a world that trains costs nothing
     watched = [worker for worker in present if _is_watched(worker)]
+    if not watched:
+        return without_sign(job, present)
     members = [_member(job, worker) for worker in watched]
     finished = [_member(job, worker) for worker in present if worker.done and worker.killed is None]
     unbegun = [
@@ -31,6 +35,29 @@ def pause_of(job: JobState) -> StepPause | None:
     ]
     killed = [_member(job, worker) for worker in present if worker.killed is not None]
     return pause(job.now, members, (worker.steps_s for worker in watched), finished, unbegun=unbegun, killed=killed)
+
+
+def without_sign(job: JobState, present: tuple[Worker, ...]) -> StepPause | None:
+    """The pause of a world whose members ``present`` are all in it and have given no sign of training yet."""
+    if not job.formed or not present or len(present) < len(job.world.members):
+        return None
+    heard = []
+    for each in present:
+        if _is_watched(each) or each.killed is not None or each.done or each.generation < job.generation:
+            return None
+        if each.in_heartbeat_at is None:
+            return None
+        heard.append(each.in_heartbeat_at + KNOWN_S)
+    began = max(each.since for each in present)
+    still_s = min(job.now, *heard) - began
+    if still_s < SOON_S:
+        return None
+    members = [replace(_member(job, each), moved_at=began) for each in present]
+    agents = map(job.roster.agents.get, {each.seat.host for each in present})
+    shares = [agent.usage["cpu"] for agent in agents if agent is not None and "cpu" in agent.usage]
+    looping = any(each.loops for each in present)
+    busy = fmean(shares) if shares else None
+    return StepPause(still_s, 0.0, (), 0, unbegun=tuple(members), busy=busy, looping=looping)
 
 
 def what_follows(job: JobState, found: StepPause) -> str:

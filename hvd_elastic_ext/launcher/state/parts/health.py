@@ -107,6 +107,8 @@ class Pace:
     """A pause counts from then on: the world was not ready before (mono)."""
     lines: Lines | None = None
     """The lines about the pause, since it began; None if it is over."""
+    begins: bool = False
+    """There was no sign of training before that pause."""
 
 
 @dataclass(slots=True)

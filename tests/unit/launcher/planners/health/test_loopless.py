@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+import re
+
 import pytest
 
+from hvd_elastic_ext.launcher.state.facts.waits import status
 from hvd_elastic_ext.launcher.state.job import SYNC_S
 from tests.unit.launcher.scenarios import Scenario, play
 from tests.unit.launcher.simulated_cluster import Cluster
@@ -193,3 +197,88 @@ def test_what_was_lost_with_all_processes_while_there_was_no_launcher_is_told_by
         played.kill_(process.host)
     played.expect_("a", "b")
     played.fails_("300 steps were kept nowhere")
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    told = [each.getMessage() for each in caplog.records]
+    return [line for line in told if line.startswith(("no step for", "training begins", "the world is stalled"))]
+
+
+def without_steps(options: str = "") -> Cluster:
+    cluster = play(f"start a b{options}", Silent)
+    cluster.until(lambda: cluster.world == ["a", "b"])
+    return cluster
+
+
+def test_a_script_that_gives_no_sign_of_training_is_told_within_5_s_and_for_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    cluster = without_steps()
+    cluster.run(5.0)
+    (line,) = lines(caplog)
+    assert re.fullmatch(
+        r"no step for [345] s: ranks 0 and 1 have neither entered an elastic loop nor reported a step; reported as "
+        r"stalled only if --progress-timeout S is given",
+        line,
+    )
+    assert "size 2, no step for 5 s: ranks 0 and 1 have neither" in status(cluster.driver.job)
+    cluster.run(600.0)
+    seconds = [int(line.split()[3]) for line in lines(caplog)]
+    assert seconds == pytest.approx([4, 10, 30, 60], abs=1.1)
+    assert ": the script hangs, or reports no steps, and no more lines tell of it; " in lines(caplog)[-1]
+    assert not cluster.events("stalled")
+
+
+def test_how_busy_its_host_is_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    cluster = play("start a", Silent)
+    cluster.until(lambda: cluster.world == ["a"])
+    cluster.driver.job.roster.agents["a"].usage = {"cpu": 0.98}
+    cluster.run(5.0)
+    assert "rank 0 (a[0]) has neither entered an elastic loop nor reported a step (CPU of its host: 98%)" in caplog.text
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_with_progress_timeout_a_script_that_gives_no_sign_is_reported_then_and_not_restarted(
+    restart: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    cluster = without_steps(f" progress_timeout_s=10.0 restart_stalled={restart}")
+    cluster.run(9.0)
+    assert lines(caplog)[0].endswith("; reported as stalled after 10 s (--progress-timeout)")
+    assert not cluster.events("stalled")
+    cluster.run(3.0)
+    (stalled,) = cluster.events("stalled")
+    assert stalled["ranks"] == [0, 1]
+    assert re.fullmatch(
+        r"no progress for 1[012] s of rank 0 on a\[0\], 1 on b\[0\]: they have neither entered an elastic loop nor "
+        r"reported a step",
+        stalled["reason"],
+    )
+    cluster.run(60.0)
+    assert len(cluster.events("stalled")) == 1
+    assert not cluster.events("exited")
+
+
+def test_the_first_step_after_that_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    class Late(Plain):
+        def _train(self, process: Process) -> None:
+            if begun and self.clock.mono() > begun[0] + 15.0:
+                super()._train(process)
+
+    begun: list[float] = []
+    cluster = play("start a b", Late)
+    cluster.until(lambda: cluster.world == ["a", "b"])
+    begun.append(cluster.clock.mono())
+    cluster.run(30.0)
+    assert re.fullmatch(r"training begins after 1\d s without a step", lines(caplog)[-1])
+
+
+def test_a_script_that_reports_its_steps_soon_is_not_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    cluster = play("start a b", Plain)
+    cluster.run(60.0)
+    assert lines(caplog) == []

@@ -399,7 +399,7 @@ def test_a_wait_says_what_is_lacking(scenario: str, words: str, caplog: pytest.L
     [
         ("train a b every=notice; run 5; takes write 60; finish; run 40", 3),
         ("train a b every=notice; run 5; takes write 60; interrupt; run 19", 2),
-        (SHORT + "run 85", 12),
+        (SHORT + "run 85", 11),
     ],
 )
 def test_each_wait_is_told_at_its_pace(scenario: str, number: int, caplog: pytest.LogCaptureFixture) -> None:
