@@ -91,6 +91,8 @@ def test_who_finds_no_job_is_told_which_kinds_may_not_be_read(
     unread = "your account may not read MPIJobs and PyTorchJobs and TrainingJobs"
     assert said("get", "digits", code=1)[1].rstrip().endswith(unread)
     assert said("list")[1] == f"no job was submitted in namespace {newcomer.namespace}; {unread}\n"
+    out, err = said("wait", "digits", "--for=deleted")
+    assert (out, err) == ("digits: Gone\n", f"hvd-elastic wait: digits was not seen; {unread}\n")
     made(cluster, "statefulset", name="mine")
     out, err = said("list")
     assert ("mine" in out, err) == (True, "")
