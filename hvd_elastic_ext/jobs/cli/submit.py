@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
     # No cluster is needed if the kind is given and the objects are only printed.
     cluster = None if options.dry_run == "client" and options.kind and not options.diff else cluster_of(options)
     if cluster is not None and not options.kind:
-        options.kind = apply.kind_for(cluster, command)
+        options.kind = apply.kind_for(cluster, command, say=lambda line: sys.stderr.write(f"note: {line}\n"))
     job = job_of(options, command)
     rendered = rendered_of(job)
     for note in rendered.notes:

@@ -25,6 +25,7 @@ REMEDIES: Final[Mapping[int, str]] = {
     HTTPStatus.UNAUTHORIZED: "your token is none, or has expired",
     HTTPStatus.FORBIDDEN: "ask for the right; docs/submit.md lists all that are needed",
 }
+REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 PLURALS: Final[Mapping[str, str]] = {"NetworkPolicy": "networkpolicies"}
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 """A valid namespace. In a path, ".." would mean all namespaces."""
@@ -112,6 +113,16 @@ class Cluster:
             named = (self.read(root) or {}).get("resources") or []
             self._kinds[api_version] = frozenset(str(each.get("name")) for each in named)
         return resource in self._kinds[api_version]
+
+    def may(self, verb: str, group: str, resource: str, subresource: str = "") -> bool:
+        """Whether this account may do that in the namespace. Every account may ask."""
+        wanted = {"namespace": self.namespace, "verb": verb, "group": group, "resource": resource}
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {**wanted, **({"subresource": subresource} if subresource else {})}},
+        }
+        return bool((self.ask("POST", REVIEWS, body).get("status") or {}).get("allowed"))
 
     def listed(self, api_version: str, resource: str, selector: str = "", *, fields: str = "") -> list[Body]:
         """Return the objects with these labels and fields; none if the cluster has no such kind."""

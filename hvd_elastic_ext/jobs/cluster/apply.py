@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -18,18 +18,24 @@ FOUND: Final = (
     ("trainingjob", "kai.alibabacloud.com/v1alpha1", "trainingjobs"),
 )
 """Operators in order of preference. Without any of them the job is a StatefulSet."""
+TORCH: Final = ("pytorchjob", "kubeflow.org/v1", "pytorchjobs")
+"""What comes before them for a command of torchrun."""
 SIDECARS: Final = (1, 29)
 """The first version of Kubernetes with native sidecars."""
 
 
-def kind_for(cluster: Cluster, command: Sequence[str]) -> str:
-    """Choose the kind of object for a job in this cluster. A torchrun command becomes a PyTorchJob if the cluster has
-    that kind."""
+def kind_for(cluster: Cluster, command: Sequence[str], *, say: Callable[[str], object] = lambda line: None) -> str:
+    """Choose the kind of object for a job: one that the cluster has, and that this account may create. A torchrun
+    command becomes a PyTorchJob if there is that kind. ``say`` takes a line about a kind that is passed over."""
     _, program = leading_variables(command)
-    if program[:1] == ("torchrun",) and cluster.has("kubeflow.org/v1", "pytorchjobs"):
-        return "pytorchjob"
-    kind = next((kind for kind, version, plural in FOUND if cluster.has(version, plural)), "statefulset")
-    return "mpijob-older" if kind == "mpijob" and version(cluster) < SIDECARS else kind
+    wanted = [TORCH, *FOUND] if program[:1] == ("torchrun",) else FOUND
+    for kind, api_version, resource in wanted:
+        if not cluster.has(api_version, resource):
+            continue
+        if cluster.may("create", api_version.partition("/")[0], resource):
+            return "mpijob-older" if kind == "mpijob" and version(cluster) < SIDECARS else kind
+        say(f"your account may not create {resource}, which this cluster has: another kind is taken")
+    return "statefulset"
 
 
 def no_such_kind(cluster: Cluster, body: Mapping[str, Any]) -> str:

@@ -355,6 +355,8 @@ def wait_for(
         patience.answered()
         state = GONE if isinstance(found, NoSuchJob) else found.state
         if state in states:
+            if isinstance(found, NoSuchJob) and found.unread and not kind:
+                patience.say(f"{name} was not seen; {not_read(found.unread)}")
             return state
         if isinstance(found, NoSuchJob):
             if not kind:

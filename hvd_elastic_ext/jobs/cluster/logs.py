@@ -22,6 +22,8 @@ from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER, main_container
 
 RETRY_S: Final = 1.0
 """Seconds before an interrupted log, or one that has not begun, is requested again."""
+MAX_CUT: Final = 10
+"""How often the rest of the log of a pod that has ended is requested again, if the connection breaks."""
 NO_LAUNCHER: Final = "PyTorchJob"
 MAX_QUEUED_LINES: Final = 1000
 """Most lines of all workers that wait to be printed; then the readers wait."""
@@ -267,6 +269,7 @@ def _of_pod(cluster: Cluster, body: Body, wanted: LogOptions, waits: _Waits) -> 
         yield from cluster.lines(f"{path}?{urlencode(query)}", follow=False)
         return
     streams = Patience(say=lambda _: None, sleep=waits.sleep)  # who may read pods may lack the right to their logs
+    ends = 0
     while True:
         more = {"follow": "true", "timestamps": "true"}
         cut = False
@@ -296,8 +299,10 @@ def _of_pod(cluster: Cluster, body: Body, wanted: LogOptions, waits: _Waits) -> 
         there = waits.patience.of(lambda: cluster.read(cluster.path("v1", "pods", name)))
         if there is None or there["metadata"]["uid"] != body["metadata"]["uid"]:
             return
-        if _ended(pod(there)) and not cut:
-            return
+        if _ended(pod(there)):
+            ends += 1
+            if not cut or ends > MAX_CUT:
+                return
         waits.sleep(RETRY_S)
 
 

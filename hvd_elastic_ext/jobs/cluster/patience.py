@@ -55,13 +55,13 @@ class Patience:
     """Repeats the requests of one command, from any thread, once one of them was answered: before that, an error may
     as well be a wrong address, or a missing right.
 
-    ``say`` takes a line at the begin of an outage, and one at its end.
+    ``say`` takes a line at the begin of an outage, one at its end, and what else a command that waits has to tell.
     """
 
     def __init__(
         self, *, say: Say = LOG.warning, sleep: Sleep = time.sleep, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._say, self._sleep, self._clock = say, sleep, clock
+        self.say, self._sleep, self._clock = say, sleep, clock
         self._lock = threading.Lock()
         self._answered = False
         self._failures = 0
@@ -89,7 +89,7 @@ class Patience:
             away, self._failures, self._limit = self._failures, 0, 0.0
             self._answered = True
         if away:
-            self._say("the API server answers again")
+            self.say("the API server answers again")
 
     def again(self, error: Permanent, *, until: float | None = None) -> bool:
         """Sleep, and return True if the request is to be repeated then. ``until``: not after this time."""
@@ -107,6 +107,6 @@ class Patience:
         if pause is None or pause <= 0:
             return False
         if first:
-            self._say(f"{error}; trying again for up to {limit:g} s")
+            self.say(f"{error}; trying again for up to {limit:g} s")
         self._sleep(pause)
         return True

@@ -17,7 +17,6 @@ from hvd_elastic_ext.jobs.rendering.render import Rendered
 from hvd_elastic_ext.jobs.spec.job import Job
 from hvd_elastic_ext.jobs.spec.source import claim_of
 
-REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 CLASSES: Final = "/apis/storage.k8s.io/v1/storageclasses"
 AFTERWARDS: Final = (
     ("", "pods", "", "list", "get, logs"),
@@ -113,14 +112,8 @@ def _rights(cluster: Cluster, rendered: Rendered) -> Iterator[Finding]:
     job = ((group, resource, "", verb, commands) for verb, commands in (("patch", "scale"), ("delete", "delete")))
     for group, resource, below, verb, commands in (*AFTERWARDS, *job):
         what = f"{verb} {resource}{'/' * bool(below)}{below}"
-        attributes = {"namespace": cluster.namespace, "verb": verb, "group": group, "resource": resource}
-        body = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": {**attributes, **({"subresource": below} if below else {})}},
-        }
         try:
-            allowed = (cluster.ask("POST", REVIEWS, body).get("status") or {}).get("allowed")
+            allowed = cluster.may(verb, group, resource, below)
         except Permanent as error:
             yield Finding("unknown", "rights", f"{what}: {error}")
             return

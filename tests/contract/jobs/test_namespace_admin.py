@@ -10,7 +10,7 @@ import pytest
 
 from hvd_elastic_ext import cli
 from hvd_elastic_ext.io.kube_access import Access
-from hvd_elastic_ext.jobs.cluster import changes, preflight
+from hvd_elastic_ext.jobs.cluster import apply, changes, preflight
 from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterRefused
 from hvd_elastic_ext.launcher.rules.suspend.workloads import workload
 from hvd_elastic_ext.launcher.suspend.replicas import Replicas, RequestFailed
@@ -91,6 +91,8 @@ def test_who_finds_no_job_is_told_which_kinds_may_not_be_read(
     unread = "your account may not read MPIJobs and PyTorchJobs and TrainingJobs"
     assert said("get", "digits", code=1)[1].rstrip().endswith(unread)
     assert said("list")[1] == f"no job was submitted in namespace {newcomer.namespace}; {unread}\n"
+    out, err = said("wait", "digits", "--for=deleted")
+    assert (out, err) == ("digits: Gone\n", f"hvd-elastic wait: digits was not seen; {unread}\n")
     made(cluster, "statefulset", name="mine")
     out, err = said("list")
     assert ("mine" in out, err) == (True, "")
@@ -146,6 +148,18 @@ def test_a_dry_run_knows_that_its_binding_has_no_role_yet(newcomer: Cluster, sai
     out, _ = said("submit", "digits", "--kind", "statefulset", *ON_NO_NODE, "--dry-run=server", after=COMMAND)
     assert "rolebinding.rbac.authorization.k8s.io/hvd-discover-digits created (server dry run)\n" in out
     assert newcomer.listed("rbac.authorization.k8s.io/v1", "roles", "hvd-elastic-job=digits") == []
+
+
+def test_a_kind_that_may_not_be_made_is_not_chosen(
+    newcomer: Cluster, cluster: Cluster, said: Said, request: pytest.FixtureRequest
+) -> None:
+    if request.node.callspec.params["api"] == "real":
+        pytest.skip("which operators a real cluster has, and who may create their jobs, is not known here")
+    assert apply.kind_for(cluster, ["python", "/t.py"]) == "mpijob"
+    out, err = said("submit", "digits", *ON_NO_NODE, "--dry-run=server", after=COMMAND)
+    assert "statefulset.apps/digits-worker created (server dry run)\n" in out
+    assert "note: your account may not create mpijobs, which this cluster has: another kind is taken\n" in err
+    assert apply.kind_for(newcomer, ["torchrun", "/t.py"]) == "statefulset"
 
 
 def test_a_namespace_that_is_not_there_is_no_operator_that_is_missing(

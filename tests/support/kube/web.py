@@ -34,6 +34,7 @@ class Listener:
         self._threads: set[threading.Thread] = set()
         self._open: set[socket.socket] = set()
         self._idle: set[threading.Thread] = set()  # between two requests
+        self._cut: set[threading.Thread] = set()  # of connections that were reset: no further request is answered
 
     def listen(self) -> None:
         """Accept connections until :meth:`refuse`."""
@@ -60,13 +61,17 @@ class Listener:
             for each in self._open:
                 reset(each)
             threads = list(self._threads)
+            self._cut |= self._threads
         for thread in threads:  # wait: otherwise a client could send its next request on an idle connection
             while thread in self._idle:
                 thread.join(0.01)
 
     @contextlib.contextmanager
     def answering(self) -> Iterator[None]:
-        """Mark that this thread answers a request. For ``serve``."""
+        """Mark that this thread answers a request. For ``serve``. Raises ``ConnectionResetError`` if its connection was
+        reset meanwhile: the client may have sent the request before it noticed."""
+        if threading.current_thread() in self._cut:
+            raise ConnectionResetError
         self._idle.discard(threading.current_thread())
         try:
             yield
@@ -115,6 +120,7 @@ class Listener:
             with self._lock:
                 self._open -= {connection, secured}
                 self._threads.discard(threading.current_thread())
+                self._cut.discard(threading.current_thread())
             for each in (secured, connection):
                 if each is not None:
                     each.close()
