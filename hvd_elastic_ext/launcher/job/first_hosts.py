@@ -67,15 +67,16 @@ class FirstHosts:
                 raise Asleep(f"no host in --sleep-after {self._limit_s:g} s: {why}")
             raise JobFailed(f"no host in --elastic-timeout {self._limit_s:g} s: {why}")
         if now >= self._log_at:
-            waits.log_wait(self._wait(), now)
+            waits.log_wait(self.wait(), now)
             self._log_at = now + LOG_PERIOD_S
         return min(LOOK_S, self._log_at - now)
 
     def status(self) -> str:
         """The same line for a terminal."""
-        return waits.line(self._wait(), self._clock.mono())
+        return waits.line(self.wait(), self._clock.mono())
 
-    def _wait(self) -> Wait:
+    def wait(self) -> Wait:
+        """The wait as a value."""
         then = ", then the job sleeps (--sleep-after)" if self._sleeps else ", then the job fails (--elastic-timeout)"
         return Wait(f"for a first host: {self._why()}", self._until, then)
 
