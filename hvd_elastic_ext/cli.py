@@ -34,7 +34,9 @@ COMMANDS: Final = {
     "run": Command("hvd_elastic_ext.launcher.cli.run", "launch an elastic job"),
     "demo": Command("hvd_elastic_ext.demo.command", "watch a real elastic job on this machine lose and regain hosts"),
     "status": Command("hvd_elastic_ext.launcher.cli.status", "what a job does at this moment, in one line"),
-    "stop": Command("hvd_elastic_ext.launcher.cli.stop", "end a job on this machine as Ctrl-C does, and wait for its end"),
+    "stop": Command(
+        "hvd_elastic_ext.launcher.cli.stop", "end a job on this machine as Ctrl-C does, and wait for its end"
+    ),
     "events": Command("hvd_elastic_ext.report.command", "what happened in a job and why, from its journal"),
     "dashboard": Command("hvd_elastic_ext.dashboard.command", "a live page of jobs, or that page in one file"),
     "simulate": Command(
@@ -77,7 +79,7 @@ ON_CLUSTERS: Final = {
 
 
 def _meant(name: str, arguments: Sequence[str]) -> Command:
-    """The command, which for some of them depends on its options, and for ``logs`` also on whether such a job is here."""
+    """The command, which for some depends on their options, and for ``logs`` also on whether such a job is here."""
     if name == "events" and "--replay" in _options(arguments):
         return COMMANDS[name]._replace(module="hvd_elastic_ext.launcher.cli.replay")
     if name in ON_CLUSTERS and (_names_cluster(arguments) or _not_here(name, arguments)):

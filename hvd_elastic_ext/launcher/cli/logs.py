@@ -64,7 +64,10 @@ def parser() -> argparse.ArgumentParser:
         "-n NAMESPACE or --kubeconfig FILE, a job on a cluster is meant in any case.",
     )
     options.add_argument(
-        "named", metavar="NAME", nargs="?", help="a job, its folder or its journal (default: the job here that wrote last)"
+        "named",
+        metavar="NAME",
+        nargs="?",
+        help="a job, its folder or its journal (default: the newest job here)",
     )
     options.add_argument("--job", metavar="JOB", help="a job on this machine, instead of NAME")
     options.add_argument("--state-dir", metavar="DIR", type=Path, help="its folder (default: ./.hvd-elastic/JOB)")
@@ -112,7 +115,9 @@ def main(argv: Sequence[str]) -> int:
     place = _output_of(folder) if started is None else started.get("output")
     if not isinstance(place, str):
         if started is None:
-            raise UsageError(f"{journal}: no job has begun with this journal; name the one of `hvd-elastic run --journal`")
+            raise UsageError(
+                f"{journal}: no job has begun with this journal; name the one of `hvd-elastic run --journal`"
+            )
         raise Permanent(f"{name} keeps no output of its processes; `hvd-elastic run --output-filename FOLDER` keeps it")
     output = Output(Path(place), wanted)
     if not options.all_runs and started is not None:

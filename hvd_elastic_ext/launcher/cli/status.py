@@ -48,7 +48,9 @@ def main(argv: Sequence[str]) -> int:
     folder = hosts.folder_of(options, os.environ)
     hosts.check(folder)
     if options.watch:
-        return watch(lambda journal: look(folder, journal), sys.stdout.write, as_json=options.json, terminal=sys.stdout.isatty())
+        return watch(
+            lambda journal: look(folder, journal), sys.stdout.write, as_json=options.json, terminal=sys.stdout.isatty()
+        )
     if options.json:
         seen = look(folder, None)
         sys.stdout.write(f"{to_text(seen)}\n")

@@ -23,7 +23,9 @@ def what_happens(signal: str, job: JobState, *, ends_already: bool, grace_s: flo
     time = f"its processes have {grace_s:g} s to end"
     if job.outcome.failure is not None:
         return f"{signal}: the job ends; {time}"
-    most_s = final_checkpoint.stop_limit_s(by_hand=signal in ("SIGINT", COMMAND), on_its_way=not job.checkpoints.failed_in_a_row)
+    most_s = final_checkpoint.stop_limit_s(
+        by_hand=signal in ("SIGINT", COMMAND), on_its_way=not job.checkpoints.failed_in_a_row
+    )
     members = job.roster.present(job.world.members)
     if members and all(worker.done for worker in members):
         most_s = final_checkpoint.longest_s(job.cost.durable_s)  # the end of training is worth more time

@@ -173,7 +173,7 @@ MEANWHILE = "no records for 2.5 s, 7 steps done meanwhile"
         pytest.param(rolled_back, "rolled back", [{"steps_lost": 5, "hosts": ("a", "b")}],
             id="a roll-back without a resize"),
         pytest.param(lambda j: j.add("exited", host="b", slot=0, code=7, cause="crashed with exit code 7"), "exited",
-            [{"hosts": ("b",), "cause": "crashed with exit code 7"}], id="an exit without a resize"),
+            [{"hosts": ("b[0]",), "cause": "crashed with exit code 7"}], id="an exit without a resize"),
         pytest.param(repeated("refused", after=1.0, reason="hosts:1: empty name"), "refused", [{"note": "3 times"}],
             id="a list that is refused again and again"),
         pytest.param(repeated("sealed", after=1.0, step="{}", path="/store/{}"), "sealed",
