@@ -92,7 +92,7 @@ def _options(arguments: Sequence[str]) -> set[str]:
 
 
 def _names_cluster(arguments: Sequence[str]) -> bool:
-    return not _options(arguments).isdisjoint(CLUSTER)
+    return not _options(arguments).isdisjoint(CLUSTER) or any(each.startswith("-n") for each in arguments)
 
 
 def _not_here(name: str, arguments: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ INDEX: Final = "index.jsonl"
 STREAMS: Final = ("stdout", "stderr")
 EVERY_S: Final = 5.0
 """Seconds between two index lines of one process."""
+_SEAT: Final = re.compile(r"(.+)\[(\d+)\]", re.ASCII)
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -38,6 +40,15 @@ class Mark(NamedTuple):
 def file_of(who: str, stream: str) -> str:
     """Return the file of a rank, or of a process without a rank, within the folder."""
     return f"rank.{who}/{stream}"
+
+
+def label(who: str, stream: str) -> str:
+    """Return what stands before a line on a terminal. ``who``: a rank; of a process without a rank, its slot, such as
+    ``h3[0]``; for a line of an agent, its host. It has one form for all: ``[0]<stdout>:``, ``[h3 slot 0]<stderr>:``,
+    ``[h3]<stderr>:``.
+    """
+    seat = _SEAT.fullmatch(who)
+    return f"[{who if seat is None else f'{seat[1]} slot {seat[2]}'}]<{stream}>:"
 
 
 def parse_mark(line: str) -> Mark | None:

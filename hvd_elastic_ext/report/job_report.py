@@ -5,6 +5,7 @@ Pure. A journal is evidence after a crash, so any content gives a report; unknow
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -126,6 +127,8 @@ def _newest_name(moments: Sequence[Moment], key: str) -> str | None:
     return next((name for m in reversed(select(moments, "started")) if (name := text(m.record.get(key)))), None)
 
 
+_SLOT: Final = re.compile(r"slot (\d{1,6}) of ", re.ASCII)
+"""The beginning of the subject of a strike against one slot."""
 _SIZED: Final = ("scaled", "scale_recommended")
 _WITH_STEPS: Final = ("stepped", "committed", "sealed")
 """Events with the number of a step that was done. The first two are sampled: the newest may be in any of them."""
@@ -372,8 +375,8 @@ def _struck(moment: Moment) -> Row:
 
 def _struck_place(record: Record) -> str:
     """What is charged: the slot, unless no slot of its host gets work."""
-    host, subject = faults.host_of(record), text(record.get("subject"))
-    return subject if subject.startswith(f"{host}[") and not record.get("host_blocked") else host
+    host, slot = faults.host_of(record), _SLOT.match(text(record.get("subject")))
+    return host if slot is None or record.get("host_blocked") else faults.seat(host, int(slot[1]))
 
 
 def _exited(moment: Moment) -> Row | None:

@@ -37,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
         "store",
         metavar="DIR",
         nargs="?",
-        help="a folder, an fsspec URL such as s3://bucket/folder, or a job (default, not of prune: the newest job here)",
+        help="a folder, an fsspec URL such as s3://bucket/folder, or a job (default, not for prune: the newest here)",
     )
     where.add_argument("--job", metavar="NAME", help="a job, instead of DIR")
     where.add_argument("--store-options", metavar="JSON|@FILE", help=OPTIONS_HELP)
@@ -179,7 +179,8 @@ def _export(store: Store, options: argparse.Namespace) -> int:
     name = options.name or _newest(store)
     count = export.export(store, name, options.to, replace=options.force)
     what = "file" if options.to.is_dir() else "tensor"
-    sys.stdout.write(f"{name}: {count} {what}{'' if count == 1 else 's'} to {options.to}\n")
+    shown = next((entry.shown for entry in catalog.listing(store) if entry.name == name), name)
+    sys.stdout.write(f"{shown}: {count} {what}{'' if count == 1 else 's'} to {options.to}\n")
     return 0
 
 
@@ -188,7 +189,7 @@ def _newest(store: Store) -> str:
         if entry.whole:
             return entry.name
         if entry.sealed:
-            sys.stderr.write(f"hvd-elastic checkpoints: {entry.name} is passed over: {entry.why}\n")
+            sys.stderr.write(f"hvd-elastic checkpoints: {entry.shown} is passed over: {entry.why}\n")
     raise Permanent(f"{store.where} holds no whole checkpoint; `hvd-elastic checkpoints list` shows what is there")
 
 
@@ -200,7 +201,7 @@ def _prune(store: Store, options: argparse.Namespace) -> int:
         return 0
     done = "would be removed" if options.dry_run else "removed"
     for named in gone:
-        sys.stdout.write(f"{named.name}: {done}: {named.why}\n")
+        sys.stdout.write(f"{named.shown}: {done}: {named.why}\n")
     sys.stdout.write(f"{len(gone)} {done}\n")
     return 0
 

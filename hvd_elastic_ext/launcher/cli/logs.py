@@ -24,7 +24,7 @@ from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.core.journal import FILE
 from hvd_elastic_ext.io.job_folders import find_journal, last_records, no_job, one_job
 from hvd_elastic_ext.io.option_parser import Parser
-from hvd_elastic_ext.io.output_files import EVERY_S, INDEX, STREAMS, Mark, open_file, parse_mark
+from hvd_elastic_ext.io.output_files import EVERY_S, INDEX, STREAMS, Mark, label, open_file, parse_mark
 from hvd_elastic_ext.launcher.cli import hosts
 from hvd_elastic_ext.launcher.folder import state_folder
 
@@ -280,10 +280,10 @@ class Output:
     def _of_part(self, part: Part, *, open_end: bool) -> Iterator[str]:
         """The lines of a part. ``open_end``: an unfinished line at the end of the file is left for later."""
         folder, _, stream = part.file.rpartition("/")
-        label = f"[{folder.removeprefix('rank.')}]<{stream}>:"
+        before = label(folder.removeprefix("rank."), stream)
         if self._wanted.stamped:
             moment = datetime.fromtimestamp(max(0.0, part.t), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-            label = f"{moment if part.t > 0 else '?'} {label}"
+            before = f"{moment if part.t > 0 else '?'} {before}"
         try:
             file = open_file(self._folder, part.file)
         except OSError as error:
@@ -294,7 +294,7 @@ class Output:
                 if open_end and not line.endswith(b"\n"):
                     break
                 at += len(line)
-                yield f"{label}{_shown(line)}\n"
+                yield f"{before}{_shown(line)}\n"
             rest = open_end and at < part.end
             self._read_to[part.file] = at if rest else max(part.end, self._read_to.get(part.file, 0))
 

@@ -120,7 +120,7 @@ def test_verify_reads_every_byte(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_prune_removes_what_it_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = filled(tmp_path)
     assert main(["checkpoints", "prune", str(tmp_path), "--last", "1", "--dry-run"]) == 0
-    assert f"{names[0]}: would be removed: kept long enough" in capsys.readouterr().out
+    assert f"{names[0]} (step 1): would be removed: older than the newest one" in capsys.readouterr().out
     assert len(list(tmp_path.iterdir())) == 4
     assert main(["checkpoints", "prune", str(tmp_path), "--last", "1", "--json"]) == 0
     assert [one["name"] for one in json.loads(capsys.readouterr().out)] == [names[0]]

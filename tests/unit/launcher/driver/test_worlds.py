@@ -221,6 +221,9 @@ def test_a_host_that_stays_in_the_world_with_other_slots_is_journalled_with_thos
         cluster.run(15.0)
     first, grown, shrunk = cluster.events("resized")
     assert "slots_before" not in first
+    assert "slots_added" not in first
+    assert (grown["slots_added"], shrunk["slots_removed"]) == ({"a": [1, 2]}, {"a": [2]})
+    assert not {"slots_removed", "slots_failed"} & grown.keys()
     assert (grown["added"], grown["removed"], grown["slots_before"]) == (["a"], [], {"a": 1})
     assert (shrunk["added"], shrunk["removed"], shrunk["slots_before"]) == ([], ["a"], {"a": 3})
 
