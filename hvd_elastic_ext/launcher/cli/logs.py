@@ -58,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
     """The options, for a job on this machine and for one on a cluster."""
     options = Parser(
         prog="hvd-elastic logs",
-        description="Print the output of a job's processes, of all ranks or of one: of a job on this machine, if one of "
+        description="Print the output of a job's processes, of all ranks or of one: of a job on this machine if one of "
         "that name was started here, else of a job on a cluster.",
         epilog="A job on this machine keeps its output if it was started with --output-filename FOLDER. With "
         "-n NAMESPACE or --kubeconfig FILE, a job on a cluster is meant in any case.",

@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
     happens = str(answer.get("said") or "the job is ending already")
     _write(f"{folder.name}: {happens.removeprefix('`hvd-elastic stop`: ')}")
     try:
-        wait_for_end(lambda: _runs(folder, who), lambda: _status(folder), _write, name=folder.name)
+        wait_for_end(lambda: _runs(folder, who), lambda: _status(folder), _write, name=folder.name, sleep=time.sleep)
     except KeyboardInterrupt:
         sys.stderr.write(f"hvd-elastic stop: no longer waits; {folder.name} still ends\n")
         return 130

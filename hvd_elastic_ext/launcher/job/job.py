@@ -364,7 +364,7 @@ class Job:
         }
 
     def _stop_by_command(self) -> Mapping[str, Any]:
-        """Stop the job as Ctrl-C does, for `hvd-elastic stop`. A second command, unlike a second signal, kills nothing."""
+        """Stop the job as Ctrl-C does, for `hvd-elastic stop`. Unlike a second signal, a second one kills nothing."""
         ends = self._stop is not None
         if not ends and self._sleeping is None and self._pause is None:
             ends = self._session.driver.job.outcome.failure is not None
