@@ -367,7 +367,8 @@ class Job:
         """Stop the job as Ctrl-C does, for `hvd-elastic stop`. Unlike a second signal, a second one kills nothing."""
         ends = self._stop is not None
         if not ends and self._sleeping is None and self._pause is None:
-            ends = self._session.driver.job.outcome.failure is not None
+            job = self._session.driver.job
+            ends = job.outcome.failure is not None or job.before_exit.why is not None
         said = "" if ends else self._stop_job(Interrupted(signal.SIGINT, f"stopped by {STOP}"), STOP)
         argv = sys.argv[1:] if sys.argv[1:2] == ["run"] else None
         return {"said": said, "ends": ends, "cwd": str(Path.cwd()), "argv": argv, **self._places()}
