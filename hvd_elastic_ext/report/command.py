@@ -47,7 +47,11 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str]) -> int:
     """Show one journal. Raises :class:`UsageError` for an invalid one."""
     options = parser().parse_args(argv)
-    options.journal = find_journal(one_job(options.journal, options.job))
+    named = one_job(options.journal, options.job)
+    try:
+        options.journal = find_journal(named)
+    except UsageError as error:
+        raise UsageError(f"{error}; for a job on a cluster give -n NAMESPACE" if named else str(error)) from None
     records, foreign = read_journal(options.journal)
     chosen, remark = choose(runs(records), options.run)
     report = build_report(chosen)

@@ -230,3 +230,22 @@ def test_commands_end_quietly_when_their_reader_goes(tmp_path: Path) -> None:
             ["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
         )
         assert (done.returncode, done.stdout, done.stderr) == (141, "[0]<stdout>:line\n", "")
+
+
+def test_the_commands_for_a_job_here_are_completed_with_their_options() -> None:
+    found = {
+        name: {each for option in cli._completed(name).options for each in option.names}
+        for name in ("stop", "status", "logs")
+    }
+    assert {"--job", "--state-dir"} <= found["stop"]
+    assert not {"-n", "--kubeconfig"} & found["stop"], "stop is not for a cluster"
+    assert {"--json", "--watch"} <= found["status"]
+    assert {"--follow", "--rank", "--all-runs", "--previous", "--namespace"} <= found["logs"]
+
+
+def test_events_of_a_job_that_is_not_here_says_how_to_name_one_on_a_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["events", "digits"]) == 2
+    assert capfd.readouterr().err.endswith("; for a job on a cluster give -n NAMESPACE\n")
