@@ -160,7 +160,7 @@ def _ended(folder: Path, answer: Mapping[str, Any], began_t: float) -> int:
     _write(f"{folder.name} has ended{'' if code is None else f' with exit code {code}'}: {shown}")
     if code != 0 and (argv := answer.get("argv")):
         _write(f"to go on: cd {shlex.quote(str(answer['cwd']))} && {shlex.join(['hvd-elastic', *map(str, argv)])}")
-    return 1 if code in (None, 1, 2) else 0
+    return 1 if code in (1, 2) or (code is None and how is None) else 0
 
 
 def _write(line: str) -> None:

@@ -226,10 +226,10 @@ def _journal(job: JobState, order: tuple[ProcessId, ...], steps: int | None, los
 def _of_hosts(hosts: Set[str], seats: Set[Seat], *, but: Set[Seat]) -> dict[str, list[int]]:
     """By host, the numbers of its slots in ``seats``; without hosts of which all slots in ``but`` are."""
     found: dict[str, list[int]] = {}
-    for seat in sorted(seats):
+    for seat in sorted(seat for seat in seats if seat.host in hosts):
         found.setdefault(seat.host, []).append(seat.slot)
-    others = {seat.host for seat in but - seats}
-    return {host: slots for host, slots in found.items() if host in hosts and host in others}
+    others = {seat.host for seat in but - seats} if found else set[str]()
+    return {host: slots for host, slots in found.items() if host in others}
 
 
 def _tell_again(job: JobState) -> None:

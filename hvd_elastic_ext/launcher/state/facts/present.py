@@ -14,7 +14,7 @@ STATES: Final = (STARTS, TRAINS, WAITS, SLEEPS, ENDS)
 
 def state_of(job: JobState) -> str:
     """One of :data:`STATES`. Whether it sleeps, the job's state does not know."""
-    if job.ending:
+    if job.ending or job.before_exit.why is not None:
         return ENDS
     if not job.world.begun:
         return STARTS
