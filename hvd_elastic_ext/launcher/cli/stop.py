@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import ElasticError, Permanent, UsageError
-from hvd_elastic_ext.core.secrets import external_text
 from hvd_elastic_ext.io.job_folders import last_records, one_job
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.launcher.cli import hosts, status
@@ -158,12 +157,13 @@ def _ended(folder: Path, answer: Mapping[str, Any], began_t: float) -> int:
     if end is not None and code is not None:
         how = str(end.get("reason")).partition("\n")[0] if how is None else how
     shown = "its launcher has ended without a word in its journal" if how is None and code is None else how
-    _write(f"{folder.name} has ended{'' if code is None else f' with exit code {code}'}: {external_text(str(shown))}")
+    _write(f"{folder.name} has ended{'' if code is None else f' with exit code {code}'}: {shown}")
     if code != 0 and (argv := answer.get("argv")):
         _write(f"to go on: cd {shlex.quote(str(answer['cwd']))} && {shlex.join(['hvd-elastic', *map(str, argv)])}")
     return 1 if code in (1, 2) or (code is None and how is None) else 0
 
 
 def _write(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
+    """Write a line. What a job says of itself may have any characters."""
+    sys.stdout.write("".join(each if each.isprintable() else " " for each in line) + "\n")
     sys.stdout.flush()

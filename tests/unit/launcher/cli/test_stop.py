@@ -139,9 +139,9 @@ def test_it_waits_for_the_end_and_says_what_was_saved_and_the_command_that_goes_
 def test_a_job_that_fails_as_it_is_stopped_gives_exit_code_1(
     launcher: Launcher, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    launcher._code, launcher._outcome = 1, "a[0] crashed"
+    launcher._code, launcher._outcome = 1, "a[0] \x1b[2Jcrashed"
     assert stop.main(["old"]) == 1
-    assert "old has ended with exit code 1: a[0] crashed" in capsys.readouterr().out
+    assert "old has ended with exit code 1: a[0]  [2Jcrashed" in capsys.readouterr().out
 
 
 def test_ctrl_c_ends_the_wait_and_not_the_job(
