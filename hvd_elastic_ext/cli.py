@@ -42,6 +42,10 @@ class Command(NamedTuple):
 COMMANDS: Final = {
     "run": Command("hvd_elastic_ext.launcher.cli.run", "launch an elastic job"),
     "status": Command("hvd_elastic_ext.launcher.cli.status", "what a job does at this moment, in one line"),
+    "stop": Command(
+        "hvd_elastic_ext.launcher.cli.stop", "end a job on this machine as Ctrl-C does, and wait for its end"
+    ),
+    "logs": Command("hvd_elastic_ext.launcher.cli.logs", "the output of a job, of all its ranks or of one"),
     "events": Command("hvd_elastic_ext.report.command", "what happened in a job and why, from its journal"),
     "dashboard": Command("hvd_elastic_ext.dashboard.command", "a live page of jobs, or that page in one file"),
     "hosts": Command("hvd_elastic_ext.launcher.cli.hosts", "see and change which hosts a job may use"),
@@ -66,9 +70,6 @@ COMMANDS: Final = {
         "hvd_elastic_ext.jobs.cli.get", "a job on a cluster and its pods, and what each waits for", group=CLUSTER
     ),
     "list": Command("hvd_elastic_ext.jobs.cli.get", "all jobs that were submitted to a namespace", group=CLUSTER),
-    "logs": Command(
-        "hvd_elastic_ext.jobs.cli.logs", "the output of a job on a cluster, of all ranks or of one", group=CLUSTER
-    ),
     "top": Command("hvd_elastic_ext.jobs.cli.top", "what the pods of a job on a cluster use", group=CLUSTER),
     "attach": Command(
         "hvd_elastic_ext.jobs.cli.attach", "a shell, or a command, in a pod of a job on a cluster", group=CLUSTER
@@ -95,6 +96,7 @@ COMMANDS: Final = {
 CLUSTER_OPTIONS: Final = ("-n", "--namespace", "--kubeconfig")
 """Options that show that a job on a cluster is meant."""
 ON_CLUSTERS: Final = {
+    "logs": {"module": "hvd_elastic_ext.jobs.cli.logs"},
     "events": {"module": "hvd_elastic_ext.jobs.cli.events"},
     "scale": {"module": "hvd_elastic_ext.jobs.cli.changes", "function": "scale"},
 }
@@ -102,13 +104,27 @@ ON_CLUSTERS: Final = {
 
 
 def _meant(name: str, arguments: Sequence[str]) -> Command:
-    """The command, which for two of them depends on its options."""
-    options = {each.partition("=")[0] for each in arguments}
-    if name == "events" and "--replay" in options:
+    """The command, which for some depends on their options, and for ``logs`` also on whether such a job is here."""
+    if name == "events" and "--replay" in _options(arguments):
         return COMMANDS[name]._replace(module="hvd_elastic_ext.launcher.cli.replay")
-    if name in ON_CLUSTERS and not options.isdisjoint(CLUSTER_OPTIONS):
+    if name in ON_CLUSTERS and (_names_cluster(arguments) or _not_here(name, arguments)):
         return COMMANDS[name]._replace(**ON_CLUSTERS[name])
     return COMMANDS[name]
+
+
+def _options(arguments: Sequence[str]) -> set[str]:
+    return {each.partition("=")[0] for each in arguments}
+
+
+def _names_cluster(arguments: Sequence[str]) -> bool:
+    return not _options(arguments).isdisjoint(CLUSTER_OPTIONS) or any(each.startswith("-n") for each in arguments)
+
+
+def _not_here(name: str, arguments: Sequence[str]) -> str:
+    """Why ``logs`` without an option of a cluster means one all the same; empty if it does not."""
+    if name != "logs" or _names_cluster(arguments):
+        return ""
+    return str(importlib.import_module(COMMANDS[name].module).not_here(arguments))
 
 
 def completion(argv: Sequence[str]) -> int:
@@ -198,6 +214,11 @@ def _command(name: str, arguments: Sequence[str]) -> int:
         with starting.startup_lines(sys.stderr, arguments) if name == "run" else contextlib.nullcontext():
             meant = _meant(name, arguments)
             return int(getattr(importlib.import_module(meant.module), meant.function)(arguments))
+    except UsageError as error:
+        if not (why := _not_here(name, arguments)) or str(error).startswith(f"{arguments[0]} "):
+            raise
+        error.args = (f"{why}; looked for on a cluster, too: {error}; -n NAMESPACE names its namespace",)
+        raise
     except SystemExit as end:
         if end.code:
             raise

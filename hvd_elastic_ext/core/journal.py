@@ -36,7 +36,8 @@ EVENTS: Final[Mapping[str, str]] = {
     "resized": "a new world was formed; cause, reason, added, removed, failed (by host), hosts (slots by host), size, "
     "downtime_s, steps_lost (null: no step is known of), lost_because (it continues behind a reported commit: its "
     "holders, and why they could not send it), without (at the start: what --min-np does not wait for, and why), "
-    "slots_before (of hosts that stay in it with more or fewer slots)",
+    "slots_before (of hosts that stay in it with more or fewer slots), slots_added, slots_removed, slots_failed (by "
+    "host, the numbers of its slots; of hosts of which others stay)",
     "exited": "a training process ended; host, slot, rank (if it had one), code, cause, reason",
     "struck": "a slot, host, pod or node is charged with a fault; subject, cause, reason, host, cooldown_s, until, "
     "host_blocked (why no slot of the host gets work, or null), host_blocked_s, "

@@ -124,6 +124,8 @@ def state_text(state: str, code: int | None, reason: str) -> str:
     words = STATES[state]
     if state == FAILED and code is not None:
         words = f"{words} with {code}"
+    if state == STOPPED and reason.startswith(words):
+        return reason
     return f"{words}: {reason}" if reason and state in (SLEEPS, STOPPED, FAILED) else words
 
 

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO, Final
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.core.journal import FILE, FOLDERS
+from hvd_elastic_ext.core.journal import FILE, FOLDERS, Record, parse_line
 from hvd_elastic_ext.io.option_parser import nearest
+
+STARTED: Final = "started"
+"""The first event of each launcher."""
+_HEAD: Final = 400
+"""Bytes at the beginning of a line that contain its event."""
+_PIECE: Final = 1 << 20
+_LONGEST: Final = 8 << 20
+"""Bytes of the longest line that counts."""
 
 
 def find_journal(what: str | None, folders: Path = Path(FOLDERS)) -> Path:
@@ -65,3 +75,53 @@ def no_job(name: str, there: Iterable[str], *, where: str = f"./{FOLDERS}") -> s
 def _is_name(what: str) -> bool:
     """Whether a word can only be the name of a job."""
     return os.sep not in what and not what.endswith(".jsonl")
+
+
+def last_records(journal: Path, *events: str) -> dict[str, Record]:
+    """Return the newest record of each of these events in a journal, of its newest launcher; none of a file that cannot
+    be read.
+
+    The file is read from its end, and only as far as needed.
+    """
+    found: dict[str, Record] = {}
+    try:
+        with open_plain(journal) as file:
+            for line in _backwards(file):
+                record = parse_line(line.decode("utf-8", errors="replace")) if _may_be(line, events) else None
+                if record is None:
+                    continue
+                if record.event in events:
+                    found.setdefault(record.event, record)
+                if record.event == STARTED or len(found) == len(set(events)):
+                    break
+    except OSError:
+        return found
+    return found
+
+
+def open_plain(path: Path) -> BinaryIO:
+    """Open a regular file to read. Raises ``OSError`` for anything else: a pipe could block for ever."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def _may_be(line: bytes, events: Iterable[str]) -> bool:
+    """Whether a line may be of one of these events, or the beginning of a launcher: most lines are steps."""
+    return any(b'"%b"' % event.encode() in line[:_HEAD] for event in (*events, STARTED))
+
+
+def _backwards(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file, the last one first."""
+    at, rest = file.seek(0, os.SEEK_END), b""
+    while at:
+        size = min(_PIECE, at)
+        at -= size
+        file.seek(at)
+        rest, *lines = (file.read(size) + rest).split(b"\n")
+        yield from reversed(lines)
+        if len(rest) > _LONGEST:
+            rest = b""
+    yield rest

@@ -7,10 +7,14 @@ the time.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import re
+import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
 from hvd_elastic_ext.core.json_text import to_text
 
@@ -18,6 +22,8 @@ INDEX: Final = "index.jsonl"
 STREAMS: Final = ("stdout", "stderr")
 EVERY_S: Final = 5.0
 """Seconds between two index lines of one process."""
+_SEAT: Final = re.compile(r"(.+)\[(\d+)\]", re.ASCII)
+_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class Mark(NamedTuple):
@@ -34,6 +40,15 @@ class Mark(NamedTuple):
 def file_of(who: str, stream: str) -> str:
     """Return the file of a rank, or of a process without a rank, within the folder."""
     return f"rank.{who}/{stream}"
+
+
+def label(who: str, stream: str) -> str:
+    """Return what stands before a line on a terminal. ``who``: a rank; of a process without a rank, its slot, such as
+    ``h3[0]``; for a line of an agent, its host. It has one form for all: ``[0]<stdout>:``, ``[h3 slot 0]<stderr>:``,
+    ``[h3]<stderr>:``.
+    """
+    seat = _SEAT.fullmatch(who)
+    return f"[{who if seat is None else f'{seat[1]} slot {seat[2]}'}]<{stream}>:"
 
 
 def parse_mark(line: str) -> Mark | None:
@@ -72,3 +87,19 @@ class Indexer:
             return (self._folder / file).stat().st_size
         except OSError:
             return 0
+
+
+def open_file(folder: Path, name: str) -> BinaryIO:
+    """Open a file of a rank within the folder to read, or the index. Raises ``OSError`` for a link and for anything but
+    a regular file: others may have made it.
+    """
+    below, _, last = name.rpartition("/")
+    holder = os.open(folder / below, _FLAGS | os.O_DIRECTORY)
+    try:
+        descriptor = os.open(last, _FLAGS, dir_fd=holder)
+    finally:
+        os.close(holder)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a regular file", str(folder / name))
+    return os.fdopen(descriptor, "rb")

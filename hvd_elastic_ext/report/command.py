@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.core.journal import Record, parse_line
+from hvd_elastic_ext.core.journal import FILE, Record, parse_line
 from hvd_elastic_ext.io.job_folders import find_journal, one_job
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.io.user_files import read_given
@@ -56,14 +56,14 @@ def main(argv: Sequence[str]) -> int:
     try:
         options.journal = find_journal(named)
     except UsageError as error:
-        raise UsageError(f"{error}; for a job on a cluster give -n NAMESPACE") if named else error from None
+        raise UsageError(f"{error}; for a job on a cluster give -n NAMESPACE" if named else str(error)) from None
     records, foreign = read_journal(options.journal)
     chosen, remark = choose(runs(records), options.run)
     report = build_report(chosen)
     if options.plot is not None:
         from hvd_elastic_ext.report.picture import draw
 
-        draw(report, options.plot, title=f"Elastic training: {options.journal.name}")
+        draw(report, options.plot, title=f"Elastic training: {job_name(report, options.journal)}")
     show(report, as_json=options.json)
     if remark:
         sys.stderr.write(f"hvd-elastic events: {remark}\n")
@@ -73,6 +73,11 @@ def main(argv: Sequence[str]) -> int:
     if options.plot is not None:
         sys.stderr.write(f"hvd-elastic events: wrote {options.plot}\n")
     return 0
+
+
+def job_name(report: JobReport, journal: Path) -> str:
+    """The job's name, by its journal or, in an older one, by where that lies. Pure."""
+    return report.job or (journal.parent.name if journal.name == FILE else "") or journal.name
 
 
 def show(report: JobReport, *, as_json: bool) -> None:

@@ -34,6 +34,11 @@ def host_of(record: Record) -> str:
     return text(record.get("host") or record.get("subject"))
 
 
+def seat(host: str, slot: int | None) -> str:
+    """A slot as the launcher names it, such as ``h3[0]``; without its number, the host."""
+    return host if slot is None or not host else f"{host}[{slot}]"
+
+
 def expected(record: Record) -> bool:
     """Whether an exit is normal."""
     return whole(record.get("code")) == 0 or text(record.get("cause")) == TOLD_TO_LEAVE

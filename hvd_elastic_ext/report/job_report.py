@@ -5,6 +5,7 @@ Pure. A journal is evidence after a crash, so any content gives a report; unknow
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -89,6 +90,8 @@ class JobReport:
     """The number of hosts in the last request or recommendation (``--autoscale``)."""
     goodput: Goodput | None = None
     """That of the job from the listing of its first host to its last record."""
+    job: str | None = None
+    """The name of the job."""
 
     @property
     def resizes(self) -> tuple[Row, ...]:
@@ -122,13 +125,21 @@ def build_report(
         steps=max(_step_numbers(select(moments, *_WITH_STEPS)), default=None),
         step_s=typical,
         code=whole(finished[0].record.get("code")) if finished else None,
-        run=next((name for m in reversed(select(moments, "started")) if (name := text(m.record.get("run")))), None),
+        run=_newest_name(moments, "run"),
+        job=_newest_name(moments, "job"),
         first_step=_first_step(moments),
         goodput=accounted(moment.record for moment in moments).goodput() if goodput is None else goodput,
         hosts_asked_for=next((whole(m.record.get("hosts")) for m in reversed(select(moments, *_SIZED))), None),
     )
 
 
+def _newest_name(moments: Sequence[Moment], key: str) -> str | None:
+    """What the newest launcher that says it says of itself."""
+    return next((name for m in reversed(select(moments, "started")) if (name := text(m.record.get(key)))), None)
+
+
+_SLOT: Final = re.compile(r"slot (\d{1,6}) of ", re.ASCII)
+"""The beginning of the subject of a strike against one slot."""
 _SIZED: Final = ("scaled", "scale_recommended")
 _WITH_STEPS: Final = ("stepped", "committed", "sealed")
 """Events with the number of a step that was done. The first two are sampled: the newest may be in any of them."""
@@ -228,7 +239,7 @@ def _stops_of_one_clock(part: Sequence[Moment], typical: float) -> list[tuple[Ro
         found.append(
             (
                 replace(
-                    _resize(moment),
+                    _resize(moment, blamed[i]),
                     downtime_s=pauses[id(moment)] if pause is None or pause < 0 else pause,
                     steps_lost=max(lost, default=None),
                     note=_resize_note(moment, blamed[i], steps),
@@ -244,14 +255,37 @@ def _slept(moment: Moment, pause: float | None) -> Row:
     return replace(_with_reason(moment), after=0, downtime_s=pause)
 
 
-def _resize(moment: Moment) -> Row:
+def _resize(moment: Moment, blamed: Sequence[Moment]) -> Row:
     record = moment.record
-    added, removed, failed = (names(record.get(key)) for key in ("added", "removed", "failed"))
+    added, removed, failed = (_seats(record, key, blamed) for key in ("added", "removed", "failed"))
     cause = text(record.get("cause"))
     if not added and cause == "start":
         added = names(record.get("hosts"))
     concerned = tuple(dict.fromkeys((*failed, *added, *removed)))
     return Row(moment.at, "resized", cause, concerned, added, removed, after=whole(record.get("size")))
+
+
+def _seats(record: Record, key: str, blamed: Sequence[Moment]) -> tuple[str, ...]:
+    """The hosts in a field; of those of which only some slots are meant, the slots, such as ``h3[0]``."""
+    by_host = record.get(f"slots_{key}")
+    known: Mapping[str, object] = by_host if isinstance(by_host, dict) else {}
+    found: list[str] = []
+    for host in names(record.get(key)):
+        given = known.get(host) if known or key == "added" else _slots_that_ended(record, host, blamed)
+        slots = [n for each in given if (n := whole(each)) is not None] if isinstance(given, list) else []
+        found += [faults.seat(host, slot) for slot in slots] or [host]
+    return tuple(found)
+
+
+def _slots_that_ended(record: Record, host: str, blamed: Sequence[Moment]) -> list[int] | None:
+    """The slots that a host lost, by the ends of its processes: older launchers journal only how many it had."""
+    counts = (record.get("slots_before"), record.get("hosts"))
+    before, after = (whole(each.get(host)) if isinstance(each, dict) else None for each in counts)
+    ends = {
+        whole(m.record.get("slot")) for m in blamed if m.record.event == "exited" and faults.host_of(m.record) == host
+    }
+    slots = sorted(slot for slot in ends if slot is not None)
+    return slots if before is not None and after and len(slots) == before - after else None
 
 
 def _whose(rollbacks: Sequence[Moment], resized: Sequence[Moment], steps: Sequence[float]) -> tuple[list[Moment], ...]:
@@ -347,14 +381,21 @@ def _without_a_launcher(started: Moment, moments: Sequence[Moment]) -> str:
 def _struck(moment: Moment) -> Row:
     record = moment.record
     note = faults.joined(faults.detail_of(record), faults.strike_note(record))
-    return Row(moment.at, "struck", text(record.get("cause")), (faults.host_of(record),), note=note)
+    return Row(moment.at, "struck", text(record.get("cause")), (_struck_place(record),), note=note)
+
+
+def _struck_place(record: Record) -> str:
+    """What is charged: the slot, unless no slot of its host gets work."""
+    host, slot = faults.host_of(record), _SLOT.match(text(record.get("subject")))
+    return host if slot is None or record.get("host_blocked") else faults.seat(host, int(slot[1]))
 
 
 def _exited(moment: Moment) -> Row | None:
     record = moment.record
     if faults.expected(record):
         return None
-    return Row(moment.at, "exited", faults.exit_note(record), (faults.host_of(record),), note=faults.detail_of(record))
+    place = faults.seat(faults.host_of(record), whole(record.get("slot")))
+    return Row(moment.at, "exited", faults.exit_note(record), (place,), note=faults.detail_of(record))
 
 
 def _rolled_back(moment: Moment) -> Row:

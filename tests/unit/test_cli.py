@@ -200,3 +200,64 @@ def _without_slow_start(done: subprocess.CompletedProcess[str]) -> subprocess.Co
     lines = done.stderr.splitlines(keepends=True)  # on a busy machine one more tells that modules are loaded
     done.stderr = "".join(line for line in lines if "starting for" not in line)
     return done
+
+
+@pytest.mark.parametrize("words", [["logs", "digits"], ["logs", "digits", "-f", "--tail", "3"]])
+def test_logs_of_a_name_that_is_not_here_says_that_it_was_looked_for_in_both_places(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Defect: only the cluster was looked at."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cli.main(words) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "no job digits was started in this folder (./.hvd-elastic); looked for on a cluster, too: " in line
+    assert line.endswith("-n NAMESPACE names its namespace")
+    assert cli.main([*words, "-n", "ml"]) == 2
+    assert "this folder" not in capfd.readouterr().err
+
+
+def test_logs_of_a_job_that_was_started_here_asks_no_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".hvd-elastic" / "digits").mkdir(parents=True, mode=0o700)
+    assert cli.main(["logs", "digits"]) == 2
+    assert "no job has begun with this journal" in capfd.readouterr().err
+
+
+def test_commands_end_quietly_when_their_reader_goes(tmp_path: Path) -> None:
+    """Only the exit code of SIGPIPE tells."""
+    folder = tmp_path / ".hvd-elastic" / "digits"
+    folder.mkdir(parents=True, mode=0o700)
+    (tmp_path / "out" / "rank.0").mkdir(parents=True)
+    (tmp_path / "out" / "rank.0" / "stdout").write_text("line\n" * 100_000)
+    started = f'{{"t": 1, "mono": 1, "generation": 0, "event": "started", "job": "digits", "output": "{tmp_path}/out"}}'
+    (folder / "journal.jsonl").write_text(started + "\n")
+    for words in ("logs digits", "logs digits -f"):
+        command = f"{sys.executable} -m hvd_elastic_ext.cli {words} | head -1; exit ${{PIPESTATUS[0]}}"
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (141, "[0]<stdout>:line\n", "")
+
+
+def test_the_commands_for_a_job_here_are_completed_with_their_options() -> None:
+    found = {
+        name: {each for option in cli._completed(name).options for each in option.names}
+        for name in ("stop", "status", "logs")
+    }
+    assert {"--job", "--state-dir"} <= found["stop"]
+    assert not {"-n", "--kubeconfig"} & found["stop"], "stop is not for a cluster"
+    assert {"--json", "--watch"} <= found["status"]
+    assert {"--follow", "--rank", "--all-runs", "--previous", "--namespace"} <= found["logs"]
+
+
+def test_events_of_a_job_that_is_not_here_says_how_to_name_one_on_a_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["events", "digits"]) == 2
+    assert capfd.readouterr().err.endswith("; for a job on a cluster give -n NAMESPACE\n")

@@ -30,6 +30,16 @@ class Entry:
     strays: tuple[str, ...] = ()
     """Files in its folder that its manifest does not name: those of earlier attempts."""
 
+    @property
+    def shown(self) -> str:
+        """Its name with its step: the number in the name is that of the commit."""
+        return shown(self.name, self.step)
+
+
+def shown(name: str, step: int | None) -> str:
+    """Return a checkpoint's name with its step, as messages have it. Pure."""
+    return name if step is None else f"{name} (step {step})"
+
 
 def entry_to_json(entry: Entry) -> dict[str, Any]:
     """Return the JSON form for answers and `checkpoints list --json`."""
@@ -39,10 +49,16 @@ def entry_to_json(entry: Entry) -> dict[str, Any]:
 
 
 class Named(NamedTuple):
-    """A checkpoint, with the reason for its treatment."""
+    """A checkpoint, with the reason for its treatment, and its step, which is not in its name."""
 
     name: str
     why: str
+    step: int | None = None
+
+    @property
+    def shown(self) -> str:
+        """Its name with its step."""
+        return shown(self.name, self.step)
 
 
 @dataclass(frozen=True)
@@ -78,11 +94,19 @@ def prune(entries: Collection[Entry], keep: Retention) -> list[Named]:
         return []
     stay = _kept(whole, keep)
     gone = [
-        *(Named(entry.name, "kept long enough") for entry in whole if entry.name not in stay),
+        *(
+            Named(entry.name, f"older than {_newest_ones(keep)}", entry.step)
+            for entry in whole
+            if entry.name not in stay
+        ),
         *_unusable(entries, whole[0]),
     ]
     ages = {entry.name: _age(entry) for entry in entries}
     return sorted(gone, key=lambda named: ages[named.name])
+
+
+def _newest_ones(keep: Retention) -> str:
+    return "the newest one" if keep.last == 1 else f"the newest {keep.last}"
 
 
 def strays(entries: Collection[Entry]) -> list[tuple[str, str]]:
@@ -104,7 +128,8 @@ def _kept(whole: Sequence[Entry], keep: Retention) -> set[str]:
 def _unusable(entries: Collection[Entry], reference: Entry) -> Iterator[Named]:
     for entry in entries:
         if not entry.whole and _world(entry) < _world(reference):
-            yield Named(entry.name, "damaged, and there is a newer one" if entry.sealed else "never finished")
+            why = "damaged, and there is a newer one" if entry.sealed else "never finished"
+            yield Named(entry.name, why, entry.step)
 
 
 def _age(entry: Entry) -> Age:

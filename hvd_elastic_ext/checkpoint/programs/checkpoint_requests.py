@@ -127,7 +127,7 @@ def _load(request: Request) -> HelperAnswer:
             except (Damaged, Missing) as error:
                 why = error.why if isinstance(error, Damaged) else "it was removed"
         if entry.sealed:
-            passed_over.append(f"{entry.name}: {why}")
+            passed_over.append(f"{entry.shown}: {why}")
     if not passed_over:
         return {}
     place = request["place"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -36,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
         "store",
         metavar="DIR",
         nargs="?",
-        help="a folder, an fsspec URL such as s3://bucket/folder, or a job (default: the newest job here)",
+        help="a folder, an fsspec URL such as s3://bucket/folder, or a job (default, not for prune: the newest here)",
     )
     where.add_argument("--job", metavar="NAME", help="a job, instead of DIR")
     where.add_argument("--store-options", metavar="JSON|@FILE", help=OPTIONS_HELP)
@@ -72,7 +73,10 @@ def main(argv: Sequence[str]) -> int:
     options = parser().parse_args(argv)
     if options.do == "verify" and None not in (options.store, options.job):
         options.store, options.names = None, [options.store, *options.names]
-    options.store = place_of(one_job(options.store, options.job))
+    named = one_job(options.store, options.job)
+    if options.do == "prune" and named is None:
+        raise UsageError(_unnamed(argv))
+    options.store = place_of(named)
     if "://" not in options.store and not Path(options.store).is_dir():
         raise UsageError(f"there is no folder {options.store}; a job's is STATE_DIR/checkpoints or --checkpoint-dir")
     secret = secret_in_url(options.store)
@@ -81,6 +85,16 @@ def main(argv: Sequence[str]) -> int:
     store = open_store(options.store, _store_options(options.store_options))
     commands = {"list": _list, "verify": _verify, "export": _export, "prune": _prune}
     return commands[options.do](store, options)
+
+
+def _unnamed(argv: Sequence[str]) -> str:
+    """The error of a command that removes something, and is not told of which job: it is never guessed."""
+    given = [word for word in argv if word != "prune"]
+    try:
+        newest = shlex.join(["hvd-elastic", "checkpoints", "prune", place_of(None), *given])
+    except UsageError:
+        return "prune removes checkpoints: name their DIR or their job"
+    return f"prune removes checkpoints: name their DIR or their job; for the newest job here: {newest}"
 
 
 def place_of(given: str | None) -> str:
@@ -165,7 +179,8 @@ def _export(store: Store, options: argparse.Namespace) -> int:
     name = options.name or _newest(store)
     count = export.export(store, name, options.to, replace=options.force)
     what = "file" if options.to.is_dir() else "tensor"
-    sys.stdout.write(f"{name}: {count} {what}{'' if count == 1 else 's'} to {options.to}\n")
+    shown = next((entry.shown for entry in catalog.listing(store) if entry.name == name), name)
+    sys.stdout.write(f"{shown}: {count} {what}{'' if count == 1 else 's'} to {options.to}\n")
     return 0
 
 
@@ -174,7 +189,7 @@ def _newest(store: Store) -> str:
         if entry.whole:
             return entry.name
         if entry.sealed:
-            sys.stderr.write(f"hvd-elastic checkpoints: {entry.name} is passed over: {entry.why}\n")
+            sys.stderr.write(f"hvd-elastic checkpoints: {entry.shown} is passed over: {entry.why}\n")
     raise Permanent(f"{store.where} holds no whole checkpoint; `hvd-elastic checkpoints list` shows what is there")
 
 
@@ -186,7 +201,7 @@ def _prune(store: Store, options: argparse.Namespace) -> int:
         return 0
     done = "would be removed" if options.dry_run else "removed"
     for named in gone:
-        sys.stdout.write(f"{named.name}: {done}: {named.why}\n")
+        sys.stdout.write(f"{named.shown}: {done}: {named.why}\n")
     sys.stdout.write(f"{len(gone)} {done}\n")
     return 0
 

@@ -141,7 +141,7 @@ def _now(
         "generation": max((record.generation for record in facts.records), default=0),
         "hosts": len({host["name"] for host in hosts if host["trains"]}),
         **_of_hosts([host for host in hosts if host["trains"]]),
-        "step": _step_now(stepped, report),
+        "step": report.steps if report.code is not None else _step_now(stepped, report),
         "loss": _loss_now(stepped, report),
         "rate": per_s,
         "rate_unit": _unit(report.throughput),

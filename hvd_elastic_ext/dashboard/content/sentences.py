@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -25,6 +26,8 @@ SHOWN: Final = 3
 LONGEST: Final = 300
 """Most characters of a reason in the sentence; the event shows all of it."""
 
+_STEP: Final = re.compile(r", step \d+(?=,|$)", re.ASCII)
+"""The step in the launcher's line. The page shows the step beside the sentence, from one source, which is newer."""
 REFUSED: Final = "the newest host list is refused"
 STILL: Final = "no step for"
 """Text in the launcher's line for as long as an event's problem lasts, by event."""
@@ -102,17 +105,19 @@ def outcome(report: JobReport) -> Verdict:
     """Return the verdict on a run that has ended."""
     end = next((row for row in reversed(report.rows) if row.event == "finished"), None)
     after = f"after {duration(report.duration_s)}" + (f" at step {report.steps:,}" if report.steps else "")
-    reason = "" if end is None or not end.cause else f": {end.cause}"
+    cause = "" if end is None else end.cause
+    reason = f": {cause}" if cause else ""
     fault = _newest(report, since=0.0)
     if report.code == 0:
-        return Verdict(OK, f"Training is done {after}{reason}. {cost(report)}")
+        more = cause.removeprefix("training is done").removeprefix("; ")
+        return Verdict(OK, f"Training is done {after}{f': {more}' if more else ''}. {cost(report)}")
     if report.code == ASLEEP:
         return Verdict(WARN, f"The job sleeps, and its launcher has ended {after}{reason}. {cost(report)}")
     if report.code in STOPPED:
         recent = _newest(report, since=report.duration_s - RECENT_S)
-        return Verdict(
-            WARN, f"The job was stopped {after}{reason}. {cost(report)}{_last_event(recent, report)}", _do(recent)
-        )
+        by, _, more = cause.removeprefix("stopped ").partition("; ")
+        how = f"{after}{reason}" if by == cause else f"{by} {after}{f': {more}' if more else ''}"
+        return Verdict(WARN, f"The job was stopped {how}. {cost(report)}{_last_event(recent, report)}", _do(recent))
     code = "" if report.code is None else f" with exit code {report.code}"
     named = fault is not None and bool(fault.hosts) and advice.host_of(fault) in reason
     last_event = "" if named else _last_event(fault, report)
@@ -140,7 +145,7 @@ def of_now(report: JobReport, live: Mapping[str, Any] | None, *, now: float, las
         return outcome(report)
     if live is None:
         return _without_launcher(report, ago=now - last)
-    text = str(live.get("said", ""))
+    text = _STEP.sub("", str(live.get("said", "")))
     hosts: Sequence[Mapping[str, Any]] = live.get("hosts", ())
     training = sum(bool(host.get("trains")) for host in hosts)
     listed = sum(bool(host.get("listed") or host.get("trains")) for host in hosts)
@@ -168,14 +173,11 @@ def _is_over(row: Row, report: JobReport, text: str, *, waits: bool) -> bool:
 
 
 def _without_launcher(report: JobReport, *, ago: float) -> Verdict:
-    step = f", at step {report.steps:,}" if report.steps else ""
     fault = _newest(report, since=report.duration_s - RECENT_S)
     if ago < LATE_S:
-        text = f"The journal grows{step}; the launcher cannot be asked from here.{_last_event(fault, report)}"
+        text = f"The journal grows; the launcher cannot be asked from here.{_last_event(fault, report)}"
         return Verdict(INFO if fault is None else WARN, text, _do(fault))
-    text = (
-        f"No launcher answers, and none has ended this run; the last line of its journal is {duration(ago)} old{step}."
-    )
+    text = f"No launcher answers, and none has ended this run; the last line of its journal is {duration(ago)} old."
     text = f"{text} It was killed, or runs where this page cannot ask it. {cost(report)}{_last_event(fault, report)}"
     return Verdict(BAD, text, " ".join(filter(None, (advice.NO_LAUNCHER, _do(fault)))))
 

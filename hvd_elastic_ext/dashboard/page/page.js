@@ -79,10 +79,11 @@ function bytes(value) {
   while (value >= 1024 && at < units.length - 1) { value /= 1024; at += 1; }
   return `${num(value, 3)} ${units[at]}`;
 }
+function clock(date) { return date.toLocaleTimeString("en-GB"); }  /* 24 hours, as on the axes */
 function time(t) {
   if (!t) return none;
   const date = new Date(1000 * t), today = new Date().toDateString() === date.toDateString();
-  return `${today ? "" : `${date.toLocaleDateString(undefined, { month: "short", day: "numeric" })} `}${date.toLocaleTimeString()}`;
+  return `${today ? "" : `${date.toLocaleDateString(undefined, { month: "short", day: "numeric" })} `}${clock(date)}`;
 }
 function wall(at) {
   const known = (state.parts.timeline || { wall: [] }).wall;
@@ -250,7 +251,7 @@ function viewNow(main) {
         ["Without a step", dur(now.downtime_s), `with the start; ${plural(now.steps_lost, "step")} done again (${dur(now.lost_s)})`],
         known(now.gpu) ? ["GPUs", percent(now.gpu), known(now.gpu_memory) ? `busy; ${percent(now.gpu_memory)} of their memory in use` : "busy"] : null,
         known(now.per_hour) ? ["Price", num(now.per_hour), "an hour, of the hosts that train"] : null,
-        ["Cost", `${num(now.process_hours, 3)} h`, "of processes, this run"],
+        ["Process time", dur(3600 * now.process_hours), "of all processes of this run together"],
         ["Newest checkpoint", sealed ? dur(Math.max(0, nowT() - sealed.t)) : none, sealed ? `ago, step ${whole(sealed.step)}` : "none in this run"],
       ].filter(Boolean)),
       el("p", { class: "note", text: `Run ${now.run || "without a name"}${now.runs > 1 ? `, the newest of ${now.runs}` : ""}, began ${time(now.started)}; ${plural(now.lines, "line")} in its journal${now.foreign ? `, ${now.foreign} unreadable` : ""}${now.left_out ? `; ${whole(now.left_out)} old events are left out here` : ""}.` }));
@@ -652,7 +653,7 @@ function begin() {
   tabs();
   if (offline) {
     state.parts = offline.parts;
-    showStatus(`as of ${new Date(1000 * offline.written).toLocaleString()}`);
+    showStatus(`as of ${new Date(1000 * offline.written).toLocaleDateString()} ${clock(new Date(1000 * offline.written))}`);
     refresh(null);
   }
   show(MAKE[view] && !(offline && view === "jobs") ? view : "now");

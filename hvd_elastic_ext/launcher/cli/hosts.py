@@ -29,8 +29,9 @@ from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.state.saved import Saved
 
 ROOT: Final = Path(FOLDERS)
-CHANGING: Final = ("block", "clear", "scale")
-"""Commands that change a job. If there are several jobs, they need its name; other commands use the newest job."""
+CHANGING: Final = ("block", "clear", "scale", "stop")
+"""Commands that change a job: they never use the newest of several jobs. Without a name, the first three mean the only
+job here, or the only one that runs, and `stop` none at all."""
 LISTEN_TIMEOUT_S: Final = 3.0
 """Longest time from the lock of the folder until the launcher listens."""
 RETRY_S: Final = 0.1

@@ -1,6 +1,7 @@
 """``hvd-elastic status``: what a job does at this moment, in one line.
 
-With ``--pids``, a line for each host follows; ``--pid RANK`` prints one number instead.
+With ``--pids``, a line for each host follows; ``--pid RANK`` prints one number instead; ``--json`` prints one object
+(docs/job-commands.md), and ``--watch`` goes on until the job ends.
 Of a job that its launcher did not end, it says what may still run, and what to do about that.
 """
 
@@ -8,13 +9,18 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
+import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.io.job_folders import one_job
+from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.core.journal import FILE
+from hvd_elastic_ext.core.json_text import to_text
+from hvd_elastic_ext.io.job_folders import last_records, one_job
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.launcher.cli import hosts, orphans
 from hvd_elastic_ext.launcher.cli.orphans import AgentState
@@ -35,26 +41,26 @@ HOW_LONG: Final = (
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the line; 1 if no launcher of the job runs. Raises :class:`UsageError` if there is no such job."""
-    parser = Parser(prog="hvd-elastic status", description=__doc__.partition(": ")[2].partition("\n")[0])
-    parser.add_argument(
-        "named", metavar="JOB", nargs="?", help="its name (default: the job here that runs, else the newest)"
-    )
-    parser.add_argument("--job", metavar="NAME", help="the same as JOB")
-    parser.add_argument("--state-dir", metavar="DIR", type=Path, help="the job's folder (default: ./.hvd-elastic/JOB)")
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--pids", action="store_true", help="also the processes of each host, as RANK:PID")
-    which.add_argument("--pid", metavar="RANK", type=int, help="only the pid of this rank, for kill or py-spy")
-    options = parser.parse_args(argv, argparse.Namespace(do="status"))
-    options.job = one_job(options.named, options.job)
+    """Print the line; 1 if no launcher of the job runs. With ``--watch``, return the exit code of the job. Raises
+    :class:`UsageError` if there is no such job.
+    """
+    options = _parsed(argv)
     folder = hosts.folder_of(options, os.environ)
     hosts.check(folder)
+    if options.watch:
+        return watch(
+            lambda journal: look(folder, journal), sys.stdout.write, as_json=options.json, terminal=sys.stdout.isatty()
+        )
+    if options.json:
+        seen = look(folder, None)
+        sys.stdout.write(f"{to_text(seen)}\n")
+        return 0 if seen["running"] else 1
     more = options.pids or options.pid is not None
     answer = hosts.ask_launcher(folder, {"do": "status", **({"processes": True} if more else {})})
     if answer is None:
         # `kill $(... --pid 1)` would read each number of a sentence as a pid.
         out = sys.stdout if options.pid is None else sys.stderr
-        out.write(f"{folder.name}: {_without_launcher(folder)}\n")
+        out.write(f"{folder.name}: {without_launcher(folder)}\n")
         return 1
     if "error" in answer:
         raise UsageError(str(answer["error"]))
@@ -65,6 +71,155 @@ def main(argv: Sequence[str]) -> int:
     sys.stdout.write(f"{folder.name}: {answer['said']}\n")
     sys.stdout.writelines(f"{line}\n" for line in host_lines(processes))
     return 0
+
+
+def _parsed(argv: Sequence[str]) -> argparse.Namespace:
+    parser = Parser(prog="hvd-elastic status", description=__doc__.partition(": ")[2].partition("\n")[0])
+    parser.add_argument(
+        "named", metavar="JOB", nargs="?", help="its name (default: the job here that runs, else the newest)"
+    )
+    parser.add_argument("--job", metavar="NAME", help="the same as JOB")
+    parser.add_argument("--state-dir", metavar="DIR", type=Path, help="the job's folder (default: ./.hvd-elastic/JOB)")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--pids", action="store_true", help="also the processes of each host, as RANK:PID")
+    which.add_argument("--pid", metavar="RANK", type=int, help="only the pid of this rank, for kill or py-spy")
+    which.add_argument("--json", action="store_true", help="one JSON object, for programs")
+    parser.add_argument(
+        "--watch",
+        action="store_true",
+        help="go on until the job ends: each second on a terminal, else a line when something changes",
+    )
+    options = parser.parse_args(argv, argparse.Namespace(do="status"))
+    options.job = one_job(options.named, options.job)
+    if options.watch and (options.pids or options.pid is not None):
+        parser.error("--watch shows the line or, with --json, the object; leave --pids and --pid out")
+    return options
+
+
+# --- for programs, and as time passes
+
+
+SCHEMA: Final = (
+    *("t", "job", "folder", "running", "state", "said", "launcher", "run", "journal", "output"),
+    *("generation", "size", "step", "steps_per_s", "wait", "checkpoint", "hosts", "processes", "code", "reason"),
+)
+"""The keys of :func:`look`, all of which are always there: docs/job-commands.md describes them."""
+LOST, UNKNOWN = "lost", "unknown"
+ENDED: Final[Mapping[int, str]] = {0: "done", 75: "sleeps", 129: "stopped", 130: "stopped", 143: "stopped"}
+"""The state of a job that has ended, by its exit code; any other one: ``failed``."""
+WATCH_S: Final = 1.0
+CHANGES: Final = ("running", "state", "generation", "size", "checkpoint", "code")
+"""Keys of which a change is worth a line. Steps, speeds and the seconds of a wait change all the time."""
+REDRAW: Final = "\r\x1b[K"
+
+
+def look(folder: Path, journal: str | None, *, wall: Callable[[], float] = time.time) -> dict[str, Any]:
+    """All that is known of a job now, with the keys of :data:`SCHEMA`. ``journal``: where its launcher writes that, if
+    it is known. Raises :class:`Permanent` if a launcher runs and does not answer."""
+    seen: dict[str, Any] = dict.fromkeys(SCHEMA)
+    seen |= {"t": round(wall(), 3), "job": folder.name, "folder": str(folder.absolute()), "hosts": [], "processes": []}
+    answer = hosts.ask_launcher(folder, {"do": "status", "processes": True, "present": True})
+    holder = state_folder.holder(folder)
+    if answer is None:
+        return seen | _without_answer(folder, Path(journal or folder / FILE), runs=holder is not None)
+    if "error" in answer:
+        raise UsageError(str(answer["error"]))
+    listed = hosts.ask_launcher(folder, {"do": "list"}) or {}
+    processes = _checked(answer.get("processes"))
+    pid, _, host = (holder or "").removeprefix("pid ").partition(" on host ")
+    return seen | {
+        **{key: value for key, value in dict(answer.get("present") or {}).items() if key in seen},
+        "running": True,
+        "said": answer["said"],
+        "launcher": {"pid": int(pid), "host": host} if pid.isdigit() else None,
+        "hosts": listed.get("hosts", []),
+        "processes": [
+            {"host": host, "rank": rank, "pid": pid} for host, each in processes.items() for rank, pid in each
+        ],
+    }
+
+
+def _without_answer(folder: Path, journal: Path, *, runs: bool) -> dict[str, Any]:
+    """What is known without an answer. ``runs``: a launcher holds the folder, and does not listen (yet)."""
+    records = {} if runs else last_records(journal, "finished", "started")
+    started, end = records.get("started"), records.get("finished")
+    saved, _ = (None, False) if runs else state_folder.load(folder)
+    code = None if end is None else end.get("code")
+    code = code if isinstance(code, int) else None
+    state = UNKNOWN if saved is None and started is None else LOST
+    if runs:
+        state = "starts"
+    elif code is not None:
+        state = ENDED.get(code, "failed")
+    path, step = (None, None) if saved is None or saved.stored is None else (saved.stored.path, saved.stored.step)
+    return {
+        "running": runs,
+        "state": state,
+        "said": without_launcher(folder),
+        "run": None if saved is None else saved.run,
+        "journal": str(journal.absolute()) if journal.exists() else None,
+        "output": None if started is None else started.get("output"),
+        "checkpoint": None if path is None else {"path": path, "step": step},
+        "code": code,
+        "reason": (saved.outcome if saved is not None else None) if end is None else end.get("reason"),
+    }
+
+
+def watch(
+    seen: Callable[[str | None], Mapping[str, Any]],
+    write: Callable[[str], object],
+    *,
+    as_json: bool,
+    terminal: bool,
+    sleep: Callable[[float], None] = time.sleep,
+) -> int:
+    """Show the job until it ends; return its exit code, 1 if that is unknown. On a terminal, the line is written again
+    in place; elsewhere, and as JSON, something is written when something changes. ``seen`` is given the journal."""
+    before: object = None
+    in_place, journal, answered = terminal and not as_json, None, False
+
+    def show(line: str, key: object, *, stays: bool) -> None:
+        nonlocal before
+        if in_place and not stays:
+            line = line.partition("\n")[0][: shutil.get_terminal_size().columns - 1]
+            write(f"{REDRAW}{line}")
+        elif key != before:
+            write(f"{REDRAW if in_place else ''}{line}\n")
+        sys.stdout.flush()
+        before = key
+
+    try:
+        while True:
+            try:
+                now = seen(journal)
+            except UsageError:
+                raise
+            except Permanent as error:  # a launcher that is busy or stopped answers later
+                if not as_json:
+                    show(str(error), str(error), stays=False)
+            else:
+                journal = now["journal"] or journal
+                if now["launcher"] is not None or not (answered and now["running"]):
+                    line = to_text(now) if as_json else f"{now['job']}: {now['said']}"
+                    show(line, _key(now), stays=not now["running"])
+                answered = answered or now["launcher"] is not None
+                if not now["running"]:
+                    return now["code"] if isinstance(now["code"], int) else 1
+            sleep(WATCH_S)
+    except KeyboardInterrupt:
+        write("\n" if in_place else "")
+        return 130
+
+
+def _key(seen: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What of a job is worth a line when it changes. Pure."""
+    wait = seen["wait"]
+    what = None if wait is None else re.sub(r"\d+(\.\d+)?", "#", str(wait["what"]))
+    states = tuple((row.get("name"), row.get("state")) for row in seen["hosts"])
+    return (what, states, *(str(seen[key]) for key in CHANGES))
+
+
+# --- for people
 
 
 def _checked(processes: object) -> Processes:
@@ -101,7 +256,7 @@ def _end_of(saved: Saved) -> Iterator[str]:
         yield f"left out then: {', '.join(out)}"
 
 
-def _without_launcher(folder: Path) -> str:
+def without_launcher(folder: Path) -> str:
     """What is known of a job whose launcher does not answer."""
     if (who := state_folder.holder(folder)) is not None:
         return f"{who} has this job, and does not answer yet; ask again, or on that host"

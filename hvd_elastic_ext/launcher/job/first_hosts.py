@@ -64,16 +64,17 @@ class FirstHosts:
             if self._sleeps:
                 raise Asleep(f"no host in --sleep-after {self._limit_s:g} s: {why}")
             raise JobFailed(f"no host in --elastic-timeout {self._limit_s:g} s: {why}")
-        wait = self._wait()
+        wait = self.wait()
         if self._lines.due(now, wait.why):
             waits.log_wait(wait, now)
         return min(LOOK_S, self._lines.next_at(wait.why) - now)
 
     def status(self) -> str:
         """The same line for a terminal."""
-        return waits.line(self._wait(), self._clock.mono())
+        return waits.line(self.wait(), self._clock.mono())
 
-    def _wait(self) -> Wait:
+    def wait(self) -> Wait:
+        """The wait as a value."""
         then = ", then the job sleeps (--sleep-after)" if self._sleeps else ", then the job fails (--elastic-timeout)"
         return Wait(f"for a first host: {self._why()}", self._until, then)
 

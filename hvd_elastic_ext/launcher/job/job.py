@@ -12,8 +12,10 @@ import logging
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.core.clock import Clock
@@ -34,6 +36,7 @@ from hvd_elastic_ext.launcher.job.output.outlets import Outlets
 from hvd_elastic_ext.launcher.job.restart_policy import pause_before_restart
 from hvd_elastic_ext.launcher.job.session import Session
 from hvd_elastic_ext.launcher.job.standard_input import NO_INPUT, StandardInput
+from hvd_elastic_ext.launcher.job.stop_lines import COMMAND as STOP
 from hvd_elastic_ext.launcher.metrics import gauges
 from hvd_elastic_ext.launcher.metrics.counters import Counters
 from hvd_elastic_ext.launcher.metrics.gauges import JobMetric
@@ -42,7 +45,7 @@ from hvd_elastic_ext.launcher.options.policy import options_of
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.rules.health import host_requests
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
-from hvd_elastic_ext.launcher.state.facts import processes, shortage, waits
+from hvd_elastic_ext.launcher.state.facts import present, processes, shortage, waits
 from hvd_elastic_ext.launcher.state.facts.signals import signals_of
 from hvd_elastic_ext.launcher.state.facts.waits import SOON_S, Wait
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -319,9 +322,12 @@ class Job:
             more: Mapping[str, Callable[[JobState], Any]] = {
                 "processes": processes.by_host,
                 "details": processes.details,
+                "present": self._present,
             }
             found = {name: tell(self._session.driver.job) for name, tell in more.items() if request.get(name) is True}
             return {"said": self._status(), **found}
+        if request.get("do") == "stop":
+            return self._stop_by_command()
         driver, now = self._session.driver, self._clock.mono()
         if request.get("do") == "scale":
             return self._scale_by_hand(request.get("hosts"))
@@ -343,6 +349,36 @@ class Job:
                 self._sleeping.changed()
         refused = shortage.list_refused(driver.job)
         return {**answer, "refused": refused} if "hosts" in answer and refused else answer
+
+    def _present(self, job: JobState) -> Mapping[str, Any]:
+        """The job at this moment, for `hvd-elastic status --json`."""
+        state, wait = present.state_of(job), present.wait_of(job)
+        if self._sleeping is not None:
+            state, wait = present.SLEEPS, self._sleeping.wait()
+        elif self._pause is not None:
+            state, wait = present.WAITS, self._pause
+        elif (first := self._session.first_wait()) is not None:
+            wait = first
+        return {**present.numbers(job), **self._places(), "state": state, "wait": present.wait_json(wait, job.now)}
+
+    def _places(self) -> dict[str, Any]:
+        """Where the job writes, and which run it is."""
+        output = self._settings.output_dir
+        return {
+            "run": self._saved.run,
+            "journal": str(self._settings.journal.absolute()),
+            "output": None if output is None else str(output.absolute()),
+        }
+
+    def _stop_by_command(self) -> Mapping[str, Any]:
+        """Stop the job as Ctrl-C does, for `hvd-elastic stop`. Unlike a second signal, a second one kills nothing."""
+        ends = self._stop is not None
+        if not ends and self._sleeping is None and self._pause is None:
+            job = self._session.driver.job
+            ends = job.outcome.failure is not None or job.before_exit.why is not None
+        said = "" if ends else self._stop_job(Interrupted(signal.SIGINT, f"stopped by {STOP}"), STOP)
+        argv = sys.argv[1:] if sys.argv[1:2] == ["run"] else None
+        return {"said": said, "ends": ends, "cwd": str(Path.cwd()), "argv": argv, **self._places()}
 
     def _scale_by_hand(self, hosts: object) -> Mapping[str, Any]:
         """Answer ``hvd-elastic scale``. Raises :class:`UsageError`."""
@@ -372,19 +408,27 @@ class Job:
 
     def _on_stop_signal(self, number: int) -> None:
         name = signal.Signals(number).name
-        self._stop = Interrupted(number, f"stopped by {name}")
+        self._stop_job(Interrupted(number, f"stopped by {name}"), name)
+
+    def _stop_job(self, why: Interrupted, name: str) -> str:
+        """Stop the job, because of a signal or a command with this name. Returns what happens now, which is logged."""
+        self._stop = why
         self._stop_requested.set()
-        if self._sleeping is not None:
-            self._sleeping.end(str(self._stop))
-            return
         job = self._session.driver.job
-        ends_already = job.outcome.failure is not None
-        self._session.end(self._stop)
-        if self._pause is not None:
-            log.warning("%s: the job does not restart", name)
-            return
-        grace_s = self._settings.grace_s
-        log.warning("%s", stop_lines.what_happens(name, job, ends_already=ends_already, grace_s=grace_s))
+        if self._sleeping is not None:
+            self._sleeping.end(str(why))
+            happens = f"{name}: the job sleeps, and its launcher ends"
+        else:
+            ends_already = job.outcome.failure is not None
+            self._session.end(why)
+            grace_s = self._settings.grace_s
+            happens = (
+                f"{name}: the job does not restart"
+                if self._pause is not None
+                else stop_lines.what_happens(name, job, ends_already=ends_already, grace_s=grace_s)
+            )
+        log.warning("%s", happens)
+        return happens
 
 
 async def pause_until(wait: Wait, stopped: asyncio.Event, clock: Clock) -> None:

@@ -236,6 +236,10 @@ class Session:
         """What the session does at this moment, in one line."""
         return waits.status(self.driver.job) if self._first is None else self._first.status()
 
+    def first_wait(self) -> waits.Wait | None:
+        """The wait for a first host list, while it lasts."""
+        return None if self._first is None else self._first.wait()
+
     def hosts_changed(self) -> None:
         """Take in the host list. Call it in the loop's thread."""
         if self._feed.failure is not None:

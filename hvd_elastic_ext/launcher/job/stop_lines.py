@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from hvd_elastic_ext.launcher.rules.checkpoints import final_checkpoint
 from hvd_elastic_ext.launcher.rules.health.stalls import uneven
 from hvd_elastic_ext.launcher.state.job import JobState
 
+COMMAND: Final = "`hvd-elastic stop`"
+"""How the command that stops a job is named where a signal is named otherwise."""
+
 
 def what_happens(signal: str, job: JobState, *, ends_already: bool, grace_s: float) -> str:
-    """What a signal causes, in the order in which it happens.
+    """What a signal, or :data:`COMMAND`, causes, in the order in which it happens.
 
     ``ends_already``: the job was ending when the signal came, so its processes are killed. ``grace_s``: the time in
     seconds that they have otherwise.
@@ -18,7 +23,9 @@ def what_happens(signal: str, job: JobState, *, ends_already: bool, grace_s: flo
     time = f"its processes have {grace_s:g} s to end"
     if job.outcome.failure is not None:
         return f"{signal}: the job ends; {time}"
-    most_s = final_checkpoint.stop_limit_s(by_hand=signal == "SIGINT", on_its_way=not job.checkpoints.failed_in_a_row)
+    most_s = final_checkpoint.stop_limit_s(
+        by_hand=signal in ("SIGINT", COMMAND), on_its_way=not job.checkpoints.failed_in_a_row
+    )
     members = job.roster.present(job.world.members)
     if members and all(worker.done for worker in members):
         most_s = final_checkpoint.longest_s(job.cost.durable_s)  # the end of training is worth more time

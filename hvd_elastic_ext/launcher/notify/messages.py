@@ -76,8 +76,9 @@ def _struck(fields: Fields) -> Message | None:
 
 
 def _finished(fields: Fields) -> Message:
-    code = fields["code"]
-    return Message("finished", str(code), f"{END_TEXTS.get(code, f'failed with {code}')}: {fields['reason']}")
+    code, reason = fields["code"], str(fields["reason"])
+    end = END_TEXTS.get(code, f"failed with {code}")
+    return Message("finished", str(code), reason if reason.startswith(f"{end} ") else f"{end}: {reason}")
 
 
 _MADE: Final[Mapping[str, Callable[[Fields], Message | None]]] = {

@@ -398,7 +398,8 @@ class JobState:
         if strike is None or after is before:
             return
         self.faults.ledger = after
-        again = self.lift_one_block()
+        # Without a commit, the loss of all processes may end the job: the next look decides that first.
+        again = self.lift_one_block() if self.keeps_something else None
         known, last = before.records.get(strike.subject), after.records.get(strike.subject)
         same = known is not None and known.strikes > 0 and (known.cause, known.detail) == (cause, detail)
         ledger = self.faults.ledger
@@ -419,6 +420,11 @@ class JobState:
         self.save()
         if again is not None and again.host != host:
             self.note_lifted(again)
+
+    @property
+    def keeps_something(self) -> bool:
+        """Whether a commit or a checkpoint is known of, from which another world may go on."""
+        return self.loopless.kept or self.roster.commits.newest is not None or self.checkpoints.known
 
     def lift_one_block(self) -> LiftedBlock | None:
         """End the block of one host if no host may work and no process runs; else None.

@@ -98,11 +98,14 @@ class SleepingJob:
         if self._releases is not None:
             await self._releases.woke()
 
-    def status(self) -> str:
-        """What the job waits for, and until when, in one line."""
+    def wait(self) -> Wait:
+        """What the job waits for, and until when."""
         ends = None if self._max_wait_s is None else self._since + self._max_wait_s
-        wait = Wait(f"asleep: {self._lacks}", ends, ", then this launcher ends (--max-wait-time)", ends=WAKES)
-        return waits.line(wait, self._clock.mono())
+        return Wait(f"asleep: {self._lacks}", ends, ", then this launcher ends (--max-wait-time)", ends=WAKES)
+
+    def status(self) -> str:
+        """The same in one line."""
+        return waits.line(self.wait(), self._clock.mono())
 
     def _log_wait(self, now: float) -> float:
         """Log the wait, if that is due. Returns when it is due next (mono)."""

@@ -78,6 +78,28 @@ def test_a_jobs_name_leads_to_where_it_made_its_last_checkpoint(
     assert names[1] in capsys.readouterr().out
 
 
+def test_prune_removes_nothing_until_its_folder_or_job_is_named_and_offers_the_newest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Defect: without DIR it removed checkpoints of the newest job, without a question."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["checkpoints", "prune"]) == 2
+    only_line = "hvd-elastic checkpoints: prune removes checkpoints: name their DIR or their job"
+    assert capsys.readouterr().err == f"{only_line}\n"
+    names = filled(tmp_path / "store")
+    job = tmp_path / ".hvd-elastic" / "kept"
+    job.mkdir(parents=True)
+    path = tmp_path / "store" / names[1]
+    sealed = {"t": 1.0, "mono": 1.0, "generation": 1, "event": "sealed", "path": str(path), "step": 200}
+    (job / "journal.jsonl").write_text(json.dumps(sealed) + "\n")
+    before = sorted((tmp_path / "store").iterdir())
+    assert main(["checkpoints", "prune", "--last", "1"]) == 2
+    newest = f"hvd-elastic checkpoints prune {tmp_path}/store --last 1"
+    assert capsys.readouterr().err == f"{only_line}; for the newest job here: {newest}\n"
+    assert sorted((tmp_path / "store").iterdir()) == before
+    assert main(["checkpoints", "prune", "--job", "kept", "--last", "1"]) == 0
+
+
 def test_a_job_without_a_checkpoint_is_told_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -120,7 +142,7 @@ def test_verify_reads_every_byte(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_prune_removes_what_it_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = filled(tmp_path)
     assert main(["checkpoints", "prune", str(tmp_path), "--last", "1", "--dry-run"]) == 0
-    assert f"{names[0]}: would be removed: kept long enough" in capsys.readouterr().out
+    assert f"{names[0]} (step 100): would be removed: older than the newest one" in capsys.readouterr().out
     assert len(list(tmp_path.iterdir())) == 4
     assert main(["checkpoints", "prune", str(tmp_path), "--last", "1", "--json"]) == 0
     assert [one["name"] for one in json.loads(capsys.readouterr().out)] == [names[0]]

@@ -126,7 +126,7 @@ def test_a_stranger_finds_out_in_two_clicks_why_a_job_has_failed(tab: Tab) -> No
 def test_now_tells_size_step_loss_goodput_and_cost(tab: Tab) -> None:
     tab.view("Now")
     told = shown(tab)
-    for words in ("World", "Step\n57", "Loss", "Throughput", "Goodput", "%", "Cost", "Newest checkpoint"):
+    for words in ("World", "Step\n57", "Loss", "Throughput", "Goodput", "%", "Process time", "Newest checkpoint"):
         assert words in told
 
 

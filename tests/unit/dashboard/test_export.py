@@ -126,3 +126,11 @@ def test_reading_the_library_imports_nothing_of_it() -> None:
         "files.read('page.html'); files.single_file({}); print('bokeh' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_all_times_of_the_page_are_in_24_hours_as_its_axes_are() -> None:
+    """Defect: "8:42:33 PM" beside an axis with 20:42:00."""
+    scripts = {path.name: path.read_text() for path in (Path(files.__file__).parent / "page").glob("*.js")}
+    assert "%H:%M:%S" in scripts["charts.js"]
+    clocks = re.findall(r"toLocale(?:Time)?String\(([^)]*)\)", "".join(scripts.values()))
+    assert [each for each in clocks if each not in ('"en"',) and not each.startswith('"en", {')] == ['"en-GB"']

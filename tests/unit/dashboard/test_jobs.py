@@ -64,7 +64,7 @@ STATES = [
     (begun().add("slept", reason="few").add("woke", slept_s=3, reason="enough"), True, "starts", "starts"),
     (begun().add("finished", code=75, reason="too few hosts"), False, "sleeps", "sleeps: too few hosts"),
     (begun().add("finished", code=0, reason="training is done"), False, "done", "done"),
-    (begun().add("finished", code=130, reason="stopped by SIGINT"), False, "stopped", "stopped: stopped by SIGINT"),
+    (begun().add("finished", code=130, reason="stopped by SIGINT"), False, "stopped", "stopped by SIGINT"),
     (begun().add("finished", code=1, reason="no such module"), False, "failed", "failed with 1: no such module"),
     (begun().add("finished", code="x", reason="torn"), False, "failed", "failed: torn"),
     (begun(), False, "lost", "no launcher, and no end"),

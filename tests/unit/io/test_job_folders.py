@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.io.job_folders import find_journal
+from hvd_elastic_ext.io.job_folders import find_journal, last_records
+from tests.support.journals import JournalMaker
 
 
 @pytest.fixture(autouse=True)
@@ -58,3 +59,21 @@ def test_a_job_that_does_not_exist_is_told_with_the_nearest_one(what: str, said:
 def test_where_there_is_no_job_at_all_that_is_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no job was started here"):
         find_journal("old", tmp_path / "empty")
+
+
+def test_the_newest_records_of_the_newest_launcher_are_found_from_the_end_of_any_journal(tmp_path: Path) -> None:
+    journal = tmp_path / "journal.jsonl"
+    made = JournalMaker().add("started", job="first").add("finished", code=1).add("started", job="second").steps(20_000)
+    journal.write_text("".join(f"{line}\n" for line in made.lines) + '{"event": "finished", "cut o')
+    assert journal.stat().st_size > 2 << 20
+    found = last_records(journal, "finished", "started")
+    assert {name: record.get("job") for name, record in found.items()} == {"started": "second"}
+    made.add("finished", code=0, reason="started over")
+    journal.write_text("".join(f"{line}\n" for line in made.lines))
+    assert last_records(journal, "finished")["finished"].get("code") == 0
+
+
+def test_a_journal_that_is_not_a_file_has_no_records_and_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "journal.jsonl")
+    for path in (tmp_path / "journal.jsonl", tmp_path, tmp_path / "nowhere"):
+        assert last_records(path, "finished") == {}

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +14,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.core.journal import EVENTS, Record, read
-from hvd_elastic_ext.report.command import to_json
+from hvd_elastic_ext.report.command import job_name, to_json
 from hvd_elastic_ext.report.job_report import JobReport, Row, build_report
-from hvd_elastic_ext.report.table import size_text, summary
+from hvd_elastic_ext.report.picture import label_of
+from hvd_elastic_ext.report.table import hosts_text, size_text, summary
 
 from .conftest import JournalMaker, whole_job
 
@@ -66,6 +68,47 @@ def test_a_fault_is_told_in_the_words_that_the_launcher_had(journal: JournalMake
     assert (struck.cause, struck.note) == ("unreachable", f"{SSH}; left out for 20 s")
     (exited,) = [row for row in rows if row.event == "exited"]
     assert (exited.cause, exited.note) == ("crashed", NUMPY.removeprefix("crashed: "))
+
+
+@pytest.mark.parametrize("journals_slots", [True, False], ids=["of today", "of an older launcher"])
+def test_one_slot_that_goes_is_named_and_a_host_that_goes_whole_by_its_name_alone(
+    journal: JournalMaker, journals_slots: bool
+) -> None:
+    """Defect: "worker failed  -localhost  2 → 1" when one of two slots went and localhost stayed."""
+    journal.resized("start", 3, hosts={"a": 2, "b": 1}).steps(2)
+    journal.add("exited", after=0.01, host="a", slot=1, rank=1, code=137, cause="crashed", reason="crashed: signal 9")
+    slots = {name: {"a": [1]} for name in ("slots_removed", "slots_failed")} if journals_slots else {}
+    one = {"removed": ["a"], "failed": {"a": 1}, "slots_before": {"a": 2}, **slots}
+    journal.resized("worker failed", 2, hosts={"a": 1, "b": 1}, **one).steps(2)
+    journal.resized("hosts removed", 1, hosts={"a": 1}, removed=["b"], failed={}).steps(2)
+    back = {"added": ["a"], "slots_before": {"a": 1}, **({"slots_added": {"a": [1]}} if journals_slots else {})}
+    journal.resized("cooldown over", 2, hosts={"a": 2}, failed={}, **back).steps(2)
+    failed, removed, again = build_report(journal.records).resizes[1:]
+    assert (failed.removed, failed.hosts, removed.removed) == (("a[1]",), ("a[1]",), ("b",))
+    assert again.added == (("a[1]",) if journals_slots else ("a",))
+    assert [hosts_text(row) for row in (failed, removed)] == ["-a[1]", "-b"]
+    assert [label_of(row) for row in (failed, removed)] == ["a[1] failed", "−b"]
+    rows = json.loads(to_json(build_report(journal.records)))["rows"]
+    assert [row["removed"] for row in rows if row["cause"] == "worker failed"] == [["a[1]"]]
+
+
+def test_an_end_and_a_strike_of_one_slot_name_that_slot(journal: JournalMaker) -> None:
+    journal.resized("start", 2, hosts={"a": 2}).steps(2)
+    journal.add("exited", after=0.01, host="c", slot=1, code=1, cause="crashed", reason=NUMPY)
+    journal.add("struck", subject="slot 1 of c", host="c", cause="crashed", cooldown_s=10.0, reason=NUMPY)
+    journal.add("struck", subject="slot 1 of c", host="c", cause="crashed", reason=NUMPY, host_blocked="2 slots failed")
+    journal.add("struck", subject="node n", host="c", cause="memory", reason="out of memory")
+    rows = [row for row in build_report(journal.records).rows if row.event in ("exited", "struck")]
+    assert [row.hosts for row in rows] == [("c[1]",), ("c[1]",), ("c",), ("c",)]
+
+
+def test_a_picture_is_titled_with_the_name_of_the_job(journal: JournalMaker) -> None:
+    """Defect: "Elastic training: journal.jsonl", of every job."""
+    named = build_report(journal.add("started", job="digits").records)
+    assert job_name(named, Path("x/.hvd-elastic/other/journal.jsonl")) == "digits"
+    unnamed = build_report(JournalMaker().add("started").records)
+    assert job_name(unnamed, Path("x/.hvd-elastic/digits/journal.jsonl")) == "digits"
+    assert job_name(unnamed, Path("old.jsonl")) == "old.jsonl"
 
 
 @pytest.mark.parametrize(
@@ -173,7 +216,7 @@ MEANWHILE = "no records for 2.5 s, 7 steps done meanwhile"
         pytest.param(rolled_back, "rolled back", [{"steps_lost": 5, "hosts": ("a", "b")}],
             id="a roll-back without a resize"),
         pytest.param(lambda j: j.add("exited", host="b", slot=0, code=7, cause="crashed with exit code 7"), "exited",
-            [{"hosts": ("b",), "cause": "crashed with exit code 7"}], id="an exit without a resize"),
+            [{"hosts": ("b[0]",), "cause": "crashed with exit code 7"}], id="an exit without a resize"),
         pytest.param(repeated("refused", after=1.0, reason="hosts:1: empty name"), "refused", [{"note": "3 times"}],
             id="a list that is refused again and again"),
         pytest.param(repeated("sealed", after=1.0, step="{}", path="/store/{}"), "sealed",

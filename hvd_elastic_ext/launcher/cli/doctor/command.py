@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import name_error
@@ -17,6 +18,9 @@ from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.launcher.cli.doctor.findings import Finding, breaks_a_job, judge
 from hvd_elastic_ext.launcher.cli.doctor.probes import SshAccess, gather
 
+LEFT_OUT: Final = (
+    "not checked: what only a job on several machines needs; name them with --host HOST or --hosts-file PATH"
+)
 STYLES: Final = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "bold red"}
 
 
@@ -25,9 +29,16 @@ def main(argv: Sequence[str]) -> int:
     options = build_parser().parse_args(list(argv))
     hosts = wanted_hosts(options.host, options.hosts_file)
     reach = SshAccess(options.ssh_port, options.ssh_identity_file, options.python)
-    findings = judge(gather(hosts, reach, directory=Path.cwd()), local=options.local)
-    report(findings, sys.stdout, as_json=options.json)
+    alone = is_alone(hosts, os.environ)
+    findings = judge(gather(hosts, reach, directory=Path.cwd()), local=options.local or alone)
+    report(findings, sys.stdout, as_json=options.json, left_out=LEFT_OUT if alone and not options.local else "")
     return 1 if breaks_a_job(findings) else 0
+
+
+def is_alone(hosts: Sequence[str], environ: Mapping[str, str]) -> bool:
+    """Whether nothing says that jobs here need other machines: no host is named, and this is not a pod of a cluster.
+    Pure."""
+    return not hosts and not environ.get("KUBERNETES_SERVICE_HOST")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -40,7 +51,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--host", action="append", default=[], metavar="HOST", help="check this host too (repeatable)")
     parser.add_argument("--hosts-file", metavar="PATH", help="check each host of a file of host:slots lines")
     parser.add_argument(
-        "--local", action="store_true", help="the job stays on this machine: needs of other jobs are notes"
+        "--local",
+        action="store_true",
+        help="the job stays on this machine: needs of others are notes (default if no host is named, but in a pod)",
     )
     parser.add_argument(
         "-p", "--ssh-port", type=int, metavar="PORT", help="port of sshd on the hosts (default: ssh's own)"
@@ -72,15 +85,21 @@ def wanted_hosts(named: Sequence[str], hosts_file: str | None) -> tuple[str, ...
     return tuple(dict.fromkeys([*named, *listed]))
 
 
-def report(findings: Sequence[Finding], out: TextIO, *, as_json: bool) -> None:
-    """Write JSON, a table on a terminal, or plain lines."""
+def report(findings: Sequence[Finding], out: TextIO, *, as_json: bool, left_out: str = "") -> None:
+    """Write JSON, a table on a terminal, or plain lines. ``left_out``: what was not checked, in one line."""
     if as_json:
-        document = {"ok": not breaks_a_job(findings), "findings": [dataclasses.asdict(f) for f in findings]}
+        document: dict[str, Any] = {
+            "ok": not breaks_a_job(findings),
+            "findings": [dataclasses.asdict(f) for f in findings],
+            **({"left_out": left_out} if left_out else {}),
+        }
         out.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
-    elif out.isatty():
+        return
+    if out.isatty():
         _table(findings, out)
     else:
         out.write("".join(plain(finding) + "\n" for finding in findings) + summary(findings) + "\n")
+    out.write(f"{left_out}\n" if left_out else "")
 
 
 def plain(finding: Finding) -> str:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from hvd_elastic_ext.io.output_files import INDEX, Indexer, file_of
+from hvd_elastic_ext.io.output_files import INDEX, Indexer, file_of, label
 from hvd_elastic_ext.launcher.job.output.outlets import LineAssembler, Outlets, Write
 from hvd_elastic_ext.launcher.job.output.repeats import Repeats
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
@@ -62,11 +62,11 @@ class Console:
             for line in rest.flush() if rest is not None else ():
                 self._write(life, stream, line)
         for line in self._repeats.rest(life):
-            self._show("stderr", f"[{self._who(life)}]<stderr>:", line)
+            self._show("stderr", label(self._who(life), "stderr"), line)
 
     def remark(self, host: str, line: str) -> None:
         """Write a line of an agent or its transport."""
-        self._show("stderr", f"[{host}]<stderr>:", line.rstrip("\n") + "\n")
+        self._show("stderr", label(host, "stderr"), line.rstrip("\n") + "\n")
 
     def close(self) -> None:
         """Write unfinished lines. The caller closes the outlets."""
@@ -76,7 +76,7 @@ class Console:
     def _write(self, life: ProcessId, stream: str, line: str) -> None:
         who = self._who(life)
         for shown in self._repeats.next(life, line) if stream == "stderr" else [line]:
-            self._show(stream, f"[{who}]<{stream}>:", shown)
+            self._show(stream, label(who, stream), shown)
         if self._folder is not None and self._index is not None:
             file, (write, indexer) = file_of(who, stream), self._index
             if file not in self._files:

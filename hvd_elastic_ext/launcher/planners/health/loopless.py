@@ -33,7 +33,7 @@ def plan(job: JobState) -> Plan:
 def _check_lost_training(job: JobState) -> JobFailed | None:
     """Note what living processes have reported; why the job is over, if all of its training is lost."""
     state = job.loopless
-    state.kept = state.kept or job.roster.commits.newest is not None or job.checkpoints.known
+    state.kept = job.keeps_something
     if state.kept and state.loops:
         return None  # the usual case: there may be thousands of processes
     survivors = 0

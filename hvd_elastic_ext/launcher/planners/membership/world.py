@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from typing import Final
 
@@ -89,7 +89,9 @@ def _change(job: JobState, decision: WorldDecision, members: tuple[ProcessId, ..
         decision = replace(decision, cause="cooldown over")
     job.fleet.recovering -= joining
     blameless = world.not_at_fault | job.liveness.finished.keys()
-    world.lost.update(life.seat.host for life in job.roster.absent(before) if life not in blameless)
+    lost = [life.seat for life in job.roster.absent(before) if life not in blameless]
+    world.lost.update(seat.host for seat in lost)
+    world.seats_lost.update(lost)
     world.not_at_fault.clear()
     world.left_out = (old if job.formed else world.left_out | old) - new
     job.fleet.cut_off_live &= world.left_out  # no member waits for the others any more
@@ -194,6 +196,15 @@ def _journal(job: JobState, order: tuple[ProcessId, ...], steps: int | None, los
     before, job.world.before = job.world.before, after
     lost, job.world.lost = job.world.lost, Counter()
     slots_before = {host: count for host, count in before.items() if after[host] not in (0, count)}
+    seats = frozenset(life.seat for life in order)
+    seats_before, job.world.seats_before = job.world.seats_before, seats
+    seats_lost, job.world.seats_lost = job.world.seats_lost, set()
+    stay = {host for host in before if after[host]}
+    slots = {
+        "slots_added": _of_hosts(stay, seats - seats_before, but=seats),
+        "slots_removed": _of_hosts(stay, seats_before - seats, but=seats_before),
+        "slots_failed": _of_hosts(stay, seats_lost, but=seats_before),
+    }
     resize_report.changed(
         job,
         order[0],
@@ -207,8 +218,18 @@ def _journal(job: JobState, order: tuple[ProcessId, ...], steps: int | None, los
         lost=steps,
         **({} if loss is None else {"lost_because": loss.why}),
         **({"slots_before": slots_before} if slots_before else {}),
+        **{name: by_host for name, by_host in slots.items() if by_host},
         **({"without": without} if (without := not_waited_for(job)) else {}),
     )
+
+
+def _of_hosts(hosts: Set[str], seats: Set[Seat], *, but: Set[Seat]) -> dict[str, list[int]]:
+    """By host, the numbers of its slots in ``seats``; without hosts of which all slots in ``but`` are."""
+    found: dict[str, list[int]] = {}
+    for seat in sorted(seat for seat in seats if seat.host in hosts):
+        found.setdefault(seat.host, []).append(seat.slot)
+    others = {seat.host for seat in but - seats} if found else set[str]()
+    return {host: slots for host, slots in found.items() if host in others}
 
 
 def _tell_again(job: JobState) -> None:

@@ -15,7 +15,7 @@ class Finished(NamedTuple):
 def message(found: Finished, place: str) -> str:
     """The message for the user, with the ways to continue."""
     return (
-        f"the job is done: step {found.step} is in {found.path}, by this very command and its scripts; "
+        f"the job is done: step {found.step} is in {found.path}, written by this same command and script; "
         "to train on from there add --train-on, "
         f"to start again name another --checkpoint-dir, or remove {place}"
     )

@@ -169,5 +169,5 @@ def _near(present: float, wanted: float) -> bool:
 def _expected(failure: str, rate: Rate) -> str:
     every = duration(rate.every_s)
     if not rate.seen:
-        return f"no {failure} yet: one in {every} is assumed"
+        return f"no {failure} yet, one every {every} is assumed"
     return f"a {failure} is expected every {every} ({rate.seen} seen)"

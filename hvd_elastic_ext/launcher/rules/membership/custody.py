@@ -208,7 +208,7 @@ def is_needed(
     if others is not None and others.commit >= own.commit:
         return False, f"{others.seat.host} holds a commit as new"
     if facts.stored is not None and facts.is_stored(own):
-        return False, f"{facts.stored.path} is as new"
+        return False, f"{facts.stored.path}, of step {facts.stored.step}, is as new"
     return True, f"only {host} holds the newest commit, of step {own.step}"
 
 
@@ -251,14 +251,11 @@ def _send(source: Holding, targets: tuple[Seat, ...], facts: CustodyFacts) -> Cu
 
 def _load(facts: CustodyFacts) -> CustodyDecision:
     assert facts.stored is not None
+    where = f"the newest commit, of step {facts.stored.step}, is in {facts.stored.path}"
     target = next((seat for seat in facts.members if seat in facts.writable and seat.host not in facts.looked), None)
     if target is None:
-        return CustodyDecision(
-            CustodyAction.WAIT, f"the newest commit is in {facts.stored.path}, and no member can load it yet"
-        )
-    return CustodyDecision(
-        CustodyAction.LOAD, f"the newest commit is in {facts.stored.path}: {target.host} loads it", target=target
-    )
+        return CustodyDecision(CustodyAction.WAIT, f"{where}, and no member can load it yet")
+    return CustodyDecision(CustodyAction.LOAD, f"{where}: {target.host} loads it", target=target)
 
 
 def _storage_is_newer(facts: CustodyFacts, at_hand: Holding | None, source: Holding | None) -> bool:

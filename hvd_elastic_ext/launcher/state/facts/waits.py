@@ -34,9 +34,10 @@ STEPS_ALONE: Final = "does steps, alone: before hvd.init(), or outside a functio
 """With hvd_elastic_ext.torch a process trains in a world of its own from hvd.init() until the loop."""
 STANDBY: Final = "--standby-timeout"
 FAILS: Final = ", then the job fails (--elastic-timeout)"
-ARRIVES: Final = "it ends when that has come, or its holder is gone"
-INITIALIZED: Final = "it ends when that is, or when it has failed"
-CONNECTED: Final = "it ends when they are, or when one has failed"
+ARRIVES: Final = "it ends when that commit has arrived, or its holder is gone"
+RANKED: Final = "it ends when its newest commit is where it is needed, or a process has failed"
+INITIALIZED: Final = "it ends when that process has called hvd.init(), or has failed"
+CONNECTED: Final = "it ends when they are connected, or one has failed"
 FIREWALL: Final = "; look for a firewall between the hosts"
 FIREWALL_S: Final = 10.0
 """After this many seconds without a connection, the line of a world on several hosts names firewalls."""
@@ -44,7 +45,7 @@ FAILED: Final = "it ends with the process there; Ctrl-C ends the job"
 FAILED_LONG: Final = "it ends with the process there, which `py-spy dump --pid` shows; Ctrl-C ends the job"
 EXITS_S: Final = 10.0
 """Seconds that a process may take to exit before a line says how to look at it."""
-AGREED: Final = "it ends when the commit has come to them, or when one has failed"
+AGREED: Final = "it ends when they have the commit, or one has failed"
 NAMES: Final = 4
 """Most names in one line."""
 
@@ -318,7 +319,7 @@ def _forming(job: JobState) -> Wait:
         what += f" when those that are done with training have ended: {first_few([each.seat for each in sorted(done)])}"
         return Wait(what, ends="it ends with the script there; Ctrl-C ends the job")
     if not absent:
-        return Wait(what, ends=ARRIVES)
+        return Wait(what, ends=RANKED)
     what += f": not there yet: {first_few([life.seat for life in absent])}"
     members = [worker for worker in job.roster.present(job.world.members) if not worker.generation]
     new = [each.live_at for each in members if each.live_at is not None and each.life not in waiting]

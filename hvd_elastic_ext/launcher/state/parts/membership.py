@@ -88,6 +88,10 @@ class World:
     """By host, members of the last world that has formed."""
     lost: Counter[str] = field(default_factory=Counter)
     """By host, members that were lost since a world last formed."""
+    seats_before: frozenset[Seat] = frozenset()
+    """The seats of the members in ``before``."""
+    seats_lost: set[Seat] = field(default_factory=set)
+    """The seats of the members in ``lost``."""
     trains_alone: str | None = None
     """How it is known that each rank trains alone, in this world or an earlier one; None if it does not."""
 

@@ -65,7 +65,15 @@ def test_what_was_never_finished_goes_with_a_later_world_only() -> None:
     litter = entry(5, why="never sealed", sealed=False)
     assert prune([entry(4), litter, entry(6)], Retention()) == []
     gone = prune([entry(4), litter, entry(1, generation=2)], Retention())
-    assert gone == [(litter.name, "never finished")]
+    assert [(each.name, each.why) for each in gone] == [(litter.name, "never finished")]
+
+
+def test_what_goes_is_named_with_its_step_and_why() -> None:
+    """Defect: "000001-000001-000000059-…: removed: kept long enough", of a checkpoint of step 250."""
+    gone = prune([entry(59, step=250), entry(60, step=251), entry(61, step=252)], Retention(last=1))
+    assert gone[0].shown == f"{entry(59).name} (step 250)"
+    assert [each.why for each in gone] == ["older than the newest one"] * 2
+    assert prune([entry(number) for number in range(4)], Retention())[0].why == "older than the newest 3"
 
 
 def test_as_long_as_none_is_whole_nothing_goes() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
 
 import pytest
@@ -117,8 +118,37 @@ def test_a_job_that_is_done_ends_in_what_its_changes_cost() -> None:
 
 
 def test_a_job_that_was_told_to_stop_has_not_failed() -> None:
-    now = page(running(JournalMaker()).add("finished", after=1, code=130, reason="stopped by SIGINT"))["now"]
-    assert (now["level"], now["text"][:24]) == ("warn", "The job was stopped afte")
+    reason = "stopped by SIGINT; the same command goes on after step 5"
+    now = page(running(JournalMaker()).add("finished", after=1, code=130, reason=reason))["now"]
+    assert now["level"] == "warn"
+    assert re.match(
+        r"The job was stopped by SIGINT after [\d.]+ s at step \d+: the same command goes on after step 5\. ",
+        now["text"],
+    )
+    early = page(running(JournalMaker()).add("finished", after=1, code=143, reason="stopped by SIGTERM"))["now"]
+    assert re.match(r"The job was stopped by SIGTERM after [\d.]+ s at step \d+\. ", early["text"])
+
+
+def test_training_that_is_done_is_said_once_and_the_step_of_the_sentence_is_that_of_the_page() -> None:
+    """Defect: "Training is done after 1 min 46 s at step 2,031: training is done.", beside another number of a step."""
+    journal = running(JournalMaker())
+    last = journal.step
+    journal.add("sealed", after=1, path="/ck/1", step=last + 4, bytes=1, seconds=1.0)
+    uneven = page(journal.add("finished", after=1, code=0, reason="training is done; rank 1 did 2 steps more"))["now"]
+    assert uneven["step"] == last + 4
+    assert f"at step {uneven['step']:,}: rank 1 did 2 steps more. " in uneven["text"]
+    done = page(running(JournalMaker()).add("finished", after=1, code=0, reason="training is done"))["now"]
+    assert re.match(rf"Training is done after [\d.]+ s at step {done['step']:,}\. ", done["text"])
+
+
+def test_the_sentence_on_a_job_that_trains_has_no_step_of_its_own() -> None:
+    """Defect: the sentence said step 1371 and the page 1,367."""
+    said = "world 1, size 2, step 1371, 9.16 steps/s"
+    live = {**LIVE, "ledger": [], "said": said}
+    text = page(running(JournalMaker()), live=live)["now"]["text"]
+    assert "world 1, size 2, 9.16 steps/s." in text
+    waiting = "waiting: for the last checkpoint: step 205 is completed by a; at most 9 s more"
+    assert "step 205 is completed" in page(running(JournalMaker()), live={**live, "said": waiting})["now"]["text"]
 
 
 def test_a_job_that_was_stopped_after_a_fault_says_so() -> None:

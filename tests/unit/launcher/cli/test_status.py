@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.cli import hosts, status
 from hvd_elastic_ext.launcher.folder import state_folder
@@ -16,6 +18,7 @@ from hvd_elastic_ext.launcher.job import admin_socket
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Strike
 from hvd_elastic_ext.launcher.state.saved import Saved
+from tests.support.journals import JournalMaker
 
 
 @pytest.fixture(autouse=True)
@@ -166,3 +169,126 @@ def test_how_a_job_ended_and_which_hosts_were_left_out_is_known_afterwards(
         f"hvd-elastic hosts: no launcher runs; the job ended ({failed}); hosts as they were then; "
         "a new run starts without strikes\n"
     )
+
+
+PRESENT = {
+    "run": "r", "journal": "/j/journal.jsonl", "output": None, "state": "trains", "generation": 1, "size": 3,
+    "step": 250, "steps_per_s": 9.5, "checkpoint": {"path": "/ck/000059", "step": 240},
+    "wait": {"what": "for hosts", "left_s": 3.5, "then": "the job fails"},
+}  # fmt: skip
+
+
+def test_the_object_for_programs_has_every_key_of_its_page_with_and_without_a_launcher(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[4] / "docs/job-commands.md").read_text()
+    assert set(re.findall(r"^\| `(\w+)` \|", page.partition("## `status --json`")[2], re.MULTILINE)) == set(
+        status.SCHEMA
+    )
+    assert status.main(["--json", "old"]) == 1
+    without = json.loads(capsys.readouterr().out)
+    assert list(without) == list(status.SCHEMA)
+    assert (without["running"], without["state"], without["hosts"], without["size"]) == (False, "unknown", [], None)
+
+    def answered(_: Path, request: dict[str, Any], timeout: float) -> dict[str, Any]:
+        if request["do"] == "list":
+            return {"hosts": [{"name": "localhost", "state": "free"}]}
+        return {"said": "world 1, size 3", "processes": PROCESSES, "present": PRESENT}
+
+    monkeypatch.setattr(admin_socket, "ask", answered)
+    with state_folder.StateDir(Path(".hvd-elastic/old")):
+        assert status.main(["--json", "old"]) == 0
+    seen = json.loads(capsys.readouterr().out)
+    assert list(seen) == list(status.SCHEMA)
+    assert {key: seen[key] for key in PRESENT} == PRESENT
+    assert (seen["job"], seen["running"], seen["launcher"]["pid"]) == ("old", True, os.getpid())
+    assert seen["processes"][0] == {"host": "localhost", "rank": 0, "pid": 4711}
+
+
+@pytest.mark.parametrize(
+    ("code", "state"), [(0, "done"), (1, "failed"), (75, "sleeps"), (130, "stopped"), (None, "lost")]
+)
+def test_how_a_job_ended_is_in_the_object(code: int | None, state: str, capsys: pytest.CaptureFixture[str]) -> None:
+    made = JournalMaker().add("started", job="old", output="/out").steps(3000)
+    if code is not None:
+        made.add("finished", code=code, reason="thus")
+    Path(".hvd-elastic/old/journal.jsonl").write_text("".join(f"{line}\n" for line in made.lines))
+    assert status.main(["--json", "old"]) == 1
+    seen = json.loads(capsys.readouterr().out)
+    assert (seen["code"], seen["state"], seen["output"]) == (code, state, "/out")
+
+
+def test_the_options_of_a_watch_that_show_pids_are_refused() -> None:
+    with pytest.raises(UsageError, match="leave --pids and --pid out"):
+        status.main(["--watch", "--pid", "0"])
+
+
+class Watched:
+    """A job that is looked at: each look is what ``looks`` says, and then its launcher has ended with ``code``."""
+
+    def __init__(self, *looks: dict[str, Any] | Exception, code: int | None = 0) -> None:
+        self._looks, self._code = list(looks), code
+        self.journals: list[str | None] = []
+        self.text = ""
+
+    def seen(self, journal: str | None) -> dict[str, Any]:
+        self.journals.append(journal)
+        base = {**dict.fromkeys(status.SCHEMA), "job": "old", "hosts": [], "journal": "/j"}
+        if not self._looks:
+            return {**base, "running": False, "said": "no launcher runs", "code": self._code}
+        look = self._looks.pop(0)
+        if isinstance(look, Exception):
+            raise look
+        return {**base, "running": True, "launcher": {"pid": 7}, "state": "trains", **look}
+
+    def write(self, text: str) -> None:
+        self.text += text
+
+    def watch(self, **more: Any) -> int:
+        how = {"as_json": False, "terminal": False, "sleep": lambda _: None, **more}
+        return status.watch(self.seen, self.write, **how)
+
+
+def wait(what: str) -> dict[str, Any]:
+    return {"what": what, "left_s": 3.0, "then": "the job fails"}
+
+
+def test_a_watch_has_a_line_when_something_changes_and_ends_with_the_exit_code_of_the_job() -> None:
+    watched = Watched(
+        {"said": "step 1", "size": 2, "step": 1},
+        {"said": "step 2", "size": 2, "step": 2},
+        {"said": "for 9 s", "size": 2, "wait": wait("no step for 9 s")},
+        {"said": "for 10 s", "size": 2, "wait": wait("no step for 10 s")},
+        {"said": "one", "size": 1, "step": 3},
+        code=130,
+    )
+    assert watched.watch() == 130
+    assert watched.text.splitlines() == ["old: step 1", "old: for 9 s", "old: one", "old: no launcher runs"]
+    assert watched.journals == [None, "/j", "/j", "/j", "/j", "/j"]
+    lines = Watched({"said": "step 1", "size": 2}, code=None)
+    assert lines.watch(as_json=True, terminal=True) == 1
+    assert [json.loads(line)["running"] for line in lines.text.splitlines()] == [True, False]
+
+
+def test_a_watch_outlasts_a_launcher_that_is_busy_and_one_that_no_longer_listens_as_it_ends() -> None:
+    busy = Permanent("the launcher gives no answer within 2 s")
+    watched = Watched({"said": "one"}, busy, busy, {"said": "one"}, {"said": "does not answer yet", "launcher": None})
+    assert watched.watch() == 0
+    shown = ["old: one", str(busy), "old: one", "old: no launcher runs"]
+    assert watched.text.splitlines() == shown
+
+
+def test_on_a_terminal_the_line_is_written_again_in_place() -> None:
+    watched = Watched({"said": "step 1"}, {"said": "step 2"})
+    assert watched.watch(terminal=True) == 0
+    redraw = status.REDRAW
+    assert watched.text == f"{redraw}old: step 1{redraw}old: step 2{redraw}old: no launcher runs\n"
+
+
+def test_ctrl_c_ends_a_watch_without_a_word() -> None:
+    def interrupted(_: float) -> None:
+        raise KeyboardInterrupt
+
+    watched = Watched({"said": "step 1"})
+    assert watched.watch(sleep=interrupted) == 130
+    assert watched.text == "old: step 1\n"

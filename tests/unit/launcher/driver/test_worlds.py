@@ -221,8 +221,20 @@ def test_a_host_that_stays_in_the_world_with_other_slots_is_journalled_with_thos
         cluster.run(15.0)
     first, grown, shrunk = cluster.events("resized")
     assert "slots_before" not in first
+    assert "slots_added" not in first
+    assert (grown["slots_added"], shrunk["slots_removed"]) == ({"a": [1, 2]}, {"a": [2]})
+    assert not {"slots_removed", "slots_failed"} & grown.keys()
     assert (grown["added"], grown["removed"], grown["slots_before"]) == (["a"], [], {"a": 1})
     assert (shrunk["added"], shrunk["removed"], shrunk["slots_before"]) == ([], ["a"], {"a": 3})
+
+
+def test_a_host_that_loses_one_of_its_slots_is_journalled_with_that_slot() -> None:
+    cluster = play("train a:2 b; run 3; kill a:1; until a b; run 5")
+    failed = cluster.events("resized")[1]
+    assert (failed["removed"], failed["slots_removed"], failed["slots_failed"]) == (["a"], {"a": [1]}, {"a": [1]})
+    whole = play("train a:2 b; run 3; hosts b; until b; run 5").events("resized")[1]
+    assert whole["removed"] == ["a"]
+    assert not {"slots_removed", "slots_failed", "slots_before"} & whole.keys()
 
 
 def test_an_empty_list_interrupts_nobody() -> None:

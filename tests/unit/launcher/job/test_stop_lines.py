@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.core.errors import Interrupted
-from hvd_elastic_ext.launcher.job.stop_lines import how_it_ended, what_happens, what_is_kept
+from hvd_elastic_ext.launcher.job.stop_lines import COMMAND, how_it_ended, what_happens, what_is_kept
 from hvd_elastic_ext.launcher.state.events import End
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster
@@ -32,6 +32,12 @@ def test_a_last_checkpoint_is_named_before_the_time_that_processes_have_after_it
     )
     assert stop(cluster) == "SIGINT: the job ends; its processes have 5 s to end"
     assert stop(cluster) == "SIGINT: the job is ending already; all of its processes are killed now"
+
+
+def test_the_command_that_stops_a_job_gives_its_last_checkpoint_the_time_that_ctrl_c_gives() -> None:
+    job = play("train a b; run 5; takes write 60", every="notice").driver.job
+    said = what_happens(COMMAND, job, ends_already=False, grace_s=5.0)
+    assert said.startswith("`hvd-elastic stop`: the job makes a last checkpoint, in 60 s at most; ")
 
 
 def test_where_storage_has_failed_the_last_checkpoint_is_promised_no_longer_than_it_is_waited_for() -> None:

@@ -30,7 +30,7 @@ STRIKE = {"subject": "slot 0 of h3", "reason": "crashed: exit code 1"}
         ("slept", {"reason": "1 host, 2 needed"}, "sleeps: 1 host, 2 needed"),
         ("finished", {"code": 0, "reason": "training is done"}, "ended: training is done"),
         ("finished", {"code": 1, "reason": "too few hosts"}, "failed with 1: too few hosts"),
-        ("finished", {"code": 130, "reason": "stopped by SIGINT"}, "stopped: stopped by SIGINT"),
+        ("finished", {"code": 130, "reason": "stopped by SIGINT"}, "stopped by SIGINT"),
         ("finished", {"code": 75, "reason": "too few"}, "asleep, and its launcher has ended: too few"),
     ],
 )

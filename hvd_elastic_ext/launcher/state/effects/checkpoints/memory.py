@@ -149,7 +149,9 @@ def _take_check_of_checkpoint(job: JobState, answer: Mapping[str, Any]) -> None:
     if answer.get("whole") is True:
         state.known = Known(True, state.known.held, stored, whole=True)
         return
-    job.record("checkpoint_skipped", host=stored.host, reason=f"{stored.name}: {answer.get('why')}")
+    job.record(
+        "checkpoint_skipped", host=stored.host, reason=f"{stored.name} (step {stored.step}): {answer.get('why')}"
+    )
     state.skip.append(stored.name)
     _forget(job)
     state.again_at = job.now + RETRY_S

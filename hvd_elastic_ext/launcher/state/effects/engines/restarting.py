@@ -55,7 +55,8 @@ def advance(job: JobState) -> WorldDecision:
         log.info("%s: %s; all leave at their next commit, and the next world begins there", *_why(job))
     elif move is ChangeAction.END and change is None:
         job.restarting.change = EngineChange(move, decision.cause, decision.reason, first_gone_at=now)
-        log.info("%s: %s; the others are ended, and the next world begins with the last commit", *_why(job))
+        begins = "begins with the last commit" if job.keeps_something else "starts the script again: no commit is known"
+        log.info("%s: %s; the others are ended, and the next world %s", *_why(job), begins)
     _end_members(job, now, situation)
     return WorldDecision(None, decision.cause if job.restarting.change else "", decision.reason, decision.again_at)
 

@@ -122,3 +122,4 @@ def take_over(job: JobState) -> None:
         worker.generation = worker.agreed = job.generation
     world.members, world.begun = tuple(members), True
     world.before = Counter(life.seat.host for life in members)
+    world.seats_before = frozenset(life.seat for life in members)

@@ -6,8 +6,10 @@ import json
 import pytest
 
 from hvd_elastic_ext.core.errors import BadHosts, UsageError
+from hvd_elastic_ext.launcher.cli.doctor import command
 from hvd_elastic_ext.launcher.cli.doctor.command import main, report, wanted_hosts
 from hvd_elastic_ext.launcher.cli.doctor.findings import Finding
+from tests.unit.launcher.cli.doctor.test_findings import broken
 
 FINE = Finding("ok", "Python 3.11")
 SMALL = Finding("warning", "/dev/shm is 64 MiB", "a bus error", "--shm-size=2g")
@@ -67,6 +69,24 @@ def test_the_last_line_sums_up(findings, last):
     out = io.StringIO()
     report(findings, out, as_json=False)
     assert out.getvalue().splitlines()[-1] == last
+
+
+def test_a_machine_without_hosts_or_a_cluster_is_looked_at_for_itself_and_that_is_said(monkeypatch, capsys):
+    """Defect: on a laptop "error hostname … resolves to 127.0.1.1 … 1 thing would break a job" without --local."""
+    loopback = broken(python={"hostname": "laptop", "addresses": ["127.0.1.1"]})
+    monkeypatch.setattr(command, "gather", lambda hosts, reach, directory: loopback)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    assert main([]) == 0
+    *_, last, left_out = capsys.readouterr().out.splitlines()
+    assert last == "nothing here would break a job"
+    assert left_out.startswith("not checked: what only a job on several machines needs; ")
+    assert main(["--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["left_out"] == left_out
+    assert main(["--local"]) == 0
+    assert "not checked" not in capsys.readouterr().out
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    assert main([]) == 1
+    assert "1 thing would break a job" in capsys.readouterr().out
 
 
 def test_a_terminal_gets_every_finding_reason_and_remedy_and_no_markup_of_theirs():

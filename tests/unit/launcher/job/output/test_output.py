@@ -159,6 +159,17 @@ def test_a_line_begins_below_a_bar_and_a_bar_in_its_own_line() -> None:
     assert terminal.getvalue() == expected
 
 
+def test_all_lines_have_one_form_of_prefix() -> None:
+    """Defect: "[localhost[0]]<stderr>" beside "[0]<stderr>"."""
+    terminal, rank = io.StringIO(), {0: 5}
+    with Outlets(terminal, terminal) as outlets:
+        console = Console(outlets, None, timestamps=False, rank=lambda life: rank.get(life.seat.slot))
+        for slot in (0, 1):
+            console.take(ProcessId(Seat("a", slot), 1), "stderr", "x\n")
+        console.remark("a", "its agent")
+    assert terminal.getvalue() == "[5]<stderr>:x\n[a slot 1]<stderr>:x\n[a]<stderr>:its agent\n"
+
+
 def test_a_line_without_end_does_not_fill_memory() -> None:
     assembler = LineAssembler()
     lines = [line for _ in range(3 * MAX_LINE_BYTES // 65536) for line in assembler.feed("x" * 65536)]

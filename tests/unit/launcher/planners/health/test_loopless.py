@@ -70,6 +70,14 @@ def test_a_process_that_ends_well_without_a_loop_is_not_said_to_have_left_before
     assert {each["reason"] for each in cluster.events("exited")} == {"ended with exit code 0; it began no elastic loop"}
 
 
+def test_a_host_is_not_said_to_be_used_again_when_the_loss_of_its_process_ends_the_job() -> None:
+    """Defect: "a has failed, and is used again at once: no other host may work…", and then the job failed."""
+    cluster = play("train a; run 3; kill a; fails the script has no elastic loop; over", Plain)
+    (struck,) = cluster.events("struck")
+    assert "waived" not in struck
+    assert cluster.events("cleared") == []
+
+
 OVER = "train a b; run 3; "
 OVER_SOON = "train a b elastic_timeout_s=60; run 3; "
 PLAIN = {

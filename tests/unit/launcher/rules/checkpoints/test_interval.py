@@ -149,7 +149,7 @@ def test_the_reason_says_what_it_goes_by() -> None:
     )
     said = checkpoint_interval([SealCost(0.5, 60.0)], HOUR).reason
     assert said.endswith(
-        "s; no loss of all commits in memory yet: one in 1h is assumed; every 60.2 s would be best, and 2 × that "
+        "s; no loss of all commits in memory yet, one every 1h is assumed; every 60.2 s would be best, and 2 × that "
         "is the least"
     )
     said = checkpoint_interval([SealCost(0.0, 1.0)], Failures().rate()).reason

@@ -221,7 +221,7 @@ def test_a_process_that_fails_before_its_first_world_is_told_too(caplog: pytest.
     ("hosts", "what", "ends"),
     [
         (("a", "b"), "not connected to the others yet: a[0], b[0]", CONNECTED),
-        (("a",), "not initialized yet: a[0]", "it ends when that is, or when it has failed"),
+        (("a",), "not initialized yet: a[0]", "it ends when that process has called hvd.init(), or has failed"),
     ],
 )
 def test_the_only_rank_is_not_said_to_wait_for_others(hosts: tuple[str, ...], what: str, ends: str) -> None:

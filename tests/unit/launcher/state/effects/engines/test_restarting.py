@@ -176,6 +176,26 @@ def test_a_script_without_an_elastic_loop_ends_with_its_processes(text: str) -> 
     play(text, partial(Restarted, loops=False), steps=Restarts)
 
 
+class WithoutState(Restarted):
+    """A script that keeps nothing."""
+
+    commits = False
+
+
+@pytest.mark.parametrize(
+    ("kind", "begins"),
+    [(Restarted, "begins with the last commit"), (WithoutState, "starts the script again: no commit is known")],
+)
+def test_a_world_is_said_to_begin_with_the_last_commit_only_where_there_is_one(
+    kind: type[Restarted], begins: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    play(THREE + "kill b", partial(kind, loops=kind is Restarted), steps=Restarts).run(1.0)
+    assert [text.rpartition("the next world ")[2] for text in caplog.messages if "the others are ended" in text] == [
+        begins
+    ]
+
+
 @pytest.mark.parametrize("code", [TERMINATED, 1], ids=["ended by mpirun", "an error of its own"])
 def test_a_process_that_ends_because_another_one_failed_is_not_blamed(code: int) -> None:
     text = TWO + "kill b 1; trains a; ended a peer lost; ended b crashed; number struck 1"

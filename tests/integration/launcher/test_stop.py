@@ -1,0 +1,64 @@
+"""``hvd-elastic stop``, ``status --watch`` and ``logs -f`` beside a real job: all end with it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.integration.launcher.conftest import COUNTER, ELASTIC, Launched
+from tests.support.processes import run_process
+
+
+def asked(launched: Launched, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*ELASTIC, *words], cwd=launched.directory, capture_output=True, text=True, timeout=90, check=False
+    )
+
+
+def test_a_job_is_stopped_with_a_last_checkpoint_and_all_that_watch_it_end(launched: Launched) -> None:
+    launched.set_hosts("localhost:1")
+    options = ("--job", "digits", "--checkpoint-every", "notice", "--output-filename", launched.directory / "out")
+    with launched.run(*options, "-np", "1", sys.executable, COUNTER) as process:
+        launched.wait_for_steps(1, timeout=90)
+        watching = [*ELASTIC, "status", "digits", "--watch"]
+        with (
+            run_process(watching, cwd=launched.directory) as watch,
+            run_process([*ELASTIC, "logs", "digits", "-f"], cwd=launched.directory) as logs,
+        ):
+            watch.wait_for("world 1, size 1")
+            seen = json.loads(asked(launched, "status", "digits", "--json").stdout)
+            assert (seen["running"], seen["state"], seen["size"]) == (True, "trains", 1)
+            assert seen["launcher"]["pid"] == process.pid
+            assert seen["journal"] == str(launched.journal)
+            done = asked(launched, "stop", "digits")
+            assert (done.returncode, done.stderr) == (0, ""), process.output
+            assert process.wait(30) == 130
+            assert watch.wait(30) == 130, watch.output
+            assert logs.wait(30) == 0, logs.output
+    first, *_, ended, again = done.stdout.splitlines()  # between them, how long it lasts
+    assert first.startswith("digits: the job makes a last checkpoint, in 60 s at most; ")
+    assert "digits has ended with exit code 130: stopped by `hvd-elastic stop`; the same command goes on after" in ended
+    assert again.startswith(f"to go on: cd {launched.directory} && hvd-elastic run --hosts-file ")
+    (sealed,) = launched.events("sealed")
+    assert Path(sealed.get("path")).is_dir()
+    assert sealed.get("path") in ended
+    refused = asked(launched, "stop", "digits")
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    assert "digits: no launcher runs; the job ended: stopped by `hvd-elastic stop`" in refused.stderr
+
+
+def test_a_launcher_that_is_stopped_itself_is_not_ended_and_the_remedy_is_named(launched: Launched) -> None:
+    launched.set_hosts("localhost:1")
+    with launched.run("--job", "digits", "-np", "1", "sleep", "600") as process:
+        launched.wait_for("a process", lambda: launched.events("spawned"))
+        process.send_signal(signal.SIGSTOP)
+        done = asked(launched, "stop", "digits")
+        process.send_signal(signal.SIGCONT)
+        assert done.returncode == 1
+        assert f"is stopped (T): `kill -CONT {process.pid}` lets it go on" in done.stderr
+        assert process.returncode is None
+        assert asked(launched, "stop", "digits").returncode == 0
+        assert process.wait(30) == 130
