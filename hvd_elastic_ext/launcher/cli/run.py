@@ -19,9 +19,10 @@ from typing import Any, Final
 from hvd_elastic_ext import __version__
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.errors import ElasticError, UsageError
-from hvd_elastic_ext.core.journal import Journal
+from hvd_elastic_ext.core.journal import Journal, Sink
 from hvd_elastic_ext.io import core_dumps
-from hvd_elastic_ext.io.append_file import Announced, AppendFile
+from hvd_elastic_ext.io.append_file import QueuedLines
+from hvd_elastic_ext.io.own_files import make_folder
 from hvd_elastic_ext.launcher.cli import dashboard, run_options, starting
 from hvd_elastic_ext.launcher.cli.announcements import Fields, announce
 from hvd_elastic_ext.launcher.cli.monitoring.listeners import Listeners, listeners
@@ -122,9 +123,11 @@ def _run_with_journal(settings: RunSettings, folder: state_folder.StateDir, save
     clock = SystemClock()
     name: dict[str, Any] = {"job": settings.job, "run": saved.run}
     listening = listeners(settings, clock, name, os.environ)
+    lines: QueuedLines | None = None
     try:
         with dashboard.dashboard_process(settings.dashboard, settings.state_dir, settings.journal):
-            journal = open_journal(settings.journal, listening)
+            lines = open_journal_file(settings.journal)
+            journal = journal_on(lines, listening)
             place = None if settings.durability is None else settings.durability.place
             name |= {"pid": os.getpid(), "version": __version__, "command": settings.command[0], "checkpoints": place}
             output = None if settings.output_dir is None else str(settings.output_dir.absolute())
@@ -133,6 +136,8 @@ def _run_with_journal(settings: RunSettings, folder: state_folder.StateDir, save
             _run_job(settings, folder, saved, outlets, journal, listening)
     finally:
         listening.close()
+        if lines is not None:
+            lines.close()
 
 
 def _run_job(
@@ -152,7 +157,7 @@ def _run_job(
         # Importing takes a second, in which a signal still ends this process at once: nothing may run before that.
         from hvd_elastic_ext.launcher.job.job import Job
 
-        recorder = open_recorder(settings.record_events)
+        recording = open_recording(settings.record_events)
         job = Job(
             settings,
             feed,
@@ -161,7 +166,7 @@ def _run_job(
             journal=journal,
             clock=SystemClock(),
             outlets=outlets,
-            recorder=recorder,
+            recorder=None if recording is None else Recorder(recording),
             counters=listening.counters,
             notifier=listening.notifier,
             board=listening.board,
@@ -174,6 +179,8 @@ def _run_job(
             outcome = job.run()
         finally:
             source.stop()
+            if recording is not None:
+                recording.close()
     except ElasticError as error:
         journal.record("finished", generation=feed.generation, code=error.exit_code, reason=str(error))
         raise
@@ -188,11 +195,11 @@ def make_output_folder(path: Path | None) -> None:
     if path is None:
         return
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        make_folder(path, option="--output-filename")
         with tempfile.TemporaryFile(dir=path):
             return
     except OSError as error:
-        why = "it is no folder" if isinstance(error, FileExistsError) else error.strerror
+        why = "it is not a folder" if isinstance(error, FileExistsError) else error.strerror
         raise UsageError(
             f"--output-filename {path} cannot be written: {why}; name another folder with --output-filename"
         ) from None
@@ -218,8 +225,16 @@ def make_checkpoint_folder(settings: RunSettings) -> None:
         ) from None
 
 
-def open_journal(path: Path, listening: Listeners) -> Journal:
-    """Open a journal for appending; ``listening`` get each event. Raises :class:`UsageError` if it cannot be."""
+def open_journal_file(path: Path) -> QueuedLines:
+    """Open a journal for appending. Raises :class:`UsageError` if it cannot be, or others could lead it elsewhere."""
+    try:
+        return QueuedLines.opened(path, "the journal", option="--journal", counts=True)
+    except OSError as error:
+        raise UsageError(f"--journal {path} cannot be written: {error.strerror}; name another with --journal") from None
+
+
+def journal_on(sink: Sink, listening: Listeners) -> Journal:
+    """A journal whose events ``listening`` get, too."""
     clock, notes = SystemClock(), listening.notes()
 
     def on_event(event: str, generation: int, fields: Fields) -> None:
@@ -227,21 +242,15 @@ def open_journal(path: Path, listening: Listeners) -> Journal:
         for note in notes:
             note(event, fields)
 
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        sink = listening.tee(Announced(AppendFile(path, create=True), f"the journal {path}"), clock)
-        return Journal(sink, clock, on_event)
-    except OSError as error:
-        raise UsageError(f"--journal {path} cannot be written: {error.strerror}; name another with --journal") from None
+    return Journal(listening.tee(sink, clock), clock, on_event)
 
 
-def open_recorder(path: Path | None) -> Recorder | None:
-    """Open the file of ``--record-events`` for appending. Raises :class:`UsageError` if it cannot be."""
+def open_recording(path: Path | None) -> QueuedLines | None:
+    """Open the file of ``--record-events`` for appending. Raises as :func:`open_journal_file` does."""
     if path is None:
         return None
-    try:
-        path.touch(mode=0o600)  # error messages of training scripts are in it
-        return Recorder(Announced(AppendFile(path, create=True), f"the recording {path}"))
+    try:  # error messages of training scripts are in it: it is for its user alone
+        return QueuedLines.opened(path, "the recording", option="--record-events", counts=False, mode=0o600)
     except OSError as error:
         raise UsageError(f"--record-events {path} cannot be written: {error.strerror}; name another file") from None
 

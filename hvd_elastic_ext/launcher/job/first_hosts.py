@@ -22,7 +22,7 @@ LOOK_S: Final = 1.0
 
 
 async def log_while_waiting(
-    work: Awaitable[None], wait: Wait, clock: Clock, *, failed: Callable[[], JobFailed | None]
+    work: Awaitable[object], wait: Wait, clock: Clock, *, failed: Callable[[], JobFailed | None]
 ) -> None:
     """Wait for ``work``, and log the wait at each :data:`LOG_PERIOD_S`. Raises what ``work`` raises, and what
     ``failed`` returns.

@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from hvd_elastic_ext.io.output_files import INDEX, Indexer, file_of
-from hvd_elastic_ext.launcher.job.output.outlets import LineAssembler, Outlets, Write
+from hvd_elastic_ext.core.printable import printable
+from hvd_elastic_ext.io.output_files import file_of
+from hvd_elastic_ext.launcher.job.output.outlets import LineAssembler, Outlets
 from hvd_elastic_ext.launcher.job.output.repeats import Repeats
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
@@ -40,12 +41,10 @@ class Console:
         generation: Callable[[], int] = lambda: 0,
     ) -> None:
         self._outlets = outlets
-        self._folder = folder
+        self._files = None if folder is None else outlets.files(folder)
         self._timestamps = timestamps
         self._rank, self._generation = rank, generation
-        self._index = None if folder is None else (outlets.file(folder / INDEX), Indexer(folder, time.time))
         self._terminals = {"stdout": outlets.stdout, "stderr": outlets.stderr}
-        self._files: dict[str, Write] = {}
         self._partial: dict[tuple[ProcessId, str], LineAssembler] = {}
         self._repeats = Repeats()
 
@@ -65,8 +64,8 @@ class Console:
             self._show("stderr", f"[{self._who(life)}]<stderr>:", line)
 
     def remark(self, host: str, line: str) -> None:
-        """Write a line of an agent or its transport."""
-        self._show("stderr", f"[{host}]<stderr>:", line.rstrip("\n") + "\n")
+        """Write a line of an agent or its transport, such as the banner of a host's sshd."""
+        self._show("stderr", f"[{host}]<stderr>:", printable(line.rstrip("\n")) + "\n")
 
     def close(self) -> None:
         """Write unfinished lines. The caller closes the outlets."""
@@ -77,14 +76,9 @@ class Console:
         who = self._who(life)
         for shown in self._repeats.next(life, line) if stream == "stderr" else [line]:
             self._show(stream, f"[{who}]<{stream}>:", shown)
-        if self._folder is not None and self._index is not None:
-            file, (write, indexer) = file_of(who, stream), self._index
-            if file not in self._files:
-                self._files[file] = self._outlets.file(self._folder / file)
-            generation, seat = self._generation(), life.seat
-            if mark := indexer.line(file, line, host=seat.host, slot=seat.slot, generation=generation):
-                write(mark)
-            self._files[file](line)
+        if self._files is not None:
+            seat = life.seat
+            self._files.put(file_of(who, stream), line, host=seat.host, slot=seat.slot, generation=self._generation())
 
     def _who(self, life: ProcessId) -> str:
         rank = self._rank(life)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TextIO
 
-from hvd_elastic_ext.io.threads.writer_thread import Appended, Outlet, Stream
+from hvd_elastic_ext.core.printable import printable
+from hvd_elastic_ext.io.output_files import INDEX, Indexer
+from hvd_elastic_ext.io.threads.writer_thread import DISK, Appended, Outlet, Stream
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +45,7 @@ class Outlets(contextlib.AbstractContextManager["Outlets"]):
         self._err = Outlet(err.name)
         # On one terminal, lines of both keep their order.
         self._out = self._err if _same(out.descriptor, err.descriptor) else Outlet(out.name)
-        self._files = Outlet("the files of --output-filename")
+        self._files = Outlet("the output of processes", says=DISK)
         err_line = _Line()
         out_line = err_line if self._out is self._err else _Line()
         self.stdout: Write = lambda text: self._out.put(out, out_line.next(text))
@@ -53,10 +57,9 @@ class Outlets(contextlib.AbstractContextManager["Outlets"]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def file(self, path: Path) -> Write:
-        """Append to ``path``; make its folder."""
-        sink = Appended(path)
-        return lambda text: self._files.put(sink, text)
+    def files(self, folder: Path) -> OutputFiles:
+        """The files of processes in ``folder``."""
+        return OutputFiles(folder, self._files)
 
     def status(self, text: str) -> None:
         """Show ``text`` below all lines, in place of the last status; an empty one removes it."""
@@ -69,6 +72,65 @@ class Outlets(contextlib.AbstractContextManager["Outlets"]):
             if outlet is not self._err and (lost := outlet.close()):
                 log.warning("%s: the last %d lines of output were dropped", outlet.name, lost)
         self._err.close()
+
+
+class OutputFiles:
+    """Files of output in ``folder``, and their index. A thread writes all of them."""
+
+    OPTION: Final = "--output-filename"
+
+    def __init__(self, folder: Path, outlet: Outlet) -> None:
+        self._folder, self._outlet = folder, outlet
+        self._index = Appended(folder / INDEX, option=self.OPTION)
+        self._indexer = Indexer(folder, time.time)
+        self._files: dict[str, Appended] = {}
+        self._parts: dict[tuple[str, str, int], _Part] = {}
+        self._generation = 0
+
+    def put(self, file: str, line: str, *, host: str, slot: int, generation: int) -> None:
+        """Append a line of a process to ``file``, a path within the folder."""
+        if generation != self._generation:
+            self._generation = generation
+            self._parts.clear()
+        part = self._parts.get((file, host, slot))
+        if part is None:
+            if file not in self._files:
+                self._files[file] = Appended(self._folder / file, option=self.OPTION)
+            mark = functools.partial(self._indexer.line, file, host=host, slot=slot, generation=generation)
+            part = self._parts[file, host, slot] = _Part(self._files[file], self._index, mark)
+        self._outlet.put(part, line)
+
+
+class _Part:
+    """The end of one file, while one process writes it. Its place is looked up in the writer's thread, when all before
+    it is written, or known to be missing."""
+
+    joins = True
+    retries = True
+
+    def __init__(self, file: Appended, index: Appended, mark: Callable[[], str | None]) -> None:
+        self.name = file.name
+        self._file, self._index, self._mark = file, index, mark
+        self.missed = file.missed
+
+    def __eq__(self, other: object) -> bool:
+        """What is missing, and what is closed, is a file: whoever wrote it."""
+        return isinstance(other, _Part) and other._file is self._file
+
+    def __hash__(self) -> int:
+        return hash(self._file)
+
+    def write(self, text: str) -> None:
+        if mark := self._mark():
+            try:
+                self._index.write(mark)
+            except OSError:  # the file is more important
+                self._index.missed(1, len(mark))
+        self._file.write(text)
+
+    def close(self) -> None:
+        self._file.close()
+        self._index.close()
 
 
 class _Line:
@@ -100,9 +162,9 @@ class Log(logging.Handler):
         self._tap = tap
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Pass the formatted record, with a line end, to ``tap``."""
+        """Pass the formatted record, with a line end, to ``tap``: what others said in it cannot drive a terminal."""
         try:
-            self._tap(self.format(record) + "\n")
+            self._tap(printable(self.format(record)) + "\n")
         except (ValueError, TypeError):  # arguments that do not fit their text
             self.handleError(record)
 
