@@ -58,8 +58,9 @@ class AppendFile:
 class QueuedLines:
     """A :class:`hvd_elastic_ext.core.journal.Sink` that never waits and never raises: a thread writes the lines.
 
-    They keep their order. Lines that do not fit while the disk does not answer, or that cannot be written, are counted and logged. With
-    ``counts`` the next line of the file says how many are missing before it, as ``dropped``. ``name`` is for the log.
+    They keep their order. Lines that do not fit while the disk does not answer, or that cannot be written, are counted
+    and logged. With ``counts`` the next line of the file says how many are missing before it, as ``dropped``. ``name``
+    is for the log.
     """
 
     def __init__(self, file: Sink, name: str, *, counts: bool, room: int | None = None) -> None:
@@ -101,8 +102,8 @@ class _Lines:
         self._file.write(with_dropped(text, self._missing) if self._counts and self._missing else text)
         self._missing = 0
 
-    def missed(self, pieces: int, characters: int) -> None:
-        self._missing += pieces
+    def missed(self, lines: int, characters: int) -> None:
+        self._missing += lines
 
     def close(self) -> None:
         if isinstance(self._file, AppendFile):

@@ -66,6 +66,6 @@ def _check_link(path: Path, option: str) -> None:
 
 
 def _between(below: Path | None, path: Path) -> list[Path]:
-    return (
-        [path] if below is None else [path, *(each for each in path.parents if each == below or below in each.parents)]
-    )
+    """The folders from ``below`` to ``path``, both included; ``path`` alone without ``below``."""
+    above = () if below is None else (each for each in path.parents if each == below or below in each.parents)
+    return [*above, path]

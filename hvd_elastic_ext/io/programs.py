@@ -97,12 +97,9 @@ class Program:
             ended = process.poll() is not None  # asked before the pipe is read to its end
             after += ended  # what was in the pipe at the end is read; children may go on printing
             left_s = deadline - time.monotonic()
-            if (
-                left_s > 0
-                and not at_end
-                and after <= _READS_AFTER_END
-                and readable.poll(0 if ended else min(left_s, _LOOK_S) * 1000)
-            ):
+            wait_s = 0.0 if ended else max(0.0, min(left_s, _LOOK_S))
+            reads = left_s > 0 and not at_end and after <= _READS_AFTER_END
+            if reads and readable.poll(wait_s * 1000):
                 at_end = self._take(descriptor, kept)
                 if not at_end:
                     continue

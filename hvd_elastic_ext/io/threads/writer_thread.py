@@ -39,7 +39,7 @@ _BATCH: Final = 16 << 10
 
 
 class Says(NamedTuple):
-    """Lines of the log about an outlet, by name, and with the number of lost pieces."""
+    """Lines of the log about an outlet, by name, and with the number of lost lines."""
 
     full: str
     again: str
@@ -69,7 +69,7 @@ class Sink(Protocol):
 
     def write(self, text: str) -> None: ...
 
-    def missed(self, pieces: int, characters: int) -> None:
+    def missed(self, lines: int, characters: int) -> None:
         """So much is missing before the next text."""
 
     def close(self) -> None: ...
@@ -78,7 +78,7 @@ class Sink(Protocol):
 class Gap(NamedTuple):
     """In the place of text that found no room."""
 
-    pieces: int
+    lines: int
     characters: int
 
 
@@ -105,7 +105,7 @@ class Stream:
             self._stream.write(data.decode(self._encoding))
             self._stream.flush()
 
-    def missed(self, pieces: int, characters: int) -> None:
+    def missed(self, lines: int, characters: int) -> None:
         """Do nothing: the log says it."""
 
     def close(self) -> None:
@@ -137,7 +137,7 @@ class Appended:
                 self._opened = open_output(self._path, option=self._option)
             except UsageError as error:
                 raise PermissionError(errno.EPERM, str(error)) from None
-        if self._missing.pieces:
+        if self._missing.lines:
             text = ("\n" if self._torn else "") + missing_line(*self._missing) + text
         data = text.encode("utf-8", "backslashreplace")
         try:
@@ -147,8 +147,8 @@ class Appended:
             raise
         self._missing, self._torn = Gap(0, 0), False
 
-    def missed(self, pieces: int, characters: int) -> None:
-        self._missing = Gap(self._missing.pieces + pieces, self._missing.characters + characters)
+    def missed(self, lines: int, characters: int) -> None:
+        self._missing = Gap(self._missing.lines + lines, self._missing.characters + characters)
 
     def close(self) -> None:
         """Close the file if it is open. May be repeated; a later :meth:`write` opens it again."""
@@ -157,16 +157,16 @@ class Appended:
             os.close(descriptor)
 
 
-def missing_line(pieces: int, characters: int) -> str:
+def missing_line(lines: int, characters: int) -> str:
     """The line of a file of output in the place of text that could not be written."""
-    return f"[hvd-elastic: {pieces} lines ({characters} characters) are missing here]\n"
+    return f"[hvd-elastic: {lines} lines ({characters} characters) are missing here]\n"
 
 
 class Outlet:
     """Writes queued text, in order, in a thread of its own, which lives from the first piece to :meth:`close`.
 
     When ``room`` is full, new text is dropped until half of it is free again.
-    A log line reports the beginning; at the end, another one reports the number of lost pieces.
+    A log line reports the beginning; at the end, another one reports the number of lost lines.
     A sink that fails is reported once. It gets no more text, unless it ``retries``. ``says``: the lines.
     """
 
@@ -175,10 +175,10 @@ class Outlet:
         self._room, self._says = room, says
         self._turn = threading.Condition()
         self._waiting: deque[tuple[Sink, str | Gap]] = deque()
-        self._size = self._pieces = 0
+        self._size = self._lines = 0
         """Size of the waiting text and of the text being written."""
         self._lost = 0
-        """Number of pieces dropped since there was no room; 0 while there is room."""
+        """Number of lines dropped since there was no room; 0 while there is room."""
         self._closing = False
         self._thread: threading.Thread | None = None
         self._used: dict[Sink, bool] = {}
@@ -195,17 +195,18 @@ class Outlet:
         with self._turn:
             if self._closing:
                 return
-            full = self._lost > 0 or 0 < self._size > self._room - _cost(text)
+            was_full = self._lost > 0
+            full = was_full or 0 < self._size > self._room - _cost(text)
             if full:
-                self._lost += 1
+                self._lost += _lines(text)
                 gap = self._gaps.get(sink, Gap(0, 0))
-                self._gaps[sink] = Gap(gap.pieces + 1, gap.characters + len(text))
+                self._gaps[sink] = Gap(gap.lines + _lines(text), gap.characters + len(text))
             else:
                 self._waiting.append((sink, text))
                 self._size += _cost(text)
-                self._pieces += 1
+                self._lines += _lines(text)
                 self._start()
-            begins = full and self._lost == 1
+            begins = full and not was_full
             slow = self._is_slow_now()
             self._turn.notify_all()
         if slow and self._says.slow is not None:
@@ -222,16 +223,16 @@ class Outlet:
         return True
 
     def close(self) -> int:
-        """Wait while writing makes progress; return how many pieces were lost. May be repeated."""
+        """Wait while writing makes progress; return how many lines were lost. May be repeated."""
         with self._turn:
             self._closing = True
             self._turn.notify_all()
             until = time.monotonic() + CLOSE_S
             while self._size and time.monotonic() < until and self._makes_progress():
                 pass
-            done, lost = self._size == 0, self._lost + self._pieces
+            done, lost = self._size == 0, self._lost + self._lines
             self._waiting.clear()
-            self._lost = self._pieces = 0
+            self._lost = self._lines = 0
         if done and self._thread is not None:
             self._thread.join(STALL_S)
         return lost
@@ -295,7 +296,7 @@ class Outlet:
             self._used[sink] = False
             log.warning("output of workers is dropped from here on: %s: %s", sink.name, why)
             return
-        sink.missed(len(texts), sum(map(len, texts)))
+        sink.missed(sum(map(_lines, texts)), sum(map(len, texts)))
         if sink.name not in self._failing:
             self._failing.add(sink.name)
             log.warning("%s cannot be written (%s); the job goes on, and lines are lost", sink.name, why)
@@ -303,7 +304,7 @@ class Outlet:
     def _written(self, texts: list[str]) -> None:
         with self._turn:
             self._size -= sum(map(_cost, texts))
-            self._pieces -= 0 if self._closing and not self._pieces else len(texts)
+            self._lines -= 0 if self._closing and not self._lines else sum(map(_lines, texts))
             again = self._lost if self._size <= self._room // 2 and not self._closing else 0
             self._lost -= again
             if again:
@@ -343,6 +344,11 @@ def open_closed_streams() -> None:
             descriptor = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
             os.set_inheritable(descriptor, True)
             setattr(sys, name, os.fdopen(descriptor, mode, encoding="utf-8"))
+
+
+def _lines(text: str) -> int:
+    """The number of lines of a text; a part of a line counts as one."""
+    return text.count("\n") or 1
 
 
 def _cost(text: str) -> int:

@@ -138,7 +138,7 @@ class AdminSocket:
             return self._handler(request)
         except ElasticError as error:
             return {"error": str(error)}
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - beside training
             report(error, self._defects, "the job goes on; a request of this user is not answered")
             return {"error": f"a defect of hvd-elastic: {type(error).__name__}: {error}"}
 

@@ -127,7 +127,7 @@ class Job:
             self._in_folder(self._folder.forget_key)
 
     def _in_folder(self, act: Callable[[], object]) -> None:
-        """Do the last work in the job's folder, unless its disk does not answer: then the process must end all the same."""
+        """Do the last work in the job's folder, unless its disk does not answer: the process must end all the same."""
         if self._disk_answers and not done_within(act, CLOSE_S):
             self._disk_answers = False
             log.warning("the end of the run is not written after %g s: the disk does not answer", CLOSE_S)

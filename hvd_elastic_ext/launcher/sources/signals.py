@@ -26,7 +26,7 @@ TIMEOUT_S: Final = 5.0
 MAX_BYTES: Final = 1 << 20
 MAX_HOSTS: Final = 100_000
 """Most hosts in one signal."""
-TOKEN: Final = "HVD_ELASTIC_OBSERVE_TOKEN"
+TOKEN: Final = "HVD_ELASTIC_OBSERVE_TOKEN"  # noqa: S105 - its name
 """The variable with a bearer token for servers of signals. Other users can read command lines, but not variables."""
 SYNTAX: Final = "write NAME=file:PATH or NAME=http://HOST/api/v1/query?query=…"
 
@@ -92,8 +92,8 @@ def _source(text: str) -> SignalSource:
     secret = secret_in_url(where)
     if secret is not None:  # which is not repeated
         raise UsageError(
-            f"--observe {name} holds {secret}, which would appear in the log and in `ps`; {SYNTAX}; give a token in the "
-            f"variable {TOKEN}"
+            f"--observe {name} holds {secret}, which would appear in the log and in `ps`; {SYNTAX}; "
+            f"give a token in the variable {TOKEN}"
         )
     if not usable:
         raise UsageError(f"--observe {text!r}: {SYNTAX}")

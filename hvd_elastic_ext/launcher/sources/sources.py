@@ -13,7 +13,7 @@ import socket
 import threading
 from collections.abc import Callable, Set
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 from urllib.parse import urlencode, urlsplit
 
 from hvd_elastic_ext.core.backoff import pause_after
@@ -257,9 +257,9 @@ class PushSource(_Looping):
     def _ask(self) -> Publication | None:
         if self._connection is None:
             self._connection = self._connect(ANSWER_S)
-            self._connection.response_class = functools.partial(  # a byte a second would keep this thread for ever
-                timed_response, within_s=ANSWER_S, most=MAX_BODY + MAX_HEAD
-            )
+            # A daemon that sends a byte a second must not keep this thread for ever.
+            timed: Any = functools.partial(timed_response, within_s=ANSWER_S, most=MAX_BODY + MAX_HEAD)
+            self._connection.response_class = timed
         query = ""
         if self._newest is not None:
             query = "?" + urlencode({"after": self._newest.sequence, "source": self._newest.source})

@@ -197,10 +197,8 @@ class LineAssembler:
         """The lines that ``text`` completes, each with its line end; states of a progress bar begin with ``\\r``."""
         # A piece may end inside a character, so they are joined as bytes.
         data = text.encode("utf-8", "surrogateescape")
-        if not self._bar and b"\r" not in data and b"\n" not in data:
-            self._partial.append(data)
-            self._size += len(data)
-            return self.flush() if self._size > MAX_LINE_BYTES else []
+        if b"\r" not in data and b"\n" not in data:
+            return self._more(data)
         *done, rest = PIECE.findall(b"".join([*self._partial, data]))[:-1] or [b""]
         if rest.endswith(b"\n"):
             done, rest = [*done, rest], b""
@@ -208,10 +206,24 @@ class LineAssembler:
             del done[0]
         shown = [b"\r" * (piece[:1] == b"\r" or piece[-1:] != b"\n") + piece.lstrip(b"\r") for piece in done]
         self._bar = rest.startswith(b"\r")
+        if self._bar:  # one return is as good as many, and only one is read again with the next piece
+            rest = b"\r" + rest.lstrip(b"\r")
         self._shown = rest if self._bar and 1 < len(rest) <= MAX_BAR_BYTES else b""
         shown += [self._shown] if self._shown else []
         self._partial, self._size = [rest], len(rest)
         return [*map(_decoded, shown), *(self.flush() if self._size > MAX_LINE_BYTES else [])]
+
+    def _more(self, data: bytes) -> list[str]:
+        """Take more of the unfinished line. It is read again only while it is a short state of a progress bar."""
+        self._partial.append(data)
+        self._size += len(data)
+        if self._size > MAX_LINE_BYTES:
+            return self.flush()
+        self._shown = b""
+        if self._bar and 1 < self._size <= MAX_BAR_BYTES:
+            self._shown = b"".join(self._partial)
+            self._partial = [self._shown]
+        return [_decoded(self._shown)] if self._shown else []
 
     def flush(self) -> list[str]:
         """The unfinished line, with a line end."""
