@@ -22,10 +22,13 @@ from hvd_elastic_ext import __version__
 from hvd_elastic_ext.core.errors import ElasticError, UsageError, users_mistake
 from hvd_elastic_ext.core.options import layered_argv
 from hvd_elastic_ext.io.config_file import read_config
+from hvd_elastic_ext.io.file_limits import raise_limit, too_few
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.io.threads.writer_thread import discard, open_closed_streams
 
 PREFIX = "HVD_DISCOVER_"
+LEAST_FILES = 48
+"""Open files without which a daemon answers nobody."""
 
 EPILOG = """\
 Every option can also stand in the --config file (hosts-file: PATH) and in the environment
@@ -50,6 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # watchdog logs an error when a watched directory is removed, which is normal here.
     logging.getLogger("watchdog").setLevel(logging.CRITICAL)
     try:
+        if (problem := too_few(raise_limit(LEAST_FILES), LEAST_FILES, "hvd-discover")) is not None:
+            raise UsageError(problem)
         settings = settings_from(sys.argv[1:] if argv is None else argv, os.environ)
         life = f"{settings.source.kind}-{secrets.token_hex(8)}"
         if settings.once:

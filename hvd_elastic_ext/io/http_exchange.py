@@ -92,6 +92,8 @@ def exchange(
             data = answer.read(most + 1)
             if len(data) > most:
                 raise NoAnswer(f"its answer is longer than {most} bytes")
+            if answer.length:
+                raise NoAnswer("its answer breaks off")
             return Answer(answer.status, one_line(answer.reason or "", most=MAX_REASON), data)
     except urllib.error.HTTPError as error:
         with error:

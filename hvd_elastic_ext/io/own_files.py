@@ -42,8 +42,10 @@ def open_output(path: Path, *, option: str, mode: int = 0o644, new: bool = False
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe without a reader is an error
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | (os.O_EXCL if new else 0), mode)
-    except OSError as error:
-        if error.errno != errno.ELOOP:
+    except FileExistsError:
+        raise
+    except OSError as error:  # the kernel itself refuses some links of others in folders like /tmp, with EACCES
+        if error.errno not in (errno.ELOOP, errno.EACCES) or not path.is_symlink():
             raise
         _check_link(path, option)
         descriptor = os.open(path, flags, mode)

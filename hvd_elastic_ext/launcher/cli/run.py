@@ -23,6 +23,7 @@ from hvd_elastic_ext.core.journal import Journal, Sink
 from hvd_elastic_ext.io import core_dumps
 from hvd_elastic_ext.io.append_file import QueuedLines
 from hvd_elastic_ext.io.own_files import make_folder
+from hvd_elastic_ext.launcher.agents.capacity import far_too_few_files, raise_file_limit
 from hvd_elastic_ext.launcher.cli import dashboard, run_options, starting
 from hvd_elastic_ext.launcher.cli.announcements import Fields, announce
 from hvd_elastic_ext.launcher.cli.monitoring.listeners import Listeners, listeners
@@ -65,8 +66,18 @@ def main(argv: Sequence[str]) -> int:
     with Outlets(sys.stdout, sys.stderr) as outlets:
         logging.basicConfig(format="hvd-elastic: %(message)s", handlers=[Log(outlets.stderr)])
         logging.getLogger("hvd_elastic_ext").setLevel(settings.log_level)
+        check_open_files(settings)
         _run(settings, outlets)
     return 0
+
+
+def check_open_files(settings: RunSettings) -> None:
+    """Raise the soft limit of open files. Raises :class:`UsageError` if the hard one is too low for any job."""
+    hosts = settings.sources.hosts
+    here = sum(host.slots for host in hosts or () if host.name in LOCAL_NAMES)
+    problem = far_too_few_files(raise_file_limit(1), hosts=1, slots_here=here)
+    if problem is not None:
+        raise UsageError(problem)
 
 
 class _EndedAtOnce(SystemExit):
