@@ -60,6 +60,16 @@ def open_output(path: Path, *, option: str, mode: int = 0o644, new: bool = False
     return descriptor
 
 
+def write_output(path: Path, text: str, *, option: str) -> None:
+    """Replace the content of a file, or make it, in a folder that is there. Raises as :func:`open_output` does."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    with os.fdopen(open_output(path, option=option), "w", encoding="utf-8") as file:
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            file.truncate(0)
+        file.write(text)
+
+
 def _check_link(path: Path, option: str) -> None:
     """A link is followed if nobody else can have put it there, such as ``/dev/stdout``."""
     if path.lstat().st_uid not in (0, os.geteuid()):

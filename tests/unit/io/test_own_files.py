@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.io.own_files import make_folder, open_output
+from hvd_elastic_ext.io.own_files import make_folder, open_output, write_output
 
 NOBODY = 65534
 
@@ -98,6 +98,20 @@ def test_ones_own_link_in_ones_own_folder_is_followed(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "file")
     opened(tmp_path / "link")
     assert (tmp_path / "file").read_text() == "line\n"
+
+
+def test_a_file_is_written_anew_and_not_through_links_of_others(tmp_path: Path, shared: Path) -> None:
+    for text in ("a long text", "short"):
+        write_output(tmp_path / "page.html", text, option="--export")
+        assert (tmp_path / "page.html").read_text() == text
+    with pytest.raises(FileNotFoundError):
+        write_output(tmp_path / "none" / "page.html", "", option="--export")
+    if os.geteuid() == 0:
+        (shared / "page.html").symlink_to(tmp_path / "page.html")
+        os.lchown(shared / "page.html", NOBODY, NOBODY)
+        with pytest.raises(UsageError, match="is a link of another user"):
+            write_output(shared / "page.html", "theirs", option="--export")
+    assert (tmp_path / "page.html").read_text() == "short"
 
 
 def test_a_new_file_takes_the_place_of_none(tmp_path: Path) -> None:
