@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 KEPT: Final = frozenset("\n\t")
@@ -23,6 +24,14 @@ def one_line(text: str, *, most: int) -> str:
     """Return ``text`` printable, in one line of at most ``most`` characters. The end of a long one is cut."""
     line = " ".join(printable(text[: 4 * most]).split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+class PrintableFormatter(logging.Formatter):
+    """Formats records so that nothing in them drives a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The formatted record, printable."""
+        return printable(super().format(record))
 
 
 def _escaped(character: str) -> str:

@@ -23,6 +23,7 @@ from hvd_elastic_ext.core.journal import Journal, Sink
 from hvd_elastic_ext.io import core_dumps
 from hvd_elastic_ext.io.append_file import QueuedLines
 from hvd_elastic_ext.io.own_files import make_folder
+from hvd_elastic_ext.io.threads.beside import report
 from hvd_elastic_ext.launcher.agents.capacity import far_too_few_files, raise_file_limit
 from hvd_elastic_ext.launcher.cli import dashboard, run_options, starting
 from hvd_elastic_ext.launcher.cli.announcements import Fields, announce
@@ -246,10 +247,13 @@ def open_journal_file(path: Path) -> QueuedLines:
 
 def journal_on(sink: Sink, listening: Listeners) -> Journal:
     """A journal whose events ``listening`` get, too."""
-    clock, notes = SystemClock(), listening.notes()
+    clock, notes, known = SystemClock(), listening.notes(), set[str]()
 
     def on_event(event: str, generation: int, fields: Fields) -> None:
-        announce(event, generation, fields)
+        try:
+            announce(event, generation, fields)
+        except Exception as error:  # noqa: BLE001 - a line is not worth a job
+            report(error, known, f"the job goes on without a line about {event!r}")
         for note in notes:
             note(event, fields)
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Asleep, Interrupted, JobFailed, UsageError
 from hvd_elastic_ext.core.journal import Journal
+from hvd_elastic_ext.core.printable import printable
 from hvd_elastic_ext.io.threads.background_calls import done_within
 from hvd_elastic_ext.io.threads.beside import Beside
 from hvd_elastic_ext.launcher.agents.transports.transports import PodTransport
@@ -228,10 +229,11 @@ class Job:
             yield from self._counters.metrics()
 
     def _status(self) -> str:
-        """What the job does at this moment."""
+        """What the job does at this moment, also in the words of servers and hosts: printable."""
         if self._sleeping is not None:
-            return self._sleeping.status()
-        return self._session.status() if self._pause is None else waits.line(self._pause, self._clock.mono())
+            return printable(self._sleeping.status())
+        wait = self._pause
+        return printable(self._session.status() if wait is None else waits.line(wait, self._clock.mono()))
 
     async def _run_session(self, known: Handover) -> JobFailed | None:
         """Run one session. Return why it ended; None if training is done."""

@@ -83,7 +83,9 @@ class ScalingInputs:
                 self._log(source, problem)
             found.append(events.Observed(values))
         if self._scaler is not None:
-            hosts, _ = await self._scaler_asker.ask(self._scaler.asked_for)  # a request of ours reports the problem
+            hosts, problem = await self._scaler_asker.ask(self._scaler.asked_for)
+            if "does not answer within" in problem:  # others are reported by a request of ours
+                log.warning("%s", problem)
             if hosts is not None:
                 found.append(events.HostsAskedFor(hosts))
         return found

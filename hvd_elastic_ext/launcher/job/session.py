@@ -77,6 +77,8 @@ log = logging.getLogger(__name__)
 
 PAUSE_THRESHOLD_S: Final = 1.0
 """If the loop is later than this, the process or machine was stopped, or a disk blocked it."""
+SCALE_S: Final = 120.0
+"""Longest time for a request for hosts; a program has less."""
 SCALE_POLL_S: Final = 15.0
 """Time between two looks at the number of requested hosts."""
 JUST_AFTER_S: Final = 0.001
@@ -449,7 +451,7 @@ class Session:
         assert self._scaler is not None
         scale = functools.partial(self._scaler.scale, hosts, leaving, reason)
         try:
-            await self._aside.call(scale)
+            await self._aside.call(scale, within_s=SCALE_S)
         except (Transient, OSError) as error:
             self._tell(events.Scaled(hosts, str(error)))
         except Exception as error:

@@ -64,7 +64,7 @@ class Outlets(contextlib.AbstractContextManager["Outlets"]):
     def status(self, text: str) -> None:
         """Show ``text`` below all lines, in place of the last status; an empty one removes it."""
         if self.is_terminal:
-            self._status(text)
+            self._status(printable(text))
 
     def close(self) -> None:
         """Wait until all is written, as long as writing makes progress."""
