@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import http.client
-import io
 import socket
 import time
 import urllib.error
@@ -15,6 +14,7 @@ import urllib.request
 from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.printable import one_line
+from hvd_elastic_ext.io.timed_stream import TimedStream
 
 MAX_REASON: Final = 120
 """Most characters of a server's own words that are kept."""
@@ -35,36 +35,6 @@ class Answer(NamedTuple):
     def said(self) -> str:
         """Status and reason."""
         return f"{self.status} {self.reason}".rstrip()
-
-
-class TimedStream(io.RawIOBase):
-    """Reads from a connection until ``deadline`` (monotonic) and up to ``most`` bytes, however slowly they arrive."""
-
-    def __init__(self, connection: socket.socket, deadline: float, most: int) -> None:
-        self._connection, self._deadline, self._left = connection, deadline, most
-        self._raw = connection.makefile("rb", buffering=0)  # keeps the socket open as long as this
-
-    def makefile(self, *_: object) -> io.BufferedReader:
-        """What :class:`http.client.HTTPResponse` asks a socket for."""
-        return io.BufferedReader(self)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int | None:
-        left_s = self._deadline - time.monotonic()
-        if left_s <= 0:
-            raise TimeoutError("timed out")
-        self._connection.settimeout(left_s)
-        count = self._raw.readinto(buffer)
-        self._left -= count or 0
-        if self._left < 0:
-            raise OSError("it answers without end")
-        return count
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
 
 
 def timed_response(sock: socket.socket, *args: Any, within_s: float, most: int, **named: Any) -> Any:
