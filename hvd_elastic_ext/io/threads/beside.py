@@ -34,9 +34,16 @@ class Beside:
         """Run ``work`` until it returns, again and again if it raises. ``lacks``: what is missing while it does not
         run, as words after "meanwhile", such as "signals are not read".
         """
-        task = asyncio.get_running_loop().create_task(self._run(work, lacks))
+        self._added(asyncio.get_running_loop().create_task(self._run(work, lacks)))
+
+    def once(self, work: Work, *, failed: Callable[[str], None]) -> asyncio.Task[None]:
+        """Run ``work`` once; it may be cancelled. If it raises, ``failed`` gets the reason: the caller does without."""
+        return self._added(asyncio.get_running_loop().create_task(self._run_once(work, failed)))
+
+    def _added(self, task: asyncio.Task[None]) -> asyncio.Task[None]:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def close(self) -> None:
         """Cancel all of them, and wait for their ends."""
@@ -44,6 +51,14 @@ class Beside:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run_once(self, work: Work, failed: Callable[[str], None]) -> None:
+        try:
+            await work()
+        except Exception as error:
+            why = f"a defect of hvd-elastic: {type(error).__name__}: {error}"
+            log.exception("%s; the job goes on", why)
+            failed(why)
 
     async def _run(self, work: Work, lacks: str) -> None:
         failures, known = 0, set[str]()

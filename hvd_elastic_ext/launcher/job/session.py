@@ -14,7 +14,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -112,10 +112,9 @@ class Session:
         self._pods = pods
         self._loop = asyncio.get_running_loop()
         self._look_soon = asyncio.Event()
-        self._tasks: set[asyncio.Task[Any]] = set()
-        """Those that start and end agents, each for one host."""
         self._beside = Beside()
-        """All others: none of them can end the job."""
+        """All tasks but the loop itself, :meth:`_drive`: none of them can end the job. One that a host needs costs that
+        host at most."""
         self._superseded = False
         self._first: FirstHosts | None = None
         """The wait for the first host list, while it lasts."""
@@ -375,8 +374,11 @@ class Session:
     def start_agent(self, host: Host) -> None:
         """In a task, in place of an earlier start for this host; :class:`LaunchEnded` follows if not given up."""
         name = host.name
-        failed = functools.partial(LaunchEnded, name, SSH_FAILED)
-        self._launches.put(name, self._spawn_for_host(self._start_agent(name), failed))
+        task = self._beside.once(
+            functools.partial(self._start_agent, name),
+            failed=lambda why: self._tell(LaunchEnded(name, SSH_FAILED, why)),
+        )
+        self._launches.put(name, task)
 
     async def _start_agent(self, name: str) -> None:
         try:
@@ -410,8 +412,10 @@ class Session:
     def end_agent(self, host: Host) -> None:
         """In a task, in place of an earlier start for this host; :class:`AgentEnded` follows if not given up."""
         name = host.name
-        failed = functools.partial(AgentEnded, name, SSH_FAILED)
-        self._launches.put(name, self._spawn_for_host(self._end_agent(name), failed))
+        task = self._beside.once(
+            functools.partial(self._end_agent, name), failed=lambda why: self._tell(AgentEnded(name, SSH_FAILED, why))
+        )
+        self._launches.put(name, task)
 
     async def _end_agent(self, name: str) -> None:
         line = end_line(self._settings.job, name, key=self._control.key, grace_s=self._settings.grace_s)
@@ -491,26 +495,9 @@ class Session:
         if self._program is not None:
             await self._program.end(everything=self.driver.over)
         await self._beside.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
         self._launches.close()
         if hasattr(self, "_control"):
             await self._control.stop()
-
-    def _spawn_for_host(self, work: Any, failed: Callable[[str], events.Event]) -> asyncio.Task[Any]:
-        """Start a task that one host needs. If it raises, the driver gets ``failed``: the others go on."""
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(functools.partial(self._finished, failed=failed))
-        return task
-
-    def _finished(self, task: asyncio.Task[Any], *, failed: Callable[[str], events.Event]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            event = failed(f"a defect of hvd-elastic: {type(error).__name__}: {error}")
-            log.error("a defect of hvd-elastic; the job goes on without this host", exc_info=error)
-            self._tell(event)
 
 
 def changes_no_plan(news: Mapping[str, Any]) -> bool:

@@ -50,3 +50,21 @@ async def test_the_end_of_the_work_ends_the_tasks_beside_it() -> None:
     await started.wait()
     await asyncio.wait_for(beside.close(), 30)
     assert asyncio.all_tasks() == before
+
+
+async def test_a_task_for_one_host_that_raises_costs_that_host_alone(caplog: pytest.LogCaptureFixture) -> None:
+    beside, told = Beside(), list[str]()
+
+    async def raises() -> None:
+        raise ZeroDivisionError("x")
+
+    async def waits() -> None:
+        await asyncio.sleep(3600)
+
+    await beside.once(raises, failed=told.append)
+    given_up = beside.once(waits, failed=told.append)
+    given_up.cancel()
+    await asyncio.gather(given_up, return_exceptions=True)
+    assert told == ["a defect of hvd-elastic: ZeroDivisionError: x"]
+    assert caplog.messages == ["a defect of hvd-elastic: ZeroDivisionError: x; the job goes on"]
+    assert caplog.records[0].exc_info
