@@ -22,11 +22,16 @@ from hvd_elastic_ext import __version__
 from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import ElasticError, UsageError, users_mistake
 from hvd_elastic_ext.core.options import layered_argv
+from hvd_elastic_ext.core.printable import PrintableFormatter, printable
 from hvd_elastic_ext.io.config_file import read_config
+from hvd_elastic_ext.io.file_limits import raise_limit, too_few
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.io.threads.writer_thread import discard, open_closed_streams
 
 PREFIX = "HVD_DISCOVER_"
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+LEAST_FILES = 48
+"""Open files without which a daemon answers nobody."""
 
 EPILOG = """\
 Every option can also stand in the --config file (publish-to: PATH) and in the environment
@@ -47,17 +52,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     ``argv`` has no program name; None takes the arguments of this process.
     """
     open_closed_streams()
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
+    for handler in logging.getLogger().handlers:  # servers and objects of a cluster choose some of the words
+        handler.setFormatter(PrintableFormatter(LOG_FORMAT))
     # watchdog logs an error when a watched directory is removed, which is normal here.
     logging.getLogger("watchdog").setLevel(logging.CRITICAL)
     try:
+        if (problem := too_few(raise_limit(LEAST_FILES), LEAST_FILES, "hvd-discover")) is not None:
+            raise UsageError(problem)
         settings = settings_from(sys.argv[1:] if argv is None else argv, os.environ)
         life = f"{settings.source.kind}-{secrets.token_hex(8)}"
         if settings.once:
             return _print(assembly.look_once(settings, life=life))
         return _serve(settings, life)
     except ElasticError as error:
-        sys.stderr.write(f"hvd-discover: {error}\n")
+        sys.stderr.write(f"hvd-discover: {printable(str(error))}\n")
         return error.exit_code
     except KeyboardInterrupt:  # only with --once: the daemon turns signals into events
         return 130

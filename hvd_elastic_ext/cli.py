@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hvd_elastic_ext import __version__
 from hvd_elastic_ext.core.errors import ElasticError, JobFailed, UsageError, users_mistake
+from hvd_elastic_ext.core.printable import printable
 from hvd_elastic_ext.io.option_parser import nearest, parser_of
 from hvd_elastic_ext.io.threads.writer_thread import discard, open_closed_streams, write_message
 from hvd_elastic_ext.launcher.cli import starting
@@ -181,7 +182,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _command(name, arguments[1:]) if name in COMMANDS else _no_command(name, given=bool(arguments))
         sys.stdout.flush()  # here, where a failure can be told
     except ElasticError as error:
-        write_message(sys.stderr, f"{program}: {error.line if isinstance(error, JobFailed) else error}\n")
+        line = error.line if isinstance(error, JobFailed) else str(error)
+        write_message(sys.stderr, f"{program}: {printable(line)}\n")
         return error.exit_code
     except KeyboardInterrupt:
         write_message(sys.stderr, f"{program}: stopped by SIGINT\n")

@@ -13,7 +13,7 @@ from hvd_elastic_ext.agent.process.loop import Agent
 from hvd_elastic_ext.agent.slots.supervisor import STOP_SIGNALS
 from hvd_elastic_ext.agent.system.streams import Outbox, signals_as_bytes
 from hvd_elastic_ext.core.messages.slot_protocol import STDIN
-from hvd_elastic_ext.io import core_dumps, process_tree
+from hvd_elastic_ext.io import core_dumps, file_limits, process_tree
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.agent.process.joined_job import JoinedJob
@@ -31,6 +31,7 @@ def main() -> int:
     core_dumps.forbid()
     wake = signals_as_bytes((*STOP_SIGNALS, signal.SIGCHLD))
     process_tree.become_subreaper()
+    file_limits.raise_limit(file_limits.AGENT)
     return Agent(0, Outbox(1), wake=wake, clock=time.monotonic, joining=_join, stdin=_stdin()).run()
 
 

@@ -146,6 +146,14 @@ class Journal:
             self._announce(event, generation, fields)
 
 
+def with_dropped(line: str, count: int) -> str:
+    """Add to a line of a journal how many lines are missing before it. Another text is returned as it is."""
+    head, brace, rest = line.rpartition("}")
+    if not brace or not head.startswith("{") or rest.strip():
+        return line
+    return f'{head},"dropped":{count}}}{rest}'
+
+
 def check(event: str, fields: Mapping[str, Any]) -> None:
     """Raise ``ValueError`` for an unknown event name and for a field that every line has of its own."""
     if event not in EVENTS:

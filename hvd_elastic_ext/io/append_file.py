@@ -1,4 +1,4 @@
-"""A file to which several processes append whole lines."""
+"""A file to which several processes append whole lines, and one whose lines a thread writes."""
 
 from __future__ import annotations
 
@@ -8,51 +8,29 @@ import os
 from pathlib import Path
 from typing import Final
 
-from hvd_elastic_ext.core.journal import Sink
+from hvd_elastic_ext.core.journal import Sink, with_dropped
+from hvd_elastic_ext.io.own_files import open_output
+from hvd_elastic_ext.io.threads.writer_thread import DISK, Outlet
 
 LOG: Final = logging.getLogger(__name__)
 
 
-class Announced:
-    """A sink that logs once when lines begin to be lost, and once when writing works again. Errors are still raised."""
-
-    def __init__(self, sink: Sink, name: str) -> None:
-        self._sink = sink
-        self._name = name
-        self._losing = False
-
-    def write(self, text: str, /) -> object:
-        """Write ``text`` and flush; return what the sink returns."""
-        try:
-            written = self._sink.write(text)
-            self._sink.flush()
-        except OSError as error:
-            if not self._losing:
-                self._losing = True
-                why = error.strerror or error
-                LOG.warning("%s cannot be written (%s); the job goes on, and lines are lost", self._name, why)
-            raise
-        if self._losing:
-            self._losing = False
-            LOG.warning("%s can be written again", self._name)
-        return written
-
-    def flush(self) -> None:
-        """Do nothing, because every write is flushed."""
-
-
 class AppendFile:
-    """A :class:`hvd_elastic_ext.core.journal.Sink` over a file.
+    """A :class:`hvd_elastic_ext.core.journal.Sink` over a file, which is closed with it.
 
     One ``write`` is one system call in append mode, so lines of several writers
     on one machine do not mix. Raises ``OSError`` as the system does; the journal
     handles it.
     """
 
-    def __init__(self, path: Path, *, create: bool) -> None:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        self._descriptor = os.open(path, flags, 0o644)
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
         self._torn = False
+
+    @classmethod
+    def existing(cls, path: Path) -> AppendFile:
+        """One that another process has made. Raises ``OSError``."""
+        return cls(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC))
 
     def write(self, text: str, /) -> int:
         """Append whole lines; return how many bytes were written.
@@ -75,3 +53,58 @@ class AppendFile:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+class QueuedLines:
+    """A :class:`hvd_elastic_ext.core.journal.Sink` that never waits and never raises: a thread writes the lines.
+
+    They keep their order. Lines that do not fit while the disk does not answer, or that cannot be written, are counted
+    and logged. With ``counts`` the next line of the file says how many are missing before it, as ``dropped``. ``name``
+    is for the log.
+    """
+
+    def __init__(self, file: Sink, name: str, *, counts: bool, room: int | None = None) -> None:
+        self._lines = _Lines(file, name, counts=counts)
+        self._outlet = Outlet(name, says=DISK) if room is None else Outlet(name, says=DISK, room=room)
+
+    @classmethod
+    def opened(cls, path: Path, name: str, *, option: str, counts: bool, mode: int = 0o644) -> QueuedLines:
+        """Open a file for appending. Raises as :func:`open_output` does."""
+        return cls(AppendFile(open_output(path, option=option, mode=mode)), f"{name} {path}", counts=counts)
+
+    def write(self, text: str, /) -> int:
+        """Queue a line."""
+        self._outlet.put(self._lines, text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Do nothing: the thread writes as soon as it can."""
+
+    def close(self) -> None:
+        """Wait until all is written, as long as writing makes progress. May be repeated."""
+        if lost := self._outlet.close():
+            LOG.warning("%s: the last %d lines are not written: the disk does not answer", self._outlet.name, lost)
+
+
+class _Lines:
+    """The lines of one file, as a sink of an :class:`Outlet`."""
+
+    joins = False
+    retries = True
+
+    def __init__(self, file: Sink, name: str, *, counts: bool) -> None:
+        self.name = name
+        self._file, self._counts = file, counts
+        self._missing = 0
+
+    def write(self, text: str) -> None:
+        """Write a line, with the number of those missing before it."""
+        self._file.write(with_dropped(text, self._missing) if self._counts and self._missing else text)
+        self._missing = 0
+
+    def missed(self, lines: int, characters: int) -> None:
+        self._missing += lines
+
+    def close(self) -> None:
+        if isinstance(self._file, AppendFile):
+            self._file.close()

@@ -68,18 +68,18 @@ class Indexer:
 
     def __init__(self, folder: Path, wall: Callable[[], float]) -> None:
         self._folder, self._wall = folder, wall
-        self._sizes: dict[str, int] = {}
         self._last: dict[str, Mark] = {}
 
-    def line(self, file: str, text: str, *, host: str, slot: int, generation: int) -> str | None:
-        """Note that ``text`` goes to the end of ``file``. Return the line of the index that goes before it, if any."""
-        at = self._sizes[file] if file in self._sizes else self._size(file)
-        self._sizes[file] = at + (len(text) if text.isascii() else len(text.encode("utf-8", "backslashreplace")))
+    def line(self, file: str, *, host: str, slot: int, generation: int) -> str | None:
+        """Return the line of the index for text that goes to the end of ``file`` now, if one is due.
+
+        All text before must have been written: the position is the size of the file. May wait for the disk.
+        """
         last, t = self._last.get(file), self._wall()
         same = last is not None and (last.generation, last.host, last.slot) == (generation, host, slot)
         if same and last is not None and 0 <= t - last.t < EVERY_S:
             return None
-        mark = self._last[file] = Mark(file, at, round(t, 3), generation, host, slot)
+        mark = self._last[file] = Mark(file, self._size(file), round(t, 3), generation, host, slot)
         return to_text(mark._asdict()) + "\n"
 
     def _size(self, file: str) -> int:

@@ -20,6 +20,7 @@ class Serving(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.codes, self.body = list(codes), b""
         self.got: list[tuple[str, bytes]] = []
+        self.headers: list[Any] = []
         self.url = f"http://127.0.0.1:{self.server_port}"
 
 
@@ -28,6 +29,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         codes = self.server.codes
+        self.server.headers.append(self.headers)
         self.server.got.append((self.path, self.rfile.read(int(self.headers.get("Content-Length") or 0))))
         self.send_response(codes.pop(0) if len(codes) > 1 else codes[0])
         self.send_header("Location", "/elsewhere")  # for codes that redirect

@@ -2,9 +2,11 @@
 
     python -m tests.support.stalled_filesystem MOUNTPOINT BACKING STALL COMMAND…
 
-MOUNTPOINT/hosts shows the content of the file BACKING. While the file STALL exists, reads are not answered, and only a
-fatal signal interrupts a reader. The attributes of the file can still be read, because real file systems cache them.
-STALL.begun exists once a reader waits. A child of this process speaks FUSE without a library; this process becomes
+MOUNTPOINT/hosts shows the content of the file BACKING; what is written there is appended to it. While the file STALL
+exists, reads and writes are not answered, and only a fatal signal interrupts who waits. The attributes of the file can
+still be read, because real file systems cache them. STALL.begun exists once somebody waits.
+
+A child of this process speaks FUSE without a library; this process becomes
 COMMAND. The mount is in a mount namespace of both, and disappears with them.
 """
 
@@ -24,10 +26,11 @@ from typing import Final
 DEVICE: Final = Path("/dev/fuse")
 NAME: Final = "hosts"
 
-_LOOKUP, _FORGET, _GETATTR, _OPEN, _READ = 1, 2, 3, 14, 15
+_LOOKUP, _FORGET, _GETATTR, _OPEN, _READ, _WRITE = 1, 2, 3, 14, 15, 16
 _RELEASE, _FLUSH, _INIT, _OPENDIR, _RELEASEDIR = 18, 25, 26, 27, 29
 _INTERRUPT, _BATCH_FORGET = 36, 42
 _HEADER: Final = struct.Struct("<IIQQIII4x")
+_WRITE_HEADER: Final = 40
 _FOLDER, _FILE = 1, 2
 _LARGEST: Final = 1 << 17
 _LOOK_S: Final = 0.02
@@ -68,7 +71,7 @@ class FileSystem:
         _, what, unique, node, *_ = _HEADER.unpack_from(request)
         if what in (_FORGET, _BATCH_FORGET, _INTERRUPT):
             return  # these need no answer
-        if what == _READ and self._stall.exists():
+        if what in (_READ, _WRITE) and self._stall.exists():
             self._waiting.append(request)
             self._stall.with_name(f"{self._stall.name}.begun").touch()
             return
@@ -92,6 +95,11 @@ class FileSystem:
         if what == _READ:
             _, offset, size = struct.unpack_from("<QQI", body)
             return self._backing.read_bytes()[offset : offset + size]
+        if what == _WRITE:
+            size = struct.unpack_from("<16xI", body)[0]
+            with self._backing.open("ab") as file:
+                file.write(body[_WRITE_HEADER : _WRITE_HEADER + size])
+            return struct.pack("<II", size, 0)
         if what in (_FLUSH, _RELEASE, _RELEASEDIR):
             return b""
         raise OSError(errno.ENOSYS, "nobody here needs that")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import socket
 import time
 from http.client import HTTPException, HTTPResponse
@@ -11,6 +10,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from hvd_elastic_ext.agent.notices.model import NoResponse, Request, Response, http_time
+from hvd_elastic_ext.io.timed_stream import TimedStream
 
 CONNECT_S: Final = 1.0
 """Seconds. A metadata service is on the same machine, so it accepts a connection at once."""
@@ -37,7 +37,8 @@ class HttpClient:
         try:
             with socket.create_connection(self._address, min(CONNECT_S, request.within_s)) as connection:
                 connection.sendall(self._words(request))
-                response = HTTPResponse(_TimedStream(connection, deadline), method=request.method)  # type: ignore[arg-type]
+                stream: Any = TimedStream(connection, deadline, _MAX_ALL)
+                response = HTTPResponse(stream, method=request.method)
                 with contextlib.closing(response):
                     response.begin()
                     return self._answer(response)
@@ -75,28 +76,3 @@ def _ahead_s(date: str | None, now: float) -> float:
     except (ValueError, TypeError, OverflowError):
         return 0.0
     return ahead_s if abs(ahead_s) >= _TRUSTED_S else 0.0
-
-
-class _TimedStream(io.RawIOBase):
-    """Reads from a connection until the deadline and up to a size, even if the bytes arrive slowly."""
-
-    def __init__(self, connection: socket.socket, deadline: float) -> None:
-        self._connection, self._deadline = connection, deadline
-        self._left = _MAX_ALL
-
-    def makefile(self, *_: object) -> io.BufferedReader:
-        return io.BufferedReader(self)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        left_s = self._deadline - time.monotonic()
-        if left_s <= 0:
-            raise TimeoutError
-        self._connection.settimeout(left_s)
-        count = self._connection.recv_into(buffer)
-        self._left -= count
-        if self._left < 0:
-            raise OSError("it answers without end")
-        return count

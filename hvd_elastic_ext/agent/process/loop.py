@@ -37,7 +37,7 @@ from hvd_elastic_ext.agent.system.event_loop import DescriptorLoop
 from hvd_elastic_ext.agent.system.oom import OutOfMemory
 from hvd_elastic_ext.agent.system.streams import CHUNK, Lines, Outbox, warn
 from hvd_elastic_ext.core.messages.slot_protocol import NOT_STARTED
-from hvd_elastic_ext.io import process_tree
+from hvd_elastic_ext.io import file_limits, process_tree
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.agent.process.joined_job import JoinedJob
@@ -82,6 +82,7 @@ class Agent(DescriptorLoop):
         self.warm = WarmStarts(self)
         self.stdin = stdin
         self._slots: dict[int, Slot] = {}
+        self._few_files = False
         self._heartbeats = 0
         self._heartbeat_at: float | None = None
         self._first = True
@@ -110,6 +111,14 @@ class Agent(DescriptorLoop):
     def warn(self, problem: str) -> None:
         """Write one line to standard error, unless that would block. It is not an event."""
         warn(problem)
+
+    def _check_open_files(self, slots: int) -> None:
+        """Say once that this host may open too few files for its slots."""
+        need, limit = file_limits.agent_files(slots), file_limits.present_limit()
+        problem = file_limits.too_few(limit, need, f"a host with {slots} slots")
+        if problem is not None and not self._few_files:
+            self._few_files = True
+            self.warn(problem)
 
     def lost_supervisor(self) -> None:
         """Note that a supervisor or the template was killed: its processes, now the agent's children, must end."""
@@ -260,6 +269,8 @@ class Agent(DescriptorLoop):
                 raise OrderError("nothing is started any more: the agent is about to end", order.slot)
             if self._job is not None:  # the launcher may be gone, and its standard error with it
                 order = order._replace(output="frames")
+            if order.slot not in self._slots:
+                self._check_open_files(len(self._slots) + 1)
             self._slots.setdefault(order.slot, Slot(order.slot, self)).start(order)
         elif isinstance(order, RunHelper):
             self._run_helper(order)

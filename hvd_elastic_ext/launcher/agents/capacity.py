@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-import resource
 from typing import Final, NamedTuple
+
+from hvd_elastic_ext.io.file_limits import agent_files, raise_limit, too_few
 
 MAX_HEARTBEATS_PER_S: Final = 128.0
 """Heartbeats a second that the launcher handles easily."""
@@ -18,10 +19,8 @@ FILES_PER_SLOT: Final = 4
 """Open files that a slot costs where output goes to files: two by rank, and two by slot for output before the rank."""
 OWN_FILES: Final = 256
 """Files that the launcher has open itself, unauthenticated connections among them."""
-MAX_FILE_LIMIT: Final = 1 << 16
-"""The limit that is set, unless the job needs more. With a limit of 10⁹, programs that close all possible descriptors
-take minutes.
-"""
+LEAST_OWN_FILES: Final = 40
+"""Files without which a launcher cannot even start."""
 
 
 class HeartbeatPace(NamedTuple):
@@ -71,16 +70,15 @@ def too_few_files(hosts: int, limit: int, *, written: int = 0) -> str | None:
     )
 
 
+def far_too_few_files(limit: int, *, hosts: int, slots_here: int) -> str | None:
+    """The message if nothing would work with ``limit`` open files; None if something does.
+
+    ``slots_here``: those of this machine, whose agent inherits the limit.
+    """
+    need = max(LEAST_OWN_FILES + FILES_PER_HOST * hosts, agent_files(slots_here))
+    return too_few(limit, need, "this job")
+
+
 def raise_file_limit(hosts: int, *, written: int = 0) -> int:
     """Raise this process's soft limit of open files as far as needed and the hard one allows; return the new limit."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    endless = resource.RLIM_INFINITY
-    wanted = max(MAX_FILE_LIMIT, files_for(hosts, written=written))
-    target = wanted if hard == endless else min(wanted, hard)
-    if soft == endless or soft >= target:
-        return wanted if soft == endless else soft
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
-    except (OSError, ValueError):
-        return soft
-    return target
+    return raise_limit(files_for(hosts, written=written))

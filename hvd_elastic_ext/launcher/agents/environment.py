@@ -18,8 +18,11 @@ MAX_ENVIRONMENT_BYTES: Final = MAX_INPUT_BYTES - (64 << 10)
 
 _NOT_EXPORTED: Final = re.compile(
     r"BASH_FUNC.*|.*\(\)|OLDPWD|HOROVOD_(RANK|SIZE|(LOCAL|CROSS)_(RANK|SIZE)|GLOO_RENDEZVOUS.*)"
+    r"|HVD_ELASTIC_OBSERVE_TOKEN"
 )
-"""Names that are not passed on: shell functions, OLDPWD, and variables that a process gets at the rendezvous."""
+"""Names that are not passed on: shell functions, OLDPWD, variables that a process gets at the rendezvous, and a token
+that only the launcher uses.
+"""
 
 CRASHING: Final[Mapping[str, str]] = {
     "HOROVOD_AUTOTUNE": "Horovod crashes on the first resize with autotuning (horovod#2835)",

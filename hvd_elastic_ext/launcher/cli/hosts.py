@@ -18,11 +18,11 @@ from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.core.journal import FOLDERS
 from hvd_elastic_ext.core.json_text import finite
 from hvd_elastic_ext.core.secrets import external_text
-from hvd_elastic_ext.io import tables
+from hvd_elastic_ext.io import ownership, tables
 from hvd_elastic_ext.io.job_folders import no_job, one_job
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.launcher.cli import no_answer
-from hvd_elastic_ext.launcher.folder import ownership, state_folder
+from hvd_elastic_ext.launcher.folder import state_folder
 from hvd_elastic_ext.launcher.job import admin_socket
 from hvd_elastic_ext.launcher.rules.health import host_requests, ledger_json
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger

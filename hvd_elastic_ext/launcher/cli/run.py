@@ -19,9 +19,12 @@ from typing import Any, Final
 from hvd_elastic_ext import __version__
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.errors import ElasticError, UsageError
-from hvd_elastic_ext.core.journal import Journal
+from hvd_elastic_ext.core.journal import Journal, Sink
 from hvd_elastic_ext.io import core_dumps
-from hvd_elastic_ext.io.append_file import Announced, AppendFile
+from hvd_elastic_ext.io.append_file import QueuedLines
+from hvd_elastic_ext.io.own_files import make_folder
+from hvd_elastic_ext.io.threads.beside import report
+from hvd_elastic_ext.launcher.agents.capacity import far_too_few_files, raise_file_limit
 from hvd_elastic_ext.launcher.cli import dashboard, run_options, starting
 from hvd_elastic_ext.launcher.cli.announcements import Fields, announce
 from hvd_elastic_ext.launcher.cli.monitoring.listeners import Listeners, listeners
@@ -72,8 +75,18 @@ def main(argv: Sequence[str]) -> int:
         handler = Log(write, without_waits=lambda: outlets.shows_status)
         logging.basicConfig(format="hvd-elastic: %(message)s", handlers=[handler])
         logging.getLogger("hvd_elastic_ext").setLevel(settings.log_level)
+        check_open_files(settings)
         _run(settings, outlets)
     return 0
+
+
+def check_open_files(settings: RunSettings) -> None:
+    """Raise the soft limit of open files. Raises :class:`UsageError` if the hard one is too low for any job."""
+    hosts = settings.sources.hosts
+    here = sum(host.slots for host in hosts or () if host.name in LOCAL_NAMES)
+    problem = far_too_few_files(raise_file_limit(1), hosts=1, slots_here=here)
+    if problem is not None:
+        raise UsageError(problem)
 
 
 class _EndedAtOnce(SystemExit):
@@ -133,9 +146,11 @@ def _run_with_journal(settings: RunSettings, folder: state_folder.StateDir, save
     clock = SystemClock()
     name: dict[str, Any] = {"job": settings.job, "run": saved.run}
     listening = listeners(settings, clock, name, os.environ)
+    lines: QueuedLines | None = None
     try:
         with dashboard.dashboard_process(settings.dashboard, settings.state_dir, settings.journal):
-            journal = open_journal(settings.journal, listening)
+            lines = open_journal_file(settings.journal)
+            journal = journal_on(lines, listening)
             place = None if settings.durability is None else settings.durability.place
             name |= {"pid": os.getpid(), "version": __version__, "command": settings.command[0], "checkpoints": place}
             output = None if settings.output_dir is None else str(settings.output_dir.absolute())
@@ -144,6 +159,8 @@ def _run_with_journal(settings: RunSettings, folder: state_folder.StateDir, save
             _run_job(settings, folder, saved, outlets, journal, listening)
     finally:
         listening.close()
+        if lines is not None:
+            lines.close()
 
 
 def _run_job(
@@ -163,7 +180,7 @@ def _run_job(
         # Importing takes a second, in which a signal still ends this process at once: nothing may run before that.
         from hvd_elastic_ext.launcher.job.job import Job
 
-        recorder = open_recorder(settings.record_events)
+        recording = open_recording(settings.record_events)
         job = Job(
             settings,
             feed,
@@ -172,7 +189,7 @@ def _run_job(
             journal=journal,
             clock=SystemClock(),
             outlets=outlets,
-            recorder=recorder,
+            recorder=None if recording is None else Recorder(recording),
             counters=listening.counters,
             notifier=listening.notifier,
             board=listening.board,
@@ -186,6 +203,8 @@ def _run_job(
             outcome = job.run()
         finally:
             source.stop()
+            if recording is not None:
+                recording.close()
     except ElasticError as error:
         journal.record("finished", generation=feed.generation, code=error.exit_code, reason=str(error))
         raise
@@ -200,11 +219,11 @@ def make_output_folder(path: Path | None) -> None:
     if path is None:
         return
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        make_folder(path, option="--output-filename")
         with tempfile.TemporaryFile(dir=path):
             return
     except OSError as error:
-        why = "it is no folder" if isinstance(error, FileExistsError) else error.strerror
+        why = "it is not a folder" if isinstance(error, FileExistsError) else error.strerror
         raise UsageError(
             f"--output-filename {path} cannot be written: {why}; name another folder with --output-filename"
         ) from None
@@ -230,30 +249,35 @@ def make_checkpoint_folder(settings: RunSettings) -> None:
         ) from None
 
 
-def open_journal(path: Path, listening: Listeners) -> Journal:
-    """Open a journal for appending; ``listening`` get each event. Raises :class:`UsageError` if it cannot be."""
-    clock, notes = SystemClock(), listening.notes()
-
-    def on_event(event: str, generation: int, fields: Fields) -> None:
-        announce(event, generation, fields)
-        for note in notes:
-            note(event, fields)
-
+def open_journal_file(path: Path) -> QueuedLines:
+    """Open a journal for appending. Raises :class:`UsageError` if it cannot be, or others could lead it elsewhere."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        sink = listening.tee(Announced(AppendFile(path, create=True), f"the journal {path}"), clock)
-        return Journal(sink, clock, on_event)
+        return QueuedLines.opened(path, "the journal", option="--journal", counts=True)
     except OSError as error:
         raise UsageError(f"--journal {path} cannot be written: {error.strerror}; name another with --journal") from None
 
 
-def open_recorder(path: Path | None) -> Recorder | None:
-    """Open the file of ``--record-events`` for appending. Raises :class:`UsageError` if it cannot be."""
+def journal_on(sink: Sink, listening: Listeners) -> Journal:
+    """A journal whose events ``listening`` get, too."""
+    clock, notes, known = SystemClock(), listening.notes(), set[str]()
+
+    def on_event(event: str, generation: int, fields: Fields) -> None:
+        try:
+            announce(event, generation, fields)
+        except Exception as error:  # noqa: BLE001 - a line is not worth a job
+            report(error, known, f"the job goes on without a line about {event!r}")
+        for note in notes:
+            note(event, fields)
+
+    return Journal(listening.tee(sink, clock), clock, on_event)
+
+
+def open_recording(path: Path | None) -> QueuedLines | None:
+    """Open the file of ``--record-events`` for appending. Raises as :func:`open_journal_file` does."""
     if path is None:
         return None
-    try:
-        path.touch(mode=0o600)  # error messages of training scripts are in it
-        return Recorder(Announced(AppendFile(path, create=True), f"the recording {path}"))
+    try:  # error messages of training scripts are in it: it is for its user alone
+        return QueuedLines.opened(path, "the recording", option="--record-events", counts=False, mode=0o600)
     except OSError as error:
         raise UsageError(f"--record-events {path} cannot be written: {error.strerror}; name another file") from None
 

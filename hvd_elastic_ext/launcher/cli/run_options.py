@@ -55,7 +55,7 @@ from hvd_elastic_ext.launcher.sources.sources import connector, read_hosts_file
 from hvd_elastic_ext.launcher.state.options import ScaleOptions
 
 PREFIX: Final = "HVD_ELASTIC_"
-RESERVED: Final = ("WORKER_JOURNAL", "SAMPLE", "DEVICES", "NOTICE_FILE", "OBSERVE")
+RESERVED: Final = ("WORKER_JOURNAL", "SAMPLE", "DEVICES", "NOTICE_FILE", "OBSERVE", "OBSERVE_TOKEN")
 """Environment names with our prefix that are no options of ``run``: workers and agents read them."""
 
 BUILD: Final = "hvd-elastic build-horovod builds its wheel (docs/install.md)"
@@ -439,6 +439,8 @@ def _sources(args: argparse.Namespace, hosts: str | None) -> Sources:
     named = (args.hosts_file, args.discovery, args.host_discovery_script, hosts)
     if args.discovery:
         try:
+            if (secret := secret_in_url(args.discovery)) is not None:
+                raise UsageError(f"--discovery holds {secret}, which the daemon does not ask for; leave it out")
             connector(args.discovery)
         except ValueError as error:
             raise UsageError(f"--discovery {error}") from None

@@ -16,6 +16,7 @@ from hvd_elastic_ext.core.errors import Interrupted, JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Sink
 from hvd_elastic_ext.core.json_text import to_text
+from hvd_elastic_ext.io.threads.beside import report
 from hvd_elastic_ext.launcher.rules.health import ledger_json
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.state import actions, events
@@ -32,6 +33,7 @@ class Recorder:
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._number = 0
+        self._known: set[str] = set()
 
     def job_started(self, start: Mapping[str, Any]) -> None:
         """A launcher or its next session begins; ``start`` is what a replay starts with."""
@@ -58,6 +60,8 @@ class Recorder:
             self._sink.flush()
         except OSError:
             return  # the sink reports it
+        except Exception as error:  # noqa: BLE001 - a recording is beside the job
+            report(error, self._known, "the job goes on, and a line is missing in the recording")
 
 
 def text_of(line: object) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import shutil
@@ -24,6 +25,7 @@ from hvd_elastic_ext.core.commands import module_command
 from hvd_elastic_ext.core.engines import MPI_INSTALL
 from hvd_elastic_ext.core.messages.slot_protocol import MARK, RANK
 from hvd_elastic_ext.io import core_dumps
+from hvd_elastic_ext.io.threads.background_calls import BackgroundCalls
 from hvd_elastic_ext.launcher.agents.transports.known_hosts import all_host_keys
 from hvd_elastic_ext.launcher.agents.transports.ssh import KNOWN_HOSTS, Ssh, shared_options
 
@@ -33,6 +35,9 @@ LOOK_S: Final = 0.2
 """Time between two checks whether ``mpirun`` has ended."""
 EXIT_TIMEOUT_S: Final = 3.0
 """Time for an unneeded ``mpirun`` to exit, before and after SIGTERM."""
+
+MAX_LOG_BYTES: Final = 64 << 10
+"""Bytes of its output in which its first message is looked for."""
 
 MPIRUN: Final = "mpirun"
 
@@ -121,32 +126,49 @@ class MpiRuns:
         self._is_near = is_near
         self._ended = ended
         self._running: subprocess.Popen[bytes] | None = None
+        self._newest = -1
+        """The number of the newest world."""
+        self._aside = BackgroundCalls(limit=1)
         self._watching: asyncio.Task[None] | None = None
 
     def begin(self, generation: int, hosts: Sequence[str]) -> None:
         """Start the ranks of a world, one on each of ``hosts``. Called in the loop."""
         self._forget()
+        self._newest = generation
         self._watching = asyncio.get_running_loop().create_task(self._run(generation, hosts))
 
     async def _run(self, generation: int, hosts: Sequence[str]) -> None:
         file, log_file = self._folder / "mpirun.hosts", self._folder / "mpirun.log"
         keys = await self._keys(sorted({host for host in hosts if not self._is_near(host)}))
         try:
-            file.write_text(hostfile(hosts, self._is_near, here=socket.gethostname()))
-            with log_file.open("wb") as output:
-                self._running = subprocess.Popen(
-                    command(file, len(hosts), generation=generation),
-                    env=environment(os.environ, ssh=self._ssh, interfaces=self._interfaces, mark=self._mark, keys=keys),
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    start_new_session=True,
-                )
-            core_dumps.allow(self._running.pid)  # the user decides about core dumps of ranks, which it starts
+            text = hostfile(hosts, self._is_near, here=socket.gethostname())
+            env = environment(os.environ, ssh=self._ssh, interfaces=self._interfaces, mark=self._mark, keys=keys)
+            words = command(file, len(hosts), generation=generation)
+            start = functools.partial(self._start, generation, words, env=env, file=file, text=text, log_file=log_file)
+            process = await self._aside.call(start)  # its disk may not answer
         except OSError as error:
             self._ended(generation, f"mpirun cannot be started: {error}")
             return
-        await self._watch(self._running, generation, log_file)
+        except Exception as error:
+            log.exception("a defect of hvd-elastic: mpirun of world %d is not started", generation)
+            self._ended(generation, f"mpirun cannot be started: {type(error).__name__}: {error}")
+            return
+        await self._watch(process, generation, log_file)
+
+    def _start(
+        self, generation: int, words: list[str], *, env: dict[str, str], file: Path, text: str, log_file: Path
+    ) -> subprocess.Popen[bytes]:
+        """In a thread: write its hostfile, and start it."""
+        file.write_text(text)
+        with log_file.open("wb") as output:
+            process = subprocess.Popen(
+                words, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            )
+        self._running = process
+        core_dumps.allow(process.pid)  # the user decides about core dumps of ranks, which it starts
+        if generation != self._newest:  # meanwhile there is a newer world
+            _signal(process, signal.SIGTERM)
+        return process
 
     async def _keys(self, hosts: Sequence[str]) -> tuple[str, ...]:
         """Options of its ssh for the keys of ``hosts``: all known keys, in one file."""
@@ -154,7 +176,7 @@ class MpiRuns:
         known = self._folder.absolute() / f"mpirun.{KNOWN_HOSTS}"
         files = [self._folder / KNOWN_HOSTS, *(Path(name) for keys in found for name in keys.files)]
         try:
-            known.write_bytes(b"\n".join(_content(path) for path in dict.fromkeys(files)))
+            await self._aside.call(lambda: known.write_bytes(b"\n".join(map(_content, dict.fromkeys(files)))))
         except OSError as error:
             log.warning("%s cannot be written (%s): hosts are reached with what ssh itself knows of them", known, error)
             return ()
@@ -163,6 +185,8 @@ class MpiRuns:
     async def end(self, *, everything: bool) -> None:
         """Stop watching it. ``everything``: the job is over, so end it too."""
         self._forget_watching()
+        if everything:
+            self._newest = -1  # one that is just being started ends, too
         process = self._running
         if process is None or not everything:
             return
@@ -189,9 +213,14 @@ class MpiRuns:
         while (code := process.poll()) is None:
             await asyncio.sleep(LOOK_S)
         with contextlib.suppress(OSError):
-            words = first_message(log_file.read_text(errors="replace"))
+            words = first_message(await self._aside.call(functools.partial(_head, log_file)))
             log.info("mpirun of world %d has ended with %d: %s", generation, code, words)
             self._ended(generation, f"mpirun has ended with exit code {code}: {words or 'no output'}")
+
+
+def _head(log_file: Path) -> str:
+    with log_file.open("rb") as file:
+        return file.read(MAX_LOG_BYTES).decode("utf-8", "replace")
 
 
 def _content(path: Path) -> bytes:

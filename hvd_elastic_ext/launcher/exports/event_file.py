@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, Final
 
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.io.own_files import make_folder, open_output
 from hvd_elastic_ext.io.threads.follower import Follower
 from hvd_elastic_ext.launcher.exports.scalars import Point, Scalars
 
@@ -28,7 +29,8 @@ class EventFile:
     Raises :class:`UsageError` if TensorBoard is not installed, or nothing can be written.
     """
 
-    def __init__(self, folder: Path, wall: Callable[[], float]) -> None:
+    def __init__(self, folder: Path, wall: Callable[[], float], *, given: Path | None = None) -> None:
+        """``given``: the folder that the user named, with ``folder`` in it."""
         try:
             from tensorboard.compat.proto import event_pb2, summary_pb2
             from tensorboard.summary.writer.record_writer import RecordWriter
@@ -44,7 +46,7 @@ class EventFile:
         self._lost_from: int | None = None
         """The lowest step of the points that could not be written; the next point reports it."""
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder, option=OPTION, below=given)
             self._open()
         except OSError as error:
             raise UsageError(f"{OPTION}: {folder} cannot be written: {error.strerror}; name another folder") from None
@@ -59,6 +61,9 @@ class EventFile:
                 self._open()
             self._write(at, point._replace(lost_from=self._lost_from))
             self._path = self._lost_from = None
+        except UsageError as error:  # somebody else has got at the folder
+            self.close()
+            return str(error)
         except OSError as error:
             self.close()
             self._remove_empty()
@@ -84,7 +89,7 @@ class EventFile:
         name = f"events.out.tfevents.{int(self._wall()):010d}.{socket.gethostname()}.{os.getpid()}.{self._count}"
         self._count += 1
         path = self._folder / name
-        self._file, self._path = path.open("wb"), path
+        self._file, self._path = os.fdopen(open_output(path, option=OPTION, new=True), "wb"), path
         self._records = self._writer(self._file)
         self._put(self._event.Event(wall_time=self._wall(), file_version="brain.Event:2"))
         self._file.flush()

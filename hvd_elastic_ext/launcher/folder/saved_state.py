@@ -79,10 +79,12 @@ class StateWriter:
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._work())
 
-    async def close(self) -> None:
-        """Wait for the last state."""
+    async def close(self) -> bool:
+        """Wait for the last state; return whether it is written."""
         if self._task is not None and not (await asyncio.wait([self._task], timeout=CLOSE_S))[0]:
             log.warning("the job's last state is not written after %g s: the disk does not answer", CLOSE_S)
+            return False
+        return True
 
     async def _work(self) -> None:
         while (state := self._next) is not None:

@@ -28,9 +28,10 @@ from typing import Final
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.journal import FOLDERS
+from hvd_elastic_ext.io import ownership
 from hvd_elastic_ext.io.replaced_file import replace
 from hvd_elastic_ext.launcher.agents.transports.ssh import KNOWN_HOSTS
-from hvd_elastic_ext.launcher.folder import ownership, saved_text
+from hvd_elastic_ext.launcher.folder import saved_text
 from hvd_elastic_ext.launcher.state.saved import Saved
 
 LOG = logging.getLogger(__name__)

@@ -20,12 +20,16 @@ from hvd_elastic_ext.core.errors import ElasticError, UsageError
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io.accepting import Listener
 from hvd_elastic_ext.io.peers import user_of
+from hvd_elastic_ext.io.threads.background_calls import BackgroundCalls
+from hvd_elastic_ext.io.threads.beside import report
 
 LOG = logging.getLogger(__name__)
 
 MAX_LINE: Final = 64 << 10
 """Bytes of one request."""
 MAX_ANSWER: Final = 64 << 20
+REMOVE_S: Final = 2.0
+"""Longest wait for the removal of the socket at the end."""
 IDLE_S: Final = 10.0
 """A client that is idle for so long is disconnected."""
 MAX_CLIENTS: Final = 16
@@ -46,6 +50,7 @@ class AdminSocket:
         self._listening: socket.socket | None = None
         self._listener: Listener | None = None
         self._clients: set[asyncio.Task[None]] = set()
+        self._defects: set[str] = set()
         self._inode = -1
 
     @property
@@ -73,9 +78,12 @@ class AdminSocket:
         for task in list(self._clients):
             task.cancel()
         await asyncio.gather(*self._clients, return_exceptions=True)
-        with contextlib.suppress(OSError):
-            if self._path.lstat().st_ino == self._inode:  # else a newer launcher's
-                self._path.unlink()
+        with contextlib.suppress(OSError, TimeoutError):  # its disk may not answer
+            await BackgroundCalls().call(self._remove, within_s=REMOVE_S)
+
+    def _remove(self) -> None:
+        if self._path.lstat().st_ino == self._inode:  # else a newer launcher's
+            self._path.unlink()
 
     def _bind(self) -> socket.socket:
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -137,6 +145,9 @@ class AdminSocket:
             return self._handler(request)
         except ElasticError as error:
             return {"error": str(error)}
+        except Exception as error:  # noqa: BLE001 - beside training
+            report(error, self._defects, "the job goes on; a request of this user is not answered")
+            return {"error": f"a defect of hvd-elastic: {type(error).__name__}: {error}"}
 
 
 def ask(path: Path, request: Mapping[str, Any], *, timeout: float = IDLE_S) -> Mapping[str, Any]:

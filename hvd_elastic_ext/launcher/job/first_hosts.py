@@ -23,7 +23,7 @@ LOOK_S: Final = 1.0
 
 
 async def log_while_waiting(
-    work: Awaitable[None], wait: Wait, clock: Clock, *, failed: Callable[[], JobFailed | None]
+    work: Awaitable[object], wait: Wait, clock: Clock, *, failed: Callable[[], JobFailed | None]
 ) -> None:
     """Wait for ``work``, and log the wait at its pace. Raises what ``work`` raises, and what ``failed`` returns."""
     task, lines = asyncio.ensure_future(work), Lines(clock.mono())

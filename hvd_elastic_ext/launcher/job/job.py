@@ -22,6 +22,9 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Asleep, Interrupted, JobFailed, UsageError
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.pace import Lines
+from hvd_elastic_ext.core.printable import printable
+from hvd_elastic_ext.io.threads.background_calls import done_within
+from hvd_elastic_ext.io.threads.beside import Beside
 from hvd_elastic_ext.launcher.agents.transports.transports import PodTransport
 from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.engines import mpirun
@@ -95,6 +98,8 @@ class Job:
             board.signals = lambda: signals_of(self._session.driver.job)
         self._outlets, self._recorder = outlets, recorder
         self._folder, self._saved = folder, saved
+        self._disk_answers = True
+        """Whether the disk of the job's folder has answered at the end."""
         self._session: Session
         """The present session; in a sleep or a pause, the last one."""
         self._sleeping: SleepingJob | None = None
@@ -121,15 +126,21 @@ class Job:
         outcome = stop_lines.how_it_ended(job)
         self._end_run(outcome)
         if not job.shutdown.unconnected:
-            self._folder.forget_key()
+            self._in_folder(self._folder.forget_key)
         return outcome
 
     def _end_run(self, outcome: str) -> None:
         """Mark the run as ended, unless processes of it may still run."""
         saved = self._session.saved()
         if not saved.hosts_left:
-            self._folder.save(replace(saved, ended=True, outcome=outcome))
-            self._folder.forget_key()
+            self._in_folder(lambda: self._folder.save(replace(saved, ended=True, outcome=outcome)))
+            self._in_folder(self._folder.forget_key)
+
+    def _in_folder(self, act: Callable[[], object]) -> None:
+        """Do the last work in the job's folder, unless its disk does not answer: the process must end all the same."""
+        if self._disk_answers and not done_within(act, CLOSE_S):
+            self._disk_answers = False
+            log.warning("the end of the run is not written after %g s: the disk does not answer", CLOSE_S)
 
     async def _main(self) -> None:
         """Run sessions until the job ends."""
@@ -150,7 +161,9 @@ class Job:
         known = Handover(saved, expects=saved.checkpoint_in(None if how is None else how.place))
         if self._releases is not None:
             await self._releases.began()  # before the signal handlers: a signal only has to end this process
-        beside = [asyncio.ensure_future(work) for work in (self._show_status(), self._notify_waits())]
+        beside = Beside()
+        beside.start(self._show_status, lacks="the status line is not shown")
+        beside.start(self._notify_waits, lacks="--notify reports no waits")
         endpoint = self._open_endpoint(loop)
         with self._signals():
             try:
@@ -175,14 +188,18 @@ class Job:
                 raise
             finally:
                 self._feed.listener = lambda: None
-                for each in beside:
-                    each.cancel()
+                await beside.close()
+                if self._scaler is not None:
+                    self._scaler.close()
                 self._outlets.status("")
                 if endpoint is not None:
                     await asyncio.to_thread(endpoint.close)
                 await self._admin.stop()
                 self._console.close()
-                await self._wait_and_log("for the job's last state to be written", self._writer.close(), CLOSE_S)
+                await self._wait_and_log("for the job's last state to be written", self._close_writer(), CLOSE_S)
+
+    async def _close_writer(self) -> None:
+        self._disk_answers = await self._writer.close()
 
     async def _wait_and_log(self, what: str, work: Awaitable[None], most_s: float = FINAL_CALL_S) -> None:
         """Wait for the last work of this launcher, which takes ``most_s`` at most, and log the wait."""
@@ -221,10 +238,11 @@ class Job:
             yield from self._counters.metrics()
 
     def _status(self) -> str:
-        """What the job does at this moment."""
+        """What the job does at this moment, also in the words of servers and hosts: printable."""
         if self._sleeping is not None:
-            return self._sleeping.status()
-        return self._session.status() if self._pause is None else waits.line(self._pause, self._clock.mono())
+            return printable(self._sleeping.status())
+        wait = self._pause
+        return printable(self._session.status() if wait is None else waits.line(wait, self._clock.mono()))
 
     async def _run_session(self, known: Handover) -> JobFailed | None:
         """Run one session. Return why it ended; None if training is done."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,9 @@ from typing import Final, Protocol
 from hvd_elastic_ext.core.errors import Transient, UsageError
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.secrets import external_text
+from hvd_elastic_ext.io.programs import Program
 from hvd_elastic_ext.io.replaced_file import replace
+from hvd_elastic_ext.io.user_files import read_regular
 from hvd_elastic_ext.launcher.agents.transports.pods import client_needed
 from hvd_elastic_ext.launcher.rules.suspend.workloads import KINDS, Workload, workload
 
@@ -25,6 +26,8 @@ OPTION: Final = "--scale-with"
 RECOMMEND: Final = "recommend"
 PROGRAM_S: Final = 60.0
 """How long a program may take."""
+MAX_BYTES: Final = 1 << 20
+"""Bytes of a file with the number of hosts."""
 
 
 class NotScaled(Transient):
@@ -42,6 +45,9 @@ class Scaler(Protocol):
 
     def asked_for(self) -> int | None:
         """How many are requested now; None if unknown. Raises ``Transient`` if that fails."""
+
+    def close(self) -> None:
+        """The job ends: end what still runs. For any thread; does not wait for a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,56 +67,61 @@ class FileScaler:
     def asked_for(self) -> int | None:
         """The number in the file: another program may have written it. None if there is no such file yet."""
         try:
-            hosts = json.loads(self.path.read_text())["hosts"]
+            hosts = json.loads(read_regular(self.path, most=MAX_BYTES))["hosts"]
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError, LookupError) as error:
-            raise NotScaled(f"{self.path} cannot be read: {error}") from None
+        except OSError as error:
+            raise NotScaled(f"{self.path} cannot be read: {error.strerror or error}") from None
+        except (ValueError, TypeError, LookupError, RecursionError):
+            hosts = None
         if type(hosts) is not int or hosts < 0:
             raise NotScaled(f'{self.path} does not say {{"hosts": NUMBER}}')
         return hosts
 
+    def close(self) -> None:
+        """Nothing runs."""
 
-@dataclass(frozen=True, slots=True)
+
 class ProgramScaler:
     """Runs a program with ``HVD_ELASTIC_HOSTS``, ``HVD_ELASTIC_LEAVING`` (names, comma) and ``HVD_ELASTIC_REASON``.
 
     It runs without a shell: names and reasons are never part of a command line. Exit code 0 means that it accepted the
-    request.
+    request. Its output is not read, but for the end of standard error. One that takes too long, or still runs when the
+    job ends, is killed with all that it started.
     """
 
-    words: tuple[str, ...]
-    ordered: bool = False
+    ordered = False
+
+    def __init__(self, words: Sequence[str], *, within_s: float = PROGRAM_S) -> None:
+        self._words, self._within_s = tuple(words), within_s
+        self._program = Program(self._words)
 
     def scale(self, hosts: int, leaving: Sequence[str], reason: str) -> None:
-        """Run it, for :data:`PROGRAM_S` at most."""
+        """Run it, for ``within_s`` seconds at most."""
         own = {
             "HVD_ELASTIC_HOSTS": str(hosts),
             "HVD_ELASTIC_LEAVING": ",".join(leaving),
             "HVD_ELASTIC_REASON": reason,
         }
+        name = self._words[0]
         try:
-            ended = subprocess.run(
-                self.words,
-                env={**os.environ, **own},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                timeout=PROGRAM_S,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise NotScaled(f"{self.words[0]} did not end within {PROGRAM_S:g} s") from None
+            ended = self._program.run(within_s=self._within_s, env={**os.environ, **own})
+        except TimeoutError:
+            raise NotScaled(f"{name} did not end within {self._within_s:g} s, and was killed") from None
         except OSError as error:
-            raise NotScaled(f"{self.words[0]} cannot be run: {error.strerror}") from None
-        if ended.returncode:
-            last = ended.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+            raise NotScaled(f"{name} cannot be run: {error.strerror}") from None
+        if ended.code:
+            last = ended.error.decode("utf-8", "replace").strip().rpartition("\n")[2]
             detail = f": {external_text(last)}" if last else ""
-            raise NotScaled(f"{self.words[0]} ended with exit code {ended.returncode}{detail}")
+            raise NotScaled(f"{name} ended with exit code {ended.code}{detail}")
 
     def asked_for(self) -> int | None:
         """None: unknown."""
         return None
+
+    def close(self) -> None:
+        """Kill it if it runs."""
+        self._program.stop()
 
 
 class ClusterScaler:
@@ -129,6 +140,9 @@ class ClusterScaler:
     def asked_for(self) -> int | None:
         """The number of the workload: an autoscaler or a user may have set it."""
         return self._replicas.asked_for()
+
+    def close(self) -> None:
+        """A request ends by itself: it has a deadline."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.io.code.files import code_of
 from hvd_elastic_ext.io.threads.background_calls import BackgroundCalls
+from hvd_elastic_ext.io.threads.beside import Beside
 from hvd_elastic_ext.launcher.agents.capacity import HeartbeatPace, heartbeat_pace, raise_file_limit, too_few_files
 from hvd_elastic_ext.launcher.agents.environment import agent_env, job_env, seat_env
 from hvd_elastic_ext.launcher.agents.server import Control, ControlEvent, Superseded
@@ -47,6 +48,7 @@ from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
 from hvd_elastic_ext.launcher.job.first_hosts import FirstHosts, log_while_waiting
 from hvd_elastic_ext.launcher.job.output.console import Console, seat_of
 from hvd_elastic_ext.launcher.job.scalers import Scaler
+from hvd_elastic_ext.launcher.job.scaling_inputs import ScalingInputs
 from hvd_elastic_ext.launcher.job.standard_input import NO_INPUT, StandardInput
 from hvd_elastic_ext.launcher.options.policy import options_of
 from hvd_elastic_ext.launcher.options.settings import RunSettings
@@ -76,6 +78,8 @@ log = logging.getLogger(__name__)
 
 PAUSE_THRESHOLD_S: Final = 1.0
 """If the loop is later than this, the process or machine was stopped, or a disk blocked it."""
+SCALE_S: Final = 120.0
+"""Longest time for a request for hosts; a program has less."""
 SCALE_POLL_S: Final = 15.0
 """Time between two looks at the number of requested hosts."""
 JUST_AFTER_S: Final = 0.001
@@ -111,7 +115,9 @@ class Session:
         self._pods = pods
         self._loop = asyncio.get_running_loop()
         self._look_soon = asyncio.Event()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._beside = Beside()
+        """All tasks but the loop itself, :meth:`_drive`: none of them can end the job. One that a host needs costs that
+        host at most."""
         self._superseded = False
         self._first: FirstHosts | None = None
         """The wait for the first host list, while it lasts."""
@@ -120,13 +126,15 @@ class Session:
         self._launches = Launches(console.remark)
         self._aside = BackgroundCalls()
         self._scaler = scaler
+        self._inputs = ScalingInputs(signals.sources(settings.observe), scaler)
         self._left = HostSet(known.saved.hosts_left)
         self._ports = known.saved.ports
         """Port on which the last launcher or session listened, by address."""
         self.last_hosts = known.last_hosts
         """The last host list that was not empty."""
         self._run = known.saved.run
-        self._incarnation = folder.next_incarnation()
+        self._incarnation = known.saved.incarnation
+        """The last launcher's or session's, until this one has its own."""
         write_noted_change(known.saved, journal=journal, clock=clock)
         options = options_of(settings, woken=known.woken)
         now, wall = clock.mono(), time.time()
@@ -139,6 +147,7 @@ class Session:
     async def run(self) -> JobFailed | None:
         """Run to the end. Return the reason; None if training is done. Raises :class:`JobFailed` if it cannot begin."""
         try:
+            await self._begin_in_folder()
             if not self._left:
                 await self._open_admin_socket()
                 await self._first_hosts()
@@ -146,7 +155,7 @@ class Session:
             await self._open_admin_socket()
             self._expect_agents()
             self.hosts_changed()
-            self._spawn(self._follow_scale())
+            self._beside.start(self._follow_scale, lacks="--autoscale gets no signals")
             await self._drive()
             if self.driver.over:  # agents may not have exited yet
                 await self._launches.ended(within_s=AGENTS_EXIT_S)
@@ -257,12 +266,24 @@ class Session:
         """The published hosts; those of the last launcher until there is a list."""
         return self._feed.hosts() or self._left
 
+    async def _begin_in_folder(self) -> None:
+        """Take the number of this launcher's life, and the job's key. Both must be on the disk before any agent starts,
+        so this waits for the disk, but in a thread: lines come, and a signal ends the wait.
+        """
+        taken = asyncio.ensure_future(self._aside.call(lambda: (self._folder.next_incarnation(), self._folder.key())))
+        wait = waits.Wait(
+            f"for the disk of {self._folder.path}: this launcher's number must be there before anything starts",
+            ends="it ends when the disk answers",
+        )
+        await log_while_waiting(taken, wait, self._clock, failed=lambda: self.driver.outcome)
+        self._incarnation, self._key = taken.result()
+
     async def _listen(self) -> None:
         """Open the control port on the address that the first host uses."""
         settings = self._settings
         self._control = Control(
             settings.job,
-            self._folder.key(),
+            self._key,
             incarnation=self._incarnation,
             pace=HeartbeatPace(settings.heartbeat_interval_s),
             orphan_grace_s=settings.orphan_grace_s,
@@ -362,7 +383,12 @@ class Session:
 
     def start_agent(self, host: Host) -> None:
         """In a task, in place of an earlier start for this host; :class:`LaunchEnded` follows if not given up."""
-        self._launches.put(host.name, self._spawn(self._start_agent(host.name)))
+        name = host.name
+        task = self._beside.once(
+            functools.partial(self._start_agent, name),
+            failed=lambda why: self._tell(LaunchEnded(name, SSH_FAILED, why)),
+        )
+        self._launches.put(name, task)
 
     async def _start_agent(self, name: str) -> None:
         try:
@@ -395,7 +421,11 @@ class Session:
 
     def end_agent(self, host: Host) -> None:
         """In a task, in place of an earlier start for this host; :class:`AgentEnded` follows if not given up."""
-        self._launches.put(host.name, self._spawn(self._end_agent(host.name)))
+        name = host.name
+        task = self._beside.once(
+            functools.partial(self._end_agent, name), failed=lambda why: self._tell(AgentEnded(name, SSH_FAILED, why))
+        )
+        self._launches.put(name, task)
 
     async def _end_agent(self, name: str) -> None:
         line = end_line(self._settings.job, name, key=self._control.key, grace_s=self._settings.grace_s)
@@ -431,33 +461,27 @@ class Session:
 
     def scale(self, hosts: int, leaving: Sequence[str], reason: str) -> None:
         """In a task; :class:`Scaled` follows."""
-        self._spawn(self._scale(hosts, leaving, reason))
+        scale = functools.partial(self._scale, hosts, leaving, reason)
+        self._beside.start(scale, lacks=f"{hosts} hosts are not requested (--scale-with)")
 
     async def _scale(self, hosts: int, leaving: Sequence[str], reason: str) -> None:
         assert self._scaler is not None
         scale = functools.partial(self._scaler.scale, hosts, leaving, reason)
         try:
-            await self._aside.call(scale)
+            await self._aside.call(scale, within_s=SCALE_S)
         except (Transient, OSError) as error:
             self._tell(events.Scaled(hosts, str(error)))
+        except Exception as error:
+            self._tell(events.Scaled(hosts, f"a defect of hvd-elastic: {type(error).__name__}: {error}"))
+            log.exception("a defect of hvd-elastic: %d hosts are not requested; the job goes on", hosts)
         else:
             self._tell(events.Scaled(hosts))
 
     async def _follow_scale(self) -> None:
         """Tell the driver from time to time the signals and the number of requested hosts, which others may change."""
-        logged: list[str] = []
-        known = signals.sources(self._settings.observe)
-        while self._scaler is not None or known:
-            if known:
-                found, problems = await self._aside.call(functools.partial(signals.values, known))
-                self._tell(events.Observed(found))
-                for problem in problems:
-                    if problem not in logged:
-                        log.warning("%s", problem)
-                logged = problems
-            with contextlib.suppress(Transient, OSError):  # a request of ours reports that
-                if self._scaler and (hosts := await self._aside.call(self._scaler.asked_for)) is not None:
-                    self._tell(events.HostsAskedFor(hosts))
+        while self._inputs.any:
+            for event in await self._inputs.read():
+                self._tell(event)
             await asyncio.sleep(SCALE_POLL_S)
 
     def peer_address(self, host: str) -> str:
@@ -483,24 +507,10 @@ class Session:
     async def _clean_up(self) -> None:
         if self._program is not None:
             await self._program.end(everything=self.driver.over)
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._beside.close()
         self._launches.close()
         if hasattr(self, "_control"):
             await self._control.stop()
-
-    def _spawn(self, work: Any) -> asyncio.Task[Any]:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
-        return task
-
-    def _finished(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a defect of hvd-elastic", exc_info=error)
-            self._tell(End(JobFailed(f"a defect of hvd-elastic: {type(error).__name__}: {error}")))
 
 
 def changes_no_plan(news: Mapping[str, Any]) -> bool:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import http.client
 import logging
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -15,12 +12,17 @@ from urllib.parse import urlsplit
 from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.json_text import to_text
+from hvd_elastic_ext.io.http_exchange import NoAnswer, exchange
 from hvd_elastic_ext.io.threads.follower import Follower
+from hvd_elastic_ext.io.user_files import read_regular
 from hvd_elastic_ext.launcher.notify.messages import Message
 
 log = logging.getLogger(__name__)
 
 TIMEOUT_S: Final = 10.0
+"""Longest time in seconds for one try, the whole answer included."""
+MAX_ANSWER: Final = 1 << 20
+MAX_URL: Final = 64 << 10
 MAX_ATTEMPTS: Final = 3
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 10.0
 CLOSE_S: Final = 15.0
@@ -37,7 +39,7 @@ def webhook_url(given: str) -> str:
     text, where = given, f"--notify {given!r}"  # not a URL, which may be a secret
     if given.startswith("file:"):
         try:
-            text = Path(given.removeprefix("file:")).read_text(encoding="utf-8").strip()
+            text = read_regular(Path(given.removeprefix("file:")), most=MAX_URL).decode("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is no text"
             raise UsageError(f"{where} cannot be read: {reason}") from None
@@ -94,23 +96,13 @@ class Webhook:
     def _post(self, body: bytes) -> tuple[str, bool]:
         """Why it could not be sent, and whether another try may help."""
         headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(self._url, data=body, headers=headers, method="POST")  # noqa: S310 - see webhook_url
         try:
-            with _OPENER.open(request, timeout=TIMEOUT_S):
-                return "", False
-        except urllib.error.HTTPError as error:
-            return f"it answers {error.code} {error.reason}", error.code >= 500 or error.code == 429
-        except OSError as error:
-            return str(getattr(error, "reason", None) or error.strerror or error), True
-        except http.client.HTTPException as error:  # its text may contain text of the server
-            return f"its answer is not HTTP ({type(error).__name__})", True
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Refuses redirects: a redirected POST becomes a GET, to an address that the user has not given."""
-
-    def redirect_request(self, *_: Any) -> None:
-        """None: the answer counts as an error."""
-
-
-_OPENER: Final = urllib.request.build_opener(_NoRedirect)
+            # A redirected POST becomes a GET, to an address that the user has not given: it counts as an error.
+            answer = exchange(
+                self._url, headers=headers, body=body, within_s=TIMEOUT_S, most=MAX_ANSWER, redirects=False
+            )
+        except NoAnswer as error:
+            return str(error), True
+        if 200 <= answer.status < 300:
+            return "", False
+        return f"it answers {answer.said}", answer.status >= 500 or answer.status == 429

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +16,18 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from hvd_elastic_ext.core.errors import Transient, UsageError
+from hvd_elastic_ext.core.printable import one_line
+from hvd_elastic_ext.core.secrets import secret_in_url
+from hvd_elastic_ext.io.http_exchange import NoAnswer, exchange
+from hvd_elastic_ext.io.user_files import read_regular
 
 TIMEOUT_S: Final = 5.0
+"""Longest time in seconds for a whole answer of a server."""
 MAX_BYTES: Final = 1 << 20
+MAX_HOSTS: Final = 100_000
+"""Most hosts in one signal."""
+TOKEN: Final = "HVD_ELASTIC_OBSERVE_TOKEN"  # noqa: S105 - its name
+"""The variable with a bearer token for servers of signals. Other users can read command lines, but not variables."""
 SYNTAX: Final = "write NAME=file:PATH or NAME=http://HOST/api/v1/query?query=…"
 
 
@@ -41,17 +49,21 @@ class SignalSource:
     value: Callable[[str], Value]
 
     def read(self) -> Value:
-        """Its value now. Raises :class:`NoSignal`."""
+        """Its value now. Raises :class:`NoSignal`, whatever the file or server says."""
         try:
             found = self.value(self.text())
+        except NoAnswer as error:
+            raise NoSignal(f"--observe {self.name}: {self.where} gives no signal: {error}") from None
         except OSError as error:
-            reason = getattr(error, "reason", None) or error.strerror or error
+            reason = error.strerror or error
             raise NoSignal(f"--observe {self.name}: {self.where} cannot be read: {reason}") from None
+        except RecursionError:
+            raise NoSignal(f"--observe {self.name}: {self.where} holds JSON that is nested too deeply") from None
         except ValueError as error:
             raise NoSignal(f"--observe {self.name}: {self.where} {error}") from None
         for number in found.values() if isinstance(found, dict) else [found]:
             if not math.isfinite(number):
-                raise NoSignal(f"--observe {self.name}: {self.where} gives {number}, which is no finite number")
+                raise NoSignal(f"--observe {self.name}: {self.where} gives {number}, which is not a finite number")
         return found
 
 
@@ -74,38 +86,32 @@ def _source(text: str) -> SignalSource:
         return SignalSource(name, where, lambda: _of_file(path), _number_or_hosts)
     try:
         url = urlsplit(where)
-        usable = url.scheme in ("http", "https") and bool(url.hostname) and not url.password and (url.port or 1) > 0
+        usable = url.scheme in ("http", "https") and bool(url.hostname) and (url.port or 1) > 0
     except ValueError:
         usable = False
+    secret = secret_in_url(where)
+    if secret is not None:  # which is not repeated
+        raise UsageError(
+            f"--observe {name} holds {secret}, which would appear in the log and in `ps`; {SYNTAX}; "
+            f"give a token in the variable {TOKEN}"
+        )
     if not usable:
-        raise UsageError(f"--observe {text!r}: {SYNTAX}; a user or password in it would appear in logs")
+        raise UsageError(f"--observe {text!r}: {SYNTAX}")
     return SignalSource(name, where, lambda: _of_server(where), _prometheus)
 
 
-def values(each: Sequence[SignalSource]) -> tuple[dict[str, Value], list[str]]:
-    """All values that can be read now, by name, and the errors of the others."""
-    found: dict[str, Value] = {}
-    problems = []
-    for source in each:
-        try:
-            found[source.name] = source.read()
-        except NoSignal as error:
-            problems.append(str(error))
-    return found, problems
-
-
 def _of_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return file.read(MAX_BYTES).decode("utf-8")
+    return read_regular(path, most=MAX_BYTES).decode("utf-8")
 
 
 def _of_server(url: str) -> str:
-    request = urllib.request.Request(url, headers={"Accept": "application/json"})  # noqa: S310 - http or https, by _source
-    try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
-            return str(answer.read(MAX_BYTES).decode("utf-8"))
-    except urllib.error.HTTPError as error:
-        raise ValueError(f"answers {error.code} {error.reason}") from None
+    token = os.environ.get(TOKEN)
+    headers = {"Accept": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
+    # A redirect would send the token to a server that the user has not named.
+    answer = exchange(url, headers=headers, within_s=TIMEOUT_S, most=MAX_BYTES, redirects=not token)
+    if answer.status != 200:
+        raise ValueError(f"answers {answer.said}")
+    return answer.body.decode("utf-8")
 
 
 def _number_or_hosts(text: str) -> Value:
@@ -113,16 +119,19 @@ def _number_or_hosts(text: str) -> Value:
     if not text.lstrip().startswith("{"):
         return _number(text)
     try:
-        return {host: _number(str(value)) for host, value in json.loads(text).items()}
+        found = json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"holds no JSON: {error}") from None
+    if len(found) > MAX_HOSTS:
+        raise ValueError(f"names {len(found)} hosts; at most {MAX_HOSTS} are read")
+    return {host: _number(str(value)) for host, value in found.items()}
 
 
 def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ValueError(f"holds {text.strip()[:40]!r}, which is no number") from None
+        raise ValueError(f"holds {one_line(text, most=40)!r}, which is not a number") from None
 
 
 def _prometheus(text: str) -> float:

@@ -6,25 +6,26 @@ driver.
 
 from __future__ import annotations
 
+import functools
 import http.client
 import os
-import select
-import signal
 import socket
-import subprocess
 import threading
-import time
 from collections.abc import Callable, Set
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 from urllib.parse import urlencode, urlsplit
 
 from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.core.errors import BadPublication, ElasticError, SourceUnavailable, UsageError
 from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.core.printable import one_line
 from hvd_elastic_ext.core.publication import Publication, from_json, parse_hosts_text
 from hvd_elastic_ext.io.file_watch import MAX_BYTES, MISSING, BeingWritten, FileWatch, read_text
+from hvd_elastic_ext.io.http_exchange import timed_response
 from hvd_elastic_ext.io.peers import user_of
+from hvd_elastic_ext.io.programs import Program, TooMuchOutput
+from hvd_elastic_ext.io.threads.beside import report
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
 
 SCRIPT_INTERVAL_S: Final = 1.0
@@ -32,12 +33,16 @@ SCRIPT_INTERVAL_S: Final = 1.0
 SCRIPT_TIMEOUT_S: Final = 30.0
 """A discovery script that takes longer is killed and counts as failed. (Stock Horovod waits for ever.)"""
 LONG_POLL_S: Final = 30
+ANSWER_S: Final = LONG_POLL_S + 10
+"""Longest time in seconds for a whole answer of the daemon."""
+DEFECT_S: Final = 30.0
 RETRY_S: Final = (0.2, 5.0)
 """First and longest pause before asking a discovery URL again."""
 SCRIPT_HINT: Final = "run it by hand: it must print lines of host:slots and end with exit code 0"
 STOP_S: Final = 2.0
 """Longest wait for the end of a source's thread; what blocks it is closed or killed first, if possible."""
 MAX_BODY: Final = 4 * 1024 * 1024
+MAX_HEAD: Final = 256 * 1024
 MAX_OUTPUT: Final = MAX_BYTES
 """Bytes that a discovery script may print; as many as a hosts file may have."""
 
@@ -114,8 +119,8 @@ class HostsFileSource:
 class _Looping:
     """A source that works in a loop: ``_once`` says how long to pause before the next time."""
 
-    def __init__(self, feed: HostFeed, *, name: str) -> None:
-        self._feed = feed
+    def __init__(self, feed: HostFeed, *, name: str, where: str) -> None:
+        self._feed, self._where = feed, where
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
 
@@ -130,8 +135,15 @@ class _Looping:
             self._thread.join(STOP_S)
 
     def _loop(self) -> None:
+        known: set[str] = set()
         while not self._stopped.is_set():
-            self._stopped.wait(self._once())
+            try:
+                pause = self._once()
+            except Exception as error:  # noqa: BLE001 - a main loop; without it no host would ever come or go
+                report(error, known, f"the hosts stay as they are; their source is asked again in {DEFECT_S:.0f} s")
+                self._feed.refuse(SourceUnavailable(self._where, f"a defect of hvd-elastic: {type(error).__name__}"))
+                pause = DEFECT_S
+            self._stopped.wait(pause)
 
     def _once(self) -> float:
         raise AssertionError("each source defines this")
@@ -157,13 +169,13 @@ class ScriptSource(_Looping):
         interval_s: float = SCRIPT_INTERVAL_S,
         timeout_s: float = SCRIPT_TIMEOUT_S,
     ) -> None:
-        super().__init__(feed, name="hvd-hosts-script")
+        super().__init__(feed, name="hvd-hosts-script", where=command)
         self._command = command
         self._default_slots = default_slots
         self._interval_s = interval_s
         self._timeout_s = timeout_s
         self._sequence = 0
-        self._running: subprocess.Popen[bytes] | None = None
+        self._program = Program(command, most=MAX_OUTPUT)
 
     def _once(self) -> float:
         try:
@@ -180,47 +192,23 @@ class ScriptSource(_Looping):
         return self._interval_s
 
     def _run(self) -> str:
-        """Run the script once; its output. Raises :class:`SourceUnavailable`."""
+        """Run the script once, by the shell as horovodrun does; its output. Raises :class:`SourceUnavailable`."""
         try:
-            # The user's own command line, run by the shell exactly as horovodrun does.
-            self._running = subprocess.Popen(  # noqa: S602
-                self._command,
-                shell=True,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                bufsize=0,
-                start_new_session=True,
-            )
+            ended = self._program.run(within_s=self._timeout_s)
+        except TimeoutError:
+            why = f"gave no list within {self._timeout_s:g} s and was killed; {SCRIPT_HINT}"
+            raise SourceUnavailable(self._command, why) from None
+        except TooMuchOutput:
+            why = f"printed more than {MAX_OUTPUT} bytes and was killed; it is to print host:slots lines only"
+            raise SourceUnavailable(self._command, why) from None
         except OSError as error:
             raise SourceUnavailable(self._command, f"cannot be run ({error.strerror}); {SCRIPT_HINT}") from None
-        with self._running as process:
-            if self._stopped.is_set():  # after stop() had looked for something to kill
-                self._kill(process)
-            try:
-                output = _all_of(process, deadline=time.monotonic() + self._timeout_s)
-            except TimeoutError:
-                self._kill(process)
-                why = f"gave no list within {self._timeout_s:g} s and was killed; {SCRIPT_HINT}"
-                raise SourceUnavailable(self._command, why) from None
-            if len(output) > MAX_OUTPUT:
-                self._kill(process)
-                why = f"printed more than {MAX_OUTPUT} bytes and was killed; it is to print host:slots lines only"
-                raise SourceUnavailable(self._command, why)
-        if process.returncode != 0:
-            raise SourceUnavailable(self._command, f"{_ended(process.returncode)}; {SCRIPT_HINT}")
-        return output.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
+        if ended.code != 0:
+            raise SourceUnavailable(self._command, f"{_ended(ended.code)}; {SCRIPT_HINT}")
+        return ended.output.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
 
     def _interrupt(self) -> None:
-        process = self._running
-        if process is not None and process.poll() is None:
-            self._kill(process)
-
-    @staticmethod
-    def _kill(process: subprocess.Popen[bytes]) -> None:
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return
+        self._program.stop()
 
 
 def _ended(code: int) -> str:
@@ -229,29 +217,6 @@ def _ended(code: int) -> str:
         return f"was killed by signal {-code}"
     meaning = {126: " (it is not executable)", 127: " (there is no such program)"}.get(code, "")
     return f"ended with exit code {code}{meaning}"
-
-
-def _all_of(process: subprocess.Popen[bytes], *, deadline: float) -> bytes:
-    """What a process prints to its end, or a little more than :data:`MAX_OUTPUT` bytes of it.
-
-    Raises ``TimeoutError`` if it has not ended by the deadline (monotonic).
-    """
-    assert process.stdout is not None
-    readable = select.poll()
-    readable.register(process.stdout, select.POLLIN)
-    output = bytearray()
-    while len(output) <= MAX_OUTPUT:
-        if not readable.poll(max(0.0, deadline - time.monotonic()) * 1000):
-            raise TimeoutError
-        piece = os.read(process.stdout.fileno(), 1 << 16)
-        if not piece:
-            try:
-                process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                raise TimeoutError from None
-            break
-        output += piece
-    return bytes(output)
 
 
 class PushSource(_Looping):
@@ -263,7 +228,7 @@ class PushSource(_Looping):
 
     def __init__(self, url: str, feed: HostFeed, *, user: int | None = None) -> None:
         """``user``: see :func:`connector`."""
-        super().__init__(feed, name="hvd-hosts-push")
+        super().__init__(feed, name="hvd-hosts-push", where=url)
         self._url = url
         self._connect = connector(url, user=user)
         self._connection: http.client.HTTPConnection | None = None
@@ -291,7 +256,10 @@ class PushSource(_Looping):
 
     def _ask(self) -> Publication | None:
         if self._connection is None:
-            self._connection = self._connect(LONG_POLL_S + 10)
+            self._connection = self._connect(ANSWER_S)
+            # A daemon that sends a byte a second must not keep this thread for ever.
+            timed: Any = functools.partial(timed_response, within_s=ANSWER_S, most=MAX_BODY + MAX_HEAD)
+            self._connection.response_class = timed
         query = ""
         if self._newest is not None:
             query = "?" + urlencode({"after": self._newest.sequence, "source": self._newest.source})
@@ -301,7 +269,7 @@ class PushSource(_Looping):
         if response.status == http.client.NO_CONTENT:
             return None
         if response.status != http.client.OK:
-            raise http.client.HTTPException(f"answered {response.status} {response.reason}")
+            raise http.client.HTTPException(f"answered {response.status} {one_line(response.reason, most=80)}")
         if len(body) > MAX_BODY:
             raise BadPublication(f"{self._url}: the publication is larger than {MAX_BODY} bytes")
         return from_json(body, where=self._url)
@@ -325,6 +293,7 @@ def _no_answer(error: OSError | http.client.HTTPException) -> str:
     if isinstance(error, PermissionError) and error.errno is None:
         return str(error)  # of :class:`_UnixConnection`, which says what to do
     why = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
+    why = one_line(why, most=200)  # a server that is not HTTP chooses these words
     return f"{why}; check that hvd-discover runs, and that its --listen is this address"
 
 

@@ -154,7 +154,7 @@ class PodReleases:
 
     async def began(self) -> None:
         """The launcher has started."""
-        self._note = await asyncio.to_thread(self._note_file.read)
+        self._note = await self._aside.call(self._note_file.read)
         self._restore_due = self._starting = True
         self._changed()
 
@@ -301,7 +301,7 @@ class PodReleases:
             self._tell("workers_requested", "the job needs its workers", replicas=count)
         self._restore_due = False
         self._note = WorkersNote(slots=self._note.slots)
-        await asyncio.to_thread(self._note_file.write, self._note)
+        await self._aside.call(functools.partial(self._note_file.write, self._note))
         return None
 
     # --- what is remembered
@@ -316,7 +316,7 @@ class PodReleases:
         if before is None and seen.replicas > self._limits.job.kind.fewest:
             before = seen.replicas
         self._note = WorkersNote(before, replicas, self._note.slots)
-        await asyncio.to_thread(self._note_file.write, self._note)
+        await self._aside.call(functools.partial(self._note_file.write, self._note))
         await self._call(self._workers.tell, replicas, before=before)
 
     async def _call(self, act: Callable[..., T], *args: Any, **named: Any) -> T:

@@ -68,7 +68,7 @@ def reporter_for(settings: WorkerSettings, clock: Clock, link: Link) -> Reporter
     if record is None and settings.journal is not None:
         with contextlib.suppress(OSError):
             # Generation 0: Horovod's own driver does not send the generation to workers.
-            record = partial(Journal(AppendFile(settings.journal, create=False), clock).record, generation=0)
+            record = partial(Journal(AppendFile.existing(settings.journal), clock).record, generation=0)
     return Reporter(record, clock, sample=settings.sample, host=settings.host)
 
 

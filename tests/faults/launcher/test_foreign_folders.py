@@ -139,6 +139,35 @@ def test_a_folder_that_we_made_in_a_shared_folder_is_used_again(shared: Path, tm
         assert json.loads((job(shared) / "state.json").read_text())["incarnation"] == incarnation
 
 
+@pytest.mark.parametrize(
+    ("options", "file"),
+    [
+        (("--journal", "{theirs}/file"), "file"),
+        (("--record-events", "{theirs}/file"), "file"),
+        (("--output-filename", "{theirs}"), "rank.0/stdout"),
+        (("--tensorboard", "{theirs}"), None),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_no_option_writes_through_links_that_another_user_has_planted(
+    tmp_path: Path, shared: Path, options: tuple[str, str], file: str | None
+) -> None:
+    victim, theirs = tmp_path / "victim", shared / "theirs"
+    victim.write_text("of root\n")
+    theirs.mkdir()
+    if file is not None:
+        (theirs / file).parent.mkdir(exist_ok=True)
+        (theirs / file).symlink_to(victim)
+    subprocess.run(["chown", "-hR", str(NOBODY), theirs], check=True, timeout=60)
+    name, where = options
+    own = ("--state-dir", str(tmp_path / "state"))
+    ran = Ran(shared, tmp_path, *own, name, where.format(theirs=theirs))
+    assert ran.done.returncode == 2, ran.done.stderr
+    line = ran.done.stderr.splitlines()[-1]
+    assert f"{name}: {theirs} belongs to user nobody, who could lead the output elsewhere; name another with" in line
+    assert victim.read_text() == "of root\n"
+
+
 @pytest.mark.parametrize("by_link", [False, True], ids=["a folder", "a link to another job's"])
 def test_a_replacement_of_ones_own_folder_is_refused_where_others_may_move_it(
     shared: Path, tmp_path: Path, by_link: bool

@@ -75,7 +75,7 @@ def write_output(folder: Path, who: str, *lines: str, host: str, generation: int
     (folder / file).parent.mkdir(parents=True, exist_ok=True)
     with (folder / INDEX).open("a") as index, (folder / file).open("a") as output:
         for line in lines:
-            index.write(indexer.line(file, line + "\n", host=host, slot=0, generation=generation) or "")
+            index.write(indexer.line(file, host=host, slot=0, generation=generation) or "")
             output.write(line + "\n")
 
 

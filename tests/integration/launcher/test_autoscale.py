@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.launcher.conftest import COUNTER, ELASTIC, Launched
+from tests.support import bad_servers
+from tests.support.bad_servers import answering, says
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -98,3 +100,22 @@ def test_a_job_that_asks_nobody_says_how_to_be_asked(launched: Launched, tmp_pat
         assert "start it with --autoscale POLICY --scale-with KIND/NAME" in answer.stderr
         assert scaled(launched) == []
         assert launched.events("started")[0].get("autoscale") is None
+
+
+def test_a_server_of_signals_that_answers_no_http_and_a_file_of_nonsense_do_not_end_the_job(
+    launched: Launched, tmp_path: Path
+) -> None:
+    (tmp_path / "deep").write_text("{" + '"a":{' * 100_000)
+    launched.set_hosts("localhost:1")
+    trains = "import time; time.sleep(4)"
+    with answering(says(bad_servers.NOT_HTTP)) as url:
+        observed = (f"queue={url}/q", f"deep=file:{tmp_path}/deep")
+        words = ("-np", "1", "--max-np", "2", "--autoscale", "threshold:queue=10", "--state-dir", tmp_path / "state")
+        more = [word for each in observed for word in ("--observe", each)]
+        with launched.run(*words, *more, sys.executable, "-c", trains) as process:
+            assert process.wait(120) == 0, process.output
+    said = process.stderr
+    assert f"--observe queue: {url}/q gives no signal: its answer is not HTTP (BadStatusLine)" in said
+    assert f"--observe deep: file:{tmp_path}/deep holds JSON that is nested too deeply" in said
+    assert "defect" not in said
+    assert "\x1b" not in said

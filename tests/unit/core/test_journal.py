@@ -146,7 +146,7 @@ from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.io.append_file import AppendFile
 
-journal = Journal(AppendFile(Path(sys.argv[1]), create=True), SystemClock())
+journal = Journal(AppendFile.existing(Path(sys.argv[1])), SystemClock())
 for n in range(200):
     journal.record("stepped", generation=n, host=sys.argv[2], values={"padding": "x" * (n * 100)})
 """
@@ -154,6 +154,7 @@ for n in range(200):
 
 def test_lines_of_several_processes_do_not_mix(tmp_path):
     path = tmp_path / "journal.jsonl"
+    path.touch()
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, path, name]) for name in ("a", "b", "c")]
     assert [writer.wait(60) for writer in writers] == [0, 0, 0]
     lines = path.read_text().splitlines()

@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
     ):  # fmt: skip
         now, file = t, file_of(who, "stderr")
         (tmp_path / file).parent.mkdir(exist_ok=True)
-        mark = indexer.line(file, text, host=host, slot=0, generation=generation)
+        mark = indexer.line(file, host=host, slot=0, generation=generation)
         with (tmp_path / INDEX).open("a") as index:
             index.write(mark or "")
         with (tmp_path / file).open("a") as output:

@@ -13,9 +13,12 @@ def test_a_part_begins_with_another_process_or_after_a_time(tmp_path: Path) -> N
     now = 100.0
     indexer = Indexer(tmp_path, lambda: now)
     marks = []
+    (tmp_path / FILE).parent.mkdir()
     for later, host, text in ((0, "a", "one\n"), (1, "a", "two\n"), (0, "b", "drei ü\n"), (EVERY_S, "b", "four\n")):
         now += later
-        line = indexer.line(FILE, text, host=host, slot=0, generation=1)
+        line = indexer.line(FILE, host=host, slot=0, generation=1)
+        with (tmp_path / FILE).open("a") as file:
+            file.write(text)
         marks += [parse_mark(line)] if line else []
     assert marks == [
         Mark("rank.0/stderr", 0, 100.0, 1, "a", 0),
@@ -27,7 +30,7 @@ def test_a_part_begins_with_another_process_or_after_a_time(tmp_path: Path) -> N
 def test_a_file_of_an_earlier_launcher_goes_on_where_it_ends(tmp_path: Path) -> None:
     (tmp_path / FILE).parent.mkdir()
     (tmp_path / FILE).write_text("before\n")
-    line = Indexer(tmp_path, lambda: 1.0).line(FILE, "x\n", host="a", slot=0, generation=2)
+    line = Indexer(tmp_path, lambda: 1.0).line(FILE, host="a", slot=0, generation=2)
     assert line is not None
     mark = parse_mark(line)
     assert mark is not None

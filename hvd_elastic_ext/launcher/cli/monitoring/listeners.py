@@ -64,7 +64,7 @@ def listeners(settings: RunSettings, clock: Clock, about: Mapping[str, Any], env
     board = None
     if settings.tensorboard is not None:
         folder = settings.tensorboard / settings.job / str(about["run"])
-        board = ScalarWriter(EventFile(folder, clock.wall), clock)
+        board = ScalarWriter(EventFile(folder, clock.wall, given=settings.tensorboard), clock)
     return Listeners(
         None if settings.metrics is None else Counters(clock.wall, clock.mono),
         None if settings.notify is None else Notifier(Webhook(settings.notify, about), clock),

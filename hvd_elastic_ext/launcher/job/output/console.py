@@ -6,11 +6,13 @@ Files get every line. The terminal gets an error of the script once if all ranks
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Final
 
-from hvd_elastic_ext.io.output_files import INDEX, Indexer, file_of, label
-from hvd_elastic_ext.launcher.job.output.outlets import LineAssembler, Outlets, Write
+from hvd_elastic_ext.core.printable import printable
+from hvd_elastic_ext.io.output_files import file_of, label
+from hvd_elastic_ext.launcher.job.output.outlets import LineAssembler, Outlets
 from hvd_elastic_ext.launcher.job.output.repeats import Repeats
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
@@ -23,6 +25,9 @@ def fitting(line: str, width: int) -> str:
     if not 0 < len(last) <= width // 2:
         return line[:width]
     return f"{line[: width - len(last) - 1]}…{last}"
+
+
+CARRIAGE: Final = "\r"
 
 
 class Console:
@@ -40,60 +45,59 @@ class Console:
         generation: Callable[[], int] = lambda: 0,
     ) -> None:
         self._outlets = outlets
-        self._folder = folder
+        self._files = None if folder is None else outlets.files(folder)
         self._timestamps = timestamps
         self._rank, self._generation = rank, generation
-        self._index = None if folder is None else (outlets.file(folder / INDEX), Indexer(folder, time.time))
         self._terminals = {"stdout": outlets.stdout, "stderr": outlets.stderr}
-        self._files: dict[str, Write] = {}
         self._partial: dict[tuple[ProcessId, str], LineAssembler] = {}
         self._repeats = Repeats()
 
     def take(self, life: ProcessId, stream: str, text: str) -> None:
         """Take output of a process; ``stream`` is "stdout" or "stderr"."""
         if stream in self._terminals:
-            for line in self._partial.setdefault((life, stream), LineAssembler()).feed(text):
-                self._write(life, stream, line)
+            lines = self._partial.setdefault((life, stream), LineAssembler()).feed(text)
+            self._write(life, stream, lines)
 
     def ended(self, life: ProcessId) -> None:
         """A process has ended: write its unfinished lines."""
         for stream in self._terminals:
             rest = self._partial.pop((life, stream), None)
-            for line in rest.flush() if rest is not None else ():
-                self._write(life, stream, line)
-        for line in self._repeats.rest(life):
-            self._show("stderr", label(self._who(life), "stderr"), line)
+            self._write(life, stream, rest.flush() if rest is not None else [])
+        self._show("stderr", label(self._who(life), "stderr"), self._repeats.rest(life))
 
     def remark(self, host: str, line: str) -> None:
-        """Write a line of an agent or its transport."""
-        self._show("stderr", label(host, "stderr"), line.rstrip("\n") + "\n")
+        """Write a line of an agent or its transport, such as the banner of a host's sshd."""
+        self._show("stderr", label(host, "stderr"), [printable(line.rstrip("\n")) + "\n"])
 
     def close(self) -> None:
         """Write unfinished lines. The caller closes the outlets."""
         for life, _ in list(self._partial):
             self.ended(life)
 
-    def _write(self, life: ProcessId, stream: str, line: str) -> None:
-        who = self._who(life)
-        for shown in self._repeats.next(life, line) if stream == "stderr" else [line]:
-            self._show(stream, label(who, stream), shown)
-        if self._folder is not None and self._index is not None:
-            file, (write, indexer) = file_of(who, stream), self._index
-            if file not in self._files:
-                self._files[file] = self._outlets.file(self._folder / file)
-            generation, seat = self._generation(), life.seat
-            if mark := indexer.line(file, line, host=seat.host, slot=seat.slot, generation=generation):
-                write(mark)
-            self._files[file](line)
+    def _write(self, life: ProcessId, stream: str, lines: list[str]) -> None:
+        """Write lines of one process at once: processes may print millions of short ones."""
+        if not lines:
+            return
+        who, text = self._who(life), "".join(lines)
+        shown = lines
+        if stream == "stderr" and self._repeats.concerns(life, text):
+            shown = [each for line in lines for each in self._repeats.next(life, line)]
+        self._show(stream, label(who, stream), shown)
+        if self._files is not None:
+            seat = life.seat
+            self._files.put(file_of(who, stream), text, host=seat.host, slot=seat.slot, generation=self._generation())
 
     def _who(self, life: ProcessId) -> str:
         rank = self._rank(life)
         return str(life.seat) if rank is None else str(rank)
 
-    def _show(self, stream: str, label: str, line: str) -> None:
-        time_of_day = time.asctime() if self._timestamps else ""  # as horovodrun writes it
-        bar = "\r" if line.startswith("\r") else ""
-        self._terminals[stream](f"{bar}{time_of_day}{label}{line.removeprefix(bar)}")
+    def _show(self, stream: str, label: str, lines: Iterable[str]) -> None:
+        before = f"{time.asctime()}{label}" if self._timestamps else label  # as horovodrun writes it
+        labelled = [
+            f"\r{before}{line.removeprefix(CARRIAGE)}" if line.startswith(CARRIAGE) else before + line for line in lines
+        ]
+        if labelled:
+            self._terminals[stream]("".join(labelled))
 
 
 def seat_of(host: str, slot: object, life: object) -> ProcessId | None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TextIO
 
-from hvd_elastic_ext.io.threads.writer_thread import Appended, Outlet, Stream
+from hvd_elastic_ext.core.printable import printable
+from hvd_elastic_ext.io.output_files import INDEX, Indexer
+from hvd_elastic_ext.io.threads.writer_thread import DISK, Appended, Outlet, Stream
 from hvd_elastic_ext.io.wait_line import ERASE, in_place
 
 log = logging.getLogger(__name__)
@@ -39,7 +43,7 @@ class Outlets(contextlib.AbstractContextManager["Outlets"]):
         self._err = Outlet(err.name)
         # On one terminal, lines of both keep their order.
         self._out = self._err if _same(out.descriptor, err.descriptor) else Outlet(out.name)
-        self._files = Outlet("the files of --output-filename")
+        self._files = Outlet("the output of processes", says=DISK)
         err_line = _Line()
         out_line = err_line if self._out is self._err else _Line()
         self.stdout: Write = lambda text: self._out.put(out, out_line.next(text))
@@ -53,16 +57,15 @@ class Outlets(contextlib.AbstractContextManager["Outlets"]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def file(self, path: Path) -> Write:
-        """Append to ``path``; make its folder."""
-        sink = Appended(path)
-        return lambda text: self._files.put(sink, text)
+    def files(self, folder: Path) -> OutputFiles:
+        """The files of processes in ``folder``."""
+        return OutputFiles(folder, self._files)
 
     def status(self, text: str) -> None:
         """Show ``text`` below all lines, in place of the last status; an empty one removes it."""
         if self.is_terminal:
             self._has_status = bool(text)
-            self._status(text)
+            self._status(printable(text))
 
     @property
     def shows_status(self) -> bool:
@@ -75,6 +78,65 @@ class Outlets(contextlib.AbstractContextManager["Outlets"]):
             if outlet is not self._err and (lost := outlet.close()):
                 log.warning("%s: the last %d lines of output were dropped", outlet.name, lost)
         self._err.close()
+
+
+class OutputFiles:
+    """Files of output in ``folder``, and their index. A thread writes all of them."""
+
+    OPTION: Final = "--output-filename"
+
+    def __init__(self, folder: Path, outlet: Outlet) -> None:
+        self._folder, self._outlet = folder, outlet
+        self._index = Appended(folder / INDEX, option=self.OPTION)
+        self._indexer = Indexer(folder, time.time)
+        self._files: dict[str, Appended] = {}
+        self._parts: dict[tuple[str, str, int], _Part] = {}
+        self._generation = 0
+
+    def put(self, file: str, line: str, *, host: str, slot: int, generation: int) -> None:
+        """Append a line of a process to ``file``, a path within the folder."""
+        if generation != self._generation:
+            self._generation = generation
+            self._parts.clear()
+        part = self._parts.get((file, host, slot))
+        if part is None:
+            if file not in self._files:
+                self._files[file] = Appended(self._folder / file, option=self.OPTION)
+            mark = functools.partial(self._indexer.line, file, host=host, slot=slot, generation=generation)
+            part = self._parts[file, host, slot] = _Part(self._files[file], self._index, mark)
+        self._outlet.put(part, line)
+
+
+class _Part:
+    """The end of one file, while one process writes it. Its place is looked up in the writer's thread, when all before
+    it is written, or known to be missing."""
+
+    joins = True
+    retries = True
+
+    def __init__(self, file: Appended, index: Appended, mark: Callable[[], str | None]) -> None:
+        self.name = file.name
+        self._file, self._index, self._mark = file, index, mark
+        self.missed = file.missed
+
+    def __eq__(self, other: object) -> bool:
+        """What is missing, and what is closed, is a file: whoever wrote it."""
+        return isinstance(other, _Part) and other._file is self._file
+
+    def __hash__(self) -> int:
+        return hash(self._file)
+
+    def write(self, text: str) -> None:
+        if mark := self._mark():
+            try:
+                self._index.write(mark)
+            except OSError:  # the file is more important
+                self._index.missed(1, len(mark))
+        self._file.write(text)
+
+    def close(self) -> None:
+        self._file.close()
+        self._index.close()
 
 
 class _Line:
@@ -113,11 +175,11 @@ class Log(logging.Handler):
         self._tap, self._without_waits = tap, without_waits
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Pass the formatted record, with a line end, to ``tap``."""
+        """Pass the formatted record, with a line end, to ``tap``: what others said in it cannot drive a terminal."""
         if getattr(record, "wait", False) and self._without_waits():
             return
         try:
-            self._tap(self.format(record) + "\n")
+            self._tap(printable(self.format(record)) + "\n")
         except (ValueError, TypeError):  # arguments that do not fit their text
             self.handleError(record)
 
@@ -150,10 +212,8 @@ class LineAssembler:
         """The lines that ``text`` completes, each with its line end; states of a progress bar begin with ``\\r``."""
         # A piece may end inside a character, so they are joined as bytes.
         data = text.encode("utf-8", "surrogateescape")
-        if not self._bar and b"\r" not in data and b"\n" not in data:
-            self._partial.append(data)
-            self._size += len(data)
-            return self.flush() if self._size > MAX_LINE_BYTES else []
+        if b"\r" not in data and b"\n" not in data:
+            return self._more(data)
         *done, rest = PIECE.findall(b"".join([*self._partial, data]))[:-1] or [b""]
         if rest.endswith(b"\n"):
             done, rest = [*done, rest], b""
@@ -161,10 +221,24 @@ class LineAssembler:
             del done[0]
         shown = [b"\r" * (piece[:1] == b"\r" or piece[-1:] != b"\n") + piece.lstrip(b"\r") for piece in done]
         self._bar = rest.startswith(b"\r")
+        if self._bar:  # one return is as good as many, and only one is read again with the next piece
+            rest = b"\r" + rest.lstrip(b"\r")
         self._shown = rest if self._bar and 1 < len(rest) <= MAX_BAR_BYTES else b""
         shown += [self._shown] if self._shown else []
         self._partial, self._size = [rest], len(rest)
         return [*map(_decoded, shown), *(self.flush() if self._size > MAX_LINE_BYTES else [])]
+
+    def _more(self, data: bytes) -> list[str]:
+        """Take more of the unfinished line. It is read again only while it is a short state of a progress bar."""
+        self._partial.append(data)
+        self._size += len(data)
+        if self._size > MAX_LINE_BYTES:
+            return self.flush()
+        self._shown = b""
+        if self._bar and 1 < self._size <= MAX_BAR_BYTES:
+            self._shown = b"".join(self._partial)
+            self._partial = [self._shown]
+        return [_decoded(self._shown)] if self._shown else []
 
     def flush(self) -> list[str]:
         """The unfinished line, with a line end."""

@@ -12,6 +12,8 @@ OWN_ERROR_PREFIX: Final = f"{errors.__name__}."
 """The beginning of the last line of our own errors, which name a mistake and its remedy."""
 MAX_HELD_LINES: Final = 100
 """Lines of a traceback that are held back until its last one. Tracebacks of our errors end at the script's own line."""
+MAX_HELD_CHARS: Final = 10_000
+"""A longer line ends the holding back: what is held has a bound."""
 
 
 class Repeats:
@@ -31,11 +33,16 @@ class Repeats:
             before, self._held[life] = self.rest(life), [line]
             return before
         held = self._held.get(life)
-        if held is not None and line.startswith(" ") and len(held) < MAX_HELD_LINES:
+        small = held is not None and len(held) < MAX_HELD_LINES and len(line) < MAX_HELD_CHARS
+        if held is not None and small and line.startswith(" "):
             held.append(line)
             return []
         whole = [*self.rest(life), line]
         return [] if line.startswith(OWN_ERROR_PREFIX) and self._repeats(life.seat, "".join(whole)) else whole
+
+    def concerns(self, life: ProcessId, text: str) -> bool:
+        """Whether some line of ``text`` may be held back, or end what is held back."""
+        return life in self._held or TRACEBACK_START in text or OWN_ERROR_PREFIX in text
 
     def rest(self, life: ProcessId) -> list[str]:
         """Return the lines held back of a process that has ended."""

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import resource
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from hvd_elastic_ext.io.output_files import INDEX
-from hvd_elastic_ext.launcher.agents.capacity import files_for, heartbeat_pace, raise_file_limit, too_few_files
+from hvd_elastic_ext.launcher.agents.capacity import (
+    far_too_few_files,
+    files_for,
+    heartbeat_pace,
+    raise_file_limit,
+    too_few_files,
+)
 from hvd_elastic_ext.launcher.job.output.console import Console
 from hvd_elastic_ext.launcher.job.output.outlets import Outlets
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
@@ -96,3 +105,39 @@ def test_the_limit_is_raised_as_far_as_the_kernel_lets_us(low_limit: int) -> Non
     assert reached == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     assert reached >= min(low_limit, files_for(512))
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[1] == low_limit
+
+
+def test_a_limit_with_which_nothing_works_is_said_with_the_number_that_does() -> None:
+    assert far_too_few_files(46, hosts=1, slots_here=3) is None
+    assert far_too_few_files(32, hosts=1, slots_here=2) == (
+        "this process may open 32 files (ulimit -n), and this job needs at least 46; "
+        "raise the hard limit (ulimit -Hn 46 or more) and start again"
+    )
+    said = far_too_few_files(64, hosts=1, slots_here=8)  # the agent of this machine inherits the limit
+    assert said is not None
+    assert "needs at least 96" in said
+
+
+@pytest.mark.parametrize(
+    ("command", "who", "need"),
+    [
+        (("hvd_elastic_ext.cli", "run", "-np", "1", "true"), "this job", 46),
+        (("discover.cli", "--source", "static", "--hosts", "a:1"), "hvd-discover", 48),
+    ],
+    ids=["launcher", "daemon"],
+)
+def test_with_a_hard_limit_of_32_files_a_program_ends_with_one_line(
+    command: tuple[str, ...], who: str, need: int, tmp_path: Path
+) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
+
+    words = [sys.executable, "-m", *command]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        words, cwd=tmp_path, env=env, preexec_fn=limit, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if "starting for" not in line]
+    assert f"this process may open 32 files (ulimit -n), and {who} needs at least {need}; raise the hard limit" in line
+    assert not list(tmp_path.iterdir())

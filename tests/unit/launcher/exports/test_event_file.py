@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.journal import Journal
+from hvd_elastic_ext.launcher.exports import event_file
 from hvd_elastic_ext.launcher.exports.event_file import EventFile, ScalarWriter
 from hvd_elastic_ext.launcher.exports.scalars import Point
 from tests.support.clock import ManualClock
@@ -94,12 +96,14 @@ def test_after_an_error_of_the_disk_another_file_goes_on(tmp_path: Path) -> None
 @pytest.fixture
 def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
     disk = Disk()
-    real = Path.open
+    real = os.fdopen
 
-    def opened(path: Path, *args: Any, **kwargs: Any) -> Any:
-        return disk.limits(real(path, *args, **kwargs)) if path.parent == tmp_path else real(path, *args, **kwargs)
+    def opened(descriptor: int, *args: Any, **kwargs: Any) -> Any:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        file = real(descriptor, *args, **kwargs)
+        return disk.limits(file) if path.parent == tmp_path else file
 
-    monkeypatch.setattr(Path, "open", opened)
+    monkeypatch.setattr(event_file.os, "fdopen", opened)
     return disk
 
 

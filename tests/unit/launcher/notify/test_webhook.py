@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import socket
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.launcher.notify import webhook
 from hvd_elastic_ext.launcher.notify.messages import Message
 from hvd_elastic_ext.launcher.notify.webhook import MAX_ATTEMPTS, Webhook, webhook_url
+from tests.support import bad_servers
+from tests.support.bad_servers import answering, drips, says
 from tests.support.serving import serving
 from tests.support.waiting import wait_until
 
@@ -138,3 +143,27 @@ def test_what_is_no_address_is_refused_in_one_line_without_it(text: str) -> None
 def test_a_file_that_cannot_be_read_is_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"^--notify .*absent' cannot be read: No such file"):
         webhook_url(f"file:{tmp_path}/absent")
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (says(bad_servers.ESCAPES), "it answers 503 \\e[2J\\e]0;owned\\x07 Busy"),
+        (says(bad_servers.NOT_HTTP), "its answer is not HTTP (BadStatusLine)"),
+        (drips(b"HTTP/1.1 200 OK\r\n"), "no complete answer within 0.2 s"),
+    ],
+    ids=["escapes", "no HTTP", "drips"],
+)
+def test_a_server_that_answers_wrongly_or_slowly_is_one_printable_line(
+    answer: Any, why: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhook, "TIMEOUT_S", 0.2)
+    with answering(answer) as url:
+        assert sent(f"{url}/services/secret") == [1.0, 2.0]
+    assert caplog.messages == [f"--notify: no message to 127.0.0.1: {why}; the job goes on"]
+
+
+def test_a_pipe_in_the_place_of_the_file_with_the_url_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "url")
+    with pytest.raises(UsageError, match="it is a pipe"):
+        webhook_url(f"file:{tmp_path}/url")

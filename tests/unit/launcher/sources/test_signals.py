@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,18 @@ import pytest
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.sources import signals
 from tests.support.serving import Serving, serving
+
+
+def values(sources: Sequence[signals.SignalSource]) -> tuple[dict[str, signals.Value], list[str]]:
+    """All values that can be read now, by name, and the errors of the others."""
+    found: dict[str, signals.Value] = {}
+    problems = []
+    for source in sources:
+        try:
+            found[source.name] = source.read()
+        except signals.NoSignal as error:
+            problems.append(str(error))
+    return found, problems
 
 
 @pytest.fixture
@@ -21,7 +33,7 @@ def server() -> Iterator[Serving]:
 
 def asked(server: Serving) -> tuple[dict[str, signals.Value], list[str]]:
     url = f"{server.url}/api/v1/query?query=sum(queue)"
-    return signals.values(signals.sources([f"queue={url}"]))
+    return values(signals.sources([f"queue={url}"]))
 
 
 def result(kind: str, value: object) -> dict[str, object]:
@@ -30,25 +42,25 @@ def result(kind: str, value: object) -> dict[str, object]:
 
 def test_a_file_holds_a_number(tmp_path: Path) -> None:
     (tmp_path / "queue").write_text(" 12.5\n")
-    assert signals.values(signals.sources([f"queue=file:{tmp_path}/queue"])) == ({"queue": 12.5}, [])
+    assert values(signals.sources([f"queue=file:{tmp_path}/queue"])) == ({"queue": 12.5}, [])
 
 
 def test_a_file_may_hold_a_number_for_each_host(tmp_path: Path) -> None:
     (tmp_path / "price").write_text(' {"h1": 0.9, "h2": 2}\n')
-    assert signals.values(signals.sources([f"price=file:{tmp_path}/price"])) == ({"price": {"h1": 0.9, "h2": 2.0}}, [])
+    assert values(signals.sources([f"price=file:{tmp_path}/price"])) == ({"price": {"h1": 0.9, "h2": 2.0}}, [])
 
 
 @pytest.mark.parametrize("text", ["", "many", "nan", "inf", "{", '{"h1": "dear"}', '{"h1": NaN}', '{"h1": [1]}'])
 def test_a_file_with_anything_else_is_told_and_gives_no_value(tmp_path: Path, text: str) -> None:
     (tmp_path / "queue").write_text(text)
-    found, (problem,) = signals.values(signals.sources([f"queue=file:{tmp_path}/queue"]))
+    found, (problem,) = values(signals.sources([f"queue=file:{tmp_path}/queue"]))
     assert found == {}
     assert problem.startswith(f"--observe queue: file:{tmp_path}/queue ")
 
 
 def test_a_missing_file_does_not_keep_other_signals_back(tmp_path: Path) -> None:
     (tmp_path / "there").write_text("1")
-    found, problems = signals.values(signals.sources([f"a=file:{tmp_path}/none", f"b=file:{tmp_path}/there"]))
+    found, problems = values(signals.sources([f"a=file:{tmp_path}/none", f"b=file:{tmp_path}/there"]))
     assert found == {"b": 1.0}
     assert problems == [f"--observe a: file:{tmp_path}/none cannot be read: No such file or directory"]
 
@@ -67,7 +79,7 @@ def test_a_query_gives_a_scalar_or_one_sample(server: Serving, answer: object) -
         (result("vector", []), "gives 0 samples; write a query with one, such as sum(…)"),
         (result("vector", [{"value": [1, "1"]}] * 2), "gives 2 samples; write a query with one, such as sum(…)"),
         (result("matrix", []), "gives neither a scalar nor a vector"),
-        (result("scalar", [1.0, "NaN"]), "gives nan, which is no finite number"),
+        (result("scalar", [1.0, "NaN"]), "gives nan, which is not a finite number"),
         ({"status": "error"}, "gives no answer of a Prometheus query"),
         ([], "gives no answer of a Prometheus query"),
     ],
@@ -84,12 +96,35 @@ def test_a_server_that_refuses_is_told_with_its_code(server: Serving) -> None:
     assert "answers 403 Forbidden" in asked(server)[1][0]
 
 
-@pytest.mark.parametrize(
-    "text", ["queue", "=file:x", "queue=", "queue=file:", "a b=file:x", "queue=ftp://h/x", "queue=http://u:p@h/x"]
-)
+@pytest.mark.parametrize("text", ["queue", "=file:x", "queue=", "queue=file:", "a b=file:x", "queue=ftp://h/x"])
 def test_what_names_no_source_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"^--observe .*: write NAME=file:PATH or NAME=http"):
         signals.sources([text])
+
+
+@pytest.mark.parametrize(
+    ("url", "what"),
+    [
+        ("http://u:hush@h/x", "a user or password"),
+        ("http://hush@h/x", "a user"),
+        ("https://h/api/v1/query?query=up&token=hush", "a secret ('token')"),
+        ("https://h/x?apikey=hush", "a secret ('apikey')"),
+    ],
+)
+def test_a_secret_in_a_url_is_refused_and_not_repeated(url: str, what: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        signals.sources([f"queue={url}"])
+    assert str(caught.value).startswith(f"--observe queue holds {what}, which would appear in the log")
+    assert "hush" not in str(caught.value)
+
+
+def test_a_token_comes_from_a_variable(server: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.body = json.dumps(result("scalar", [1.0, "42"])).encode()
+    monkeypatch.setenv(signals.TOKEN, "hush")
+    assert asked(server) == ({"queue": 42.0}, [])
+    assert server.headers[-1]["Authorization"] == "Bearer hush"
+    server.codes = [302]  # its target would get the token
+    assert "answers 302 Found" in asked(server)[1][0]
 
 
 def test_a_name_is_given_once() -> None:

@@ -69,7 +69,7 @@ def test_only_what_a_line_can_hold_is_journalled() -> None:
 def test_a_line_cut_short_by_a_full_disk_does_not_swallow_the_next(tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     journal.touch()
-    sink = AppendFile(journal, create=False)
+    sink = AppendFile.existing(journal)
     fd = os.open(journal, os.O_WRONLY | os.O_APPEND)
     os.write(fd, b'{"t": 1, "mono"')
     os.close(fd)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.launcher.folder import ownership
+from hvd_elastic_ext.io import ownership
 
 NOBODY = 65534
 

@@ -1,4 +1,5 @@
-"""Whether a folder is its user's own: what a launcher reads there decides which hosts get the job's secrets.
+"""Whether a folder is its user's own: what a launcher reads there decides which hosts get the job's secrets, and what
+others put there (links, files of theirs) may not lead its output elsewhere.
 
 A file system may map users to others (NFS that squashes root). So the user is the owner of a file that this process has
 just made there. Root is trusted in any case.
@@ -14,20 +15,23 @@ import secrets
 import stat
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 from hvd_elastic_ext.core.errors import UsageError
 
-NAME_ANOTHER = "name another with --state-dir"
+STATE_DIR: Final = "--state-dir"
 
 
-def check_folder(path: Path) -> None:
+def check_folder(path: Path, *, option: str = STATE_DIR, sticky: bool = False) -> None:
     """Raises :class:`UsageError`, with the remedy, if ``path`` is another's or others may write to it.
 
-    For a link, its own owner counts too. Raises ``OSError`` if the path cannot be read.
+    For a link, its own owner counts too. ``sticky``: a folder such as ``/tmp`` is good enough, where others may make
+    files, but not touch ours. Raises ``OSError`` if the path cannot be read.
     """
     status = path.stat()
-    _check_owners(path, {status.st_uid, path.lstat().st_uid}, folder=path)
-    _check_mode(path, status)
+    _check_owners(path, {status.st_uid, path.lstat().st_uid}, folder=path, option=option)
+    if not (sticky and status.st_mode & stat.S_ISVTX):
+        _check_mode(path, status, option)
 
 
 def check_files(folder: Path, names: Iterable[str]) -> None:
@@ -36,27 +40,43 @@ def check_files(folder: Path, names: Iterable[str]) -> None:
         path = folder / name
         with contextlib.suppress(FileNotFoundError):
             status = path.lstat()
-            _check_owners(path, {status.st_uid}, folder=folder)
+            _check_owners(path, {status.st_uid}, folder=folder, option=STATE_DIR)
             if stat.S_ISREG(status.st_mode):
-                _check_mode(path, status)
+                _check_mode(path, status, STATE_DIR)
 
 
-def _check_owners(path: Path, owners: set[int], *, folder: Path) -> None:
+def check_file(path: Path, status: os.stat_result, *, option: str) -> None:
+    """The same for a regular file that is open; ``path`` names it in errors."""
+    _check_owners(path, {status.st_uid}, folder=path.parent, option=option)
+    _check_mode(path, status, option)
+    if status.st_nlink > 1 and path.parent.stat().st_mode & (stat.S_IWOTH | stat.S_IWGRP):
+        raise UsageError(
+            f"{option}: {path} has {status.st_nlink} names, and others may have given it this one; "
+            f"{_remedy(option)}, or remove it"
+        )
+
+
+def _remedy(option: str) -> str:
+    return f"name another with {option}"
+
+
+def _check_owners(path: Path, owners: set[int], *, folder: Path, option: str) -> None:
     strange = owners - {0, os.geteuid()}
     if not strange or not (strange := strange - {_user_on_file_system(folder)}):
         return
+    risk = "whose key and hosts the job would use" if option == STATE_DIR else "who could lead the output elsewhere"
     raise UsageError(
-        f"--state-dir: {path} belongs to user {name_of_user(min(strange))}, whose key and hosts the job would use; "
-        f"{NAME_ANOTHER}, or, if all that is in it can be trusted, chown -hR {os.geteuid()} {path}"
+        f"{option}: {path} belongs to user {name_of_user(min(strange))}, {risk}; "
+        f"{_remedy(option)}, or, if all that is in it can be trusted, chown -hR {os.geteuid()} {path}"
     )
 
 
-def _check_mode(path: Path, status: os.stat_result) -> None:
+def _check_mode(path: Path, status: os.stat_result, option: str) -> None:
     if status.st_mode & stat.S_IWOTH:
-        raise UsageError(f"--state-dir: every user may write to {path}; chmod o-w {path}, or {NAME_ANOTHER}")
+        raise UsageError(f"{option}: every user may write to {path}; chmod o-w {path}, or {_remedy(option)}")
     if status.st_mode & stat.S_IWGRP and not _is_alone_in(status.st_gid):
         group = _name_of_group(status.st_gid)
-        raise UsageError(f"--state-dir: group {group} may write to {path}; chmod g-w {path}, or {NAME_ANOTHER}")
+        raise UsageError(f"{option}: group {group} may write to {path}; chmod g-w {path}, or {_remedy(option)}")
 
 
 def _user_on_file_system(folder: Path) -> int:
