@@ -142,6 +142,12 @@ class Worker:
     done: bool = False
     failure: tuple[str, str, str] | None = None
     """What its training function raised: a digest, the error, the traceback."""
+    lost_peer: str | None = None
+    """The error by which it says that an operation with its peers has failed, and that ends it unless its script
+    handles it. None: it has reported none since it entered its world.
+    """
+    step_came: float = 0.0
+    """When a step of it was reported last (mono); 0: none."""
     failed_at: float = 0.0
     """When that report came (mono)."""
     leaving: str | None = None
