@@ -90,6 +90,8 @@ class Worker:
     since: float
     planned: int = 0
     """The rank that user code sees until there is a real one."""
+    rank: int | None = None
+    """Its rank in the newest world in which it has got one; None: in none yet, or under an earlier launcher."""
     local_rank: int = 0
     """The local rank that it was started with, by which it has chosen its device."""
     created: float = field(init=False)

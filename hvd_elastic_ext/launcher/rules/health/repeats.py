@@ -18,8 +18,8 @@ UNREPORTED_S: Final = 600.0
 class Failure(NamedTuple):
     """A process has failed ``at`` a time (mono). It was ``created`` earlier (mono).
 
-    ``stepped``: it had done a step. ``alone``: the others trained on, or waited for nothing of it: its failure says
-    nothing about their script.
+    ``stepped``: it had done a step. ``alone``: it was in no world yet, and the others train on: that costs them
+    nothing, and says nothing about their script.
     """
 
     seat: Seat
@@ -73,8 +73,8 @@ def decide(failures: Sequence[Failure], *, stepped_at: float, left: int, needed:
         if left < needed:
             return Decision(Verdict.END, starts, f"slots left without {last.seat}: {left}, needed: {needed}")
         return Decision(Verdict.BLOCK, starts, "the others go on without it")
-    here = _starts(_since_last_step(each for each in failures if each.seat == last.seat))
-    if here >= STARTS:
+    here = _starts(_since_last_step(each for each in failures if each.seat == last.seat and not each.alone))
+    if here >= STARTS and not last.alone and left >= needed:
         return Decision(Verdict.BLOCK, here, "the others go on without it")
     return Decision(Verdict.NOTHING, max(starts, here))
 

@@ -22,8 +22,10 @@ def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
     """A process has ended. ``news``: its exit code, and what its agent knows of that."""
     code = code if isinstance(code := news.get("code"), int) else 1
     members, rank = job.world.members, job.rank(worker.life)
+    rank = worker.rank if rank is None else rank  # it may have ended between two worlds
     job.roster.remove(worker)
-    job.faults.stepped_at = max(job.faults.stepped_at, worker.step_came)
+    if worker.step_came:
+        job.faults.stepped_at = max(job.faults.stepped_at, worker.step_came)
     if worker.life in members and not worker.done:
         job.resize.stopped(job.now)
     job.roster.ended[worker.seat] = worker.life.number

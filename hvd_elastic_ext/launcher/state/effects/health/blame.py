@@ -56,15 +56,19 @@ def failed(
 
 
 def named(job: JobState, worker: Worker) -> str:
-    """The rank of a process and where it runs. Without a world the rank is the planned one."""
+    """The rank of a process and where it runs."""
+    return f"rank {_rank(job, worker)} on {worker.seat}"
+
+
+def _rank(job: JobState, worker: Worker) -> int:
+    """Its newest rank; the planned one before its first world."""
     place = job.rendezvous.place(worker.life)
-    return f"rank {worker.planned if place is None else place.rank} on {worker.seat}"
+    return place.rank if place is not None else worker.planned if worker.rank is None else worker.rank
 
 
 def _output(job: JobState, worker: Worker) -> str:
     """Where the output of a process is."""
-    place = job.rendezvous.place(worker.life)
-    who = worker.planned if place is None else place.rank
+    who = _rank(job, worker)
     if job.options.output is not None:
         return f"its output is in {job.options.output}/rank.{who}"
     return f"its output has the mark [{who}]"

@@ -34,6 +34,7 @@ def is_victim(job: JobState, worker: Worker, cause: Cause, how: str, *, code: in
         return False
     if found is Evidence.UNCLEAR:
         without = {worker.life, *(each.worker.life for each in job.faults.unexplained)}
+        without |= {life for life, end in job.loopless.ended.items() if end.well} | job.fleet.unreported_ends.keys()
         return _left_lost_world(job, worker) or explained(job, members, without=without)
     if not _left_lost_world(job, worker):
         until = job.now + GRACE_S
