@@ -91,6 +91,5 @@ def test_a_script_that_refuses_its_options_is_told_which_of_them_are_the_launche
 
 
 def test_a_job_that_never_trains_ends_with_the_error_of_its_first_process() -> None:
-    play(
-        f"start a; run 2; fail a {NUMPY}; fails no process started training: rank 0 on a[0] crashed: exit code 1: {NUMPY}"
-    )
+    said = f"no process started training: rank 0 on a[0] crashed: exit code 1: {NUMPY}"
+    play(f"start a; run 2; fail a {NUMPY}; fails {said}")
