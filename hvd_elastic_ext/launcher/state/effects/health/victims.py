@@ -15,7 +15,6 @@ from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.parts.health import Unexplained
 from hvd_elastic_ext.launcher.state.roster import Worker
 
-WORKER_FAILED: Final = "worker failed"
 GRACE_S: Final = 5.0
 """How long the end of the cause may come after that of a victim: its interpreter has to shut down, on a busy
 machine."""
@@ -32,13 +31,13 @@ def is_victim(job: JobState, worker: Worker, cause: Cause, how: str, *, code: in
     found = evidence(code, cause, error=worker.failure is not None, lost_peer=lost)
     if found is Evidence.OWN:
         return False
+    if worker.generation < job.generation:  # it may still be in the world before, and have lost others there
+        members = (*members, *job.world.left_out)
     if found is Evidence.UNCLEAR:
         without = {worker.life, *(each.worker.life for each in job.faults.unexplained)}
         without |= {life for life, end in job.loopless.ended.items() if end.well} | job.fleet.unreported_ends.keys()
-        return _left_lost_world(job, worker) or explained(job, members, without=without)
-    if not _left_lost_world(job, worker):
-        until = job.now + GRACE_S
-        job.faults.unexplained.append(Unexplained(worker, how, code, members, job.generation, until))
+        return explained(job, members, without=without)
+    job.faults.unexplained.append(Unexplained(worker, how, code, members, job.generation, job.now + GRACE_S))
     return True
 
 
@@ -51,10 +50,3 @@ def explained(job: JobState, members: tuple[ProcessId, ...], *, without: Contain
         if other is None or other.killed is not None or (other.failure is not None and other.lost_peer is None):
             return True
     return False
-
-
-def _left_lost_world(job: JobState, worker: Worker) -> bool:
-    """Whether it had yet to enter the newest world, which follows the loss of another process in the one before. (Of
-    lost connections alone it may be the cause itself: they are lost before it has ended.)
-    """
-    return 0 < worker.generation < job.generation and job.world.decision.cause == WORKER_FAILED

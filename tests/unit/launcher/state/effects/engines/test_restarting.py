@@ -188,9 +188,9 @@ def test_a_process_that_says_its_peer_is_lost_is_not_blamed_though_it_ends_first
     lost = "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer"
     cluster.say(a, "peer_lost", error=lost)
     cluster.say(a, "failed", digest="d", error=lost, traceback="")
-    for process, code in ((a, 1), (b, 3)):
-        process.interrupted = True
-        cluster._end(process, code)
+    for ending, code in ((a, 1), (b, 3)):
+        ending.interrupted = True
+        cluster._end(ending, code)
         cluster.run(0.5)
     assert cluster.ends() == {"a": "peer lost", "b": "crashed"}
     assert [event["host"] for event in cluster.events("struck")] == ["b"]
