@@ -15,7 +15,9 @@ from benchmarks.model import Case, Figure, Timing, Trial, Values
 
 RANKS: Final = 2
 DEADLINE_S: Final = 400.0
-BAR_RATIO: Final = 1.0
+BAR_S: Final = 74.0
+"""What stock took, with one start, on two cores with a load of 5. Ours starts three times: a ratio depends on the load.
+"""
 SCRIPT: Final = Path(__file__).parents[2] / "scripts" / "constant_failure.py"
 TOOK: Final = "command to the end of the job"
 NAMED: Final = "its last lines name rank 1 and exit code 3"
@@ -48,6 +50,6 @@ def measure(trial: Trial) -> Values:
 CASE: Final = Case(
     name="constant-failure",
     about=f"one of {RANKS} processes on this machine fails at each start",
-    figures=(Figure(TOOK, bar_ratio=BAR_RATIO), Figure(NAMED, unit="%")),
+    figures=(Figure(TOOK, bar_s=BAR_S), Figure(NAMED, unit="%")),
     measure=measure,
 )

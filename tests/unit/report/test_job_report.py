@@ -86,9 +86,10 @@ def test_the_cause_of_a_lost_world_is_told_and_not_its_victims(journal: JournalM
     journal.add("exited", after=0.01, host="a", slot=0, code=1, cause="peer lost", reason="peer lost: exit code 1")
     journal.add("exited", after=0.01, host="a", slot=1, code=3, cause="crashed", reason="crashed: exit code 3")
     waived = "no world can form without it, and no step is lost by another start"
-    journal.add("struck", subject="slot 1 of a", host="a", cause="crashed", reason="crashed: exit code 3", waived=waived)
+    why = "crashed: exit code 3"
+    journal.add("struck", subject="slot 1 of a", host="a", cause="crashed", reason=why, waived=waived)
     journal.resized("all were lost", 2, hosts={"a": 2}, failed={"a": 2}).steps(2)
-    why = "crashed: exit code 3; used again at once, as no world can form without it"
+    why += "; used again at once, as no world can form without it"
     assert resize(journal, "all were lost").note == why
 
 

@@ -16,8 +16,8 @@ from hvd_elastic_ext.worker.process.error_report import (
     LONGEST,
     describe,
     digest,
-    for_the_user,
     follows_lost_peer,
+    for_the_user,
     is_failure,
     shortened,
 )
