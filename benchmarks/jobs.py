@@ -204,7 +204,7 @@ class Job:
             value = found()
             if value:
                 return value
-            if self._agent is None or self._agent.poll() is not None:
+            if self.ended() is not None:
                 raise BenchmarkError(f"the job ended while {what} was waited for: {self.last_output()}")
             if time.monotonic() > deadline:
                 raise TooLate(f"no {what} in {timeout:g} s: {self.last_output()}")
@@ -219,6 +219,10 @@ class Job:
             if self.side == "ours":
                 sys.stderr.write(f"no {what} in {deadline:g} s; the job's last lines:\n{self._last_lines()}\n")
             return Timing(deadline, at_least=True)
+
+    def ended(self) -> float | None:
+        """The present time (mono) if the job has ended; None if it runs."""
+        return time.monotonic() if self._agent is None or self._agent.poll() is not None else None
 
     def settle(self, size: int, *, steps_each: int, timeout: float = START_TIMEOUT_S) -> None:
         """Wait until each rank of a world of ``size`` has done ``steps_each`` steps."""
@@ -254,6 +258,11 @@ class Job:
         except OSError:
             lines = []
         return lines[-1].strip()[:300] if lines else "it wrote nothing"
+
+    def last_lines(self, count: int) -> list[str]:
+        """Return the last lines of the job's output that are not empty."""
+        lines = self._log.read_text(errors="replace").splitlines()
+        return [line for line in lines if line.strip()][-count:]
 
     def wrote(self, words: str) -> int:
         """Return the number of output lines of the job that contain ``words``."""

@@ -16,6 +16,7 @@ from benchmarks.cases.dashboard import browser, launcher, server
 from benchmarks.cases.resize import (
     autoscale_real,
     beside_training,
+    constant_failure,
     first_step,
     growth,
     hosts_change_to_driver,
@@ -44,6 +45,7 @@ CASES: Final[tuple[Case, ...]] = (
     hosts_change_to_workers.CASE,
     *growth.CASES,
     *shrink.CASES,
+    constant_failure.CASE,
     successor.CASE,
     beside_training.CASE,
     large_job.CASE,

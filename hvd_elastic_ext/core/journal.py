@@ -41,8 +41,8 @@ EVENTS: Final[Mapping[str, str]] = {
     "exited": "a training process ended; host, slot, rank (if it had one), code, cause, reason",
     "struck": "a slot, host, pod or node is charged with a fault; subject, cause, reason, host, cooldown_s, until, "
     "host_blocked (why no slot of the host gets work, or null), host_blocked_s, "
-    "waived (why the host is used again at once, if it is), again (the strikes so far, if the reason is that of the "
-    "last one)",
+    "waived (why the slot or host is used again at once, if it is), again (the strikes so far, if the reason is that "
+    "of the last one)",
     "fenced": "a silent host or process was cut off; host, slot (of a process), reason",
     "isolated": "no host of the world sends messages: the launcher's own network is suspected; hosts, reason",
     "stalled": "processes send heartbeats and make no progress; ranks, hosts, since_s, waiting, finished (ranks that "

@@ -10,6 +10,8 @@ from hvd_elastic_ext.report.timeline import Moment, number, text, whole
 
 TOLD_TO_LEAVE: Final = "told to leave"
 """The launcher's cause for exits that it requested."""
+_VICTIM: Final = "peer lost"
+"""Its cause for processes that ended because of another one."""
 LEFT: Final = "left"
 """Its cause for processes that end without an order and without an error."""
 
@@ -17,14 +19,15 @@ LEFT: Final = "left"
 def note_of(faults: Sequence[Moment]) -> str:
     """Say what happened to each host; omit the name if there is only one."""
     exits = [m.record for m in faults if m.record.event == "exited" and explains(m.record)]
-    notes = [(host_of(record), _end_note(record)) for record in exits]
+    causes = [record for record in exits if text(record.get("cause")) != _VICTIM] or exits
+    notes = [(host_of(record), _end_note(record)) for record in causes]
     explained = {host for host, _ in notes}
     struck = [m.record for m in faults if m.record.event == "struck"]
-    again = {host_of(record) for record in struck if record.get("waived")}
+    again = {host_of(record): strike_note(record) for record in struck if record.get("waived")}
     for record in struck:
         if (host := host_of(record)) not in explained:
             notes.append((host, joined(text(record.get("cause")), detail_of(record), between=": ")))
-        notes.append((host, _USED_AGAIN if host in again else strike_note(record)))
+        notes.append((host, again.get(host) or strike_note(record)))
     alone = len({host for host, _ in notes}) == 1
     return "; ".join(dict.fromkeys(note if alone else f"{host}: {note}" for host, note in notes))
 
@@ -73,12 +76,13 @@ def joined(*parts: str, between: str = "; ") -> str:
 
 
 _USED_AGAIN: Final = "used again at once, as no other host may work"
+_NEEDED: Final = "used again at once, as no world can form without it"
 
 
 def strike_note(record: Record) -> str:
     """What follows from a strike."""
-    if record.get("waived"):
-        return _USED_AGAIN
+    if why := text(record.get("waived")):
+        return _NEEDED if why.startswith("no world can form") else _USED_AGAIN
     seconds, until = number(record.get("cooldown_s")), number(record.get("until"))
     if seconds is None and until is not None:
         seconds = until - record.t

@@ -127,6 +127,11 @@ FAULTS: Final = _remedies(
         "Correct the command.",
     ),
     (
+        r"starts without a step",
+        "It fails in the same way at each start: fix what the end of its output says. A slot of {host} that has a bad "
+        "device is left out by itself if enough others remain.",
+    ),
+    (
         r"crashed|exit code",
         "Fix what the end of its output says. If it is {host} alone, compare its packages, files and devices with "
         "another host, then `hvd-elastic hosts clear {host}`.",

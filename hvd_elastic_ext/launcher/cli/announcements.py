@@ -87,7 +87,7 @@ def _place(fields: Fields) -> str:
 def _struck(_: int, fields: Fields) -> str:
     seconds = fields.get("cooldown_s")
     if why := fields.get("waived"):
-        return f"{fields['host']} has failed, and is used again at once: {why}"
+        return f"{fields['subject']} is used again at once: {why}"
     if seconds is None:
         return ""
     again = fields.get("again")

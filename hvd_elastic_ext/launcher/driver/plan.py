@@ -15,7 +15,7 @@ from hvd_elastic_ext.launcher.planners.checkpoints import (
     restore,
 )
 from hvd_elastic_ext.launcher.planners.departures import exits, preemption, shutdown
-from hvd_elastic_ext.launcher.planners.health import cooldowns, link_loss, liveness, loopless, pace, silence
+from hvd_elastic_ext.launcher.planners.health import cooldowns, link_loss, liveness, loopless, pace, silence, victims
 from hvd_elastic_ext.launcher.planners.membership import (
     adoption,
     agents,
@@ -82,6 +82,7 @@ PLANNERS: Final = (
     Planner(adoption.retry_missing),  # hosts of an earlier launcher that are not back yet
     Planner(hosts.plan),  # an empty list of hosts
     Planner(exits.plan),  # ends that were reported to no launcher
+    Planner(victims.plan),  # ends that follow from the loss of a peer count for nothing
     Planner(loopless.plan),  # is the job over?
     Planner(liveness.at_the_end, ending=True),  # members that wait for one that is done with training
     Planner(world.finish, ending=True),  # members that are not done yet finish
@@ -89,6 +90,7 @@ PLANNERS: Final = (
     Planner(final_checkpoint.save, ending=True),  # the end of training, while agents still hold it
     Planner(shutdown.end_agents, ending=True),  # and no planner after this one is asked
     Planner(scaling.plan),  # how many hosts the job requests
+    Planner(cooldowns.retry),  # a slot that failed while others get ready is tried again at once
     Planner(wanted_seats.plan),  # which seats are wanted
     Planner(wanted_seats.check_start),  # programs that need no world, and jobs in which no process can start
     Planner(agents.plan),  # agents where processes are wanted

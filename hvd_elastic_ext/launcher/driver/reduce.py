@@ -284,7 +284,7 @@ def _entered(job: JobState, workers: Sequence[Worker], message: Mapping[str, Any
     generation = message.get("generation") or job.generation
     newest = generation if isinstance(generation, int) and generation <= job.generation else -1
     for worker in workers:
-        worker.failure = None  # of a program that ran before
+        worker.failure = worker.lost_peer = None  # of a program that ran before
         if worker.generation < newest:
             worker.generation, worker.since, worker.moved_at = newest, job.now, 0.0
             job.world.begun = True

@@ -21,6 +21,7 @@ def options_of(settings: RunSettings, *, woken: bool = False) -> JobOptions:
         "limits": WorldLimits(start, s.min_num_proc, s.max_num_proc, s.allowed_sizes, settle_s, listed_s),
         "sleep_after_s": s.sleep_after_s if s.below_min == "sleep" else None,
         "woken": woken,
+        "output": None if s.output_dir is None else str(s.output_dir.absolute()),
         "all_slots_of": None if woken and s.min_num_proc < s.num_proc else s.all_slots_of,
     }
     same = {field.name: getattr(s, field.name) for field in fields(JobOptions) if field.name not in own}

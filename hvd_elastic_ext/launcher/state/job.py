@@ -387,19 +387,32 @@ class JobState:
         """Have the job end with ``why``, unless that is None or it ends already."""
         self.outcome.failure = self.outcome.failure or why
 
-    def strike(self, cause: Cause, host: Host, slot: int | None = None, *, detail: str, tried_s: float = 0.0) -> None:
+    def strike(
+        self,
+        cause: Cause,
+        host: Host,
+        slot: int | None = None,
+        *,
+        detail: str,
+        tried_s: float = 0.0,
+        longest: bool = False,
+        waive: bool = False,
+    ) -> None:
         """Count a strike against a slot or a host, if the cause has one.
 
-        ``detail``: the text of the report. ``tried_s``: seconds of the attempt, without any work done.
+        ``detail``: the text of the report. ``tried_s``: seconds of the attempt, without any work done. ``longest``: as
+        in :class:`Strike`. ``waive``: it gets no cooldown if no world can form without it.
         """
         now, before, detail = self.now, self.faults.ledger, external_text(detail)
-        strike = Strike.of(cause, host, slot, at=now, unproven_s=tried_s, detail=detail)
+        strike = Strike.of(cause, host, slot, at=now, unproven_s=tried_s, detail=detail, longest=longest)
         after = before if strike is None else before.struck(now, strike, self.options.cooldown_s)
         if strike is None or after is before:
             return
         self.faults.ledger = after
-        # Without a commit, the loss of all processes may end the job: the next look decides that first.
-        again = self.lift_one_block() if self.keeps_something else None
+        again = self.waived(host, slot) if waive else None
+        if again is None and self.keeps_something:
+            # Without a commit, the loss of all processes may end the job: the next look decides that first.
+            again = self.lift_one_block()
         known, last = before.records.get(strike.subject), after.records.get(strike.subject)
         same = known is not None and known.strikes > 0 and (known.cause, known.detail) == (cause, detail)
         ledger = self.faults.ledger
@@ -425,6 +438,18 @@ class JobState:
     def keeps_something(self) -> bool:
         """Whether a commit or a checkpoint is known of, from which another world may go on."""
         return self.loopless.kept or self.roster.commits.newest is not None or self.checkpoints.known
+
+    def waived(self, host: Host, slot: int | None) -> LiftedBlock | None:
+        """End the cooldown of a slot if no world can form without it; None if one can."""
+        state, now = self.faults, self.now
+        usable = sum([len(slots) for _, slots in state.usable(self.fleet.hosts, now)])
+        if self.options.limits.size(usable, begun=self.world.begun):
+            return None
+        for subject in state.ledger.subjects(host):
+            if subject.concerns(host, slot) and state.ledger.records[subject].in_cooldown(now):
+                state.ledger = state.ledger.lifted(subject)
+        state.retries, state.retried_at = state.retries + 1, now
+        return LiftedBlock(state.ledger, host, "no world can form without it, and no step is lost by another start")
 
     def lift_one_block(self) -> LiftedBlock | None:
         """End the block of one host if no host may work and no process runs; else None.

@@ -64,5 +64,7 @@ class JobOptions:
     """The source of hosts whose slots at the start decide how many processes the start needs; None if ``-np`` is
     given.
     """
+    output: str | None = None
+    """The folder of the processes' output; None: it is only on the terminal."""
     misplaced: str | None = None
     """The message if the script refuses its options: which of them are options of ``run``. None if none is."""

@@ -90,6 +90,8 @@ class Worker:
     since: float
     planned: int = 0
     """The rank that user code sees until there is a real one."""
+    rank: int | None = None
+    """Its rank in the newest world in which it has got one; None: in none yet, or under an earlier launcher."""
     local_rank: int = 0
     """The local rank that it was started with, by which it has chosen its device."""
     created: float = field(init=False)
@@ -150,6 +152,12 @@ class Worker:
     done: bool = False
     failure: tuple[str, str, str] | None = None
     """What its training function raised: a digest, the error, the traceback."""
+    lost_peer: str | None = None
+    """The error by which it says that an operation with its peers has failed, and that ends it unless its script
+    handles it. None: it has reported none since it entered its world.
+    """
+    step_came: float = 0.0
+    """When a step of it was reported last (mono); 0: none."""
     failed_at: float = 0.0
     """When that report came (mono)."""
     leaving: str | None = None

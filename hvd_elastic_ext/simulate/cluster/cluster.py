@@ -57,6 +57,8 @@ class Cluster:
     ``scales`` gets the number of hosts that a launcher requests, and the hosts that it releases.
     """
 
+    training_kind: type[Training] = Training
+
     def __init__(
         self,
         options: JobOptions,
@@ -84,7 +86,7 @@ class Cluster:
         self.launcher: Launcher | None = None
         self.scales: Callable[[Launcher, int, Sequence[str]], None] | None = None
         self.group_messages = GroupMessages(self)
-        self.training = Training(self.sim, self.observer, self.cut, times, together=self.group_messages)
+        self.training = self.training_kind(self.sim, self.observer, self.cut, times, together=self.group_messages)
         self.helpers = Helpers(self)
         self._lives = 0
         self.message_numbers = itertools.count()

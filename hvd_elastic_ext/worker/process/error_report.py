@@ -6,6 +6,7 @@ Standard library and errors only.
 from __future__ import annotations
 
 import hashlib
+import re
 import traceback
 from collections.abc import Iterator
 from pathlib import PurePath
@@ -23,12 +24,35 @@ _PYTHON: Final = f"{PurePath(traceback.__file__).parent}/"
 _INSTALLED: Final = ("/site-packages/", "/dist-packages/")
 _LIBRARIES: Final = frozenset({"torch", "horovod", "numpy"})
 _INTERRUPTS: Final = frozenset({"HorovodInternalError", "HostsUpdatedInterrupt"})
+_LOST: Final = frozenset({"HorovodInternalError", "DistNetworkError"})
+_LOST_WORDS: Final = re.compile(
+    r"gloo.*(Connection (closed|reset) by peer|Broken pipe|Socket closed|Timed out)|"
+    r"remote process exited|communicator was aborted|Connection closed by peer",
+    re.DOTALL,
+)
+"""What Gloo and NCCL write into a ``RuntimeError`` for a lost peer."""
 
 
 def is_failure(error: BaseException) -> bool:
     """Whether the script caused the error. It did not for a lost peer, a change of hosts, or a requested exit."""
     names = {kind.__name__ for kind in type(error).__mro__}
     return isinstance(error, Exception) and not names & _INTERRUPTS
+
+
+def follows_lost_peer(error: BaseException) -> bool:
+    """Whether the error says that an operation with other ranks failed, or was raised because of one that says so."""
+    return isinstance(error, Exception) and any(map(_says_peer_lost, _chain(error)))
+
+
+def _says_peer_lost(error: BaseException) -> bool:
+    if any(kind.__name__ in _LOST for kind in type(error).__mro__):
+        return True
+    return isinstance(error, RuntimeError) and _LOST_WORDS.search(str(error)) is not None
+
+
+def line_of(error: BaseException) -> str:
+    """The type and the message of an error, in one line."""
+    return _line(error)
 
 
 def describe(error: BaseException) -> dict[str, Any]:

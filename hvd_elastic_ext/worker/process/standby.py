@@ -164,11 +164,16 @@ class Standby:
         self.link.flush()
 
     def failed(self, error: BaseException) -> None:
-        """Report a failure of the script, once for each error."""
-        if error_report.is_failure(error) and error is not self._reported_error:
-            self._reported_error = error
+        """Report a failure of the script, once for each error, and whether it only follows from a lost peer."""
+        lost, own = error_report.follows_lost_peer(error), error_report.is_failure(error)
+        if error is self._reported_error or not (lost or own):
+            return
+        self._reported_error = error
+        if lost:
+            self.link.send("peer_lost", error=error_report.line_of(error))
+        if own:
             self.link.send("failed", **error_report.describe(error))
-            self.link.flush()
+        self.link.flush()
 
     @property
     def fixed_world(self) -> bool:

@@ -62,6 +62,34 @@ def test_one_failed_program_of_several_fails_the_job(launched: Launched, end: st
     assert re.fullmatch(rf"rank \d on localhost\[\d\] crashed: {how}; 1 of 2 processes ended well", reason)
 
 
+FAILING = """
+import sys
+import horovod.torch as hvd
+import torch
+hvd.init()
+if hvd.rank() == 1:
+    sys.exit(3)
+for number in range(1000):
+    hvd.allreduce(torch.ones(1), name=f"step.{number}")
+"""
+
+
+def test_a_rank_that_fails_at_each_start_ends_the_job_after_three_and_is_named(launched: Launched) -> None:
+    launched.set_hosts("localhost:2")
+    (launched.directory / "train.py").write_text(FAILING)
+    # A cooldown between the starts would be longer than the test.
+    options = ("-np", "2", "--blacklist-cooldown-range", "600", "600")
+    with launched.run(*options, sys.executable, "train.py") as process:
+        assert process.wait(100) == 1, process.output
+    said = "rank 1 on localhost[1] crashed: exit code 3, in 3 starts without a step between"
+    assert launched.events("finished")[-1].get("reason").startswith(said)
+    assert said in process.stderr.splitlines()[-1]
+    ends = [(record.get("slot"), record.get("cause")) for record in launched.events("exited")]
+    assert [cause for slot, cause in ends if slot == 1] == ["crashed"] * 3
+    assert {cause for slot, cause in ends if slot == 0} <= {"peer lost", "told to leave"}
+    assert {record.get("subject") for record in launched.events("struck")} == {"slot 1 of localhost"}
+
+
 @pytest.mark.soak
 def test_a_script_without_a_loop_is_done_once_whatever_host_is_added(launched: Launched) -> None:
     launched.set_hosts("localhost:1", "127.0.0.1:1")

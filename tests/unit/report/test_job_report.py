@@ -124,6 +124,18 @@ def test_a_process_that_left_by_itself_is_told_where_its_world_was_lost(
     assert resize(journal, "worker failed").note == reason
 
 
+def test_the_cause_of_a_lost_world_is_told_and_not_its_victims(journal: JournalMaker) -> None:
+    journal.resized("start", 2, hosts={"a": 2}).steps(2)
+    journal.add("exited", after=0.01, host="a", slot=0, code=1, cause="peer lost", reason="peer lost: exit code 1")
+    journal.add("exited", after=0.01, host="a", slot=1, code=3, cause="crashed", reason="crashed: exit code 3")
+    waived = "no world can form without it, and no step is lost by another start"
+    why = "crashed: exit code 3"
+    journal.add("struck", subject="slot 1 of a", host="a", cause="crashed", reason=why, waived=waived)
+    journal.resized("all were lost", 2, hosts={"a": 2}, failed={"a": 2}).steps(2)
+    why += "; used again at once, as no world can form without it"
+    assert resize(journal, "all were lost").note == why
+
+
 def test_a_host_that_is_used_again_at_once_is_not_said_to_be_left_out(journal: JournalMaker) -> None:
     journal.resized("start", 2, hosts={"a": 2}).steps(2)
     for slot, more in ((0, {"cooldown_s": 10.0}), (1, {"cooldown_s": None, "waived": "all hosts are blocked"})):

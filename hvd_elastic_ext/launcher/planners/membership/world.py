@@ -175,6 +175,7 @@ def _assign_ranks(job: JobState, wanted: tuple[Seat, ...]) -> None:
     dealt = job.rendezvous.assign_ranks(order)
     for worker in present:
         worker.fence_at = worker.fenced_at = None
+        worker.rank = None if (place := job.rendezvous.place(worker.life)) is None else place.rank
     job.do(actions.AssignRanks(job.generation, dealt))
     _journal(job, order, custody.world_formed(job, loss), loss)
 

@@ -17,6 +17,9 @@ BUDGET_WINDOW_S: Final = 3600.0
 """Time in which faults count towards ``--failure-budget``."""
 SIGNALLED: Final = 128
 """Exit codes above this are 128 + the number of the signal that ended the process."""
+SIGKILLED: Final = frozenset({-signal.SIGKILL, SIGNALLED + signal.SIGKILL})
+"""Exit codes of a process that SIGKILL has ended."""
+_ABORTED: Final = frozenset({-signal.SIGABRT, SIGNALLED + signal.SIGABRT})
 
 
 class Cause(str, Enum):
@@ -129,6 +132,31 @@ def ending(
     if code == SSH_FAILED:
         return Ending(Cause.UNREACHABLE, "unreachable: ssh failed or lost the connection")
     return Ending(Cause.CRASHED, f"crashed: {how}")
+
+
+class Evidence(Enum):
+    """What is known of whether a process has failed by itself, or because a peer was lost."""
+
+    OWN = "own"
+    """By itself: a lost peer causes no such end."""
+    UNCLEAR = "unclear"
+    """An exit code alone: by itself, unless its world had lost another process before."""
+    LOST = "lost"
+    """An operation with its peers had failed, or it has aborted: most likely one of them is the cause."""
+
+
+def evidence(code: int, cause: Cause, *, error: bool, lost_peer: bool) -> Evidence:
+    """What the end of a process with the fault ``cause`` shows.
+
+    ``error``: it has reported an error of its script. ``lost_peer``: it has reported that this, or what ended it,
+    follows from an operation with its peers that failed.
+    """
+    if cause not in (Cause.CRASHED, Cause.UNREACHABLE):
+        return Evidence.OWN  # memory, or the launcher has killed it for what it did itself
+    if lost_peer or code in _ABORTED:
+        return Evidence.LOST
+    signalled = code < 0 or SIGNALLED < code < SSH_FAILED
+    return Evidence.OWN if error or signalled or code == NOT_STARTED else Evidence.UNCLEAR
 
 
 def _how(code: int, number: int) -> str:

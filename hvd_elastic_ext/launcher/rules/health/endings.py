@@ -14,13 +14,16 @@ from typing import NamedTuple
 class Ended(NamedTuple):
     """How a process has ended. ``who``: its rank and seat. ``well``: with exit code 0, and without an order to end.
 
-    ``own``: it has reported an error of its script. Errors that only report a lost peer do not count.
+    ``own``: it has reported an error of its script. Errors that only report a lost peer do not count. ``victim``: it
+    ended because a peer was lost. ``error``: the digest of its own error.
     """
 
     who: str
     how: str
     well: bool
     own: bool = False
+    victim: bool = False
+    error: str = ""
 
 
 class WorldPhase(Enum):
@@ -71,13 +74,15 @@ def why_unjoined_failed(ended: Iterable[Ended], *, wanted: int) -> str | None:
 
 
 def first_cause(ended: Iterable[Ended]) -> Ended | None:
-    """The process that caused a failure: the first with an error of its own, else the first that failed.
+    """The process that caused a failure: the first with an error of its own, else the first that is no victim, else
+    the first that failed.
 
     ``ended``: in the order in which the ends became known. Peers of a failed process end because of it, and may end
     first: the failed one still has to shut down its interpreter.
     """
     bad = [each for each in ended if not each.well]
-    return next((each for each in bad if each.own), bad[0] if bad else None)
+    found = [each for each in bad if each.own and not each.victim] or [each for each in bad if not each.victim] or bad
+    return found[0] if found else None
 
 
 def _failure(size: int, well: int, ended: Sequence[Ended]) -> str:

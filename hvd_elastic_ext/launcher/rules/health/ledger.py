@@ -38,6 +38,8 @@ NODE_FAULTS: Final = 3
 MAX_FAULTS: Final = 1000
 """Most faults that are remembered: no job survives more within :data:`NODE_WINDOW_S`."""
 
+_MOST_STRIKES: Final = 64
+
 Commit = tuple[int, int, int]
 """Incarnation, generation and number of a commit. Greater is newer."""
 
@@ -99,7 +101,8 @@ class Strike:
     """One fault: subject, cause, time (mono), and node if known.
 
     ``unproven_s``: seconds before it without any work; they do not count as time without a fault. ``detail``: details,
-    in one line.
+    in one line. ``longest``: it comes again at each start, so its cooldown is the longest one, and it says nothing
+    about other slots.
     """
 
     subject: Subject
@@ -108,13 +111,24 @@ class Strike:
     node: str = ""
     unproven_s: float = 0.0
     detail: str = ""
+    longest: bool = False
 
     @classmethod
     def of(
-        cls, cause: Cause, host: Host, slot: int | None, *, at: float, unproven_s: float = 0.0, detail: str = ""
+        cls,
+        cause: Cause,
+        host: Host,
+        slot: int | None,
+        *,
+        at: float,
+        unproven_s: float = 0.0,
+        detail: str = "",
+        longest: bool = False,
     ) -> Strike | None:
         """The strike for ``cause``; None if it is no fault."""
-        return cls(subject_of(cause, host, slot), cause, at, host.node, unproven_s, detail) if cause.fault else None
+        if not cause.fault:
+            return None
+        return cls(subject_of(cause, host, slot), cause, at, host.node, unproven_s, detail, longest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,17 +194,25 @@ class HealthRecord:
         return not self.blocked(now) and self.strikes_left(now) == 0
 
     def struck(
-        self, now: float, cause: Cause, limits: tuple[float, float], *, unproven_s: float = 0.0, detail: str = ""
+        self,
+        now: float,
+        cause: Cause,
+        limits: tuple[float, float],
+        *,
+        unproven_s: float = 0.0,
+        detail: str = "",
+        longest: bool = False,
     ) -> HealthRecord:
         """Add one strike, with a cooldown from ``now`` (mono) on.
 
-        ``limits``: shortest and longest cooldown in seconds. ``unproven_s``, ``detail``: as in :class:`Strike`.
+        ``limits``: shortest and longest cooldown in seconds. ``unproven_s``, ``detail``, ``longest``: as in
+        :class:`Strike`.
         """
         strikes = self.strikes_left(now - unproven_s) + 1
-        cooldown = cooldown_s(strikes, limits)
+        cooldown = limits[1] if longest else cooldown_s(strikes, limits)
         if cooldown >= limits[1]:
             # More strikes than the longest cooldown needs would only take hours longer to decay.
-            strikes = next(n for n in range(1, strikes + 1) if cooldown_s(n, limits) >= limits[1])
+            strikes = next((n for n in range(1, _MOST_STRIKES) if cooldown_s(n, limits) >= limits[1]), strikes)
         until = now + cooldown
         return replace(self, strikes=strikes, cooldown=cooldown, until=until, cause=cause, lifted=False, detail=detail)
 
@@ -243,7 +265,7 @@ class HealthLedger:
             records, swept_at = {key: each for key, each in records.items() if not each.empty(now)}, now
         subject, detail = strike.subject, strike.detail
         together = {slot for slot in _slots_failing(now, faults, subject) if not self._fails_alone(now, slot, subject)}
-        together = together if len(together) >= SEVERAL_SLOTS else set()
+        together = together if len(together) >= SEVERAL_SLOTS and not strike.longest else set()
         if together:
             for slot in together:
                 if (record := records.get(slot)) is not None:
@@ -252,7 +274,9 @@ class HealthLedger:
             subject = subject.whole()
             faults = (*(f for f in faults if f.subject not in together), replace(strike, subject=subject))
         record = self.records.get(subject, HealthRecord()) if subject not in records else records[subject]
-        records[subject] = record.struck(now, strike.cause, limits, unproven_s=strike.unproven_s, detail=detail)
+        records[subject] = record.struck(
+            now, strike.cause, limits, unproven_s=strike.unproven_s, detail=detail, longest=strike.longest
+        )
         if strike.node and _node_faults(faults, strike.node) >= NODE_FAULTS:
             node = Subject("node", strike.node)
             detail = _last_of(f"{NODE_FAULTS} faults or more within an hour", strike)

@@ -13,6 +13,7 @@ from hvd_elastic_ext.core.pace import Lines
 from hvd_elastic_ext.launcher.rules.health.endings import Ended
 from hvd_elastic_ext.launcher.rules.health.launcher_pauses import LauncherPause
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
+from hvd_elastic_ext.launcher.rules.health.repeats import Failure
 from hvd_elastic_ext.launcher.rules.health.stalls import Member
 from hvd_elastic_ext.launcher.rules.health.stragglers import Watch
 from hvd_elastic_ext.launcher.rules.membership.next_world import WorldDecision
@@ -29,6 +30,19 @@ class _Usable(NamedTuple):
     slots: list[tuple[Host, tuple[int, ...]]]
 
 
+class Unexplained(NamedTuple):
+    """A member of a world has ended as if a peer was lost, and no other is known to be. ``until``: when that is its own
+    fault (mono), unless another one's end comes. ``members``: of its world; ``generation``: that world.
+    """
+
+    worker: Worker
+    how: str
+    code: int
+    members: tuple[ProcessId, ...]
+    generation: int
+    until: float
+
+
 @dataclass(slots=True)
 class Faults:
     """Strikes and blocks, and how often something failed."""
@@ -42,6 +56,19 @@ class Faults:
     """When the last process of a world left without an order (mono)."""
     seen: dict[str, tuple[str, int]] = field(default_factory=dict)
     """By digest of an error, the host and the step where it came last."""
+    repeats: dict[tuple[str, int, str], list[Failure]] = field(default_factory=dict)
+    """Failures by cause, exit code, and digest of the error if one was reported."""
+    stepped_at: float = -math.inf
+    """When a step was reported last by a process that has ended (mono)."""
+    blocked: set[Seat] = field(default_factory=set)
+    """Slots that were blocked because they fail in the same way at each start."""
+    to_retry: set[Seat] = field(default_factory=set)
+    """Slots in which a process failed before the first world; they may be tried again at once if others get ready."""
+    retries: int = 0
+    """Starts at once, without a cooldown, since the last step."""
+    retried_at: float = -math.inf
+    """When the last one of them was (mono)."""
+    unexplained: list[Unexplained] = field(default_factory=list)
     _usable: _Usable | None = field(default=None, compare=False, repr=False)
 
     def usable(self, hosts: HostSet, now: float) -> list[tuple[Host, tuple[int, ...]]]:

@@ -57,6 +57,7 @@ def _row(name: str) -> Row:
         ("crashed: exit code 1: FileNotFoundError: [Errno 2] No such file or directory: '/data'", "Put the file"),
         ("crashed: exit code 1: PermissionError: [Errno 13] Permission denied: '/out'", "Let the job's user read"),
         (ending(2).text, "was not found on h3, or refuses its arguments"),
+        (ending(3).text + ", in 3 starts without a step between", "It fails in the same way at each start"),
         (ending(2).text + ": ValueError: no", "Fix what the end of its output says"),
         (ending(3).text, "Fix what the end of its output says"),
     ],

@@ -114,7 +114,7 @@ COOLS = {**STRUCK, "cooldown_s": 20.0, "host_blocked_s": 20.0}
         (
             "struck",
             {**STRUCK, "cooldown_s": None, "waived": "no other host may work, and b holds the newest commit"},
-            "b has failed, and is used again at once: no other host may work, and b holds the newest commit",
+            "slot 1 of b is used again at once: no other host may work, and b holds the newest commit",
         ),
         ("cleared", {"host": "b", "reason": "by hand"}, "b may work again: by hand"),
         (

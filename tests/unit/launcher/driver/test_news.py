@@ -73,9 +73,10 @@ PROCESSES: dict[str, Case] = {
     "started: that was known": (of_slot("a", "started", pid=7), NOTHING),
     "not_started: it cannot run": (of_slot("c", "not_started", reason="no such file"), """
         blocked[slot 0 of c] 1 times, crashed, until 110, tried for 40 s
-        faults.first c[0] crashed: could not be started: no such file
+        faults.first rank 0 on c[0] crashed: could not be started: no such file
+        faults.repeats[crashed,125,-] c:0,60,100,False,True
         loopless.last c[0] crashed: could not be started: no such file
-        loopless.never_joined[c:0] rank 0 on c[0],crashed: could not be started: no such file,False,False
+        loopless.never_joined[c:0] rank 0 on c[0],crashed: could not be started: no such file,False,False,False,-
         roster.ended[c:0] 2
         fleet.recovering c
         outcome.failed 0,c[0] crashed: could not be started: no such file
@@ -90,11 +91,12 @@ PROCESSES: dict[str, Case] = {
     "refused: any other order": (news("a", "refused", slot=None, reason="not an order"), NOTHING),
     "exited: it has failed, and leaves a commit": (of_slot("a", "exited", code=1, held=[1, 3, 5, 50]), """
         blocked[slot 0 of a] 1 times, crashed, until 110
-        faults.first a[0] crashed: exit code 1
+        faults.first rank 0 on a[0] crashed: exit code 1
         faults.counted 100,a
+        faults.repeats[crashed,1,-] a:0,60,100,False,False
         loopless.loops True
         loopless.last a[0] crashed: exit code 1
-        loopless.ended[a:0#2] rank 0 on a[0],crashed: exit code 1,False,False
+        loopless.ended[a:0#2] rank 0 on a[0],crashed: exit code 1,False,False,False,-
         roster.ended[a:0] 2
         commits.held[a:0].commit 1,3,5
         commits.held[a:0].step 50
@@ -112,7 +114,7 @@ PROCESSES: dict[str, Case] = {
         liveness.finished[a:0#2].moved_at 100
         loopless.loops True
         loopless.last a[0] left with exit code 0 before training was done
-        loopless.ended[a:0#2] rank 0 on a[0],left with exit code 0 before training was done,True,False
+        loopless.ended[a:0#2] rank 0 on a[0],left with exit code 0 before training was done,True,False,False,-
         roster.ended[a:0] 2
         fleet.restart_delays._of[a:0] 1,110
         resize.stopped_at 100
@@ -126,7 +128,7 @@ PROCESSES: dict[str, Case] = {
         liveness.finished[a:0#2].done True
         loopless.loops True
         loopless.last a[0] done
-        loopless.ended[a:0#2] rank 0 on a[0],done,True,False
+        loopless.ended[a:0#2] rank 0 on a[0],done,True,False,False,-
         roster.ended[a:0] 2
         outcome.finishing True
         workers[a:0] gone
@@ -134,9 +136,10 @@ PROCESSES: dict[str, Case] = {
         > Record exited host=a slot=0 rank=0 code=0 cause=done reason=done"""),
     "exited: a newcomer has failed": (of_slot("c", "exited", code=1), """
         blocked[slot 0 of c] 1 times, crashed, until 110, tried for 40 s
-        faults.first c[0] crashed: exit code 1
+        faults.first rank 0 on c[0] crashed: exit code 1
+        faults.repeats[crashed,1,-] c:0,60,100,False,True
         loopless.last c[0] crashed: exit code 1
-        loopless.never_joined[c:0] rank 0 on c[0],crashed: exit code 1,False,False
+        loopless.never_joined[c:0] rank 0 on c[0],crashed: exit code 1,False,False,False,-
         roster.ended[c:0] 2
         fleet.recovering c
         outcome.failed 0,c[0] crashed: exit code 1
@@ -322,7 +325,11 @@ MESSAGES: dict[str, Case] = {
         workers[a:0].every -
         workers[a:0].commit_s -
         workers[a:0].call_s -"""),
-    "going_on": (said("a", "going_on", pause_s=1.0), "resize.steps_are_reported True"),
+    "going_on": (said("a", "going_on", pause_s=1.0), """
+        workers[a:0].step_came 100
+        resize.steps_are_reported True"""),
+    "peer_lost": (said("a", "peer_lost", error="HorovodInternalError: reset"),
+        "workers[a:0].lost_peer HorovodInternalError: reset"),
     "last": (said("a", "last", commit=[77, 1, 3, 5], step=5, side=1), "checkpoints.files[a:0#2] 77,1,3,5,5,1,False,0"),
     "kept: without a checkpoint under way": (said("a", "kept", commit=[77, 1, 3, 5], step=5, side=1), NOTHING),
     "not_kept: without a checkpoint under way": (said("a", "not_kept", wanted=[1, 3, 5], newest=[1, 3, 6]), NOTHING),

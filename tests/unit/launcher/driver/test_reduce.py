@@ -147,11 +147,11 @@ JOINS: dict[str, Case] = {
         > Record spawned host=c slot=0 pid=9 rank=0 local_rank=0"""),
     "another agent, without the process that trained": (held("a"), AgentJoined("a", hello("another")), """
         blocked[slot 0 of a] 1 times, crashed, until 110
-        faults.first a[0] crashed: killed by SIGKILL
+        faults.first rank 0 on a[0] crashed: killed by SIGKILL
         faults.counted 100,a
         loopless.loops True
         loopless.last a[0] crashed: killed by SIGKILL
-        loopless.ended[a:0#2] rank 0 on a[0],crashed: killed by SIGKILL,False,False
+        loopless.ended[a:0#2] rank 0 on a[0],crashed: killed by SIGKILL,False,False,False,-
         agents[a].identity another
         roster.ended[a:0] 2
         commits.gone[a:0].commit 1,3,5
@@ -171,11 +171,12 @@ JOINS: dict[str, Case] = {
     "the same agent, with the end of the process": (
         AgentJoined("a", hello("agent of a", seats={"0": {"life": 2, "state": "rest", "code": 1}})), """
         blocked[slot 0 of a] 1 times, crashed, until 110
-        faults.first a[0] crashed: exit code 1
+        faults.first rank 0 on a[0] crashed: exit code 1
         faults.counted 100,a
+        faults.repeats[crashed,1,-] a:0,60,100,False,False
         loopless.loops True
         loopless.last a[0] crashed: exit code 1
-        loopless.ended[a:0#2] rank 0 on a[0],crashed: exit code 1,False,False
+        loopless.ended[a:0#2] rank 0 on a[0],crashed: exit code 1,False,False,False,-
         roster.ended[a:0] 2
         fleet.recovering a
         resize.stopped_at 100

@@ -32,6 +32,8 @@ VERBS: Final = {
     "block": "a host is blocked by hand, for so many seconds if that is said",
     "clear": "what is held against it is forgotten, by hand",
     "launcher": "kill -9 of the launcher; it is started again after so many seconds",
+    "bad": "from now on the process in a slot ends with an exit code as soon as it is in a world",
+    "brittle": "from now on processes do not live through the loss of a peer: they say so, and end",
     "sync": "from now on ranks take so long to agree",
     "transfer": "from now on commits take so long from agent to agent",
     "save": "from now on the launcher's state is written so many seconds late",
@@ -183,6 +185,29 @@ def _listed(at: float, raw: Raw, sizes: dict[str, int]) -> Event:
         if host not in listed and how // 4**index % 4 == 3:
             going.append((host, (None, 3.0, 8.0)[how // 3 % 3]))
     return Event(at, "hosts", hosts=tuple((host, sizes[host]) for host in listed), going=tuple(going))
+
+
+_FAILURES: Final = ("bad", "bad", "crash", "kill", "kill", "hosts", "block", "clear")
+
+
+def failing(below: Callable[[int], int]) -> History:
+    """Return a random history of a script that does not live through the loss of a peer, in which processes fail.
+
+    Networks, agents and launchers work: so it is certain which end follows from which.
+    """
+    sizes = {host: 1 + below(2) for host in HOSTS[: 2 + below(2)]}
+    events = [Event(0.0, "brittle"), Event(0.0, "hosts", hosts=tuple(sizes.items()))]
+    at = FIRST[below(len(FIRST))]
+    for _ in range(1 + below(5)):
+        verb, host = _FAILURES[below(len(_FAILURES))], list(sizes)[below(len(sizes))]
+        if verb == "hosts":
+            events.append(_listed(at, (0, 0, below(RANGE), 0), sizes))
+        elif verb in ("block", "clear"):
+            events.append(Event(at, verb, host, 0, 4.0 if verb == "block" else None))
+        else:
+            events.append(Event(at, verb, host, below(sizes[host])))
+        at = round(at + GAPS[below(len(GAPS))], 2)
+    return History((*events, Event(round(at + 30.0, 2), "well")))
 
 
 def drawn(below: Callable[[int], int]) -> History:

@@ -11,9 +11,10 @@ from typing import Any, Final
 
 from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
+from hvd_elastic_ext.launcher.rules.health.repeats import STARTS
 from tests.unit.launcher.model.history import Event, History
 from tests.unit.launcher.model.oracle import TOLD_S, Broken
-from tests.unit.launcher.model.short import SHORT, Cluster
+from tests.unit.launcher.model.short import SHORT, VICTIM, Cluster
 
 WELL_S: Final = 10.0
 """Seconds from the last event until everything is repaired, unless the script names a time."""
@@ -28,6 +29,10 @@ ENDS_S: Final = 75.0
 """Once training is done, the job ends within these seconds: 30 s for processes, 31 s for hosts without a connection."""
 ALONE_S: Final = 200.0
 """If nothing is repaired, the job trains or has ended after these seconds: ``--elastic-timeout`` is 120 s."""
+
+
+CERTAIN: Final = frozenset({"brittle", "hosts", "bad", "crash", "kill", "block", "clear", "well", "store"})
+"""Events after which it is certain which end of a process follows from which."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +158,10 @@ class _Play:
     def _ended_early(self) -> None:
         assert self._cluster.launcher is not None
         outcome = self._cluster.launcher.driver.outcome
+        verbs = [event.verb for event in self._history.events]
+        if "starts without a step between" in str(outcome) and ("bad" in verbs or verbs.count("crash") >= STARTS):
+            self._check_blame()
+            return
         none_trained = "no process started training" in str(outcome)
         if self._cluster.oracle.begun or not none_trained:
             raise Broken("outcome", f"the job ended before training was done: {outcome}")
@@ -162,6 +171,18 @@ class _Play:
         if (outcome := self._cluster.launcher.driver.outcome) is not None:
             raise Broken("outcome", f"training is done, and the job ends with: {outcome}")
         self._cluster.oracle.check_losses()
+        self._check_blame()
+
+    def _check_blame(self) -> None:
+        """Check that no process is blamed for the failure of another one. That is certain only if all networks, agents
+        and launchers have worked.
+        """
+        if not {event.verb for event in self._history.events} <= CERTAIN:
+            return
+        for line in map(json.loads, self._cluster.journal.getvalue().splitlines()):
+            victim = line["event"] == "exited" and line["code"] == VICTIM and line["cause"] == "crashed"
+            if victim or (line["event"] == "struck" and f"exit code {VICTIM}" in line["reason"]):
+                raise Broken("no victim is blamed", json.dumps(line))
 
     def _stays_alone(self) -> None:
         """Check a job without any repair: it trains, or it ends with a reason."""
@@ -182,6 +203,7 @@ class _Play:
         cluster = self._cluster
         cluster.late_s.clear()
         cluster.boot_s.clear()
+        cluster.training.bad.clear()
         cluster.training.sync_s, cluster.helpers.transfer_s = 0.2, 0.4
         for host in list(cluster.cut):
             cluster.link_back(host)
@@ -274,6 +296,12 @@ class _Play:
         if self._cluster.launcher is not None:
             self._cluster.kill_launcher()
             self._cluster.sim.later(event.value or 0.0, self._cluster.start_launcher)
+
+    def _bad(self, event: Event) -> None:
+        self._cluster.training.bad.add((event.host, event.slot))
+
+    def _brittle(self, event: Event) -> None:
+        self._cluster.training.brittle = True
 
     def _sync(self, event: Event) -> None:
         self._cluster.training.sync_s = event.value or 0.2

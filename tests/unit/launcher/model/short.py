@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from hvd_elastic_ext.launcher.rules.health.repeats import STARTS
 from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
-from hvd_elastic_ext.simulate.cluster import cluster
+from hvd_elastic_ext.simulate.cluster import cluster, training
+from hvd_elastic_ext.simulate.cluster.processes import Process, World
 from hvd_elastic_ext.simulate.cluster.times import Times
-from tests.unit.launcher.model.oracle import Oracle
+from tests.unit.launcher.model.oracle import Broken, Oracle
 from tests.unit.launcher.simulated_cluster import JobOptions
 
 SHORT = Times(
@@ -43,8 +47,52 @@ class ShortOptions(JobOptions):
     failure_budget: int = 1000
 
 
+VICTIM, BAD = 41, 43
+"""Exit codes of processes that end because of a lost peer, and of those in bad slots."""
+
+
+class Training(training.Training):
+    """``brittle``: processes end if they lose a peer. ``bad``: slots whose processes end as soon as they are in a
+    world."""
+
+    brittle = False
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.bad: set[tuple[str, int]] = set()
+        self._in_vain = 0
+        """How many processes have failed in bad slots since the last step of any world."""
+
+    def _roll_back(self, processes: Sequence[Process]) -> None:
+        if not self.brittle:
+            super()._roll_back(processes)
+            return
+        self._lost = True
+        for process in processes:
+            self.follow(process)
+            process.world = None
+            process.agent.report(process, "peer_lost", error="HorovodInternalError")
+            process.agent.ended(process, VICTIM)
+
+    def _enter(self, world: World) -> None:
+        super()._enter(world)
+        for process in [each for each in world.members if (each.agent.host, each.slot) in self.bad]:
+            if world.phase == "syncing":
+                process.agent.ended(process, BAD)
+                self._in_vain += 1
+                if self.brittle and self._in_vain > STARTS * len(self.bad):
+                    raise Broken("failures that come again end", f"{self._in_vain} starts without a step between")
+
+    def _advance(self, world: World, count: int) -> None:
+        self._in_vain = 0
+        super()._advance(world, count)
+
+
 class Cluster(cluster.Cluster):
     """A cluster that an oracle observes."""
+
+    training_kind = Training
+    training: Training
 
     def __init__(self, *, launcher_dies: bool = True) -> None:
         self.oracle = Oracle(self)

@@ -12,9 +12,11 @@ import pytest
 
 from hvd_elastic_ext.launcher.driver import plan
 from hvd_elastic_ext.launcher.planners.membership import custody
+from hvd_elastic_ext.launcher.rules.health import repeats
+from hvd_elastic_ext.launcher.state.effects.health import victims
 from hvd_elastic_ext.launcher.state.effects.membership import custody as effects
 from hvd_elastic_ext.launcher.state.facts import custody as facts
-from tests.unit.launcher.model.history import drawn, script
+from tests.unit.launcher.model.history import drawn, failing, script
 from tests.unit.launcher.model.play import play
 from tests.unit.launcher.model.search import FIRST, by_seeds
 from tests.unit.launcher.model.test_found import FOUND
@@ -22,6 +24,22 @@ from tests.unit.launcher.model.test_found import FOUND
 
 def test_every_promise_holds_in_200_histories() -> None:
     by_seeds(FIRST, 200)
+
+
+def test_no_victim_is_blamed_and_no_failure_comes_again_for_ever_in_100_histories() -> None:
+    by_seeds(FIRST, 100, draw=failing)
+
+
+def test_a_driver_that_takes_victims_for_failed_processes_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(victims, "is_victim", lambda *args, **more: False)
+    failures = (play(failing(random.Random(seed).randrange)) for seed in range(20))
+    assert any(failure is not None and failure.promise == "no victim is blamed" for failure in failures)
+
+
+def test_a_driver_that_lets_failures_come_again_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeats, "is_counted", lambda cause, code: False)
+    failures = (play(failing(random.Random(seed).randrange)) for seed in range(50))
+    assert any(failure is not None and failure.promise == "failures that come again end" for failure in failures)
 
 
 def test_a_driver_that_asks_nobody_whether_a_world_may_form_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

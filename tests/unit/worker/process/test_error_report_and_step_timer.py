@@ -16,6 +16,7 @@ from hvd_elastic_ext.worker.process.error_report import (
     LONGEST,
     describe,
     digest,
+    follows_lost_peer,
     for_the_user,
     is_failure,
     shortened,
@@ -51,6 +52,21 @@ def test_an_interrupt_or_an_exit_is_no_failure() -> None:
     assert is_failure(ValueError())
     for other in (HorovodInternalError(), HostsUpdatedInterrupt(False), SystemExit(1), KeyboardInterrupt()):
         assert not is_failure(other)
+
+
+def test_an_error_that_follows_from_a_lost_peer_is_known_as_that() -> None:
+    def handled_badly() -> None:
+        try:
+            raise HorovodInternalError("reset")
+        except HorovodInternalError as error:
+            raise OSError("no state") from error
+
+    gloo = RuntimeError("[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:7")
+    nccl = RuntimeError("NCCL error: remote process exited or there was a network error")
+    for error in (HorovodInternalError(), caught(handled_badly), gloo, nccl):
+        assert follows_lost_peer(error)
+    for error in (ValueError("Connection closed by peer"), ConnectionResetError(), SystemExit(1), RuntimeError("bad")):
+        assert not follows_lost_peer(error)
 
 
 def test_a_failure_is_described_within_limits() -> None:

@@ -13,7 +13,7 @@ from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.state import orders
 from hvd_elastic_ext.launcher.state.effects.departures import shutdown
 from hvd_elastic_ext.launcher.state.effects.engines.engine import engine_of
-from hvd_elastic_ext.launcher.state.effects.health import blame, early_ends
+from hvd_elastic_ext.launcher.state.effects.health import blame, early_ends, victims
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Worker
 
@@ -22,7 +22,10 @@ def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
     """A process has ended. ``news``: its exit code, and what its agent knows of that."""
     code = code if isinstance(code := news.get("code"), int) else 1
     members, rank = job.world.members, job.rank(worker.life)
+    rank = worker.rank if rank is None else rank  # it may have ended between two worlds
     job.roster.remove(worker)
+    if worker.step_came:
+        job.faults.stepped_at = max(job.faults.stepped_at, worker.step_came)
     if worker.life in members and not worker.done:
         job.resize.stopped(job.now)
     job.roster.ended[worker.seat] = worker.life.number
@@ -34,10 +37,13 @@ def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
     how = f"{found.text}: {reason}" if isinstance(reason := news.get("reason"), str) else found.text
     if worker.killed is not None:  # the exit code says only that it was killed
         how = _why_killed(worker, worker.killed)
+    if victim := victims.is_victim(job, worker, cause, how, code=code):
+        cause, how = Cause.PEER_LOST, f"{Cause.PEER_LOST}: {found.text.removeprefix(f'{found.cause}: ')}"
+        job.world.not_at_fault.add(worker.life)
     why = external_text(blame.with_error(worker, how)) if cause.fault else how
     place = {"host": worker.seat.host, "slot": worker.seat.slot, **({} if rank is None else {"rank": rank})}
     job.record("exited", **place, code=code, cause=str(cause), reason=why)
-    _note_end(job, worker, cause, how, code)
+    _note_end(job, worker, cause, how, code, victim=victim)
     early_ends.ended(job, worker, well=worker.done or (cause is Cause.LEFT and code == 0))
     if worker.done:
         _done(job, worker, code)
@@ -51,7 +57,14 @@ def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
         if trained and (cause.fault or cause is Cause.PEER_LOST) and not _others_finish(job, worker):
             shutdown.end(job, JobFailed(f"{worker.seat} {how}, before its training was done; that of others is"))
     elif cause.fault:
-        _failed(job, worker, cause, how)
+        _failed(job, worker, cause, how, code=code)
+
+
+def not_a_victim(job: JobState, worker: Worker, cause: Cause, how: str, *, code: int) -> None:
+    """A process was taken for one that ended because of a lost peer, and none was lost."""
+    if job.world_outcome.phase not in (WorldPhase.ENDING, WorldPhase.DONE, WorldPhase.FAILED):
+        error = "" if worker.lost_peer is None or worker.failure is not None else f": {worker.lost_peer}"
+        _failed(job, worker, cause, external_text(f"{how}{error}"), code=code)
 
 
 def _why_killed(worker: Worker, cause: Cause) -> str:
@@ -92,7 +105,7 @@ def _done(job: JobState, worker: Worker, code: int) -> None:
         shutdown.end(job, JobFailed(f"{who}, before its training was done; that of others is"))
 
 
-def _failed(job: JobState, worker: Worker, cause: Cause, how: str) -> None:
+def _failed(job: JobState, worker: Worker, cause: Cause, how: str, *, code: int) -> None:
     """A process has failed while the job trains."""
     members = job.world.members
     # Once some are done, the others do the last steps without it.
@@ -100,7 +113,7 @@ def _failed(job: JobState, worker: Worker, cause: Cause, how: str) -> None:
         error = "" if worker.failure is None else f": {worker.failure[1]}"
         job.outcome.failed = worker.generation, f"{worker.seat} {how}{error}"
     job.fleet.recovering.add(worker.seat.host)
-    _end_job(job, blame.failed(job, worker, cause, how, members=members))
+    _end_job(job, blame.failed(job, worker, cause, how, code=code, members=members))
 
 
 def _others_finish(job: JobState, worker: Worker) -> bool:
@@ -114,19 +127,20 @@ def _end_job(job: JobState, why: JobFailed | None) -> None:
         shutdown.end(job, why)
 
 
-def _note_end(job: JobState, worker: Worker, cause: Cause, how: str, code: int) -> None:
+def _note_end(job: JobState, worker: Worker, cause: Cause, how: str, code: int, *, victim: bool) -> None:
     """A process has ended, and is not in the roster any more."""
     state = job.loopless
     state.note(worker)
     state.kept = state.kept or worker.warned
-    place = job.rendezvous.place(worker.life)
-    rank = worker.planned if place is None else place.rank
     # Also on a host that will go: that is the cause of every end there.
     by_itself = worker.killed is None and worker.leaving is None and not worker.warned
     well = worker.done or (code == 0 and by_itself)
     error = "" if worker.failure is None or well else f": {worker.failure[1]}"
     state.last = f"{worker.seat} {how}"
-    entry = Ended(f"rank {rank} on {worker.seat}", f"{how}{error}", well, own=worker.failure is not None)
+    digest = "" if worker.failure is None or well else worker.failure[0]
+    entry = Ended(
+        blame.named(job, worker), f"{how}{error}", well, own=worker.failure is not None, victim=victim, error=digest
+    )
     if worker.life in job.world.members:
         if state.of != job.generation:
             state.ended.clear()

@@ -179,6 +179,8 @@ def _cause_of_end(job: JobState, worker: Worker, ending: Ending, code: int) -> E
     draining = job.restarting.change is not None and job.restarting.change.move is ChangeAction.DRAIN
     if worker.leaving is not None or (draining and code in (0, START_AGAIN)):
         return Ending(Cause.TOLD, "ended for the next world")
+    if worker.lost_peer is not None and ending.cause is Cause.CRASHED and not SIGNALLED < code < SSH_FAILED:
+        return Ending(Cause.PEER_LOST, f"ended because a peer was lost: {worker.lost_peer}")
     if worker.failure is not None and code in (TERMINATED, START_AGAIN):
         return Ending(Cause.CRASHED, f"crashed: {worker.failure[1]}")
     if code in (TERMINATED, START_AGAIN):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from hvd_elastic_ext.core.json_text import finite_number
+from hvd_elastic_ext.core.secrets import external_text
 from hvd_elastic_ext.launcher.state.parts.commit_holders import whole_number, whole_numbers
 from hvd_elastic_ext.launcher.state.roster import Worker
 
@@ -29,6 +30,9 @@ def take_heartbeat(workers: Iterable[Worker], beat: Mapping[str, Any], at: float
             worker.step = done
         worker.step_s, worker.stepped_at = step_s, stepped_at
         worker.progress = worker.progress if progress is None else progress
+        # From 0 to the step of a commit is no step: the process has only loaded it.
+        if worker.step > step and worker.generation and (step or worker.holds is None):
+            worker.step_came = at
         if worker.progress != counted:
             if worker.moved_at:
                 worker.steps_s.append((at - worker.moved_at) / max(1, worker.step - step))
@@ -93,7 +97,7 @@ def take_message(workers: Sequence[Worker], message: Mapping[str, Any], now: flo
         case "looping":
             for worker in workers:
                 worker.loops, worker.done = True, False  # a script may train more than once
-                worker.failure = None  # of a program that ran before
+                worker.failure = worker.lost_peer = None  # of a program that ran before
         case "synced":
             commit, step = _commit_of(message), whole_number(message.get("step"))
             for worker in workers:
@@ -106,6 +110,9 @@ def take_message(workers: Sequence[Worker], message: Mapping[str, Any], now: flo
             digest, error, traceback = (str(message.get(key, "")) for key in ("digest", "error", "traceback"))
             for worker in workers:
                 worker.failure, worker.failed_at = (digest, error, traceback), now
+        case "peer_lost":
+            for worker in workers:
+                worker.lost_peer = external_text(str(message.get("error", "")))
         case "warned":
             for worker in workers:
                 worker.warned = message.get("leaving") is True

@@ -53,6 +53,8 @@ def first_step(job: JobState, workers: Sequence[Worker], message: Mapping[str, A
     resize, pause_s = job.resize, finite_number(message.get("pause_s"))
     resize.steps_are_reported = resize.steps_are_reported or bool(workers)
     for worker in workers:
+        worker.step_came = job.now
+    for worker in workers:
         change = resize.change
         if change is None:
             return

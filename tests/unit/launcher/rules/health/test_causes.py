@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.launcher.rules.health.causes import BLAME, Cause, ending
+from hvd_elastic_ext.launcher.rules.health.causes import BLAME, Cause, Evidence, ending, evidence
 
 WARNED = "it ended by itself after check_alive() was False"
 
@@ -53,3 +53,26 @@ def test_whatever_ends_on_a_host_that_is_going_is_no_fault(code: int, departure:
 def test_every_cause_stands_in_the_table_with_its_reason() -> None:
     assert set(BLAME) == set(Cause)
     assert all(blame.points_at in ("none", "slot", "host") and blame.why for blame in BLAME.values())
+
+
+@pytest.mark.parametrize(
+    ("code", "cause", "known", "expected"),
+    [
+        (3, Cause.CRASHED, {}, Evidence.UNCLEAR),
+        (255, Cause.UNREACHABLE, {}, Evidence.UNCLEAR),
+        (1, Cause.CRASHED, {"error": True}, Evidence.OWN),
+        (125, Cause.CRASHED, {}, Evidence.OWN),
+        (139, Cause.CRASHED, {}, Evidence.OWN),
+        (-11, Cause.CRASHED, {}, Evidence.OWN),
+        (137, Cause.MEMORY, {}, Evidence.OWN),
+        (137, Cause.SILENT, {"lost_peer": True}, Evidence.OWN),
+        (1, Cause.CRASHED, {"lost_peer": True}, Evidence.LOST),
+        (1, Cause.CRASHED, {"lost_peer": True, "error": True}, Evidence.LOST),
+        (134, Cause.CRASHED, {}, Evidence.LOST),
+        (-6, Cause.CRASHED, {}, Evidence.LOST),
+    ],
+)
+def test_an_end_shows_whether_a_lost_peer_may_have_caused_it(
+    code: int, cause: Cause, known: dict[str, bool], expected: Evidence
+) -> None:
+    assert evidence(code, cause, **{"error": False, "lost_peer": False, **known}) is expected

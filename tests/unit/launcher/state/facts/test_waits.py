@@ -378,8 +378,8 @@ LATE = "the agent has not connected yet: b (at most "
         ("start a every=notice; takes load 20; run 10; world", "the newest checkpoint is looked for, and loaded, by a"),
         # which processes are missing
         (
-            "train a b least=2 all_slots_of=hosts; kill b 3; run 5.5",
-            "needed: 2; left out: b (blocked for 9 s more: slot 0 of b: crashed: exit code 3)",
+            "train a b least=2 all_slots_of=hosts; kill b; run 5.5",
+            "needed: 2; left out: b (blocked for 9 s more: slot 0 of b: crashed: killed by SIGKILL)",
         ),
         ("begin start=2; boot b 30; hosts a b; run 10", "are not at hvd.init() or elastic.run yet: b[0]; at most "),
         ("train a b; run 20; stop b; run 5.5", "no heartbeat from b[0]; at most "),

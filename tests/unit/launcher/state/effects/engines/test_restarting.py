@@ -202,6 +202,20 @@ def test_a_process_that_ends_because_another_one_failed_is_not_blamed(code: int)
     play(text, partial(Restarted, leaves_with=code), steps=Restarts)
 
 
+def test_a_process_that_says_its_peer_is_lost_is_not_blamed_though_it_ends_first() -> None:
+    cluster = play("train a b; run 1", Restarted, steps=Restarts)
+    a, b = (next(iter(cluster.agents[host].values())) for host in "ab")
+    lost = "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer"
+    cluster.say(a, "peer_lost", error=lost)
+    cluster.say(a, "failed", digest="d", error=lost, traceback="")
+    for ending, code in ((a, 1), (b, 3)):
+        ending.interrupted = True
+        cluster._end(ending, code)
+        cluster.run(0.5)
+    assert cluster.ends() == {"a": "peer lost", "b": "crashed"}
+    assert [event["host"] for event in cluster.events("struck")] == ["b"]
+
+
 def test_the_time_without_training_is_told_at_the_first_step_of_the_next_world() -> None:
     cluster = play(TWO, Restarted, steps=Restarts)
     first_step(cluster, cluster.training[0], pause_s=None)

@@ -86,9 +86,10 @@ def test_the_words_of_a_failure_hold_no_secret_and_stay_on_one_short_line() -> N
 def test_a_script_that_refuses_its_options_is_told_which_of_them_are_the_launchers(code: int, told: bool) -> None:
     scenario = f"begin; hosts a; run 2; kill a {code}; run 60"
     cluster = play(scenario, misplaced="--adopt is an option of hvd-elastic run")
-    said = f"no process started training: a[0] crashed: exit code {code}"
+    said = f"no process started training: rank 0 on a[0] crashed: exit code {code}"
     assert str(cluster.driver.outcome) == said + ("; --adopt is an option of hvd-elastic run" if told else "")
 
 
 def test_a_job_that_never_trains_ends_with_the_error_of_its_first_process() -> None:
-    play(f"start a; run 2; fail a {NUMPY}; fails no process started training: a[0] crashed: exit code 1: {NUMPY}")
+    said = f"no process started training: rank 0 on a[0] crashed: exit code 1: {NUMPY}"
+    play(f"start a; run 2; fail a {NUMPY}; fails {said}")
