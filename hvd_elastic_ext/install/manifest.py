@@ -65,7 +65,7 @@ def main(argv: Sequence[str]) -> int:
 
 def of_job(text: str, job: str | None, namespace: str | None) -> str:
     """Return a manifest with the name of a job instead of the example's, and a namespace instead of the default one.
-    Raises :class:`UsageError` for names that are none. Pure."""
+    Raises :class:`UsageError` for invalid names. Pure."""
     for option, name in (("--job", job), ("--namespace", namespace)):
         if name is not None and not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", name, re.ASCII):
             raise UsageError(f"{option} {name!r}: small letters, digits and '-'")

@@ -11,9 +11,10 @@ from tests.support.kube import lifecycle, listing, patches, statuses, subresourc
 from tests.support.kube.access import Access
 from tests.support.kube.clock import ServerClock
 from tests.support.kube.requests import Call
-from tests.support.kube.resources import Key, Resource
+from tests.support.kube.resources import Key, Resource, resource
 from tests.support.kube.store import Record, Store, dumps, made
 
+_NAMESPACES = resource("namespaces")
 Answer = tuple[int, bytes]
 """HTTP status and body."""
 Admission = Callable[[Resource, dict[str, Any]], dict[str, Any]]
@@ -78,6 +79,8 @@ class Verbs:
             )
         key = Key(call.namespace, name)
         with self.store.lock:
+            if call.resource.namespaced and self.store.get(_NAMESPACES, Key("", call.namespace)) is None:
+                raise statuses.not_found(_NAMESPACES, call.namespace)
             if self.store.get(call.resource, key) is not None:
                 raise statuses.already_exists(call.resource, name)
             new = lifecycle.new(call.resource, key, body, now=self.clock.now())

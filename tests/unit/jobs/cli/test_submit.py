@@ -156,7 +156,7 @@ def test_only_what_both_have_is_compared() -> None:
     assert asked_for({"a": 1, "b": 2, "c": [{"x": 1, "y": 2}]}, {"c": [{"x": 0}], "a": 0}) == {"c": [{"x": 1}], "a": 1}
 
 
-def test_a_size_that_the_server_writes_otherwise_is_no_difference() -> None:
+def test_a_size_that_the_server_writes_otherwise_is_not_a_difference() -> None:
     wanted = rendered(example("statefulset", cpu="0.5", memory="2048Mi", shared_memory="1024Mi")).objects
     body = one(wanted, "StatefulSet")
     there = yaml.safe_load(yaml.safe_dump(body).replace("'0.5'", "500m").replace("2048Mi", "2Gi"))
