@@ -14,6 +14,7 @@ from hvd_elastic_ext.dashboard.launcher_client import LauncherClient
 from hvd_elastic_ext.dashboard.logs import Logs
 from hvd_elastic_ext.dashboard.reading import Reading
 from hvd_elastic_ext.dashboard.watch import parts_of
+from hvd_elastic_ext.io.user_files import write_given
 
 MAX_BYTES: Final = 5_000_000
 LOG_BYTES: Final = 2_000_000
@@ -38,7 +39,7 @@ def export(job: Job, path: Path, *, run: int | None = None) -> str:
     parts = {name: json.loads(part) for name, part in parts_of(reading, job, LauncherClient(job.folder).ask()).items()}
     text = _small_enough({"parts": parts, "logs": _logs(parts), "written": time.time(), "job": job.name})
     try:
-        path.write_text(text, encoding="utf-8")
+        write_given(path, text.encode())
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror}; choose another file") from None
     return str(parts["now"]["text"])

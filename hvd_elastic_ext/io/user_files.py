@@ -141,3 +141,21 @@ def _bounded(content: bytes, most: int) -> bytes:
         size = f"{most >> 20:,} MiB" if most >= 1 << 20 else f"{most:,} bytes"
         raise OSError(errno.EFBIG, f"it has more than {size}")
     return content
+
+
+def write_given(path: str | Path, content: bytes) -> None:
+    """Write a file that a user has named, or a stream below ``/dev`` such as ``/dev/stdout``. Raises ``OSError``, also
+    for a FIFO: it would wait for a reader, which may be anybody."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        raise OSError(errno.EINVAL, "it is a pipe or socket, not a regular file") from None
+    with os.fdopen(descriptor, "wb") as file:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode) and not str(path).startswith("/dev/"):
+            raise OSError(errno.EINVAL, f"it is {_kind(mode)}, not a regular file")
+        os.set_blocking(descriptor, True)
+        file.write(content)
