@@ -60,14 +60,26 @@ def open_output(path: Path, *, option: str, mode: int = 0o644, new: bool = False
     return descriptor
 
 
-def write_output(path: Path, text: str, *, option: str) -> None:
-    """Replace the content of a file, or make it, in a folder that is there. Raises as :func:`open_output` does."""
+def write_output(path: Path, content: str | bytes, *, option: str) -> None:
+    """Replace the content of a file, or make it, in a folder that is there; or write to a stream below ``/dev``.
+
+    Raises as :func:`open_output` does, and ``OSError`` for a FIFO: it would wait for a reader, which may be anybody.
+    """
     if not path.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-    with os.fdopen(open_output(path, option=option), "w", encoding="utf-8") as file:
-        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+    try:
+        descriptor = open_output(path, option=option)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        raise OSError(errno.EINVAL, "it is a pipe or socket, not a regular file") from None
+    with os.fdopen(descriptor, "wb") as file:
+        regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        if not regular and Path("/dev") not in path.parents:
+            raise OSError(errno.EINVAL, "it is a pipe or a device, not a regular file")
+        if regular:
             file.truncate(0)
-        file.write(text)
+        file.write(content.encode() if isinstance(content, str) else content)
 
 
 def _check_link(path: Path, option: str) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.io.own_files import write_output
 from hvd_elastic_ext.report.job_report import JobReport, Row
 from hvd_elastic_ext.report.table import HEADINGS, cells, hosts_text, summary
 
@@ -98,7 +99,7 @@ def draw(report: JobReport, path: Path, *, title: str = "Elastic training") -> N
     if kind == "html":
         drawn = page(report, drawn.decode(), title=title).encode()
     try:
-        path.write_bytes(drawn)
+        write_output(path, drawn, option="--plot")
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror}; choose another file") from None
 

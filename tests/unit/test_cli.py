@@ -89,7 +89,7 @@ def test_build_horovod_tells_a_mistake_in_two_lines(tmp_path: Path) -> None:
     [
         ("checkpoints list job", "job/journal.jsonl: Is a directory; check that the path is right"),
         ("events " + "x" * 300, "File name too long; check that the path is right"),
-        ("run -np 1 --config job true", "--config job cannot be read: Is a directory; name a YAML file, or a TOML"),
+        ("run -np 1 --config job true", "--config job cannot be read: it is a folder, not a regular file; name a"),
         ("run -np 1 --output-filename f/x true", "--output-filename f/x cannot be written: Not a directory; name ano"),
         ("run -np 1 --output-filename f true", "--output-filename f cannot be written: it is no folder; name another"),
         ("run --hosts-file job true", "--hosts-file job is a directory; name a text file of host:slots lines\n"),

@@ -31,8 +31,8 @@ class Conversion:
         if old == value:
             return
         into[last] = value
-        was = "" if old is _ABSENT or isinstance(old, dict | list) else f" (it was {_short(old)})"
-        shown = "" if isinstance(value, dict | list) else f" = {_short(value)}"
+        was = "" if old is _ABSENT or isinstance(old, dict | list) else f" (it was {short(old)})"
+        shown = "" if isinstance(value, dict | list) else f" = {short(value)}"
         self.changes.append(f"{path}{shown}{was}: {why}")
 
     def move(self, path: str, to: str, why: str) -> None:
@@ -44,7 +44,7 @@ class Conversion:
         *above, last = to.split(".")
         into = _made(self.body, above)
         if last in into and into[last] != value:
-            self.changes.append(f"{path} = {_short(value)}: left out, since {to} = {_short(into[last])} counts")
+            self.changes.append(f"{path} = {short(value)}: left out, since {to} = {short(into[last])} counts")
             return
         into[last] = value
         self.changes.append(f"{path} -> {to}: {why}")
@@ -53,7 +53,7 @@ class Conversion:
         """Remove a field that has no equivalent, if it exists, and note its value."""
         value = self.take(path)
         if value is not _ABSENT:
-            self.dropped.append(f"{path}: {_short(value)}: {why}")
+            self.dropped.append(f"{path}: {short(value)}: {why}")
 
     def take(self, path: str) -> Any:
         """Remove a field and return it."""
@@ -101,5 +101,6 @@ def _made(body: Body, path: list[str]) -> Body:
     return body
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """Return a value as one line of JSON."""
     return json.dumps(finite(value, instead=str), ensure_ascii=False, default=str, allow_nan=False)

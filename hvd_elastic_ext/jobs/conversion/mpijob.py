@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hvd_elastic_ext.jobs.conversion.document import Body, Conversion, absent
+from hvd_elastic_ext.jobs.conversion.document import Body, Conversion, absent, short
 
 NEW: Final = "kubeflow.org/v2beta1"
 OLD: Final = ("kubeflow.org/v1alpha1", "kubeflow.org/v1alpha2", "kubeflow.org/v1")
@@ -177,9 +176,7 @@ def _without_empty_command(conversion: Conversion, role: str, container: Body) -
     if not any(str(word).strip() for word in container.get("args") or []):
         container.pop("args", None)
     instead = "the operator starts sshd in its place" if role == "Worker" else "the image's own is started"
-    conversion.changes.append(
-        f"{role}'s command ({json.dumps(command, default=str)}) is left out: it is empty; {instead}"
-    )
+    conversion.changes.append(f"{role}'s command ({short(command)}) is left out: it is empty; {instead}")
 
 
 def _line(containers: list[Body]) -> str:

@@ -91,6 +91,28 @@ def test_what_is_no_regular_file_is_refused_at_once_in_one_line(
     assert (said.count("\n"), f"cannot be read: it is {kind}, not a regular file" in said) == (1, True), said
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("words", [("events", "--plot", "out.svg"), ("dashboard", "--export", "out.svg")])
+@pytest.mark.parametrize("read", [False, True], ids=["nobody reads", "somebody reads"])
+def test_nothing_is_written_into_a_pipe_in_the_place_of_a_file(
+    words: tuple[str, ...],
+    read: bool,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = JournalMaker().add("started", run="r").resized("start", 2).steps(3).write(tmp_path / "journal.jsonl")
+    os.mkfifo(tmp_path / "out.svg")
+    reader = os.open(tmp_path / "out.svg", os.O_RDONLY | os.O_NONBLOCK) if read else -1
+    assert hvd_elastic([*words, str(path)]) != 0
+    said = capsys.readouterr().err
+    assert (said.count("\n"), "cannot be written: it is a pipe" in said) == (1, True), said
+    if read:
+        assert os.read(reader, 100) == b""
+        os.close(reader)
+
+
 def test_a_pipe_in_the_place_of_another_jobs_journal_hides_no_job(tmp_path: Path) -> None:
     good, evil = tmp_path / "good", tmp_path / "evil"
     good.mkdir()
