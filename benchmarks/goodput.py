@@ -1,4 +1,4 @@
-"""Simulates the value of an interval between durable checkpoints: the share of its time that a job keeps.
+"""Simulates the value of an interval between durable checkpoints: the goodput of a job whose hosts are always listed.
 
 A job trains, and writes a checkpoint in the background at an interval. A failure costs the restart, and all work since
 the last checkpoint that was durable then. Failures also happen during restarts and repeated steps. Times are in
@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from hvd_elastic_ext.core.goodput import share
 from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Failures
 from hvd_elastic_ext.launcher.rules.checkpoints.interval import (
     MAX_SAMPLES,
@@ -88,7 +89,7 @@ class Fixed:
         kept = np.sum(np.where(sealed > 0, sealed * interval_s - (sealed - 1) * cost, 0.0))
         # The last part up to the horizon loses only the cost of its checkpoints.
         kept += np.sum(np.maximum(0.0, self._last - np.floor(self._last / interval_s) * cost))
-        return float(kept) / (self._jobs * self._world.horizon_s)
+        return share(float(kept), self._jobs * self._world.horizon_s)
 
 
 Choose = Callable[..., IntervalInSeconds]
@@ -100,7 +101,7 @@ def auto(world: World, traces: list[Array], *, seed: int) -> float:
     first."""
     rngs = (np.random.default_rng([seed, number, 1]) for number in range(len(traces)))
     kept = sum(Learner(world, rng).run(trace) for trace, rng in zip(traces, rngs, strict=True))
-    return kept / (len(traces) * world.horizon_s)
+    return share(kept, len(traces) * world.horizon_s)
 
 
 class Learner:

@@ -60,7 +60,7 @@ class Goodput:
 
     ``useful_s``, ``possible_s``: slot-seconds of the useful steps, and of all listed slots. ``since_s``: seconds since
     the first host was listed; ``stepless_s``: those without a step. ``kept``: useful steps of all ranks together.
-    ``lost``, ``lost_s``: number of steps that are done again, and their slot-seconds.
+    ``lost``, ``lost_s``: number of steps that are done again, and the seconds that they are worth.
     """
 
     ratio: float | None
@@ -83,13 +83,15 @@ class _Steps:
     kept: int
 
     def cut(self, step: int) -> float:
-        """Drop the steps after ``step``. Return their worth."""
-        part = (self.last - step) / (self.last - self.begin)
+        """Drop the steps after ``step``. Return the seconds that they are worth."""
+        count = self.last - self.begin
+        ranks = self.kept / count
+        part = (self.last - step) / count
         lost = self.slot_s * part
         self.slot_s -= lost
         self.kept -= round(self.kept * part)
         self.last = step
-        return lost
+        return lost / max(1.0, ranks)
 
 
 @dataclass(slots=True)

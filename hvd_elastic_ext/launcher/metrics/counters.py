@@ -112,11 +112,16 @@ class Counters:
         again: Samples = {(cause,): self._redone_s[cause] for cause in CAUSES}
         words = "Time of the steps that were lost with a world, by the cause of the next"
         yield JobMetric("redone_seconds", words, again, ("cause",), counter=True)
-        if (good := self._goodput.goodput(self._mono()).ratio) is not None:
+        good = self._goodput.goodput(self._mono())
+        if good.ratio is not None:
             words = (
                 "Useful steps over what the listed hosts could have done since this launcher listed the first of them"
             )
-            yield JobMetric("goodput_ratio", words, {(): good})
+            yield JobMetric("goodput_ratio", words, {(): good.ratio})
+            words = "Slot-seconds of the steps that are not done again"
+            yield JobMetric("useful_slot_seconds", words, {(): good.useful_s})
+            words = "Slot-seconds that the listed hosts had since this launcher listed the first of them"
+            yield JobMetric("possible_slot_seconds", words, {(): good.possible_s})
         if self._sealed is not None:
             when, step = self._sealed
             yield JobMetric("checkpoint_timestamp_seconds", "When the newest checkpoint was completed", {(): when})
