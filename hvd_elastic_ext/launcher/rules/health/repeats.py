@@ -65,18 +65,18 @@ def decide(failures: Sequence[Failure], *, stepped_at: float, left: int, needed:
     """
     last = failures[-1]
     in_a_row = [] if last.alone else [each for each in failures if not each.alone and each.at > stepped_at]
-    starts = _starts(in_a_row)
-    if starts >= STARTS:
+    count = starts(in_a_row)
+    if count >= STARTS:
         hosts = list(dict.fromkeys(each.seat.host for each in in_a_row))
         if len(hosts) > 1:
-            return Decision(Verdict.END, starts, f"it came on {len(hosts)} hosts: {', '.join(hosts)}")
+            return Decision(Verdict.END, count, f"it came on {len(hosts)} hosts: {', '.join(hosts)}")
         if left < needed:
-            return Decision(Verdict.END, starts, f"slots left without {last.seat}: {left}, needed: {needed}")
-        return Decision(Verdict.BLOCK, starts, "the others go on without it")
-    here = _starts(_since_last_step(each for each in failures if each.seat == last.seat and not each.alone))
+            return Decision(Verdict.END, count, f"slots left without {last.seat}: {left}, needed: {needed}")
+        return Decision(Verdict.BLOCK, count, "the others go on without it")
+    here = starts(_since_last_step(each for each in failures if each.seat == last.seat and not each.alone))
     if here >= STARTS and not last.alone and left >= needed:
         return Decision(Verdict.BLOCK, here, "the others go on without it")
-    return Decision(Verdict.NOTHING, max(starts, here))
+    return Decision(Verdict.NOTHING, max(count, here))
 
 
 def _since_last_step(failures: Iterable[Failure]) -> list[Failure]:
@@ -86,7 +86,7 @@ def _since_last_step(failures: Iterable[Failure]) -> list[Failure]:
     return found
 
 
-def _starts(failures: Iterable[Failure]) -> int:
+def starts(failures: Iterable[Failure]) -> int:
     """The number of starts: processes that were started before another one of them had failed belong to one."""
     count, since = 0, float("-inf")
     for each in failures:

@@ -13,7 +13,7 @@ from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Worker
 
 _MOST_FAILURES = 64
-"""Most failures of one kind that are remembered."""
+"""Most failures of one kind that are remembered, and most kinds."""
 
 
 def failed(
@@ -33,7 +33,8 @@ def failed(
         how_often = " again and again" if well and members else ""
         who = named(job, worker)
         return JobFailed(f"the training script fails{how_often}: {error} ({who})\n{traceback}".rstrip())
-    found = _comes_again(job, worker, cause, code, newcomer=newcomer)
+    alone = newcomer and (job.standing or _is_spare(job, worker))
+    found = _comes_again(job, worker, cause, code, alone=alone)
     words = external_text(with_error(worker, how))
     if found.verdict is Verdict.END:
         why = f"{named(job, worker)} {words}, in {found.starts} starts without a step between; {found.reason}"
@@ -42,7 +43,7 @@ def failed(
     if blocks:
         words = external_text(f"{words}, in {found.starts} starts without a step")
         state.blocked.add(worker.seat)
-    again = not (newcomer or blocks) and repeats.is_counted(cause, code) and _may_retry(job, worker)
+    again = not (alone or blocks) and repeats.is_counted(cause, code) and _may_retry(job, worker)
     if again and not job.world.begun:  # whether the script fails everywhere is not known yet
         state.to_retry.add(worker.seat)
     waive = again and job.world.begun
@@ -74,7 +75,7 @@ def _output(job: JobState, worker: Worker) -> str:
     return f"its lines of the output begin with [{who}]"
 
 
-def _comes_again(job: JobState, worker: Worker, cause: Cause, code: int, *, newcomer: bool) -> Decision:
+def _comes_again(job: JobState, worker: Worker, cause: Cause, code: int, *, alone: bool) -> Decision:
     """What follows if a process has failed like others before, without a step between."""
     state, now = job.faults, job.now
     if not repeats.is_counted(cause, code):
@@ -85,8 +86,12 @@ def _comes_again(job: JobState, worker: Worker, cause: Cause, code: int, *, newc
         state.stepped_at = max(state.stepped_at, now if not worker.step_came else worker.step_came)
     key = (str(cause), code, "" if worker.failure is None else worker.failure[0])
     failures = state.repeats.setdefault(key, [])
-    failures.append(Failure(worker.seat, worker.created, now, stepped=stepped, alone=newcomer))
+    failures.append(Failure(worker.seat, worker.created, now, stepped=stepped, alone=alone))
     del failures[:-_MOST_FAILURES]
+    while len(state.repeats) > _MOST_FAILURES:
+        del state.repeats[next(iter(state.repeats))]
+    if repeats.starts(failures) < repeats.STARTS:  # usually: the rest asks thousands of processes
+        return Decision(Verdict.NOTHING, 0)
     left, needed = _left_without(job, worker)
     return repeats.decide(failures, stepped_at=_stepped_at(job), left=left, needed=needed)
 
@@ -95,6 +100,12 @@ def _stepped_at(job: JobState) -> float:
     """When any process of the job did its last step (mono)."""
     alive = [worker.step_came for worker in job.roster.workers.values()]
     return max([job.faults.stepped_at, *(at for at in alive if at > 0.0)])
+
+
+def _is_spare(job: JobState, worker: Worker) -> bool:
+    """Whether a world can form without the slot of a process."""
+    left, needed = _left_without(job, worker)
+    return left >= needed
 
 
 def _left_without(job: JobState, worker: Worker) -> tuple[int, int]:
@@ -119,9 +130,11 @@ def _left_without(job: JobState, worker: Worker) -> tuple[int, int]:
 def _may_retry(job: JobState, worker: Worker) -> bool:
     """Whether a process that failed before any step may start again without a cooldown: only a few times."""
     state = job.faults
-    if worker.step_came > 0.0 or _stepped_at(job) > state.retried_at:
+    if worker.step_came > 0.0 or job.standing:
+        return False
+    if state.retries and _stepped_at(job) > state.retried_at:
         state.retries = 0
-    return worker.step_came == 0.0 and not job.standing and state.retries < repeats.STARTS - 1
+    return state.retries < repeats.STARTS - 1
 
 
 def with_error(worker: Worker, how: str) -> str:

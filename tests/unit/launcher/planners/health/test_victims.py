@@ -161,6 +161,23 @@ def test_a_rank_that_fails_before_it_asks_for_a_world_while_another_is_still_imp
         assert {event["subject"] for event in cluster.events("struck")} == {"slot 1 of a"}
 
 
+def test_a_newcomer_without_which_the_others_cannot_go_on_ends_the_job_if_it_fails_at_each_start() -> None:
+    class Broken(Cluster):
+        broken = False
+
+        def _park(self, process: Process) -> None:
+            if process.slot == 1 and self.broken:
+                self._end(process, 3)
+            else:
+                super()._park(process)
+
+    cluster = play("train a:2 least=2; run 3", Broken)
+    cluster.broken = True
+    cluster.kill("a", 1)
+    cluster.until(lambda: cluster.driver.over, within=60.0)
+    assert str(cluster.driver.outcome).startswith(f"{ENDS}; slots left without a[1]: 1")
+
+
 def test_a_program_that_fails_everywhere_is_not_started_again() -> None:
     cluster = play("begin start=2; hosts a:2; run 2; kill a:0 3; kill a:1 3; run 1; fails no process started")
     assert len(cluster.events("spawned")) == 2
