@@ -32,7 +32,7 @@ MAX_HEAD: Final = 8192
 ROOM_TIMEOUT: Final = 0.2
 """Seconds to wait for the thread of a connection that is closed to make room."""
 CLOSE_TIMEOUT: Final = 0.5
-"""Seconds to wait for a connection's thread at the end. A thread that is still alive then ends with the process."""
+"""Seconds to wait for all threads at the end. One that is still alive then ends with the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,10 +217,13 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
     def hang_up(self) -> None:
         """Close every connection, and wait for their threads. Call this when no more connections are accepted."""
-        for connection in list(self._open.values()):
+        held = list(self._open.values())
+        for connection in held:
             connection.hang_up()
+        until = time.monotonic() + CLOSE_TIMEOUT
+        for connection in held:
             if connection.thread is not None:
-                connection.thread.join(CLOSE_TIMEOUT)
+                connection.thread.join(max(0.0, until - time.monotonic()))
 
     def _make_room(self) -> None:
         """Close a connection that is idle or has waited for :data:`SHORTEST_HOLD`; if there is none, any."""
