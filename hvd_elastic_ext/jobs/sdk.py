@@ -17,16 +17,26 @@ from hvd_elastic_ext.jobs.cluster import api, apply, changes, job_events, sendin
 from hvd_elastic_ext.jobs.cluster import logs as job_logs
 from hvd_elastic_ext.jobs.cluster.manifests import rendered_of, with_key
 from hvd_elastic_ext.jobs.reading.job_events import EventLine
-from hvd_elastic_ext.jobs.reading.states import FAILED, FINISHED, GONE, RUNNING, SUCCEEDED, SUSPENDED, JobStatus
+from hvd_elastic_ext.jobs.reading.states import (
+    FAILED,
+    FINISHED,
+    GONE,
+    RUNNING,
+    SLEEPING,
+    SUCCEEDED,
+    SUSPENDED,
+    JobStatus,
+)
 from hvd_elastic_ext.jobs.spec.job import Job
 
-State = Literal["finished", "succeeded", "failed", "running", "suspended", "deleted"]
+State = Literal["finished", "succeeded", "failed", "running", "sleeping", "suspended", "deleted"]
 
 STATES: Final[dict[State, tuple[str, ...]]] = {
     "finished": FINISHED,
     "succeeded": (SUCCEEDED,),
     "failed": (FAILED,),
     "running": (RUNNING,),
+    "sleeping": (SLEEPING,),
     "suspended": (SUSPENDED,),
     "deleted": (GONE,),
 }

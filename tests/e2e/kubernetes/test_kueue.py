@@ -70,7 +70,7 @@ def test_workers_of_a_statefulset_wait_for_kueue_while_their_launcher_sleeps(
 ) -> None:
     newcomer.types(line("statefulset", steps))
     wait_until(lambda: kueue.waiting() == ["digits-worker"], what="the workers' gates", timeout=LONGEST_S)
-    newcomer.waits("digits", "running")
+    newcomer.waits("digits", "sleeping")
     asked = newcomer.types("hvd-elastic get digits")
     assert "Scheduling is blocked due to non-empty scheduling gates" in asked
     assert steps.lines() == []
