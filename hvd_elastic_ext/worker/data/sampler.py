@@ -118,6 +118,11 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         self._run_out = False
         """That loop has requested all its samples."""
         self._warned = False
+        self._kept = False
+        """A State has asked for the progress. Another sampler, such as one for validation, may record nothing."""
+        self._recorded = False
+        """Progress was recorded at least once."""
+        self._reminded = False
         self.reset()
 
     def world(self) -> tuple[int, int]:
@@ -131,6 +136,8 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         function is entered again in the middle of the epoch.
         """
         if epoch != self.epoch:
+            self._remind()
+            self._run_out = False
             self.epoch = epoch
             self.processed_num = self._batch = 0
             self.processed_indices = set()
@@ -146,13 +153,14 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
     def record(self, samples: int) -> None:
         """Record that all ranks together have consumed the next ``samples`` of the epoch's order."""
         self.processed_num = self._consumed + samples
-        self._again = False
+        self._again, self._recorded = False, True
 
     def state_dict(self) -> dict[str, Any]:
         """Return the progress, with Horovod's keys. It is equal on every rank that has recorded the same.
 
         Horovod's sampler ignores ``batch_size``, the largest recorded batch of this epoch.
         """
+        self._kept = True
         state: dict[str, Any] = {"epoch": self.epoch, "processed_num": self._consumed}
         if self._batch:
             state["batch_size"] = self._batch
@@ -215,6 +223,19 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
                 stacklevel=4,
             )
 
+    def _remind(self) -> None:
+        """Warn once if a pass through the epoch has ended and nothing of it was recorded."""
+        recorded = self._recorded or self.processed_num or self.processed_indices
+        ended = self._looped and self._run_out and self.num_samples > 0
+        if self._kept and ended and not recorded and not self._reminded and self.rank == 0:
+            self._reminded = True
+            warnings.warn(
+                f"ElasticSampler: nothing of epoch {self.epoch} was recorded, so after a resize or a failure all of an "
+                "epoch is done again; after each batch, before state.commit(), add: "
+                "sampler.record_batch(batch_idx, batch_size)",
+                stacklevel=3,
+            )
+
     @property
     def _consumed(self) -> int:
         """How much of the epoch's order the present pass has consumed."""
@@ -237,6 +258,7 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
 
     def __iter__(self) -> Iterator[int]:
         """Assign the rest again, by the recorded progress and the present world. Iterate over this rank's part."""
+        self._remind()
         self.assign()
         left_out = self._run_out and self.num_samples < self._batch  # a loader with drop_last=True leaves them out
         self.begin_loop(nothing_left=left_out or self.num_samples == 0)

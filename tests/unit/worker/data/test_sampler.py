@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.comms import current_world as worlds
+from hvd_elastic_ext.worker.data.global_batches import GlobalBatches
 from hvd_elastic_ext.worker.data.sampler import ElasticSampler, share
 from tests.unit.worker.histories import HISTORIES, Committed, World
 from tests.unit.worker.placed_samplers import PlacedSampler, enter
@@ -137,6 +139,96 @@ def test_a_smaller_world_assigns_what_drop_last_left_out_in_a_larger_one() -> No
     sampler.record_batch(0, 2)
     sampler.place = (0, 1)
     assert list(sampler) == [8, 9, 10]
+
+
+def kept(place: tuple[int, int] = (0, 2), count: int = 12) -> PlacedSampler:
+    """A sampler of a State."""
+    sampler = PlacedSampler(place, count, shuffle=False)
+    sampler.state_dict()
+    return sampler
+
+
+ADD = re.escape("add: sampler.record_batch(batch_idx, batch_size)")
+
+
+def test_an_epoch_that_ends_with_nothing_recorded_warns_once_with_the_line_to_add() -> None:
+    sampler = kept()
+    list(sampler)
+    with pytest.warns(UserWarning, match=f"nothing of epoch 0 was recorded, .*{ADD}") as told:
+        sampler.set_epoch(1)
+    assert told[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        list(sampler)
+        sampler.set_epoch(2)
+
+
+def test_without_set_epoch_the_next_pass_warns_that_nothing_was_recorded() -> None:
+    sampler = kept()
+    list(DataLoader(range(12), batch_size=2, sampler=sampler))
+    with pytest.warns(UserWarning, match=ADD):
+        next(iter(sampler))
+
+
+def test_after_a_resize_an_epoch_with_nothing_recorded_warns_too() -> None:
+    sampler = kept()
+    shown = iter(sampler)
+    next(shown)
+    sampler.place = (0, 1)
+    sampler.reset()
+    list(sampler)
+    with pytest.warns(UserWarning, match=ADD):
+        sampler.set_epoch(1)
+
+
+def _recorded(sampler: PlacedSampler) -> None:
+    for _ in sampler:
+        sampler.record_batch(0, 1)
+
+
+def _recorded_by_an_older_horovod(sampler: PlacedSampler) -> None:
+    sampler.processed_indices.update(sampler)
+
+
+def _broken_off(sampler: PlacedSampler) -> None:
+    next(iter(sampler))
+
+
+def _resized_before_its_first_batch_is_recorded(sampler: PlacedSampler) -> None:
+    list(sampler)  # a loader has fetched all of it ahead
+    sampler.place = (0, 1)
+    sampler.reset()
+
+
+def _of_global_batches(sampler: PlacedSampler) -> None:
+    for batch in GlobalBatches(sampler, 4):
+        assert batch is not None
+
+
+@pytest.mark.parametrize(
+    "epoch",
+    [
+        *(_recorded, _recorded_by_an_older_horovod, _broken_off, _resized_before_its_first_batch_is_recorded),
+        _of_global_batches,
+    ],
+)
+def test_no_other_epoch_warns_that_nothing_was_recorded(
+    epoch: Callable[[PlacedSampler], None], recwarn: pytest.WarningsRecorder
+) -> None:
+    sampler = kept()
+    epoch(sampler)
+    next(iter(sampler), None)
+    sampler.set_epoch(1)
+    assert not [each for each in recwarn if "was recorded" in str(each.message)]
+
+
+def test_other_ranks_and_samplers_that_are_in_no_state_do_not_warn(recwarn: pytest.WarningsRecorder) -> None:
+    for sampler in (kept((1, 2)), PlacedSampler((0, 2), 12)):
+        list(sampler)
+        sampler.set_epoch(1)
+        list(sampler)
+        next(iter(sampler))
+    assert not list(recwarn)
 
 
 def test_a_second_iteration_continues_from_the_record() -> None:
