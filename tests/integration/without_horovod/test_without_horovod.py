@@ -91,10 +91,9 @@ def test_what_needs_horovod_is_refused_in_one_line_that_says_how_to_get_it(
     assert "--engine torchrun or mpirun" in said
     assert said.count("\n") == 1
     assert not (tmp_path / ".hvd-elastic").exists()
-    said = environment.run(*run, "--engine", "torchrun", "--cycle-time-ms", "5", "true", cwd=tmp_path, code=2)
-    assert said == (
-        "hvd-elastic run: --cycle-time-ms is an option for Horovod itself, which is not installed; leave it out\n"
-    )
+    said = environment.run(*run, "--log-level", "DEBUG", "--check-build", "true", cwd=tmp_path, code=2)
+    assert said == "hvd-elastic run: --check-build: Horovod is not installed on this machine\n"
+    environment.run(*run, "--engine", "torchrun", "--log-level", "DEBUG", "true", cwd=tmp_path)
 
 
 def test_a_script_that_asks_for_horovods_world_is_told_what_is_missing(
