@@ -25,7 +25,8 @@ RESERVED_NAMES: Final = frozenset({
     "progress_age_seconds", "hosts_listed", "slots_listed", "hosts_connected", "hosts_blocked", "hosts_with_notice",
     "processes", "heartbeat_age_seconds", "host_cpu_ratio", "host_gpu_ratio", "host_memory_ratio", "processes_wanted",
     "hosts_desired", "job_info", "checkpoint_timestamp_seconds", "checkpoint_step",
-    "goodput_ratio", "useful_slot_seconds", "possible_slot_seconds", "host_gpu_memory_ratio", "oldest_heartbeat_age_seconds",
+    "goodput_ratio", "useful_slot_seconds", "possible_slot_seconds", "host_gpu_memory_ratio",
+    "oldest_heartbeat_age_seconds",
 })  # fmt: skip
 """Names that no observed signal can have."""
 MAX_HOSTS: Final = 1000
