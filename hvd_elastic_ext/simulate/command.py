@@ -37,6 +37,7 @@ VERSUS: Final[Mapping[str, Callable[..., Restarted]]] = {"restart": restarted, "
 """The simulations for `--versus`."""
 MAX_SEEDS: Final = 1000
 MAX_JOBS: Final = 10_000
+MAX_WORK: Final = 10**15
 SAYS_S: Final = 10.0
 """Seconds between two lines about the progress."""
 EXAMPLE_NP: Final = 4
@@ -165,6 +166,10 @@ class _Progress:
 def _check(args: argparse.Namespace) -> None:
     if args.seeds is not None and not 1 <= args.seeds <= MAX_SEEDS:
         raise UsageError(f"--seeds is {args.seeds}; give a number from 1 to {MAX_SEEDS:,}")
+    if args.work is not None and not 1 <= args.work <= MAX_WORK:
+        raise UsageError(
+            f"--work is too small or too large; give a number of steps of all ranks from 1 to {MAX_WORK:,}"
+        )
     for name in ("journal", "plot"):
         if getattr(args, name) is not None and (args.compare is not None or (args.seeds or 1) > 1):
             raise UsageError(f"--{name} is of one job; leave out --compare and --seeds")

@@ -115,7 +115,12 @@ def parsed(text: str, *, where: str) -> Trace:
         except (ValueError, csv.Error) as error:
             why = "more values than columns" if "argument" in str(error) else str(error)
             raise UsageError(f"{where}:{number}: {why}") from None
-    return checked(rows, where=where, numbers=[number for number, _ in lines[1:]])
+    trace = checked(rows, where=where, numbers=[number for number, _ in lines[1:]])
+    if not trace.ends:
+        raise UsageError(
+            f"{where}: all its rows are at time 0, so it lasts no time; add one at its end, such as 1h,a,down"
+        )
+    return trace
 
 
 def _row(values: dict[str, str]) -> Row:

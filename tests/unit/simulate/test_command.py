@@ -142,7 +142,7 @@ def test_without_arguments_an_example_that_trains_to_its_end_is_shown_beside_sto
 
 
 def test_an_example_whose_output_a_program_reads_says_so_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--json"]) == 0
+    assert main(["--json", "--work", "1000"]) == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["jobs"][0]["failed"] is None
     assert said.err.startswith("An example, as no trace is given")

@@ -52,6 +52,11 @@ def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
         rows.read(tmp_path / "none.csv")
 
 
+def test_a_trace_that_lasts_no_time_is_one_line_that_says_what_to_add() -> None:
+    with pytest.raises(UsageError, match="t: all its rows are at time 0, so it lasts no time; add one at its end"):
+        parsed("time,host,event\n0,a,up\n", where="t")
+
+
 @given(st.integers(0, 10**6), st.integers(1, 6), st.floats(0.0, 1.0))
 def test_a_trace_is_read_as_it_was_written(seed: int, hosts: int, untold: float) -> None:
     made = synthetic.Synthetic(hosts=hosts, days=0.5, mtbf=7200.0, untold=untold, notice=30.0, crash=9000.0).trace(seed)
