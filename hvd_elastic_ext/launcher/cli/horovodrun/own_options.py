@@ -61,7 +61,7 @@ def _of_the_job(group: Any) -> None:
         type=int,
         nargs=2,
         metavar=("MIN", "MAX"),
-        help="seconds for which a host that failed is left out, at first and at most (10 300)",
+        help="seconds for which a host that failed is blocked, at first and at most (10 300)",
     )
     for name in ("--network-interfaces", "--network-interface"):
         add(name, dest="nics", action=_Interfaces, nargs=1, metavar="NAME", help="interface of this host to use")
