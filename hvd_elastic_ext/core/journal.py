@@ -39,8 +39,9 @@ EVENTS: Final[Mapping[str, str]] = {
     "slots_before (of hosts that stay in it with more or fewer slots), slots_added, slots_removed, slots_failed (by "
     "host, the numbers of its slots; of hosts of which others stay)",
     "exited": "a training process ended; host, slot, rank (if it had one), code, cause, reason",
-    "struck": "a slot, host, pod or node is charged with a fault; subject, cause, reason, host, cooldown_s, until, "
-    "host_blocked (why no slot of the host gets work, or null), host_blocked_s, "
+    "struck": "a slot, host, pod or node is blocked for a time after a fault; subject, cause, reason, host, "
+    "cooldown_s, until, "
+    "host_blocked (why all slots of the host are blocked, or null), host_blocked_s, "
     "waived (why the slot or host is used again at once, if it is), again (the strikes so far, if the reason is that "
     "of the last one)",
     "fenced": "a silent host or process was cut off; host, slot (of a process), reason",
@@ -49,7 +50,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "others wait for), reason",
     "trains_alone": "each rank trains alone, without averages over ranks; size, rank (that reports it), host, reason",
     "straggler": "a process is slower than the others for long; host, slot, rank, step_s, median_s, drained, reason",
-    "blocked": "a host gets no more work, by hand; host, for_s (null: for good), reason",
+    "blocked": "a host is blocked by hand; host, for_s (null: for good), reason",
     "cleared": "blocks and strikes of a host were removed, by hand; or its block alone, as no other host may work "
     "(waived); host, reason, waived",
     "notice": "a host is about to go; host, reason, deadline",

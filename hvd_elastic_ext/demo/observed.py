@@ -124,7 +124,7 @@ def _refused(seen: Observed, record: Record) -> Observed:
 
 
 def _struck(seen: Observed, record: Record) -> Observed:
-    return replace(seen, last=f"{text(record.get('subject'))} is on cooldown: {text(record.get('cause'))}")
+    return replace(seen, last=f"{text(record.get('subject'))} is blocked: {text(record.get('cause'))}")
 
 
 def _noticed(seen: Observed, record: Record) -> Observed:

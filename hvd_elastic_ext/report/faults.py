@@ -86,4 +86,4 @@ def strike_note(record: Record) -> str:
     seconds, until = number(record.get("cooldown_s")), number(record.get("until"))
     if seconds is None and until is not None:
         seconds = until - record.t
-    return "left out" if seconds is None else f"left out for {max(0.0, seconds):.0f} s"
+    return "blocked" if seconds is None else f"blocked for {max(0.0, seconds):.0f} s"

@@ -84,7 +84,7 @@ FAULTS: Final = _remedies(
     ),
     (r"fenced", _SILENT_HOST),
     (
-        r"\bstalled\b.*(killed by|left out|used again)",
+        r"\bstalled\b.*(killed by|blocked|used again)",
         "It hung, and was killed to start again. If {host} does so again, see in its output what it did last; without "
         "--restart-stalled it stays, for py-spy dump --pid PID.",
     ),
@@ -151,7 +151,7 @@ SHORTAGES: Final = _remedies(
     (
         r"^no host |slots needed|processes ready|more than all hosts have|for a first host",
         "Add hosts to the list, or ask for less: a smaller -np, or --min-np for the start. `hvd-elastic hosts list` "
-        "shows those that are known, and why one gets no work.",
+        "shows those that are known, and why one is blocked.",
     ),
 )
 """Remedies by patterns in the line of a wait, and in the last line of a job without a fault."""

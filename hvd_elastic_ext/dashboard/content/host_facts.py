@@ -27,7 +27,7 @@ class HostFacts:
     strikes: int = 0
     why: str = ""
     held: str = ""
-    """Why the host gets no work."""
+    """Why the host is blocked."""
     until: float | None = None
     notice: str = ""
     straggler: str = ""

@@ -95,8 +95,8 @@ def _struck(_: int, fields: Fields) -> str:
     if why := fields.get("host_blocked"):
         host = fields["host"]
         why = as_before or _shortened(why.removeprefix(f"host {host}: "), fields)
-        return f"{host} is blocked, and gets no work for {fields['host_blocked_s']:.0f} s: {why}"
-    return f"{fields['subject']} gets no work for {seconds:.0f} s: {as_before or _shortened(fields['reason'], fields)}"
+        return f"{host} is blocked for {fields['host_blocked_s']:.0f} s: {why}"
+    return f"{fields['subject']} is blocked for {seconds:.0f} s: {as_before or _shortened(fields['reason'], fields)}"
 
 
 def _shortened(why: str, fields: Fields) -> str:
@@ -125,7 +125,7 @@ def _hosts(count: int) -> str:
 def _blocked(_: int, fields: Fields) -> str:
     seconds = fields.get("for_s")
     ends = "until it is cleared" if seconds is None else f"for {seconds:.0f} s"
-    return f"{fields['host']} is blocked, and gets no work {ends}: {fields['reason']}"
+    return f"{fields['host']} is blocked {ends}: {fields['reason']}"
 
 
 def _cleared(_: int, fields: Fields) -> str:

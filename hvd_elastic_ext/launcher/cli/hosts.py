@@ -220,13 +220,15 @@ def table(hosts: Sequence[Mapping[str, Any]]) -> str:
     """Rows of a list answer for people."""
     if not hosts:
         return "no host is blocked, and none has a strike"
-    return tables.plain(("HOST", "SLOTS", "STATE", "STRIKES", "FOR", "WHY"), map(_cells, hosts)).rstrip("\n")
+    return tables.plain(("HOST", "SLOTS", "STATE", "STRIKES", "SINCE", "UNTIL", "WHY"), map(_cells, hosts)).rstrip("\n")
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     slots = "" if row["slots"] is None else f"{len(row['usable'])}/{row['slots']}"
     held = row["state"] in ("blocked", "in part")
-    left = "" if not held else "for good" if row["left_s"] is None else host_requests.duration(row["left_s"])
+    until = "" if not held else "cleared" if row["left_s"] is None else f"in {host_requests.duration(row['left_s'])}"
+    since_s = row.get("since_s") if held else None  # an earlier launcher does not know it
+    since = "" if since_s is None else f"{host_requests.duration(since_s)} ago"
     in_use = row["published"] or row["slots"] is not None
     name = row["name"] if in_use else f"({row['kind']} {row['name']})"
-    return (name, slots, row["state"], str(row["strikes"] or ""), left, row["why"])
+    return (name, slots, row["state"], str(row["strikes"] or ""), since, until, row["why"])

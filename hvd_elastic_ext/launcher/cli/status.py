@@ -249,11 +249,11 @@ def _pid_of(rank: int, processes: Processes, job: str, is_here: Callable[[str], 
 
 
 def _end_of(saved: Saved) -> Iterator[str]:
-    """What was saved of the end of a run: its outcome, and which hosts were left out by then, and why."""
+    """What was saved of the end of a run: its outcome, and which hosts were blocked by then, and why."""
     yield f"no launcher runs; the job ended: {saved.outcome}" if saved.outcome else "no launcher runs"
     rows = host_requests.rows(hosts.at_the_end(saved, 0.0), (), 0.0)
     if out := [f"{row['name']} ({row['why']})" for row in rows if row["state"] == "blocked"]:
-        yield f"left out then: {', '.join(out)}"
+        yield f"blocked then: {', '.join(out)}"
 
 
 def without_launcher(folder: Path) -> str:

@@ -86,7 +86,7 @@ def _hosts(job: JobState, now: float, listed: HostSet) -> Iterator[JobMetric]:
     yield _one("hosts_listed", "Hosts of the newest list", len(listed))
     yield _one("slots_listed", "Slots of the newest list", listed.slots)
     yield _one("hosts_connected", "Hosts whose agent is connected", len(agents))
-    yield _one("hosts_blocked", "Listed hosts that get no work after faults, or by hand", blocked)
+    yield _one("hosts_blocked", "Listed hosts that are blocked, after faults or by hand", blocked)
     yield _one("hosts_with_notice", "Hosts that will be gone soon", len(job.leaves_by))
     processes = dict.fromkeys(Stage, 0)
     for worker in job.roster.workers.values():

@@ -66,7 +66,7 @@ def test_hosts_of_a_running_job_are_listed_blocked_and_cleared(
     with run_process(user.launcher()) as launcher:
         ready(launcher)
         assert user.hosts("list").splitlines() == [
-            "HOST  SLOTS  STATE  STRIKES  FOR  WHY",
+            "HOST  SLOTS  STATE  STRIKES  SINCE  UNTIL  WHY",
             "a     4/4    free",
             "b     2/2    free",
         ]
@@ -74,6 +74,7 @@ def test_hosts_of_a_running_job_are_listed_blocked_and_cleared(
         rows = {row["name"]: row for row in json.loads(user.hosts("list", "-o", "json"))}
         assert (rows["b"]["state"], rows["b"]["usable"]) == ("blocked", [])
         assert 500 < rows["b"]["left_s"] <= 600
+        assert 0 <= rows["b"]["since_s"] < 100
         launcher.kill()
         launcher.wait()
     # The socket is still there; nobody answers at it.

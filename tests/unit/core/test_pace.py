@@ -68,7 +68,7 @@ def test_numbers_and_names_that_change_are_not_another_reason() -> None:
     assert reason_of(lacks.format(1, "b, c", 53, 1)) == reason_of(lacks.format(0, "b, c, d, e and 3 more", 12, 2))
     writes = "for the checkpoint before the job sleeps: {}"
     assert reason_of(writes.format("step 10 is written by a, b")) != reason_of(writes.format("no answer yet from a, b"))
-    assert reason_of("left out: b (blocked for 9 s more: b: crashed (2 strikes))") == reason_of("left out: b (x)")
+    assert reason_of("blocked: b (for 9 s more: b: crashed (2 strikes))") == reason_of("blocked: b (x)")
     assert reason_of("world 1 forms: not there yet: a[0]") != reason_of("for the first step of world 1")
     first = "for the first step of world 1: not connected to the others yet: a[0]"
     assert reason_of(first) != reason_of("for the first step of world 1: no agreement on the state yet: a[0]")

@@ -40,7 +40,7 @@ def test_each_resize_has_its_sizes_hosts_downtime_and_lost_steps(job: JournalMak
     ]
     assert resize(job, "hosts added").downtime_s == pytest.approx(0.5 + 2.0), "the gap less one typical step"
     assert resize(job, "worker failed").steps_lost == 4, "of the rank that lost most"
-    assert resize(job, "worker failed").note == "killed by signal 9; left out for 4 s"
+    assert resize(job, "worker failed").note == "killed by signal 9; blocked for 4 s"
     assert resize(job, "hosts removed").steps_lost == 0
     assert not {"exited", "struck"} & {row.event for row in report.rows}, "the resize explains them"
     assert (report.code, report.rows[-1].event, report.rows[-1].cause) == (0, "finished", "training reported done")
@@ -62,10 +62,10 @@ def test_a_fault_is_told_in_the_words_that_the_launcher_had(journal: JournalMake
     journal.resized("worker failed", 1, hosts={"d": 1}, failed={"a": 1}, removed=["a"]).steps(2)
     rows = build_report(journal.records).rows
     first, last = [row.note for row in rows if row.cause == "worker failed"]
-    assert first == f"{NUMPY}; left out for 10 s"
-    assert last == "fenced: nothing was heard of it; left out for 5 s"
+    assert first == f"{NUMPY}; blocked for 10 s"
+    assert last == "fenced: nothing was heard of it; blocked for 5 s"
     (struck,) = [row for row in rows if row.event == "struck"]
-    assert (struck.cause, struck.note) == ("unreachable", f"{SSH}; left out for 20 s")
+    assert (struck.cause, struck.note) == ("unreachable", f"{SSH}; blocked for 20 s")
     (exited,) = [row for row in rows if row.event == "exited"]
     assert (exited.cause, exited.note) == ("crashed", NUMPY.removeprefix("crashed: "))
 

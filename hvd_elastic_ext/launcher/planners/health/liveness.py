@@ -254,7 +254,9 @@ def _drain(job: JobState, host: Host, slot: int, *, reason: str) -> None:
     It is for the pod's whole life, whatever container runs in it: the device stays the same.
     """
     until = job.now + job.options.cooldown_s[1]
-    job.faults.ledger = job.faults.ledger.block(Subject("slot", host.name, host.uid, slot), until, reason, drained=True)
+    job.faults.ledger = job.faults.ledger.block(
+        Subject("slot", host.name, host.uid, slot), until, reason, drained=True, at=job.now
+    )
     job.save()
 
 

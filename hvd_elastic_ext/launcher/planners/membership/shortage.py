@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from hvd_elastic_ext.core.errors import JobFailed
-from hvd_elastic_ext.launcher.state.facts.health import left_out
+from hvd_elastic_ext.launcher.state.facts import health
 from hvd_elastic_ext.launcher.state.facts.shortage import free, host_names, remedy, unready, why_too_few
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
@@ -44,8 +44,8 @@ def _timed_out(job: JobState) -> JobFailed | None:
     need = limits.least if begun else limits.start
     there = f"slots needed: {need}, published: {job.fleet.hosts.slots} ({host_names(job)})"
     why = [job.decision.reason, *why_too_few(job)]
-    if blocked := left_out(job):
-        why.append(f"left out: {', '.join(blocked)}")
+    if blocked := health.blocked(job):
+        why.append(f"blocked: {', '.join(blocked)}")
     why += (starting := unready(job))[:MAX_NAMED]
     if then := remedy(job) or ("--elastic-timeout S waits longer" if starting else ""):
         why.append(then)

@@ -153,6 +153,7 @@ def _host_row(
         "state": "blocked" if status.blocked else "in part" if missing else "starting" if starting else "free",
         "starting_s": None if starting is None else round(starting.since_s, 3),
         "strikes": sum(record.strikes_left(now) for _, record in held),
+        "since_s": None if why is None or why.since is None else round(now - why.since, 3),
         "left_s": None if why is None or why.until is None else round(why.until - now, 3),
         "why": "; ".join(reasons),
         "held": [{"subject": str(subject), **_facts(record, now)} for subject, record in held],
@@ -171,6 +172,7 @@ def _other_row(subject: Subject, record: HealthRecord, now: float) -> dict[str, 
         "state": "blocked" if facts["blocked"] else "free",
         "starting_s": None,
         "strikes": facts["strikes"],
+        "since_s": facts["since_s"],
         "left_s": facts["left_s"],
         "why": facts["why"],
         "held": [{"subject": str(subject), **facts}],
@@ -188,6 +190,7 @@ def _facts(record: HealthRecord, now: float) -> dict[str, Any]:
         "strikes": record.strikes_left(now),
         "cause": None if record.cause is None else record.cause.value,
         "said": record.detail,
+        "since_s": None if (since := record.since(now)) is None else round(now - since, 3),
         "left_s": None if end is None else round(end - now, 3),
         "why": why,
     }
@@ -212,7 +215,7 @@ def _block(request: Mapping[str, Any], ledger: HealthLedger, hosts: Sequence[Hos
     text = f"{subject} is blocked " + ("until it is cleared" if seconds is None else f"for {duration(seconds)}")
     if hosts and not known and not is_node:
         text += f"; no host of that name is published now{_near(name, [host.name for host in hosts])}"
-    return Answered(ledger.block(subject, until, reason), {"said": text})
+    return Answered(ledger.block(subject, until, reason, at=now), {"said": text})
 
 
 def _clear(name: str, ledger: HealthLedger, hosts: Sequence[Host], now: float) -> Answered:

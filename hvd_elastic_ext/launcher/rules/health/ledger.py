@@ -146,6 +146,8 @@ class HealthRecord:
     lifted: bool = False
     held: bool = False
     held_until: float | None = None
+    held_since: float | None = None
+    """When that block began (mono); None if a launcher before this version made it."""
     reason: str = ""
     drained: bool = False
     """The launcher drained it, and may lift that when no other host is left."""
@@ -189,6 +191,13 @@ class HealthRecord:
             self.held_until if self.held_back(now) and self.held_until else now,
         )
 
+    def since(self, now: float) -> float | None:
+        """When its present block began; None if that is unknown."""
+        begins = [self.until - self.cooldown] if self.in_cooldown(now) else []
+        if self.held_back(now) and self.held_since is not None:
+            begins.append(self.held_since)
+        return min(begins, default=None)
+
     def empty(self, now: float) -> bool:
         """Whether it has no effect at ``now`` (mono): no block lasts, and all strikes have decayed."""
         return not self.blocked(now) and self.strikes_left(now) == 0
@@ -222,11 +231,12 @@ class HealthRecord:
 
 
 class BlockStatus(NamedTuple):
-    """``until`` is mono; None if not blocked, or blocked without an end."""
+    """``until`` is mono; None if not blocked, or blocked without an end. ``since`` is mono; None if it is unknown."""
 
     blocked: bool
     reason: str
     until: float | None = None
+    since: float | None = None
 
 
 FREE: Final = BlockStatus(False, "no strikes and no block")
@@ -296,10 +306,13 @@ class HealthLedger:
         faults = tuple(f for f in self.faults if subject not in (f.subject, f.subject.whole(), Subject("node", f.node)))
         return HealthLedger(records, faults)
 
-    def block(self, subject: Subject, until: float | None, reason: str, *, drained: bool = False) -> HealthLedger:
-        """Block by hand, or drain, until ``until`` (mono; None: until cleared). It is no strike."""
+    def block(
+        self, subject: Subject, until: float | None, reason: str, *, drained: bool = False, at: float | None = None
+    ) -> HealthLedger:
+        """Block by hand, or drain, until ``until`` (mono; None: until cleared), from ``at`` on. It is no strike."""
         record = self.records.get(subject, HealthRecord())
-        return self._with(subject, replace(record, held=True, held_until=until, reason=reason, drained=drained))
+        held = replace(record, held=True, held_until=until, held_since=at, reason=reason, drained=drained)
+        return self._with(subject, held)
 
     # --- what follows
 
@@ -317,7 +330,7 @@ class HealthLedger:
         soonest = min(slots, key=_end)
         if host.slots == 1:
             return soonest
-        return BlockStatus(True, f"each of its {host.slots} slots is blocked; {soonest.reason}", soonest.until)
+        return soonest._replace(reason=f"each of its {host.slots} slots is blocked; {soonest.reason}")
 
     def usable_slots(self, now: float, host: Host) -> tuple[int, ...]:
         """Numbers of the slots that may work; slots keep their numbers."""
@@ -412,10 +425,10 @@ def _all(slots: int) -> tuple[int, ...]:
 
 def _status_of(now: float, subject: Subject, record: HealthRecord) -> BlockStatus:
     if record.held_back(now):
-        return BlockStatus(True, f"{subject} is {record.how_held}", record.ends(now))
+        return BlockStatus(True, f"{subject} is {record.how_held}", record.ends(now), record.since(now))
     count = record.strikes
     often = "" if count == 1 else f" ({count} strikes)"
-    return BlockStatus(True, f"{subject}: {record.why}{often}", record.ends(now))
+    return BlockStatus(True, f"{subject}: {record.why}{often}", record.ends(now), record.since(now))
 
 
 def _last_of(what: str, strike: Strike) -> str:

@@ -95,12 +95,14 @@ def _read(document: Any) -> tuple[HealthLedger, float]:
 def _as_saved(record: HealthRecord, now: float) -> HealthRecord:
     held = record.held_back(now)
     held_until = record.held_until - now if held and record.held_until is not None else None
-    return replace(record, until=record.until - now, held=held, held_until=held_until)
+    held_since = record.held_since - now if held and record.held_since is not None else None
+    return replace(record, until=record.until - now, held=held, held_until=held_until, held_since=held_since)
 
 
 def _continued(record: HealthRecord, now: float, passed: float) -> HealthRecord:
     held_until = None if record.held_until is None else now + _left(record.held_until, passed)
-    return replace(record, until=now + _left(record.until, passed), held_until=held_until)
+    held_since = None if record.held_since is None else now + min(0.0, record.held_since) - passed
+    return replace(record, until=now + _left(record.until, passed), held_until=held_until, held_since=held_since)
 
 
 def _subject(subject: Subject) -> dict[str, Any]:
@@ -117,6 +119,7 @@ def _record(record: HealthRecord) -> dict[str, Any]:
         "forgiven": record.lifted,
         "held": record.held,
         "held_for": record.held_until,
+        "held_since": record.held_since,
         "reason": record.reason,
         "drained": record.drained,
         "said": record.detail,
@@ -137,7 +140,7 @@ def _record_of(item: Mapping[str, Any]) -> HealthRecord:
     strikes = item["strikes"]
     if type(strikes) is not int or strikes < 0:
         raise ValueError(f"a saved health ledger counts {strikes!r} strikes")
-    held_for = item["held_for"]
+    held_for, held_since = item["held_for"], item.get("held_since")
     return HealthRecord(
         strikes=strikes,
         cooldown=max(0.0, _number(item["cooldown"])),
@@ -146,6 +149,7 @@ def _record_of(item: Mapping[str, Any]) -> HealthRecord:
         lifted=bool(item["forgiven"]),
         held=bool(item["held"]),
         held_until=None if held_for is None else _number(held_for),
+        held_since=None if held_since is None else _number(held_since),
         reason=str(item["reason"]),
         drained=item.get("drained") is True,
         detail=external_text(text) if isinstance(text := item.get("said"), str) else "",

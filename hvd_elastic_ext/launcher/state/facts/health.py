@@ -1,4 +1,4 @@
-"""Hosts that get no work, the launcher's own link, and after what time a world counts as stalled."""
+"""Blocked hosts, the launcher's own link, and after what time a world counts as stalled."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ FINISHED_S: Final = 15.0
 """When to report that ranks wait for one that is done with training: nothing else ends that wait."""
 
 
-def left_out(job: JobState, *, brief: bool = False, for_good: bool = True) -> list[str]:
-    """Published hosts, and slots of others, that get no work: for how long each is blocked, and why.
+def blocked(job: JobState, *, brief: bool = False, for_good: bool = True) -> list[str]:
+    """Published hosts, and slots of others, that are blocked: since when, until when, and why.
 
-    ``brief``: without the messages of ssh, which were printed when the host was blocked. ``for_good``: include those
-    that are blocked until a user clears them.
+    ``brief``: for lines of the log, without what was printed when the host was blocked: that time, and messages of
+    ssh. ``for_good``: include those that are blocked until a user clears them.
     """
     now, found = job.now, []
     short = {host: usable for host, usable in job.faults.usable(job.fleet.hosts, now) if len(usable) < host.slots}
@@ -39,7 +39,8 @@ def left_out(job: JobState, *, brief: bool = False, for_good: bool = True) -> li
         for slot in slots:
             status = ledger.blocked(now, host, slot)
             if for_good or status.until is not None:
-                found.append(_left_out(host.name if slot is None else str(Seat(host.name, slot)), status, words, now))
+                name = host.name if slot is None else str(Seat(host.name, slot))
+                found.append(_blocked(name, status, words, now, brief=brief))
     return found
 
 
@@ -60,7 +61,7 @@ def not_waited_for(job: JobState) -> list[str]:
         return []
     usable = job.faults.usable(job.fleet.hosts, job.now)
     tried = [f"{host.name} (unreachable, tried again)" for host, slots in usable if slots and unreached(job, host)]
-    return [*left_out(job, brief=True), *tried]
+    return [*blocked(job, brief=True), *tried]
 
 
 def needed_unlisted(job: JobState) -> dict[str, float]:
@@ -80,12 +81,13 @@ def needed_unlisted(job: JobState) -> dict[str, float]:
     return {} if stays else {name: since for name, since in gone.items() if on[name]}
 
 
-def _left_out(name: str, status: BlockStatus, words: Sequence[tuple[str, str]], now: float) -> str:
+def _blocked(name: str, status: BlockStatus, words: Sequence[tuple[str, str]], now: float, *, brief: bool) -> str:
     until, why = status.until, status.reason
     for text, short in words:
         why = why.replace(text, short)
-    ends = "blocked until it is cleared" if until is None else f"blocked for {until - now:.0f} s more"
-    return f"{name} ({ends}: {why.removeprefix(f'host {name}: ')})"
+    ends = "until it is cleared" if until is None else f"for {until - now:.0f} s more"
+    since = "" if brief or status.since is None else f"{now - status.since:.0f} s ago, "
+    return f"{name} ({since}{ends}: {why.removeprefix(f'host {name}: ')})"
 
 
 def stall_limit_s(job: JobState) -> float:

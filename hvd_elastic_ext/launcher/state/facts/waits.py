@@ -100,8 +100,8 @@ def status(job: JobState) -> str:
         parts.append(f"newcomers: {first_few([f'{host} ({one.brief})' for host, one in newcomers.items()])}")
     if (wanted := job.scaling.wanted) is not None and wanted != len({life.seat.host for life in job.world.members}):
         parts.append(f"hosts asked for: {wanted}")
-    if blocked := health.left_out(job):
-        parts.append(f"left out: {first_few(blocked)}")
+    if blocked := health.blocked(job):
+        parts.append(f"blocked: {first_few(blocked)}")
     if needed := health.needed_unlisted(job):
         parts.append(f"not listed, but needed until another host can take its place: {_names(needed)}")
     if refused := list_refused(job):
@@ -112,7 +112,7 @@ def status(job: JobState) -> str:
 
 
 def waits_for(job: JobState, *, brief: bool = True) -> Wait | None:
-    """What the job waits for; None if it trains, or waits for nothing. ``brief``: as in :func:`left_out`."""
+    """What the job waits for; None if it trains, or waits for nothing. ``brief``: as in :func:`health.blocked`."""
     if job.ending:
         return _end(job)
     if job.before_exit.why is not None:
@@ -184,8 +184,8 @@ def lacking(job: JobState) -> list[str]:
     found = []
     if refused := list_refused(job):
         found.append(f"{refused}; the hosts before it are kept until it is corrected")
-    if blocked := health.left_out(job, brief=True, for_good=False):
-        found.append(f"left out: {first_few(blocked)}")
+    if blocked := health.blocked(job, brief=True, for_good=False):
+        found.append(f"blocked: {first_few(blocked)}")
     return found
 
 
@@ -415,8 +415,8 @@ def _shortage(job: JobState, *, brief: bool) -> Wait:
         what.append(f"the agent {NOT_CONNECTED}: {_names(starting)} (at most {max(0.0, left_s):.0f} s more)")
     if loads := [host for host in job.restore.hosts if (load := job.loading_of(host)) is not None and load.under_way]:
         what.append(f"the newest checkpoint is looked for, and loaded, by {first_few(loads)}")
-    if blocked := health.left_out(job, brief=brief):
-        what.append(f"left out: {first_few(blocked)}")
+    if blocked := health.blocked(job, brief=brief):
+        what.append(f"blocked: {first_few(blocked)}")
     if job.before_sleep.will_sleep:
         then = ", then it saves what memory holds and sleeps (--sleep-after)"
         return Wait("; ".join(what), memory.next_look(job), then)

@@ -114,7 +114,7 @@ def test_what_is_told_of_a_fault_fits_what_the_launcher_has_done(
 
 @pytest.mark.parametrize(("event", "cause"), [("exited", "stalled"), ("struck", "stalled")])
 def test_a_process_that_was_killed_for_a_stall_is_not_to_be_looked_at(event: str, cause: str) -> None:
-    note = "killed by the launcher" if event == "exited" else "left out for 10 s"
+    note = "killed by the launcher" if event == "exited" else "blocked for 10 s"
     assert "was killed to start again" in advice.advice(Row(1.0, event, cause, ("h3",), note=note))
 
 

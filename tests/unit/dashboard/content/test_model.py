@@ -53,7 +53,7 @@ def test_a_running_job_is_told_in_the_words_of_its_launcher_and_how_many_hosts_t
     assert (now["level"], now["text"]) == (
         "warn",
         f"1 of 2 hosts: {LIVE['said']}. Last fault, 0.5 s ago: worker failed on b: "
-        "crashed: no such module; left out for 8 s.",
+        "crashed: no such module; blocked for 8 s.",
     )
     assert now["do"].startswith("Install on b what the script imports")
     assert (now["step"], now["size"], now["hosts"]) == (35, 1, 1)
@@ -102,7 +102,7 @@ def test_a_failed_job_says_why_and_whose_output_tells_more() -> None:
     assert told["now"]["text"].startswith("The job failed with exit code 1 after 8.5 s at step 35: too many faults")
     reasons = [row for row in told["timeline"]["rows"] if row["id"] in told["now"]["why"]]
     assert [(row["event"], row["lost"], row["text"]) for row in reasons] == [
-        ("worker failed", 3, "crashed: no such module; left out for 8 s")
+        ("worker failed", 3, "crashed: no such module; blocked for 8 s")
     ]
     assert [who for who, _ in reasons[0]["who"]] == ["1"]
     assert (reasons[0]["do"], reasons[0]["on"]) == (told["now"]["do"], ["b"])

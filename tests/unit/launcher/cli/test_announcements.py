@@ -91,11 +91,11 @@ COOLS = {**STRUCK, "cooldown_s": 20.0, "host_blocked_s": 20.0}
         ("exited", {**ENDED, "rank": 2}, "rank 2 (b slot 1) has ended: crashed: exit code 3"),
         ("exited", ENDED, "b slot 1 has ended: crashed: exit code 3"),
         ("exited", {**ENDED, "code": 0, "cause": "done"}, ""),
-        ("struck", {**STRUCK, "cooldown_s": 20.0}, "slot 1 of b gets no work for 20 s: crashed"),
+        ("struck", {**STRUCK, "cooldown_s": 20.0}, "slot 1 of b is blocked for 20 s: crashed"),
         (
             "struck",
             {**COOLS, "host_blocked": "slot 1 of b: crashed: exit code 3"},
-            "b is blocked, and gets no work for 20 s: slot 1 of b: crashed",
+            "b is blocked for 20 s: slot 1 of b: crashed",
         ),
         (
             "struck",
@@ -103,12 +103,12 @@ COOLS = {**STRUCK, "cooldown_s": 20.0, "host_blocked_s": 20.0}
                 **COOLS,
                 "host_blocked": "host b: crashed: 2 slots failed within 30 s, the last: slot 1 of b: exit code 3",
             },
-            "b is blocked, and gets no work for 20 s: crashed: 2 slots failed within 30 s, the last: slot 1 of b",
+            "b is blocked for 20 s: crashed: 2 slots failed within 30 s, the last: slot 1 of b",
         ),
         (
             "struck",
             {**STRUCK, "cause": "never ready", "reason": "b[1] did not get ready in time", "cooldown_s": 20.0},
-            "slot 1 of b gets no work for 20 s: b[1] did not get ready in time",
+            "slot 1 of b is blocked for 20 s: b[1] did not get ready in time",
         ),
         ("struck", {**STRUCK, "cooldown_s": None}, ""),
         (
@@ -141,22 +141,22 @@ COOLS = {**STRUCK, "cooldown_s": 20.0, "host_blocked_s": 20.0}
                 "reason": "unreachable: no route",
                 "host_blocked": "host b: unreachable: no route",
             },
-            "b is blocked, and gets no work for 20 s: unreachable: no route",
+            "b is blocked for 20 s: unreachable: no route",
         ),
         (
             "struck",  # slot 0 may work again earlier
             {**STRUCK, "cooldown_s": 20.0, "host_blocked": "each of its 2 slots is blocked", "host_blocked_s": 4.0},
-            "b is blocked, and gets no work for 4 s: each of its 2 slots is blocked",
+            "b is blocked for 4 s: each of its 2 slots is blocked",
         ),
         (
             "blocked",
             {"host": "b", "for_s": None, "reason": "by hand"},
-            "b is blocked, and gets no work until it is cleared: by hand",
+            "b is blocked until it is cleared: by hand",
         ),
         (
             "blocked",
             {"host": "b", "for_s": 600, "reason": "by hand"},
-            "b is blocked, and gets no work for 600 s: by hand",
+            "b is blocked for 600 s: by hand",
         ),
         ("finished", {"code": 0, "reason": "training is done"}, "the job ends: training is done"),
         ("finished", {"code": 1, "reason": "told as the error"}, ""),
@@ -191,6 +191,6 @@ def test_a_host_that_fails_for_the_same_reason_as_before_gets_a_line_with_the_co
     announce("struck", 0, {**fields, **blocked, "again": 2})
     announce("struck", 0, {**fields, "subject": "slot 1 of b", "cause": "crashed", "host_blocked": None, "again": 3})
     assert [record.getMessage() for record in caplog.records] == [
-        "b is blocked, and gets no work for 20 s: unreachable, as before (2 strikes)",
-        "slot 1 of b gets no work for 20 s: crashed, as before (3 strikes)",
+        "b is blocked for 20 s: unreachable, as before (2 strikes)",
+        "slot 1 of b is blocked for 20 s: crashed, as before (3 strikes)",
     ]

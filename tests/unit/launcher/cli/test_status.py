@@ -149,21 +149,21 @@ def out_of_reach() -> HealthLedger:
     return HealthLedger().struck(0.0, strike, (10.0, 300.0))
 
 
-def test_how_a_job_ended_and_which_hosts_were_left_out_is_known_afterwards(
+def test_how_a_job_ended_and_which_hosts_were_blocked_is_known_afterwards(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     failed = "slots needed: 1, published: 1 (b) after 60 s, --elastic-timeout"
     saved("old", ended=True, ledger=out_of_reach(), at=1.0, outcome=failed)
     assert status.main(["old"]) == 1
     assert capsys.readouterr().out == (
-        f"old: no launcher runs; the job ended: {failed}; left out then: b (unreachable: ssh: no route to host); "
+        f"old: no launcher runs; the job ended: {failed}; blocked then: b (unreachable: ssh: no route to host); "
         "`hvd-elastic events old` shows how it ended\n"
     )
     assert hosts.main(["list", "old"]) == 0
     said = capsys.readouterr()
     assert said.out.splitlines() == [
-        "HOST      SLOTS  STATE    STRIKES  FOR   WHY",
-        "(host b)         blocked  1        10 s  unreachable: ssh: no route to host",
+        "HOST      SLOTS  STATE    STRIKES  SINCE    UNTIL    WHY",
+        "(host b)         blocked  1        0 s ago  in 10 s  unreachable: ssh: no route to host",
     ]
     assert said.err == (
         f"hvd-elastic hosts: no launcher runs; the job ended ({failed}); hosts as they were then; "

@@ -90,13 +90,13 @@ def test_a_host_that_is_not_listed_any_more_is_marked_and_left_out_after_its_coo
 
 
 def test_the_table_of_hosts_shows_each_block_its_time_and_its_reason() -> None:
-    ledger = struck(Cause.UNREACHABLE, A).block(Subject("host", "gone"), None, "bad fan")
+    ledger = struck(Cause.UNREACHABLE, A).block(Subject("host", "gone"), None, "bad fan", at=93.0)
     _, journal_entry = asked(ledger, do="list")
     assert table(journal_entry["hosts"]).splitlines() == [
-        "HOST         SLOTS  STATE    STRIKES  FOR       WHY",
-        "a            0/4    blocked  1        10 s      host a: unreachable",
+        "HOST         SLOTS  STATE    STRIKES  SINCE    UNTIL    WHY",
+        "a            0/4    blocked  1        0 s ago  in 10 s  host a: unreachable",
         "w-1          2/2    free",
-        "(host gone)         blocked           for good  blocked by hand: bad fan; not in the list of hosts",
+        "(host gone)         blocked           7 s ago  cleared  blocked by hand: bad fan; not in the list of hosts",
     ]
     assert table([]) == "no host is blocked, and none has a strike"
 
@@ -124,9 +124,9 @@ def test_hosts_that_are_kept_though_no_list_names_them_have_a_row_with_the_reaso
     ledger = struck(Cause.UNREACHABLE, POD)
     _, journal_entry = answer({"do": "list"}, ledger, hosts=(), now=100.0, kept=kept)
     assert table(journal_entry["hosts"]).splitlines() == [
-        "HOST  SLOTS  STATE    STRIKES  FOR   WHY",
-        "a     4/4    kept                    the newest list names no host",
-        "w-1   0/2    blocked  1        10 s  pod w-1: unreachable; it is not listed any more",
+        "HOST  SLOTS  STATE    STRIKES  SINCE    UNTIL    WHY",
+        "a     4/4    kept                                the newest list names no host",
+        "w-1   0/2    blocked  1        0 s ago  in 10 s  pod w-1: unreachable; it is not listed any more",
     ]
     assert [row["published"] for row in journal_entry["hosts"]] == [False, False]
 

@@ -48,7 +48,7 @@ def test_one_failed_gpu_of_eight_costs_one_slot() -> None:
     ledger = faults((0.0, Cause.CRASHED, EIGHT, 3))
     assert ledger.usable_slots(1.0, EIGHT) == (0, 1, 2, 4, 5, 6, 7)
     assert not ledger.blocked(1.0, EIGHT).blocked
-    assert ledger.blocked(1.0, EIGHT, 3) == (True, "slot 3 of w-1: crashed", 10.0)
+    assert ledger.blocked(1.0, EIGHT, 3) == (True, "slot 3 of w-1: crashed", 10.0, 0.0)
 
 
 def test_a_slot_that_crashes_again_and_again_backs_off_alone() -> None:
@@ -66,7 +66,7 @@ def test_a_slot_that_crashes_again_and_again_backs_off_alone() -> None:
 
 def test_several_slots_failing_together_are_the_fault_of_their_host_and_of_no_slot() -> None:
     ledger = faults((0.0, Cause.CRASHED, PLAIN, 0), (1.0, Cause.CRASHED, PLAIN, 2), (1.1, Cause.CRASHED, PLAIN, 3))
-    assert ledger.blocked(2.0, PLAIN) == (True, "host a: crashed", 11.0)
+    assert ledger.blocked(2.0, PLAIN) == (True, "host a: crashed", 11.0, 1.0)
     assert ledger.usable_slots(2.0, PLAIN) == ()
     assert ledger.usable_slots(11.0, PLAIN) == (0, 1, 2, 3)
     strikes = {str(subject): record.strikes for subject, record in ledger.records.items()}
@@ -115,7 +115,7 @@ def test_a_node_that_fails_three_pods_is_blocked_for_the_fourth() -> None:
         assert not ledger.blocked(n * 60.0, pod).blocked
         ledger = faults((n * 60.0, Cause.CRASHED, pod, 0), ledger=ledger)
     status = ledger.blocked(121.0, Host("w-7", 4, uid="u9", node="n1"))
-    assert status == (True, "node n1: crashed", 130.0)
+    assert status == (True, "node n1: crashed", 130.0, 120.0)
     assert not ledger.blocked(121.0, Host("w-7", 4, uid="u9", node="n2")).blocked
 
 
@@ -215,8 +215,8 @@ def test_strikes_beyond_the_longest_cooldown_do_not_pile_up() -> None:
 
 def test_a_block_by_hand_holds_until_its_end_and_is_no_strike() -> None:
     host = Subject("host", "a")
-    ledger = HealthLedger().block(host, 50.0, "bad fan")
-    assert ledger.blocked(49.9, PLAIN) == (True, "host a is blocked by hand: bad fan", 50.0)
+    ledger = HealthLedger().block(host, 50.0, "bad fan", at=5.0)
+    assert ledger.blocked(49.9, PLAIN) == (True, "host a is blocked by hand: bad fan", 50.0, 5.0)
     assert not ledger.blocked(50.0, PLAIN).blocked
     assert ledger.records[host].strikes == 0
     assert HealthLedger().block(host, None, "").blocked(1e9, PLAIN).until is None
@@ -234,7 +234,18 @@ def test_a_host_is_blocked_when_each_of_its_slots_is() -> None:
         True,
         "each of its 2 slots is blocked; slot 0 of b: crashed (3 strikes)",
         70.0,
+        30.0,
     )
+
+
+def test_since_when_something_is_blocked_is_known_to_the_next_launcher_too() -> None:
+    host = Subject("host", "a")
+    ledger = faults((10.0, Cause.UNREACHABLE, PLAIN, None)).block(host, 500.0, "bad fan", at=15.0)
+    assert ledger.blocked(18.0, PLAIN).since == 10.0, "the first of two blocks"
+    assert ledger.blocked(100.0, PLAIN).since == 15.0, "the cooldown is over"
+    known = from_json(to_json(ledger, 100.0, wall=1000.0), 7.0, wall=1020.0)
+    assert known.blocked(7.0, PLAIN).since == 7.0 - 20.0 - 85.0
+    assert HealthLedger().block(host, None, "").blocked(1.0, PLAIN).since is None, "of an earlier version"
 
 
 def test_clearing_forgets_everything_the_faults_that_led_there_too() -> None:

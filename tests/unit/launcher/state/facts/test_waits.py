@@ -146,7 +146,7 @@ def test_a_host_that_is_left_out_by_hand_is_named_with_the_reason(caplog: pytest
     cluster.driver.job.faults.ledger = HealthLedger().block(Subject("host", "b"), None, "bad fan")
     cluster.hosts(a=1, b=1)
     cluster.run(SOON_S + 1.5)
-    assert "left out: b (blocked until it is cleared: host b is blocked by hand: bad fan)" in waits(caplog)[0]
+    assert "blocked: b (until it is cleared: host b is blocked by hand: bad fan)" in waits(caplog)[0]
 
 
 def test_processes_that_train_outside_the_loop_are_named_as_that() -> None:
@@ -379,7 +379,7 @@ LATE = "the agent has not connected yet: b (at most "
         # which processes are missing
         (
             "train a b least=2 all_slots_of=hosts; kill b; run 5.5",
-            "needed: 2; left out: b (blocked for 9 s more: slot 0 of b: crashed: killed by SIGKILL)",
+            "needed: 2; blocked: b (for 9 s more: slot 0 of b: crashed: killed by SIGKILL)",
         ),
         ("begin start=2; boot b 30; hosts a b; run 10", "are not at hvd.init() or elastic.run yet: b[0]; at most "),
         ("train a b; run 20; stop b; run 5.5", "no heartbeat from b[0]; at most "),
@@ -530,10 +530,10 @@ def test_a_job_whose_only_host_cannot_be_reached_tries_again_until_elastic_timeo
     told = waits(caplog)
     assert len(told) == 3
     assert sum("no route to host" in line for line in told) == 0, "ssh's words are in the line of the strike"
-    assert "left out: b (blocked for 7 s more: unreachable); at most 56 s more" in told[0]
+    assert "blocked: b (for 7 s more: unreachable); at most 56 s more" in told[0]
     assert "unreachable: no route to host" in status(cluster.driver.job)
     cluster.run(2.0)
-    assert "after 60 s, --elastic-timeout: processes ready: 0, needed: 1; left out: b (blocked for " in str(
+    assert "after 60 s, --elastic-timeout: processes ready: 0, needed: 1; blocked: b (27 s ago, for " in str(
         cluster.driver.outcome
     )
     assert "unreachable: no route to host (3 strikes))" in str(cluster.driver.outcome)

@@ -53,7 +53,7 @@ def test_lines_and_hosts_list_say_the_same_of_a_start() -> None:
 
 def test_a_blocked_slot_of_a_host_that_works_is_named_too() -> None:
     cluster = play("train a:2 b; run 2; kill a:1 3; sees struck; run 0.1")
-    assert "left out: a[1] (blocked for 10 s more: slot 1 of a: crashed: exit code 3)" in status(cluster.driver.job)
+    assert "blocked: a[1] (0 s ago, for 10 s more: slot 1 of a: crashed: exit code 3)" in status(cluster.driver.job)
 
 
 def beside(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -123,7 +123,7 @@ def test_a_host_that_is_left_out_while_the_others_train_is_told_until_it_is_back
     cluster.kill("b", code=3)
     cluster.until(lambda: cluster.world == ["a"])
     cluster.run(4.5)
-    assert re.fullmatch(r"left out: b \(blocked for (99|100) s more: slot 0 of b: crashed.*\)", lacking(caplog)[0])
+    assert re.fullmatch(r"blocked: b \(for (99|100) s more: slot 0 of b: crashed.*\)", lacking(caplog)[0])
     cluster.until(lambda: cluster.world == ["a", "b"], within=120.0)
     assert len(lacking(caplog)) in number
     caplog.clear()
@@ -209,7 +209,7 @@ def test_the_status_of_a_job_is_one_short_line() -> None:
     assert status(cluster.driver.job).startswith("world 1, size 2, step ")
     cluster.kill("b", code=3)
     cluster.run(0.5)
-    assert "left out: b (" in status(cluster.driver.job)
+    assert "blocked: b (" in status(cluster.driver.job)
 
 
 def test_hosts_in_use_that_the_newest_list_does_not_name_are_listed_with_why() -> None:
