@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -12,6 +11,7 @@ from typing import BinaryIO, Final
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.journal import FILE, FOLDERS, Record, parse_line
 from hvd_elastic_ext.io.option_parser import nearest
+from hvd_elastic_ext.io.user_files import open_regular
 
 STARTED: Final = "started"
 """The first event of each launcher."""
@@ -85,7 +85,7 @@ def last_records(journal: Path, *events: str) -> dict[str, Record]:
     """
     found: dict[str, Record] = {}
     try:
-        with open_plain(journal) as file:
+        with open_regular(journal) as file:
             for line in _backwards(file):
                 record = parse_line(line.decode("utf-8", errors="replace")) if _may_be(line, events) else None
                 if record is None:
@@ -97,15 +97,6 @@ def last_records(journal: Path, *events: str) -> dict[str, Record]:
     except OSError:
         return found
     return found
-
-
-def open_plain(path: Path) -> BinaryIO:
-    """Open a regular file to read. Raises ``OSError`` for anything else: a pipe could block for ever."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-    return os.fdopen(descriptor, "rb")
 
 
 def _may_be(line: bytes, events: Iterable[str]) -> bool:

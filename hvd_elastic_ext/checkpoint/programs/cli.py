@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import shlex
 import sys
@@ -23,7 +24,10 @@ from hvd_elastic_ext.core.secrets import USER, secret_in_options, secret_in_url
 from hvd_elastic_ext.io import tables
 from hvd_elastic_ext.io.job_folders import find_journal, one_job
 from hvd_elastic_ext.io.option_parser import Parser
+from hvd_elastic_ext.io.user_files import open_regular, read_given
 
+MAX_OPTIONS: Final = 1 << 20
+"""Most bytes of a file of ``--store-options``."""
 HEADINGS: Final = ("checkpoint", "step", "ranks", "size", "state")
 OPTIONS_HELP: Final = (
     "what fsspec is given for the URL, as a JSON object; with secrets in it: @FILE, a file that holds it"
@@ -106,8 +110,12 @@ def place_of(given: str | None) -> str:
     journal = find_journal(given)
     if given is not None and not journal.exists():
         return given
-    with journal.open(encoding="utf-8", errors="replace") as lines:
-        records = [record for record in read_journal(lines) if record.event in ("sealed", "started")]
+    try:
+        with io.TextIOWrapper(open_regular(journal), encoding="utf-8", errors="replace") as lines:
+            records = [record for record in read_journal(lines) if record.event in ("sealed", "started")]
+    except OSError as error:
+        remedy = "name a job, its folder or its journal"
+        raise UsageError(f"{journal}: cannot be read: {error.strerror}; {remedy}") from None
     made = [str(record.get("path")) for record in records if record.event == "sealed"]
     if not made:
         if records and (place := records[-1].get("checkpoints")):
@@ -128,16 +136,16 @@ def _store_options(given: str | None) -> Mapping[str, Any]:
     if given is not None and is_file:
         where = f"--store-options {given}"
         try:
-            text = Path(given[1:]).read_text(encoding="utf-8")
+            text = read_given(given[1:], most=MAX_OPTIONS).decode("utf-8")
         except (OSError, ValueError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is no text"
+            why = error.strerror if isinstance(error, OSError) else "it is not text"
             raise UsageError(f"{where}: {why}; name a file that holds a JSON object") from None
     try:
         found = json.loads(text)
     except json.JSONDecodeError as error:
-        raise UsageError(f"{where} is no JSON: line {error.lineno}, column {error.colno}: {error.msg}") from None
+        raise UsageError(f"{where} is not JSON: line {error.lineno}, column {error.colno}: {error.msg}") from None
     except (ValueError, RecursionError):
-        raise UsageError(f"{where} is no JSON that can be read") from None
+        raise UsageError(f"{where} is not JSON that can be read") from None
     if not isinstance(found, dict):
         raise UsageError(f"{where}: write a JSON object, such as '{{\"anon\": true}}'")
     secret = None if is_file else secret_in_options(found)

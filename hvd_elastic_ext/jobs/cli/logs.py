@@ -63,7 +63,7 @@ def _wanted(options: argparse.Namespace) -> logs.LogOptions:
     if options.rank is not None and options.rank < 0:
         raise UsageError(f"--rank {options.rank}: ranks count from 0")
     if options.since_time and not STAMP.fullmatch(options.since_time):
-        raise UsageError(f"--since-time {options.since_time!r} is no time; write it as 2026-01-31T07:00:00Z")
+        raise UsageError(f"--since-time {options.since_time!r} is not a time; write it as 2026-01-31T07:00:00Z")
     if options.since == 0:
         raise UsageError("--since 0: it must be greater than 0")
     return logs.LogOptions(
@@ -71,7 +71,7 @@ def _wanted(options: argparse.Namespace) -> logs.LogOptions:
         options.rank,
         options.previous,
         None if options.tail < 0 else options.tail,
-        since_s=None if options.since is None else math.ceil(options.since),
+        since_s=None if options.since in (None, math.inf) else math.ceil(options.since),
         since=options.since_time,
         stamped=options.timestamps,
         pod=options.instance,

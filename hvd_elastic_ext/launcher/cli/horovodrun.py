@@ -16,9 +16,12 @@ from typing import Any, Final, NamedTuple
 from hvd_elastic_ext.core.durations import METAVAR, time, whole_seconds
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.config_file import read_config
+from hvd_elastic_ext.io.user_files import read_given
 
 LOG_LEVELS: Final = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL")
 ABSENT: Final = "Horovod is not installed on this machine"
+MAX_HOSTFILE: Final = 16 << 20
+"""Most bytes of a host file."""
 
 
 class Tuned(NamedTuple):
@@ -311,9 +314,10 @@ def tuning_env(args: argparse.Namespace) -> dict[str, str]:
 def read_hostfile(path: str) -> str:
     """Turn an MPI-style host file (``name slots=N`` lines) into ``name:N,…``. Raises :class:`UsageError`."""
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = read_given(path, most=MAX_HOSTFILE).decode("utf-8").splitlines()
     except (OSError, ValueError) as error:
-        raise UsageError(f"--hostfile {path}: {error}; write lines of the form 'name slots=N'") from None
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"--hostfile {path}: {why}; write lines of the form 'name slots=N'") from None
     hosts = [
         _host(words, where=f"--hostfile {path}:{number}")
         for number, line in enumerate(lines, 1)

@@ -13,6 +13,7 @@ from typing import Final
 
 from hvd_elastic_ext.core.commands import module_command
 from hvd_elastic_ext.core.json_text import to_text
+from hvd_elastic_ext.io.user_files import read_regular
 from hvd_elastic_ext.launcher.rules.checkpoints.finished import Finished, read
 
 log = logging.getLogger(__name__)
@@ -35,8 +36,8 @@ def mark_of(command: Sequence[str]) -> str:
 
 def _text(path: Path) -> bytes:
     try:
-        return path.read_bytes() if path.stat().st_size <= MAX_SCRIPT_BYTES else b""
-    except OSError:
+        return read_regular(path, most=MAX_SCRIPT_BYTES)  # a pipe is for the script itself to read
+    except (OSError, ValueError):
         return b""
 
 

@@ -14,7 +14,9 @@ from typing import Any, Final, TextIO
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import name_error
 from hvd_elastic_ext.core.publication import parse_hosts_text
+from hvd_elastic_ext.io.file_watch import MAX_BYTES
 from hvd_elastic_ext.io.option_parser import Parser
+from hvd_elastic_ext.io.user_files import read_given
 from hvd_elastic_ext.launcher.cli.doctor.findings import Finding, breaks_a_job, judge
 from hvd_elastic_ext.launcher.cli.doctor.probes import SshAccess, gather
 
@@ -75,8 +77,8 @@ def wanted_hosts(named: Sequence[str], hosts_file: str | None) -> tuple[str, ...
     listed: tuple[str, ...] = ()
     if hosts_file is not None:
         try:
-            text = Path(hosts_file).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            text = read_given(hosts_file, most=MAX_BYTES).decode("utf-8")
+        except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             raise UsageError(
                 f"--hosts-file {hosts_file} cannot be read: {why}; name a text file of host:slots lines"
