@@ -22,6 +22,7 @@ from hvd_elastic_ext.core.journal import FILE
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io.job_folders import last_records, one_job
 from hvd_elastic_ext.io.option_parser import Parser
+from hvd_elastic_ext.io.wait_line import ERASE, in_place
 from hvd_elastic_ext.launcher.cli import hosts, orphans
 from hvd_elastic_ext.launcher.cli.orphans import AgentState
 from hvd_elastic_ext.launcher.folder import state_folder
@@ -49,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
     hosts.check(folder)
     if options.watch:
         return watch(
-            lambda journal: look(folder, journal), sys.stdout.write, as_json=options.json, terminal=sys.stdout.isatty()
+            lambda journal: look(folder, journal), sys.stdout.write, as_json=options.json, terminal=in_place(sys.stdout)
         )
     if options.json:
         seen = look(folder, None)
@@ -110,7 +111,6 @@ ENDED: Final[Mapping[int, str]] = {0: "done", 75: "sleeps", 129: "stopped", 130:
 WATCH_S: Final = 1.0
 CHANGES: Final = ("running", "state", "generation", "size", "checkpoint", "code")
 """Keys of which a change is worth a line. Steps, speeds and the seconds of a wait change all the time."""
-REDRAW: Final = "\r\x1b[K"
 
 
 def look(folder: Path, journal: str | None, *, wall: Callable[[], float] = time.time) -> dict[str, Any]:
@@ -176,15 +176,15 @@ def watch(
     """Show the job until it ends; return its exit code, 1 if that is unknown. On a terminal, the line is written again
     in place; elsewhere, and as JSON, something is written when something changes. ``seen`` is given the journal."""
     before: object = None
-    in_place, journal, answered = terminal and not as_json, None, False
+    redraws, journal, answered = terminal and not as_json, None, False
 
     def show(line: str, key: object, *, stays: bool) -> None:
         nonlocal before
-        if in_place and not stays:
+        if redraws and not stays:
             line = line.partition("\n")[0][: shutil.get_terminal_size().columns - 1]
-            write(f"{REDRAW}{line}")
+            write(f"{ERASE}{line}")
         elif key != before:
-            write(f"{REDRAW if in_place else ''}{line}\n")
+            write(f"{ERASE if redraws else ''}{line}\n")
         sys.stdout.flush()
         before = key
 
@@ -207,7 +207,7 @@ def watch(
                     return now["code"] if isinstance(now["code"], int) else 1
             sleep(WATCH_S)
     except KeyboardInterrupt:
-        write("\n" if in_place else "")
+        write("\n" if redraws else "")
         return 130
 
 

@@ -16,16 +16,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import ElasticError, Permanent, UsageError
+from hvd_elastic_ext.core.printable import printable
 from hvd_elastic_ext.io.job_folders import last_records, one_job
 from hvd_elastic_ext.io.option_parser import Parser
+from hvd_elastic_ext.io.wait_line import WaitLine
 from hvd_elastic_ext.launcher.cli import hosts, status
 from hvd_elastic_ext.launcher.folder import state_folder
 
 LOOK_S: Final = 0.1
 """Pause between two looks whether the launcher has ended."""
-LINES_S: Final = (4.0, 10.0, 30.0, 60.0)
-"""Seconds after which the wait has a line; later ones come each minute."""
-MINUTE_S: Final = 60.0
+ASK_S: Final = 1.0
+"""Time between two questions what the job does."""
 ON_A_CLUSTER: Final = (
     "a job on a cluster is ended by `hvd-elastic suspend NAME` (`resume` goes on with it) or `hvd-elastic delete NAME`"
 )
@@ -48,7 +49,8 @@ def main(argv: Sequence[str]) -> int:
     happens = str(answer.get("said") or "the job is ending already")
     _write(f"{folder.name}: {happens.removeprefix('`hvd-elastic stop`: ')}")
     try:
-        wait_for_end(lambda: _runs(folder, who), lambda: _status(folder), _write, name=folder.name, sleep=time.sleep)
+        line = WaitLine(sys.stdout)
+        wait_for_end(lambda: _runs(folder, who), lambda: _status(folder), line, name=folder.name, sleep=time.sleep)
     except KeyboardInterrupt:
         sys.stderr.write(f"hvd-elastic stop: no longer waits; {folder.name} still ends\n")
         return 130
@@ -124,27 +126,23 @@ def _status(folder: Path) -> str | None:
 def wait_for_end(
     runs: Callable[[], bool],
     does: Callable[[], str | None],
-    write: Callable[[str], object],
+    line: WaitLine,
     *,
     name: str,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Return when ``runs()`` is no longer true. Meanwhile ``write`` gets a line at each of :data:`LINES_S`, then each
-    minute: for how long, and what the job does."""
-    began, shown = clock(), 0
-    while runs():
-        waited = clock() - began
-        if waited >= line_due_s(shown):
-            while waited >= line_due_s(shown):
-                shown += 1
-            write(f"{name}: ending for {waited:.0f} s: {does() or 'the launcher gives no answer now'}")
-        sleep(LOOK_S)
-
-
-def line_due_s(shown: int) -> float:
-    """After how many seconds the next line is due, when ``shown`` lines are written. Pure."""
-    return LINES_S[shown] if shown < len(LINES_S) else LINES_S[-1] + MINUTE_S * (shown - len(LINES_S) + 1)
+    """Return when ``runs()`` is no longer true. Meanwhile ``line`` tells for how long, and what the job does."""
+    began = asked_at = clock()
+    doing = ""
+    try:
+        while runs():
+            if (now := clock()) - asked_at >= ASK_S:
+                asked_at, doing = now, printable(does() or "the launcher gives no answer now")
+            line.show(f"{name}: ending for {now - began:.0f} s: {doing}")
+            sleep(LOOK_S)
+    finally:
+        line.clear()
 
 
 def _ended(folder: Path, answer: Mapping[str, Any], began_t: float) -> int:
@@ -165,5 +163,5 @@ def _ended(folder: Path, answer: Mapping[str, Any], began_t: float) -> int:
 
 def _write(line: str) -> None:
     """Write a line. What a job says of itself may have any characters."""
-    sys.stdout.write("".join(each if each.isprintable() else " " for each in line) + "\n")
+    sys.stdout.write(f"{printable(line)}\n")
     sys.stdout.flush()

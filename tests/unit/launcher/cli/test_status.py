@@ -281,7 +281,7 @@ def test_a_watch_outlasts_a_launcher_that_is_busy_and_one_that_no_longer_listens
 def test_on_a_terminal_the_line_is_written_again_in_place() -> None:
     watched = Watched({"said": "step 1"}, {"said": "step 2"})
     assert watched.watch(terminal=True) == 0
-    redraw = status.REDRAW
+    redraw = status.ERASE
     assert watched.text == f"{redraw}old: step 1{redraw}old: step 2{redraw}old: no launcher runs\n"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -13,10 +14,12 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.io.wait_line import ERASE, WaitLine
 from hvd_elastic_ext.launcher.cli import hosts, stop
 from hvd_elastic_ext.launcher.folder.state_folder import LOCK, StateDir
 from hvd_elastic_ext.launcher.job import admin_socket
 from hvd_elastic_ext.launcher.state.saved import Saved
+from tests.unit.io.test_wait_line import Terminal
 
 NOBODY = 65534
 KEPT = "stopped by `hvd-elastic stop`; the same command goes on after step 205, with the checkpoint /ck/7"
@@ -141,7 +144,7 @@ def test_a_job_that_fails_as_it_is_stopped_gives_exit_code_1(
 ) -> None:
     launcher._code, launcher._outcome = 1, "a[0] \x1b[2Jcrashed"
     assert stop.main(["old"]) == 1
-    assert "old has ended with exit code 1: a[0]  [2Jcrashed" in capsys.readouterr().out
+    assert "old has ended with exit code 1: a[0] \\e[2Jcrashed" in capsys.readouterr().out
 
 
 def test_ctrl_c_ends_the_wait_and_not_the_job(
@@ -157,10 +160,33 @@ def test_ctrl_c_ends_the_wait_and_not_the_job(
 
 
 def test_a_long_wait_has_lines_at_4_10_30_60_s_and_then_each_minute() -> None:
-    now, lines = [0.0], list[str]()
+    now, shown = [0.0], io.StringIO()
 
     def sleep(_: float) -> None:
         now[0] += 0.5
 
-    stop.wait_for_end(lambda: now[0] < 200, lambda: None, lines.append, name="old", clock=lambda: now[0], sleep=sleep)
-    assert lines == [f"old: ending for {at} s: the launcher gives no answer now" for at in (4, 10, 30, 60, 120, 180)]
+    line = WaitLine(shown, now=lambda: now[0])
+    stop.wait_for_end(lambda: now[0] < 200, lambda: None, line, name="old", clock=lambda: now[0], sleep=sleep)
+    assert shown.getvalue().splitlines() == [
+        f"old: ending for {at} s: the launcher gives no answer now" for at in (4, 10, 30, 60, 120, 180)
+    ]
+
+
+def test_on_a_terminal_the_wait_is_one_line_that_changes_and_the_launcher_is_asked_each_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    now, shown, asked = [0.0], Terminal(), list[float]()
+
+    def sleep(_: float) -> None:
+        now[0] += 0.125
+
+    def does() -> str:
+        asked.append(now[0])
+        return "waits\x1b[2J"
+
+    line = WaitLine(shown, now=lambda: now[0])
+    stop.wait_for_end(lambda: now[0] < 6, does, line, name="old", clock=lambda: now[0], sleep=sleep)
+    assert "\n" not in shown.getvalue()
+    assert shown.getvalue().endswith(f"{ERASE}old: ending for 6 s: waits\\e[2J{ERASE}")
+    assert asked == [1.0, 2.0, 3.0, 4.0, 5.0]
