@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 from hvd_elastic_ext.core.connections import MOST
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.http_server import HttpServer, Response
+from hvd_elastic_ext.io.threads.beside import report
 from hvd_elastic_ext.launcher.metrics.gauges import PREFIX, JobMetric
 from hvd_elastic_ext.launcher.options.listening import ListenAddress
 
@@ -39,6 +40,7 @@ class Endpoint(Collector):
         self._take, self._loop = take, loop
         self._registry = CollectorRegistry()
         self._registry.register(self)
+        self._defects: set[str] = set()
         try:
             family, _, _, _, found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
             self._server = HttpServer((str(found[0]), int(found[1])), self, most=MOST, family=family)
@@ -69,6 +71,10 @@ class Endpoint(Collector):
             return Response(200, generate_latest(self._registry), CONTENT_TYPE)
         except (concurrent.futures.TimeoutError, concurrent.futures.CancelledError):
             return Response(503, b"the launcher is busy\n")
+        except Exception as error:  # noqa: BLE001 - beside training
+            if not self._defects:  # whoever asks decides how often this happens
+                report(error, self._defects, "the job goes on; the metrics are not answered")
+            return Response(500, b"a defect of hvd-elastic: the launcher's log has it\n")
 
     async def _taken(self) -> list[JobMetric]:
         return list(self._take())

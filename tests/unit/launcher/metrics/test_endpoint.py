@@ -85,6 +85,21 @@ def test_a_launcher_that_is_busy_or_a_client_that_disconnects_is_no_traceback(
     assert capfd.readouterr().err == ""
 
 
+def test_a_defect_in_the_metrics_is_told_once_and_answered(caplog: pytest.LogCaptureFixture) -> None:
+    def take() -> Iterable[JobMetric]:
+        raise KeyError("x")
+
+    async def main() -> None:
+        endpoint = Endpoint(HERE, take, asyncio.get_running_loop())
+        for _ in range(3):
+            with pytest.raises(urllib.error.HTTPError, match="500"):
+                await asyncio.to_thread(read, endpoint.port)
+        await asyncio.to_thread(endpoint.close)
+
+    asyncio.run(main())
+    assert caplog.messages == ["a defect of hvd-elastic (KeyError: 'x'): the job goes on; the metrics are not answered"]
+
+
 @pytest.mark.parametrize(
     "headers",
     [
