@@ -15,7 +15,10 @@ from collections.abc import Callable
 from typing import Final, TextIO
 
 from hvd_elastic_ext.core.pace import MARKS_S, Lines
+from hvd_elastic_ext.core.printable import one_line
 
+MOST: Final = 2000
+"""Most characters of a line."""
 ERASE: Final = "\r\x1b[K"
 """Erases the last line of a terminal."""
 
@@ -42,9 +45,11 @@ class WaitLine:
         self._shown = ""
 
     def show(self, text: str) -> None:
-        """Tell that the wait goes on, for what ``text`` says. Call it at each look."""
+        """Tell that the wait goes on, for what ``text`` says: also in words of servers and other programs, which are
+        made printable. Call it at each look.
+        """
         with self._lock:
-            self._show(text, self._now())
+            self._show(one_line(text, most=MOST), self._now())
 
     def _show(self, text: str, now: float) -> None:
         if self._lines is None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.json_text import to_text
+from hvd_elastic_ext.core.printable import printable
 from hvd_elastic_ext.io.config_file import to_documents
 from hvd_elastic_ext.io.wait_line import WaitLine
 from hvd_elastic_ext.jobs.cluster import api, changes
@@ -87,7 +88,7 @@ def patient(command: str, waits: WaitLine | None = None) -> Patience:
     def say(line: str) -> None:
         if waits is not None:
             waits.clear()
-        sys.stderr.write(f"hvd-elastic {command}: {line}\n")
+        sys.stderr.write(f"hvd-elastic {command}: {printable(line)}\n")
 
     return Patience(say=say)
 

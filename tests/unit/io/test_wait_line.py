@@ -51,3 +51,14 @@ def test_a_stream_that_nobody_reads_is_no_error() -> None:
     stream.close()
     line.show("waits")
     line.clear()
+
+
+@pytest.mark.parametrize("stream", [io.StringIO(), Terminal()], ids=["no terminal", "terminal"])
+def test_the_words_of_a_server_cannot_drive_a_terminal_or_begin_another_line(
+    stream: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    line = WaitLine(stream, first_s=0.0)
+    line.show("waiting for a: Pending; \x1b[2J\nno\x07 room\r")
+    assert "waiting for a: Pending; \\e[2J no\\x07 room" in stream.getvalue()
+    assert "\x1b" not in stream.getvalue().removeprefix(ERASE)
