@@ -39,7 +39,7 @@ class Starting(NamedTuple):
     @property
     def brief(self) -> str:
         """The same in a few words."""
-        end = "ready" if self.left_s is None else f"{max(0.0, self.left_s):.0f} s at most"
+        end = "ready" if self.left_s is None else f"at most {max(0.0, self.left_s):.0f} s more"
         return f"{self.what.removeprefix('the process in ')}, {end}"
 
     def __str__(self) -> str:
