@@ -20,6 +20,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
+from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.core.journal import FILE
 from hvd_elastic_ext.io.job_folders import find_journal, last_records, no_job, one_job
@@ -31,7 +32,6 @@ from hvd_elastic_ext.launcher.folder import state_folder
 LOOK_S: Final = 0.5
 """Pause between two looks for new output."""
 ON_A_CLUSTER: Final = "for a job on a cluster give -n NAMESPACE"
-_UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _RUN: Final = re.compile(r"(\d{8}T\d{6})\.(\d{3})-", re.ASCII)
 """The beginning of a run's name: its start in UTC."""
 
@@ -75,9 +75,9 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--rank", metavar="N", type=int, help="only lines of this rank")
     options.add_argument("-t", "--tail", metavar="N", type=int, default=-1, help="only the last N lines (-1: all)")
     since = options.add_mutually_exclusive_group()
-    since.add_argument("--since", metavar="TIME", type=_seconds, help="only lines of the last 90s, 10m or 1h30m")
+    since.add_argument("--since", metavar=durations.METAVAR, type=durations.time, help="only lines this new")
     since.add_argument(
-        "--since-time", metavar="TIME", default="", help="only lines since a time such as 2026-01-31T07:00:00Z"
+        "--since-time", metavar="TIMESTAMP", default="", help="only lines since a time such as 2026-01-31T07:00:00Z"
     )
     options.add_argument("--timestamps", action="store_true", help="print the time of each line; here to about 5 s")
     options.add_argument("--all-runs", action="store_true", help="also output of earlier runs of a job here")
@@ -153,14 +153,6 @@ def _wanted(options: argparse.Namespace) -> Wanted:
                 f"--since-time {options.since_time!r} is not a time; write it as 2026-01-31T07:00:00Z"
             ) from None
     return Wanted(options.rank, None if options.tail < 0 else options.tail, since, options.timestamps)
-
-
-def _seconds(text: str) -> float:
-    """Read 90s, 10m, 1h30m, or plain seconds. Raises :class:`UsageError`."""
-    if not re.fullmatch(r"\d{1,9}(\.\d{1,3})?|(\d{1,9}(\.\d{1,3})?[smhd])+", text, re.ASCII):
-        raise UsageError(f"--since {text!r}: write a time such as 90s, 10m or 1h30m")
-    parts = re.findall(r"([\d.]+)([smhd]?)", text)
-    return sum(float(number) * _UNITS[unit or "s"] for number, unit in parts)
 
 
 def _job(options: argparse.Namespace) -> tuple[Path, Path | None]:
