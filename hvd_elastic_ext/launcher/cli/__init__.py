@@ -1,5 +1,5 @@
-"""The commands ``run``, ``hosts``, ``status``, ``stop``, ``logs``, ``events --replay`` and ``doctor``, and the parser of
-Horovod that ``run`` extends.
+"""The commands ``run``, ``hosts``, ``status``, ``stop``, ``logs``, ``events --replay`` and ``doctor``, and the parser
+of Horovod that ``run`` extends.
 
 Belongs here: options, messages for the user, exit codes.
 
