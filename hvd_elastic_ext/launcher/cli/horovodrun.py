@@ -160,7 +160,7 @@ def _of_the_job(group: Any) -> None:
         type=time,
         nargs=2,
         metavar=(METAVAR, METAVAR),
-        help="for how long a host that failed is left out, at first and at most (10 300)",
+        help="for how long a host that failed is blocked, at first and at most (10 300)",
     )
     for name in ("--network-interfaces", "--network-interface"):
         add(name, dest="nics", action=_Interfaces, nargs=1, metavar="NAME", help="interface of this host to use")

@@ -68,7 +68,7 @@ def test_a_silent_host_is_cut_off_and_returns_with_its_network_link(training: Tr
             assert "nothing was heard of it for" in fenced.get("reason")
             assert 4.5 < fenced.mono - cut_at < 40
             assert training.last("struck").get("subject") == "host h2"
-            tried = re.compile("h2 is blocked, .*: unreachable")
+            tried = re.compile("h2 is blocked for .*: unreachable")
             training.wait_for("attempts to reach it", lambda: tried.search(process.stderr))
             training.wait_for_size(1)
             assert training.shown()[-1].user == "quiet,quiet"  # the user's own connections are open and without errors
@@ -98,7 +98,7 @@ def test_unreachable_newcomers_interrupt_no_rank_and_join_when_they_can(
         training.wait_for_size(1)
         training.set_hosts("h1:1", "h2:1", "nowhere:1")
         for host, why in {"h2": "Connection refused", "nowhere": "Could not resolve hostname"}.items():
-            process.wait_for(f"{host} is blocked, .*: unreachable: .*{why}", timeout=60)
+            process.wait_for(f"{host} is blocked for .*: unreachable: .*{why}", timeout=60)
             struck = [record for record in training.events("struck") if record.get("host") == host]
             assert struck[0].get("cause") == "unreachable"
         training.wait_for_size(1)

@@ -35,7 +35,7 @@ def test_a_job_with_pushed_hosts_replays_its_events_to_the_same_decisions(
         with job.run(*options, PYTHON, COUNTER, source=("--discovery", f"unix://{socket}")) as process:
             job.wait_for_steps(1)
             # A resolver may be slow.
-            process.wait_for("no-such-host.invalid is blocked, .*: unreachable: ", timeout=60)
+            process.wait_for("no-such-host.invalid is blocked for .*: unreachable: ", timeout=60)
             job.set_hosts("no-such-host.invalid:1", "localhost:1", "127.0.0.1:1")  # by name the last would be rank 0
             job.wait_for_steps(2)
             discover.kill()
@@ -119,6 +119,23 @@ def test_an_empty_hosts_file_at_the_start_is_said_with_a_rest_of_time_that_falls
         assert int(found[1]) <= second
         launched.set_hosts("localhost:1")
         launched.wait_for("a worker", lambda: launched.events("spawned"))
+        process.terminate()
+        assert process.wait(60) == 143, process.output
+
+
+SPINS = "import horovod.torch as hvd\nhvd.init()\nwhile True: pass"
+
+
+def test_a_script_that_never_trains_is_told_within_5_s_and_reported_after_progress_timeout(launched: Launched) -> None:
+    launched.set_hosts("localhost:1")
+    with launched.run("-np", "1", "--progress-timeout", "6", PYTHON, "-c", SPINS) as process:
+        process.wait_for(
+            r"no step for [345] s: rank 0 \(localhost\[0\]\) has neither entered an elastic loop nor reported a step"
+            r".*; reported as stalled after 6 s \(--progress-timeout\)",
+            timeout=120,
+        )
+        launched.wait_for("the stall", lambda: launched.events("stalled"))
+        assert launched.events("stalled")[0].get("ranks") == [0]
         process.terminate()
         assert process.wait(60) == 143, process.output
 

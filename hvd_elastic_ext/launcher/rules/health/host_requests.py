@@ -39,8 +39,8 @@ class Starting(NamedTuple):
     @property
     def brief(self) -> str:
         """The same in a few words."""
-        state = "is ready" if self.left_s is None else f"starts, at most {max(0.0, self.left_s):.0f} s more"
-        return f"{self.what.removeprefix('the process in ')} {state}"
+        end = "ready" if self.left_s is None else f"at most {max(0.0, self.left_s):.0f} s more"
+        return f"{self.what.removeprefix('the process in ')}, {end}"
 
     def __str__(self) -> str:
         most = "" if self.left_s is None else f", at most {max(0.0, self.left_s):.0f} s more"

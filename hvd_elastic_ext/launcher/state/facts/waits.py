@@ -97,7 +97,7 @@ def status(job: JobState) -> str:
     if job.world.trains_alone is not None:
         parts.append("EACH RANK TRAINS ALONE (`hvd-elastic events` says why)")
     if newcomers := starting(job, job.now):
-        parts.append(f"newcomers: {first_few([f'{host} ({one.brief})' for host, one in newcomers.items()])}")
+        parts.append(f"starting: {first_few([f'{host} ({one.brief})' for host, one in newcomers.items()])}")
     if (wanted := job.scaling.wanted) is not None and wanted != len({life.seat.host for life in job.world.members}):
         parts.append(f"hosts asked for: {wanted}")
     if blocked := health.blocked(job):

@@ -178,7 +178,7 @@ def test_the_status_names_what_is_waited_for_beside_the_training_and_until_when(
     cluster.hosts(a=2, b=1, c=1)
     cluster.run(10.0)
     assert re.search(
-        r"step 10, newcomers: c \(its agent starts, at most 5\d s more\), a \(slot 1 starts, at most 590 s more\)$",
+        r"step 10, starting: c \(its agent, at most 5\d s more\), a \(slot 1, at most 590 s more\)$",
         status(cluster.driver.job),
     )
 
