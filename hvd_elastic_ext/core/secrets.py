@@ -7,6 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import unquote
 
+OBSERVE_TOKEN: Final = "HVD_ELASTIC_OBSERVE_TOKEN"  # noqa: S105 - its name
+"""The variable with a bearer token for servers of ``--observe``. Other users can read command lines, but not variables.
+Only the launcher needs it: no agent and no process of the job gets it.
+"""
 USER: Final = "a user"
 """Result of :func:`secret_in_url` for a user name without a password."""
 

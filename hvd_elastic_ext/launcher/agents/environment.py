@@ -9,6 +9,7 @@ from typing import Any, Final
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.core.messages.slot_protocol import AGENT_METRICS, OBSERVE, PRELOAD
+from hvd_elastic_ext.core.secrets import OBSERVE_TOKEN
 from hvd_elastic_ext.launcher.agents.transports.child_process import MAX_INPUT_BYTES
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
@@ -18,7 +19,7 @@ MAX_ENVIRONMENT_BYTES: Final = MAX_INPUT_BYTES - (64 << 10)
 
 _NOT_EXPORTED: Final = re.compile(
     r"BASH_FUNC.*|.*\(\)|OLDPWD|HOROVOD_(RANK|SIZE|(LOCAL|CROSS)_(RANK|SIZE)|GLOO_RENDEZVOUS.*)"
-    r"|HVD_ELASTIC_OBSERVE_TOKEN"
+    rf"|{OBSERVE_TOKEN}"
 )
 """Names that are not passed on: shell functions, OLDPWD, variables that a process gets at the rendezvous, and a token
 that only the launcher uses.

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from hvd_elastic_ext.core.errors import Transient, UsageError
 from hvd_elastic_ext.core.printable import one_line
-from hvd_elastic_ext.core.secrets import secret_in_url
+from hvd_elastic_ext.core.secrets import OBSERVE_TOKEN, secret_in_url
 from hvd_elastic_ext.io.http_exchange import NoAnswer, exchange
 from hvd_elastic_ext.io.user_files import read_regular
 
@@ -26,8 +26,6 @@ TIMEOUT_S: Final = 5.0
 MAX_BYTES: Final = 1 << 20
 MAX_HOSTS: Final = 100_000
 """Most hosts in one signal."""
-TOKEN: Final = "HVD_ELASTIC_OBSERVE_TOKEN"  # noqa: S105 - its name
-"""The variable with a bearer token for servers of signals. Other users can read command lines, but not variables."""
 SYNTAX: Final = "write NAME=file:PATH or NAME=http://HOST/api/v1/query?query=…"
 
 
@@ -93,7 +91,7 @@ def _source(text: str) -> SignalSource:
     if secret is not None:  # which is not repeated
         raise UsageError(
             f"--observe {name} holds {secret}, which would appear in the log and in `ps`; {SYNTAX}; "
-            f"give a token in the variable {TOKEN}"
+            f"give a token in the variable {OBSERVE_TOKEN}"
         )
     if not usable:
         raise UsageError(f"--observe {text!r}: {SYNTAX}")
@@ -105,7 +103,7 @@ def _of_file(path: Path) -> str:
 
 
 def _of_server(url: str) -> str:
-    token = os.environ.get(TOKEN)
+    token = os.environ.get(OBSERVE_TOKEN)
     headers = {"Accept": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
     # A redirect would send the token to a server that the user has not named.
     answer = exchange(url, headers=headers, within_s=TIMEOUT_S, most=MAX_BYTES, redirects=not token)

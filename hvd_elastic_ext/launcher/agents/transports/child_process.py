@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import IO, Final
 
 from hvd_elastic_ext.core.messages.slot_protocol import STDIN
+from hvd_elastic_ext.core.secrets import OBSERVE_TOKEN
 
 MAX_LINE_BYTES: Final = 4096
 """A line of more bytes is passed on in pieces."""
@@ -76,7 +77,7 @@ class Child:
             bufsize=0,
             start_new_session=True,
             pass_fds=() if stdin is None else (stdin,),
-            env=None if stdin is None else {**os.environ, STDIN: str(stdin)},
+            env=_environment(stdin),
         )
         assert process.stdin is not None
         assert process.stdout is not None
@@ -200,3 +201,9 @@ class Child:
 
 def _pieces(line: bytes) -> list[bytes]:
     return [line[start : start + MAX_LINE_BYTES] for start in range(0, len(line), MAX_LINE_BYTES)] or [b""]
+
+
+def _environment(stdin: int | None) -> dict[str, str]:
+    """The launcher's own, which an agent of this machine passes on to processes, without what is for it alone."""
+    own = {name: value for name, value in os.environ.items() if name != OBSERVE_TOKEN}
+    return own if stdin is None else {**own, STDIN: str(stdin)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hvd_elastic_ext.core.messages.rank_info import Place
+from hvd_elastic_ext.core.secrets import OBSERVE_TOKEN
 from hvd_elastic_ext.launcher.agents.environment import (
     MAX_ENVIRONMENT_BYTES,
     interface_of,
@@ -30,12 +31,13 @@ def test_the_launchers_environment_goes_along_but_for_what_is_its_own() -> None:
         "BASH_FUNC_x%%": "() { :; }",
         "HOROVOD_RANK": "3",
         "HOROVOD_GLOO_RENDEZVOUS_PORT": "1",
+        OBSERVE_TOKEN: "hush",
     }
     env = job_env(environ, {"HOROVOD_FUSION_THRESHOLD": "1"}, hook="/hook")
     assert env["HOME"] == "/home/me"
     assert env["HOROVOD_FUSION_THRESHOLD"] == "1"
     assert env["HOROVOD_ELASTIC"] == "1"
-    assert not {"BASH_FUNC_x%%", "HOROVOD_RANK", "HOROVOD_GLOO_RENDEZVOUS_PORT"} & env.keys()
+    assert not {"BASH_FUNC_x%%", "HOROVOD_RANK", "HOROVOD_GLOO_RENDEZVOUS_PORT", OBSERVE_TOKEN} & env.keys()
 
 
 def test_the_hook_goes_first_and_once() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.secrets import OBSERVE_TOKEN
 from hvd_elastic_ext.launcher.sources import signals
 from tests.support.serving import Serving, serving
 
@@ -120,7 +121,7 @@ def test_a_secret_in_a_url_is_refused_and_not_repeated(url: str, what: str) -> N
 
 def test_a_token_comes_from_a_variable(server: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     server.body = json.dumps(result("scalar", [1.0, "42"])).encode()
-    monkeypatch.setenv(signals.TOKEN, "hush")
+    monkeypatch.setenv(OBSERVE_TOKEN, "hush")
     assert asked(server) == ({"queue": 42.0}, [])
     assert server.headers[-1]["Authorization"] == "Bearer hush"
     server.codes = [302]  # its target would get the token

@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from hvd_elastic_ext.core.secrets import OBSERVE_TOKEN
 from hvd_elastic_ext.launcher.agents.transports import child_process, known_hosts, transports
 from hvd_elastic_ext.launcher.agents.transports.child_process import Child
 from hvd_elastic_ext.launcher.agents.transports.pod_exec import Stream
@@ -299,6 +300,23 @@ async def test_what_a_child_has_not_read_when_it_is_let_go_is_not_written_any_mo
     running.close()
     await asyncio.to_thread(go.write_text, "now\n")
     assert await running.code == 1
+
+
+@pytest.mark.parametrize("stdin", [False, True])
+async def test_an_agent_of_this_machine_has_the_launchers_environment_without_its_token(
+    *, stdin: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an agent has, processes of the job have."""
+    monkeypatch.setenv(OBSERVE_TOKEN, "hush")
+    monkeypatch.setenv("KEPT", "yes")
+    heard: list[str] = []
+    script = program(tmp_path / "child", "read line; env")
+    with (tmp_path / "child").open() as file:
+        given = file.fileno() if stdin else None
+        running = Child([script], b"x\n", on_line=lambda _, text: heard.append(text), stdin=given)
+        assert await running.code == 0
+    assert "KEPT=yes" in heard
+    assert not [line for line in heard if "hush" in line]
 
 
 def test_a_child_may_be_let_go_and_its_end_is_still_seen(tmp_path: Path) -> None:
