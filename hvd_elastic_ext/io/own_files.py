@@ -11,7 +11,7 @@ import fcntl
 import os
 import stat
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io import ownership
@@ -61,7 +61,13 @@ def open_output(path: Path, *, option: str, mode: int = 0o644, new: bool = False
 
 
 def write_output(path: Path, content: str | bytes, *, option: str) -> None:
-    """Replace the content of a file, or make it, in a folder that is there; or write to a stream below ``/dev``.
+    """Replace the content of a file, or make it. Raises as :func:`open_anew` does."""
+    with open_anew(path, option=option) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+def open_anew(path: Path, *, option: str) -> BinaryIO:
+    """Open an empty file in a folder that is there, in place of the old content; or a stream below ``/dev``.
 
     Raises as :func:`open_output` does, and ``OSError`` for a FIFO: it would wait for a reader, which may be anybody.
     """
@@ -73,13 +79,13 @@ def write_output(path: Path, content: str | bytes, *, option: str) -> None:
         if error.errno != errno.ENXIO:
             raise
         raise OSError(errno.EINVAL, "it is a pipe or socket, not a regular file") from None
-    with os.fdopen(descriptor, "wb") as file:
-        regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        if not regular and Path("/dev") not in path.parents:
-            raise OSError(errno.EINVAL, "it is a pipe or a device, not a regular file")
-        if regular:
-            file.truncate(0)
-        file.write(content.encode() if isinstance(content, str) else content)
+    regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+    if not regular and Path("/dev") not in path.parents:
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is a pipe or a device, not a regular file")
+    if regular:
+        os.truncate(descriptor, 0)
+    return os.fdopen(descriptor, "wb")
 
 
 def _check_link(path: Path, option: str) -> None:

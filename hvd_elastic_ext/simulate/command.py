@@ -17,6 +17,9 @@ from hvd_elastic_ext.core import journal as lines
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.json_text import finite
 from hvd_elastic_ext.io.option_parser import Parser
+from hvd_elastic_ext.io.own_files import open_anew, write_output
+from hvd_elastic_ext.io.user_files import read_text
+from hvd_elastic_ext.io.wait_line import WaitLine
 from hvd_elastic_ext.report.job_report import build_report
 from hvd_elastic_ext.simulate import measured as journals
 from hvd_elastic_ext.simulate import options, study, table
@@ -38,8 +41,9 @@ VERSUS: Final[Mapping[str, Callable[..., Restarted]]] = {"restart": restarted, "
 MAX_SEEDS: Final = 1000
 MAX_JOBS: Final = 10_000
 MAX_WORK: Final = 10**15
-SAYS_S: Final = 10.0
-"""Seconds between two lines about the progress."""
+LOOK_S: Final = 1.0
+"""Seconds between two looks whether a line about the progress is due."""
+A_FILE: Final = "name a file that can be written"
 EXAMPLE_NP: Final = 4
 """``--min-np`` of the example: one host of the sample."""
 EXAMPLE: Final = """\
@@ -121,14 +125,18 @@ def main(argv: Sequence[str]) -> int:
     jobs = len(seeds) * (1 if args.compare is None else len(study.combinations(args.compare)))
     if jobs > MAX_JOBS:
         raise UsageError(f"--compare and --seeds make {jobs:,} jobs; at most {MAX_JOBS:,} are simulated: give fewer")
-    found = Study(trace, given, times, seeds, Work(args.work, usual, kinds), _Progress(sys.stderr, jobs))
-    if args.compare is not None:
-        return _compare(args, found)
-    results = [_journalled(args, found)] if args.journal or args.plot else found.results()
-    others = [
-        VERSUS[args.versus](trace, options.settings(given, trace), times, rank_steps=args.work)
-        for trace in map(found.trace, found.seeds if args.versus else ())
-    ]
+    progress = _Progress(sys.stderr, jobs)
+    found = Study(trace, given, times, seeds, Work(args.work, usual, kinds), progress)
+    try:
+        if args.compare is not None:
+            return _compare(args, found, progress)
+        results = [_journalled(args, found)] if args.journal or args.plot else found.results()
+        others = [
+            VERSUS[args.versus](trace, options.settings(given, trace), times, rank_steps=args.work)
+            for trace in map(found.trace, found.seeds if args.versus else ())
+        ]
+    finally:
+        progress.over()
     _tell(args, results, others, measured if args.trace is None and args.synthetic is None else None)
     return 0
 
@@ -148,19 +156,26 @@ class _Progress:
     """Says how far a long simulation is. Each job begins at the start of its trace."""
 
     def __init__(self, stream: TextIO, jobs: int, mono: Callable[[], float] = time.monotonic) -> None:
-        self._stream, self._jobs, self._mono = stream, jobs, mono
-        self._said_at, self._done, self._share = mono(), 0, 0.0
+        self._line, self._jobs, self._mono = WaitLine(stream, now=mono), jobs, mono
+        self._looked_at, self._done, self._share = mono(), 0, 0.0
+        self._line.show(self._text())  # the wait begins
 
     def __call__(self, share: float) -> None:
         """Take the share of the present job that is simulated."""
         self._done += share < self._share
         self._share = share
         now = self._mono()
-        if now - self._said_at >= SAYS_S:
-            self._said_at = now
-            which = f"job {self._done + 1} of {self._jobs}: " if self._jobs > 1 else ""
-            self._stream.write(f"hvd-elastic simulate: {which}{100.0 * share:.0f} % of the trace is simulated\n")
-            self._stream.flush()
+        if now - self._looked_at >= LOOK_S:
+            self._looked_at = now
+            self._line.show(self._text())
+
+    def _text(self) -> str:
+        which = f"job {self._done + 1} of {self._jobs}: " if self._jobs > 1 else ""
+        return f"hvd-elastic simulate: {which}{100.0 * self._share:.0f} % of the trace is simulated"
+
+    def over(self) -> None:
+        """Results follow: remove the line from a terminal."""
+        self._line.clear()
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -215,9 +230,10 @@ def _journalled(args: argparse.Namespace, found: Study) -> Result:
         journal: TextIO = io.StringIO()
         try:
             if args.journal is not None:
-                journal = stack.enter_context(args.journal.open("w+", encoding="utf-8"))
+                file = open_anew(args.journal, option="--journal")
+                journal = stack.enter_context(io.TextIOWrapper(file, encoding="utf-8"))
         except OSError as error:
-            raise UsageError(f"--journal {args.journal}: {error.strerror}; name a file that can be written") from None
+            raise UsageError(f"--journal {args.journal}: {error.strerror}; {A_FILE}") from None
         settings = options.settings(found.given, trace)
         result = simulate(
             trace, settings, found.times, work=found.work, seed=args.seed, journal=journal, watch=found.watch
@@ -225,13 +241,15 @@ def _journalled(args: argparse.Namespace, found: Study) -> Result:
         if args.plot is not None:
             from hvd_elastic_ext.report.picture import draw
 
-            journal.seek(0)
-            draw(build_report(list(lines.read(journal))), args.plot, title="Elastic training, simulated")
+            journal.flush()
+            text = journal.getvalue() if isinstance(journal, io.StringIO) else read_text(args.journal, expected=A_FILE)
+            draw(build_report(list(lines.read(text.split("\n")))), args.plot, title="Elastic training, simulated")
     return result
 
 
-def _compare(args: argparse.Namespace, found: Study) -> int:
+def _compare(args: argparse.Namespace, found: Study, progress: _Progress) -> int:
     choices = study.compared(found, study.combinations(args.compare))
+    progress.over()
     if not choices[0].results:
         raise UsageError(f"no combination of --compare can be: {choices[0].refused}")
     if args.json:
@@ -248,9 +266,9 @@ def _compare(args: argparse.Namespace, found: Study) -> int:
 
 def _write(path: Path, text: str) -> None:
     try:
-        path.write_text(text, encoding="utf-8")
+        write_output(path, text, option="--recommend")
     except OSError as error:
-        raise UsageError(f"--recommend {path}: {error.strerror}; name a file that can be written") from None
+        raise UsageError(f"--recommend {path}: {error.strerror}; {A_FILE}") from None
 
 
 def _print(found: Any) -> None:

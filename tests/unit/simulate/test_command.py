@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -181,13 +182,34 @@ def test_run_takes_every_option_that_a_recommendation_may_have(tmp_path: Path) -
 def test_a_long_simulation_says_how_far_it_is() -> None:
     clock, stream = ManualClock(mono=0.0), io.StringIO()
     progress = _Progress(stream, 2, clock.mono)
-    for share in (0.0, 0.4, 0.9, 0.1, 0.5):
-        clock.advance(6.0)
+    for share in (*(number / 100 for number in range(100)), *(number / 200 for number in range(100))):
+        clock.advance(1.0)
         progress(share)
+    progress.over()
     assert stream.getvalue().splitlines() == [
-        "hvd-elastic simulate: job 1 of 2: 40 % of the trace is simulated",
-        "hvd-elastic simulate: job 2 of 2: 10 % of the trace is simulated",
+        f"hvd-elastic simulate: job {job} of 2: {share} % of the trace is simulated"
+        for job, share in ((1, 3), (1, 9), (1, 29), (1, 59), (2, 10), (2, 40))
     ]
+
+
+@pytest.mark.parametrize("option", ["--journal", "--recommend"])
+def test_what_is_written_follows_no_pipe_and_no_link_of_others(option: str, tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    more = ["--compare", "settle=1,2"] if option == "--recommend" else []
+    try:
+        with pytest.raises(UsageError, match=rf"{option} .*/out: it is a pipe"):
+            main([*SMALL, *more, option, str(path)])
+        assert os.read(reader, 100) == b""
+    finally:
+        os.close(reader)
+
+
+def test_a_simulated_journal_is_drawn_and_kept(tmp_path: Path) -> None:
+    main([*SMALL, "--journal", str(tmp_path / "j"), "--plot", str(tmp_path / "p.svg")])
+    assert (tmp_path / "j").read_text().count("\n") > 5
+    assert "<svg" in (tmp_path / "p.svg").read_text()
 
 
 def test_a_grid_of_more_jobs_than_can_be_simulated_is_one_line() -> None:
