@@ -113,7 +113,7 @@ def test_before_anything_is_measured_the_first_seal_comes_soon() -> None:
     assert checkpoint_interval([], HOUR) is UNMEASURED
     first = checkpoint_interval([SealCost(0.4, 3.0)], HOUR, before=UNMEASURED)
     assert first.seconds == pytest.approx(best_interval(0.4, 1 / 3600.0))
-    assert "no seal" not in first.reason
+    assert "no checkpoint" not in first.reason
 
 
 def test_a_choice_stands_while_the_best_is_close_to_it_and_is_said_once() -> None:
