@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
-import stat
 import time
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -13,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.io.output_files import EVERY_S, INDEX, STREAMS, Mark, parse_mark
+from hvd_elastic_ext.io.output_files import EVERY_S, INDEX, STREAMS, Mark, by_rank, open_file, parse_mark
 
 PART: Final = 64 << 10
 """Bytes that are shown at once."""
@@ -29,7 +27,6 @@ LONGEST_HIT: Final = 400
 BEFORE_S, AFTER_S = 10.0, EVERY_S
 """Seconds before and after a moment whose output is shown, according to the index."""
 _PIECE: Final = 1 << 20
-_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _SEAT: Final = re.compile(r"rank\.(.+)\[(\d+)\]")
 _NAME: Final = re.compile(r"rank\.[^/\x00]{1,300}/(stdout|stderr)")
 
@@ -196,7 +193,7 @@ class Logs:
                 names = [each.name for each in ours]
         except OSError:
             return []
-        return sorted(names[:MAX_FILES], key=_by_rank)
+        return sorted(names[:MAX_FILES], key=by_rank)
 
     def _size(self, name: str) -> int | None:
         try:
@@ -207,20 +204,15 @@ class Logs:
     def _open(self, name: str) -> BinaryIO:
         """Open one of the output files below the folder; links are not followed."""
         _check(name)
-        folder, _, stream = name.rpartition("/")
         try:
-            holder = os.open(self._folder / folder, _FLAGS | os.O_DIRECTORY)
-            try:
-                return _opened(stream, holder)
-            finally:
-                os.close(holder)
+            return open_file(self._folder, name)
         except OSError as error:
             raise UsageError(f"{name}: cannot be read: {error.strerror}") from None
 
     def _read_index(self) -> None:
         """Read the new part of the index. Only the newest part of a very long index counts."""
         try:
-            with _opened(self._folder / INDEX) as file:
+            with open_file(self._folder, INDEX) as file:
                 size = os.fstat(file.fileno()).st_size
                 if size < self._read_to:
                     self._marks, self._count, self._read_to = {}, 0, 0
@@ -245,20 +237,6 @@ class Logs:
 def _check(name: str) -> None:
     if not _NAME.fullmatch(name) or "/.." in f"/{name}":
         raise UsageError(f"{name!r} is no file of a rank's output")
-
-
-def _opened(path: str | Path, folder: int | None = None) -> BinaryIO:
-    """Open a regular file; a pipe could block for ever."""
-    descriptor = os.open(path, _FLAGS, dir_fd=folder)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is no plain file")
-    return os.fdopen(descriptor, "rb")
-
-
-def _by_rank(folder: str) -> tuple[int, str]:
-    number = folder.removeprefix("rank.")
-    return (int(number), "") if number.isdigit() and len(number) < 10 else (1 << 40, number)
 
 
 def _hits(data: bytes, wanted: bytes) -> Iterator[tuple[int, bytes]]:

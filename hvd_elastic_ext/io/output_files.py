@@ -89,12 +89,19 @@ class Indexer:
             return 0
 
 
+def by_rank(name: str) -> tuple[int, str]:
+    """Sort key for names of folders such as ``rank.3``; those of processes without a rank come last."""
+    number = name.removeprefix("rank.")
+    return (int(number), "") if number.isdecimal() and len(number) < 10 else (1 << 40, number)
+
+
 def open_file(folder: Path, name: str) -> BinaryIO:
     """Open a file of a rank within the folder to read, or the index. Raises ``OSError`` for a link and for anything but
-    a regular file: others may have made it.
+    a regular file: others may have made it. The folder itself may be a link: it is as the user named it.
     """
     below, _, last = name.rpartition("/")
-    holder = os.open(folder / below, _FLAGS | os.O_DIRECTORY)
+    flags = _FLAGS if below else _FLAGS & ~os.O_NOFOLLOW
+    holder = os.open(folder / below, flags | os.O_DIRECTORY)
     try:
         descriptor = os.open(last, _FLAGS, dir_fd=holder)
     finally:

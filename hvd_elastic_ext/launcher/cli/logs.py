@@ -25,7 +25,7 @@ from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.core.journal import FILE
 from hvd_elastic_ext.io.job_folders import find_journal, last_records, no_job, one_job
 from hvd_elastic_ext.io.option_parser import Parser
-from hvd_elastic_ext.io.output_files import EVERY_S, INDEX, STREAMS, Mark, label, open_file, parse_mark
+from hvd_elastic_ext.io.output_files import EVERY_S, INDEX, STREAMS, Mark, by_rank, label, open_file, parse_mark
 from hvd_elastic_ext.launcher.cli import hosts
 from hvd_elastic_ext.launcher.folder import state_folder
 
@@ -300,7 +300,7 @@ class Output:
             raise Permanent(f"{self._folder}, which holds the output, cannot be read: {error.strerror}") from None
         if self._wanted.rank is not None:
             names = [name for name in names if name == f"rank.{self._wanted.rank}"]
-        return [f"{name}/{stream}" for name in sorted(names, key=_by_rank) for stream in STREAMS]
+        return [f"{name}/{stream}" for name in sorted(names, key=by_rank) for stream in STREAMS]
 
     def _size(self, file: str) -> int:
         try:
@@ -331,8 +331,3 @@ def _lines(file: BinaryIO, count: int) -> Iterator[bytes]:
 def _shown(line: bytes) -> str:
     """A line as a terminal would show it in the end: of the states of a progress bar, the last one. Pure."""
     return line.rstrip(b"\r\n").rpartition(b"\r")[2].decode("utf-8", errors="replace")
-
-
-def _by_rank(name: str) -> tuple[int, str]:
-    number = name.removeprefix("rank.")
-    return (int(number), "") if number.isdigit() and len(number) < 10 else (1 << 40, number)

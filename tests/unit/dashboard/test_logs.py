@@ -134,7 +134,7 @@ def test_a_folder_that_is_a_link_is_not_followed(folder: Path, tmp_path: Path) -
 
 def test_a_pipe_is_not_waited_for(folder: Path) -> None:
     os.mkfifo(folder / "rank.1" / "stdout")
-    with pytest.raises(UsageError, match="no plain file"):
+    with pytest.raises(UsageError, match="not a regular file"):
         Logs(folder).read("rank.1/stdout")
     (folder / INDEX).unlink()
     os.mkfifo(folder / INDEX)

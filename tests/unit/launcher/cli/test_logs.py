@@ -85,6 +85,18 @@ def test_a_rank_the_last_lines_and_a_time_can_be_chosen(made: Made) -> None:
     assert made.read(rank=1, tail=1, stamped=True) == ["2026-01-31T07:01:00Z [1]<stdout>:5\n"]
 
 
+def test_the_index_counts_also_where_the_folder_of_output_is_a_link(made: Made, tmp_path: Path) -> None:
+    made.line("1", "one\n").line("0", "zero\n", after=6)
+    (tmp_path / "link").symlink_to(made.folder)
+    made.folder = tmp_path / "link"
+    assert made.read() == ["[1]<stdout>:one\n", "[0]<stdout>:zero\n"]
+
+
+def test_a_folder_with_a_strange_number_is_no_error(made: Made) -> None:
+    made.line("0", "zero\n").line("²", "two\n", after=6)
+    assert made.read() == ["[0]<stdout>:zero\n", "[²]<stdout>:two\n"]
+
+
 def test_output_without_an_index_is_shown_whole(made: Made) -> None:
     made.line("0", "a\n").line("1", "b\n")
     (made.folder / INDEX).unlink()
