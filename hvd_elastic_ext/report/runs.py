@@ -41,7 +41,7 @@ def choose(found: Sequence[Run], which: str | None) -> tuple[tuple[Record, ...],
     fits = [index for index, run in enumerate(found) if which and run.name is not None and run.name.startswith(which)]
     if which is None:
         index = len(found) - 1
-    elif which.isdigit() and 0 < int(which) <= len(found):
+    elif which.isdecimal() and len(which) < 10 and 0 < int(which) <= len(found):
         index = int(which) - 1
     elif len(fits) == 1:
         index = fits[0]

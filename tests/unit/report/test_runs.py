@@ -52,7 +52,7 @@ def test_all_runs_can_be_one_report() -> None:
     assert (len(chosen), said) == (len(THREE), "")
 
 
-@pytest.mark.parametrize("which", ["0", "4", "20261123T", "yesterday", ""])
+@pytest.mark.parametrize("which", ["0", "4", "20261123T", "yesterday", "", "²", "9" * 5000])
 def test_an_unknown_run_is_an_error_that_names_the_known_ones(which: str) -> None:
     with pytest.raises(UsageError, match=r"1 \(without a name\), 2 \(20261123T1-aa\), 3 \(20261123T2-bb\), or all"):
         choose(runs(THREE), which)
