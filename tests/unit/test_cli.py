@@ -87,15 +87,21 @@ def test_build_horovod_tells_a_mistake_in_two_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ("checkpoints list job", "job/journal.jsonl: Is a directory; check that the path is right"),
+        ("checkpoints list job", "job/journal.jsonl: cannot be read: it is a folder, not a regular file; name a job"),
         ("events " + "x" * 300, "File name too long; check that the path is right"),
         ("run -np 1 --config job true", "--config job cannot be read: it is a folder, not a regular file; name a"),
         ("run -np 1 --output-filename f/x true", "--output-filename f/x cannot be written: Not a directory; name ano"),
-        ("run -np 1 --output-filename f true", "--output-filename f cannot be written: it is no folder; name another"),
+        (
+            "run -np 1 --output-filename f true",
+            "--output-filename f cannot be written: it is not a folder; name another",
+        ),
         ("run --hosts-file job true", "--hosts-file job is a directory; name a text file of host:slots lines\n"),
         ("run --hosts-file f/x true", "--hosts-file f/x not a directory; give a text file of host:slots lines\n"),
         ("run --hosts-file none true", "--hosts-file none does not exist; write it first: lines of host:slots\n"),
-        ("doctor --hosts-file job", "--hosts-file job cannot be read: Is a directory; name a text file of host:slots"),
+        (
+            "doctor --hosts-file job",
+            "--hosts-file job cannot be read: it is a folder, not a regular file; name a text file of host:slots",
+        ),
     ],
 )
 def test_a_path_that_cannot_be_used_is_one_line(words: str, line: str, tmp_path: Path) -> None:
@@ -110,7 +116,7 @@ def test_a_path_that_cannot_be_used_is_one_line(words: str, line: str, tmp_path:
 def test_a_journal_that_may_not_be_read_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "journal.jsonl").touch(mode=0)
     done = run("checkpoints", "list", str(tmp_path), cwd=tmp_path, wrap=AS_ANYBODY)
-    assert "Permission denied; check" in done.stderr
+    assert "Permission denied; name a job" in done.stderr
     assert done.stderr.count("\n") == 1
 
 

@@ -425,7 +425,7 @@ def test_jobs_are_told_apart_without_their_colours(window: Tab, served: Served) 
     told = {name: state for name, state, *_ in rows}
     assert {name: told[name].partition(":")[0] for name in told} == {
         "digits": "✗failed with 1", "bare": "✗failed with 1", "moved": "✗failed with 1", "done": "✓done",
-        "stopped": "■stopped", "asleep": "☾sleeps", "trains": "▶trains", EVIL: "?no launcher, and no end",
+        "stopped": "■stopped by SIGINT", "asleep": "☾sleeps", "trains": "▶trains", EVIL: "?no launcher, and no end",
     }  # fmt: skip
     kinds = window.js("[...document.querySelectorAll('main td > span')].map(e => e.className)")
     assert len(set(kinds)) == 4

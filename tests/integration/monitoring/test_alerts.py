@@ -95,10 +95,12 @@ def series(story: Story) -> list[dict[str, str]]:
     """What Prometheus has read, a reading a minute."""
     now = 0.0
     counters = Counters(lambda: now, lambda: now)
+    replay(counters, "published", {"hosts": {"a": 1}})
     replay(counters, "resized", {"cause": "start", "downtime_s": None, "steps_lost": None})
     read: dict[str, list[str]] = {}
     for minute in range(SCRAPES):
         now = 60.0 * minute
+        replay(counters, "stepped", {"step": 10 * minute + 1, "size": 1, "rank": 0})
         if minute in story.events:
             replay(counters, *story.events[minute])
         told = dict(chain(GAUGES.items(), story.gauges.items() if minute >= 20 else ()))
@@ -234,13 +236,21 @@ def exposed() -> str:
     """What Prometheus reads from a launcher and an agent of a job that has all that can be told."""
     cluster = play("train a b")
     cluster.run(5.0)
-    job, counters = cluster.driver.job, Counters(lambda: 0.0, lambda: 0.0)
+    now = 0.0
+    job, counters = cluster.driver.job, Counters(lambda: now, lambda: now)
     job.scaling.wanted = 3
     for agent in job.roster.agents.values():
         agent.usage = dict.fromkeys(USAGE, 0.5)
     for worker in job.roster.workers.values():
         worker.step_s, worker.commit_s = 0.2, 0.1
-    for event, fields in (("started", {"job": "j", "run": "r", "version": "v"}), SEALED, ("stepped", {"step": 1})):
+    events: tuple[tuple[str, Mapping[str, Any]], ...] = (
+        ("started", {"job": "j", "run": "r", "version": "v"}),
+        ("published", {"hosts": {"a": 1, "b": 1}}),
+        *(("stepped", {"step": step, "size": 2}) for step in range(1, 9)),
+        SEALED,
+    )
+    for event, fields in events:
+        now += 1.0
         counters.note(event, fields)
     of_launcher: Any = CollectorRegistry()
     asleep = JobMetric("asleep", "1 while the job sleeps", {(): 1.0})  # the job's, as it has no state then

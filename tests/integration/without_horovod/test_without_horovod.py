@@ -117,5 +117,7 @@ def test_daemon_and_doctor_need_no_horovod(environment: Environment, tmp_path: P
 
 
 def test_a_simulation_needs_no_horovod(environment: Environment, tmp_path: Path) -> None:
-    said = environment.run(ELASTIC, "simulate", "--min-np", "4", "--work", "20000", "--json", cwd=tmp_path)
+    said = environment.run(
+        ELASTIC, "simulate", "--synthetic", "hosts=8", "--min-np", "4", "--work", "20000", "--json", cwd=tmp_path
+    )
     assert json.loads(said)["jobs"][0]["kept"] == 20_000

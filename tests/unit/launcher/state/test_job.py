@@ -44,7 +44,6 @@ def test_facts_change_nothing(job: JobState) -> None:
     for fact in (
         waits.waits_for,
         waits.status,
-        health.left_out,
         health.link_is_back_by,
         memory.next_look,
         pace.pause_of,
