@@ -111,7 +111,7 @@ def test_who_may_not_list_jobs_is_told_that_one_is_not_there(
         (["delete", "-l", "a=b", "-n", "a/b"], "namespace 'a/b': small letters"),
         (["delete"], "NAME is missing; name jobs, or give --selector LABELS"),
         (["wait", "digits", "--for=done"], "invalid choice: 'done'"),
-        (["wait", "digits", "--timeout=soon"], "'soon' is no time"),
+        (["wait", "digits", "--timeout=soon"], "--timeout 'soon': write a time"),
         (["scale", "digits", "many"], "write a whole number"),
     ],
 )

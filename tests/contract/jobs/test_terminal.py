@@ -168,7 +168,7 @@ def test_a_container_is_named_as_kubectl_names_it(
     assert cli.main([*words, "x", "--", "true"]) == 1
     assert "pod digits-launcher-x has no container 'x'; there are worker" in capsys.readouterr().err
     assert cli.main(["attach", "digits", "ls", *where]) == 2
-    assert "a command comes after --, as in: hvd-elastic attach NAME -- ls" in capsys.readouterr().err
+    assert "a command comes after --, with all that is its own: hvd-elastic attach NAME -- ls -l" in capsys.readouterr().err
 
 
 def test_a_closed_input_is_an_empty_one(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
