@@ -93,14 +93,14 @@ def test_build_horovod_tells_a_mistake_in_two_lines(tmp_path: Path) -> None:
         ("run -np 1 --output-filename f/x true", "--output-filename f/x cannot be written: Not a directory; name ano"),
         (
             "run -np 1 --output-filename f true",
-            "--output-filename f cannot be written: it is not a folder; name another",
+            "--output-filename f cannot be written: it is not a folder; name an",
         ),
         ("run --hosts-file job true", "--hosts-file job is a directory; name a text file of host:slots lines\n"),
         ("run --hosts-file f/x true", "--hosts-file f/x not a directory; give a text file of host:slots lines\n"),
         ("run --hosts-file none true", "--hosts-file none does not exist; write it first: lines of host:slots\n"),
         (
             "doctor --hosts-file job",
-            "--hosts-file job cannot be read: it is a folder, not a regular file; name a text file of host:slots",
+            "--hosts-file job cannot be read: it is a folder, not a regular file; name",
         ),
     ],
 )

@@ -272,7 +272,7 @@ def test_a_follower_of_a_job_without_pods_ends_with_the_job(kube: KubeServer, cl
     ("words", "why"),
     [
         (["--tail=-2"], "--tail -2: it must be greater than or equal to -1"),
-        (["--since", "soon"], "--since 'soon': write a time, such as"),
+        (["--since", "soon"], "--since 'soon': write a time, such as --since 30s"),
         (["--since", "0"], "--since 0: it must be greater than 0"),
         (["--since-time", "today"], "--since-time 'today' is not a time; write it as 2026-01-31T07:00:00Z"),
         (["--since", "5m", "--since-time", "2026-01-31T07:00:00Z"], "not allowed with argument --since"),
