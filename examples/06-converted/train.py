@@ -50,12 +50,23 @@ def write(path: Path, content: bytes) -> None:
     beside.replace(path)
 
 
+def publish(state: elastic.TorchState, out: Path) -> None:
+    """Write rank 0's files from the State, whole. A second call writes the same."""
+    write(out / "log.jsonl", "".join(json.dumps(line) + "\n" for line in state.history).encode())
+    if state.best_epoch == state.epoch:  # the epoch that has just ended is the best, so these are its weights
+        weights = io.BytesIO()
+        torch.save(state.model.state_dict(), weights)
+        write(out / "best.pt", weights.getvalue())
+
+
 @elastic.run
 def train(state: elastic.TorchState, train_data: TensorDataset, test_data: TensorDataset, args) -> None:
     model, optimizer, scaler = state.model, state.optimizer, state.scaler
     batches = elastic.GlobalBatches(state.sampler, GLOBAL_BATCH, largest=LARGEST)
     optimizer.set_backward_passes_per_step(batches.passes)  # another number in each world
     loader = DataLoader(train_data, batch_sampler=batches)
+    if hvd.rank() == 0 and state.history and state.batch == 0:
+        publish(state, args.out)  # the rank 0 before may have been lost between the commit and its files
     while state.epoch < args.epochs:
         for step in batches.steps(loader):
             for (images, labels), weight in step:
@@ -71,29 +82,27 @@ def train(state: elastic.TorchState, train_data: TensorDataset, test_data: Tenso
             optimizer.zero_grad()
             state.scheduler.step()
             state.loss = loss.item()
+            state.batch += 1
             state.commit()
             time.sleep(args.step_delay)
 
         # A worker that is lost from here on costs no step: the loop above has nothing left, and validation is repeated.
         accuracy = validate(model, test_data)
-        is_best = accuracy > max((line["accuracy"] for line in state.history), default=0.0)
-        state.history = [*state.history, {"epoch": state.epoch + 1, "accuracy": accuracy}]
         state.epoch += 1
+        if accuracy > max((line["accuracy"] for line in state.history), default=0.0):
+            state.best_epoch = state.epoch
+        state.history = [*state.history, {"epoch": state.epoch, "accuracy": accuracy}]
+        state.batch = 0
         state.sampler.set_epoch(state.epoch)
-        state.commit()
+        state.save()  # a commit that looks for no hosts: what follows is done before the world may change
         if hvd.rank() == 0:
             print(
                 f"epoch {state.epoch}/{args.epochs}  loss {state.loss:.4f}  {hvd.size()} workers  "
                 f"accuracy {accuracy:.4f}",
                 flush=True,
             )
-            # After the commit: what it holds is what has happened. Each file is written whole, from the state.
-            lines = "".join(json.dumps(line) + "\n" for line in state.history)
-            write(args.out / "log.jsonl", lines.encode())
-            if is_best:
-                weights = io.BytesIO()
-                torch.save(model.state_dict(), weights)
-                write(args.out / "best.pt", weights.getvalue())
+            publish(state, args.out)
+        state.check_host_updates()
 
 
 def main() -> None:
@@ -121,8 +130,10 @@ def main() -> None:
         scaler=torch.amp.GradScaler(DEVICE, enabled=DEVICE == "cuda"),
         sampler=elastic.ElasticSampler(train_data),
         epoch=0,
+        batch=0,
         loss=0.0,
         history=[],
+        best_epoch=0,
     )
     train(state, train_data, test_data, args)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import json
 import os
 import re
 import signal
@@ -45,6 +46,10 @@ def test_an_example_trains_to_its_end_though_a_worker_is_killed(tmp_path: Path, 
     assert len(losses) >= 6
     assert losses[-1] < losses[0] / 2
     assert re.search(r"epoch 6/6 .* 1 workers", job.output)
+    if name == "06-converted":  # rank 0 may have been the one that was killed
+        log = (tmp_path / "log.jsonl").read_text().splitlines()
+        assert [json.loads(line)["epoch"] for line in log] == [1, 2, 3, 4, 5, 6]
+        assert (tmp_path / "best.pt").is_file()
 
 
 def worker_of(script: Path, cwd: Path) -> int:
