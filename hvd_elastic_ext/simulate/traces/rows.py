@@ -127,7 +127,7 @@ def _row(values: dict[str, str]) -> Row:
     at, host, event = (values.get(name, "") for name in NEEDED)
     begun = durations.parse(at)
     if begun is None:
-        raise ValueError(f"time {shown(at)} is no time; write seconds from the start, such as 90, or 1.5h")
+        raise ValueError(f"time {shown(at)} is not a time; write seconds from the start, such as 90, or 1.5h")
     if (problem := name_error(host)) is not None:
         raise ValueError(problem)
     if event not in EVENTS:
@@ -135,7 +135,7 @@ def _row(values: dict[str, str]) -> Row:
     notice, slots = values.get("notice") or "0", values.get("slots") or "1"
     before = durations.parse(notice)
     if before is None:
-        raise ValueError(f"notice {shown(notice)} is no time; write seconds, such as 120, or leave it empty")
+        raise ValueError(f"notice {shown(notice)} is not a time; write seconds, such as 120, or leave it empty")
     if before and event != "down":
         raise ValueError(f"notice of a host that is {event}; only one that is down has any")
     count = whole(slots, MAX_SLOTS)

@@ -55,7 +55,7 @@ def written(tmp_path, text):
         ),
         ("[" * 100_000, "trace.csv: is not JSON"),
         ("{" * 100_000, "trace.csv: is not JSON"),
-        (HEAD + "1e999,a,down\n", "trace.csv:3: time '1e999' is no time"),
+        (HEAD + "1e999,a,down\n", "trace.csv:3: time '1e999' is not a time"),
         (HEAD + "1e17h,a,down\n", f"trace.csv:3: lasts 4e+15 days; a trace has at most {MAX_DAYS}"),
         (HEAD + "400d,a,down\n", "trace.csv:3: lasts 400 days"),
         ("time,host,event,notice\n0,a,up,\n9,a,down,1e12\n", "trace.csv:3: lasts 11,574,074 days"),

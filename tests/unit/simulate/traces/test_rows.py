@@ -29,7 +29,7 @@ def test_rows_are_read_with_their_units_and_comments_are_passed_over() -> None:
         ("when,host,event\n", "t:1: column 'when' is unknown"),
         ("time,host\n", "t:1: column 'event' is missing"),
         (HEAD, "t: has no row"),
-        (HEAD + "soon,a,up\n", "t:2: time 'soon' is no time"),
+        (HEAD + "soon,a,up\n", "t:2: time 'soon' is not a time"),
         (HEAD + "0,a b,up\n", "t:2: host name 'a b'"),
         (HEAD + "0,a,gone\n", "t:2: event 'gone' is not one of up, down, lost, crash"),
         (HEAD + "0,a,up,5\n", "t:2: notice of a host that is up"),
