@@ -32,13 +32,15 @@ def make_folder(path: Path, *, option: str, below: Path | None = None) -> None:
         ownership.check_folder(each, option=option, sticky=True)
 
 
-def open_output(path: Path, *, option: str, mode: int = 0o644, new: bool = False) -> int:
+def open_output(path: Path, *, option: str, mode: int = 0o644, new: bool = False, any_folder: bool = False) -> int:
     """Open a file for appending, or a ``new`` one that must not be there, and return its descriptor.
 
-    Its folder is made if it is missing. Raises ``OSError``, and :class:`UsageError` if folder or file are others', or
+    Its folder is made if it is missing. With ``any_folder`` it may be another user's, as for root in a container where a
+    user's folder is mounted: for one file that is written at once. Raises ``OSError``, and :class:`UsageError` if folder or file are others', or
     if a link leads away that others may have put there.
     """
-    make_folder(path.parent, option=option)
+    if not any_folder:
+        make_folder(path.parent, option=option)
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe without a reader is an error
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | (os.O_EXCL if new else 0), mode)
@@ -74,7 +76,7 @@ def open_anew(path: Path, *, option: str) -> BinaryIO:
     if not path.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     try:
-        descriptor = open_output(path, option=option)
+        descriptor = open_output(path, option=option, any_folder=True)
     except OSError as error:
         if error.errno != errno.ENXIO:
             raise

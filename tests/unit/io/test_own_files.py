@@ -114,6 +114,24 @@ def test_a_file_is_written_anew_and_not_through_links_of_others(tmp_path: Path, 
     assert (tmp_path / "page.html").read_text() == "short"
 
 
+@needs_root
+def test_one_file_is_written_into_a_folder_of_another_user_but_not_over_a_file_of_theirs(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    os.chown(theirs, NOBODY, NOBODY)
+    write_output(theirs / "page.html", "mine", option="--export")
+    assert (theirs / "page.html").read_text() == "mine"
+    (theirs / "other.html").write_text("theirs")
+    os.chown(theirs / "other.html", NOBODY, NOBODY)
+    (tmp_path / "file").write_text("kept")
+    (theirs / "link.html").symlink_to(tmp_path / "file")
+    os.lchown(theirs / "link.html", NOBODY, NOBODY)
+    for name in ("other.html", "link.html"):
+        with pytest.raises(UsageError):
+            write_output(theirs / name, "mine", option="--export")
+    assert (tmp_path / "file").read_text() == "kept"
+
+
 def test_a_new_file_takes_the_place_of_none(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "file")
     for name in ("link", "new"):
