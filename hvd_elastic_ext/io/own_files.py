@@ -35,9 +35,9 @@ def make_folder(path: Path, *, option: str, below: Path | None = None) -> None:
 def open_output(path: Path, *, option: str, mode: int = 0o644, new: bool = False, any_folder: bool = False) -> int:
     """Open a file for appending, or a ``new`` one that must not be there, and return its descriptor.
 
-    Its folder is made if it is missing. With ``any_folder`` it may be another user's, as for root in a container where a
-    user's folder is mounted: for one file that is written at once. Raises ``OSError``, and :class:`UsageError` if folder or file are others', or
-    if a link leads away that others may have put there.
+    Its folder is made if it is missing. With ``any_folder`` it may be another user's, as for root in a container where
+    a user's folder is mounted: for one file that is written at once. Raises ``OSError``, and :class:`UsageError` if
+    folder or file are others', or if a link leads away that others may have put there.
     """
     if not any_folder:
         make_folder(path.parent, option=option)
