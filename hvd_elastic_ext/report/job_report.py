@@ -9,7 +9,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core.goodput import Goodput, accounted
 from hvd_elastic_ext.core.journal import Record
@@ -70,8 +70,8 @@ class JobReport:
     """A job from its first record to its last.
 
     ``code`` is the exit code, ``None`` for a job without an end (or with a killed launcher). ``step_s`` is the typical
-    time between two journalled steps, 0 if there are too few. ``steps`` is the highest number of a step, and
-    ``first_step`` that of the checkpoint with which the records begin, 0 without one.
+    time between two journalled steps, 0 if there are too few. ``steps`` is the highest number of a step in any record,
+    and ``first_step`` that of the checkpoint with which the records begin, 0 without one.
     """
 
     rows: tuple[Row, ...]
@@ -99,6 +99,32 @@ class JobReport:
         return tuple(row for row in self.rows if row.event == "resized")
 
 
+class Total(NamedTuple):
+    """The sum of what is known of a number of values, and how many of them are not known."""
+
+    known: float
+    number: int
+    unknown: int
+
+    @property
+    def nothing_known(self) -> bool:
+        """Whether there are values, and none of them is known."""
+        return self.number == self.unknown > 0
+
+
+def total(values: Iterable[float | None]) -> Total:
+    """Return the total of values of which some are not known."""
+    found = list(values)
+    known = [value for value in found if value is not None]
+    return Total(sum(known), len(found), len(found) - len(known))
+
+
+def steps_again(report: JobReport) -> Total:
+    """Return the number of steps that were done again. A start without a number repeats none."""
+    rows = [row for row in report.rows if row.event in ("resized", RESTARTED)]
+    return total(row.steps_lost for row in rows if row.cause != "start" or row.steps_lost is not None)
+
+
 def build_report(
     records: Iterable[Record],
     *,
@@ -122,7 +148,7 @@ def build_report(
         loss=losses(moments),
         speeds=speeds(moments),
         duration_s=moments[-1].at if moments else 0.0,
-        steps=max(_step_numbers(select(moments, *_WITH_STEPS)), default=None),
+        steps=max(_step_numbers(moments), default=None),
         step_s=typical,
         code=whole(finished[0].record.get("code")) if finished else None,
         run=_newest_name(moments, "run"),
@@ -141,8 +167,8 @@ def _newest_name(moments: Sequence[Moment], key: str) -> str | None:
 _SLOT: Final = re.compile(r"slot (\d{1,6}) of ", re.ASCII)
 """The beginning of the subject of a strike against one slot."""
 _SIZED: Final = ("scaled", "scale_recommended")
-_WITH_STEPS: Final = ("stepped", "committed", "sealed")
-"""Events with the number of a step that was done. The first two are sampled: the newest may be in any of them."""
+_OWN_STEPS: Final = ("stepped", "committed", "sealed")
+"""Events with the number of a step that this run has done."""
 
 
 def _step_numbers(moments: Iterable[Moment]) -> list[int]:
@@ -151,7 +177,7 @@ def _step_numbers(moments: Iterable[Moment]) -> list[int]:
 
 def _first_step(moments: Sequence[Moment]) -> int:
     """The step of the checkpoint with which training begins, if it begins with one."""
-    begins = select(moments, "resumed", *_WITH_STEPS)[:1]
+    begins = select(moments, "resumed", *_OWN_STEPS)[:1]
     resumed = [moment for moment in begins if moment.record.event == "resumed"]
     return max(_step_numbers(resumed), default=0)
 

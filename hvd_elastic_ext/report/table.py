@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Final, TextIO
 
 from hvd_elastic_ext.io import tables
-from hvd_elastic_ext.report.job_report import RESTARTED, JobReport, Row
+from hvd_elastic_ext.report.job_report import JobReport, Row, Total, steps_again, total
 
 STYLES: Final = {
     "hosts added": "green",
@@ -53,16 +54,37 @@ def size_text(row: Row) -> str:
 def summary(report: JobReport) -> str:
     """The job in one line."""
     resizes = [row for row in report.resizes if row.before]
-    downtime = sum(row.downtime_s or 0.0 for row in resizes)
-    lost = sum(row.steps_lost or 0 for row in report.rows if row.event in ("resized", RESTARTED))
+    downtime = total(row.downtime_s for row in resizes)
+    again = "" if downtime.nothing_known and steps_again(report).nothing_known else f" and {again_text(report)}"
+    comma = "," if downtime.nothing_known and again else ""
     end = "has not finished" if report.code is None else f"finished with exit code {report.code}"
     steps = "no steps journalled" if report.steps is None else counted(report.steps, "step")
     if report.steps is not None and report.first_step:
         steps += f", {max(0, report.steps - report.first_step)} of them in this run"
     return (
-        f"{report.duration_s:.1f} s, {steps}; {counted(len(resizes), 'resize')} cost {downtime:.2f} s of standstill "
-        f"and {lost} steps done again; {_sleeps_text(report)}{goodput_text(report)}the job {end}."
+        f"{report.duration_s:.1f} s, {steps}; {_cost_text('resize', downtime)}"
+        f"{'' if downtime.nothing_known else ' of standstill'}{comma}{again}; "
+        f"{_sleeps_text(report)}{goodput_text(report)}the job {end}."
     )
+
+
+def _cost_text(noun: str, cost: Total) -> str:
+    """Such as "2 resizes cost 1.50 s"; what is not known is not counted as nothing."""
+    text = counted(cost.number, noun)
+    if cost.unknown:
+        whose = "the cost of which" if cost.number == 1 else f"of which the cost of {cost.unknown}"
+        text += f", {whose} is not known"
+    if cost.nothing_known:
+        return text
+    return f"{text}{', cost at least' if cost.unknown else ' cost'} {cost.known:.2f} s"
+
+
+def again_text(report: JobReport) -> str:
+    """Such as "3 steps done again"."""
+    again = steps_again(report)
+    if again.nothing_known:
+        return "an unknown number of steps done again"
+    return f"{'at least ' if again.unknown else ''}{counted(int(again.known), 'step')} done again"
 
 
 def goodput_text(report: JobReport) -> str:
@@ -78,10 +100,12 @@ def _sleeps_text(report: JobReport) -> str:
     sleeps = [i for i, row in enumerate(report.rows) if row.event == "slept"]
     if not sleeps:
         return ""
-    after = [next((row for row in report.rows[i:] if row.event == "resized"), None) for i in sleeps]
-    starts = [row for row in dict.fromkeys(after) if row is not None]
-    cost = sum(row.downtime_s or 0.0 for row in [*(report.rows[i] for i in sleeps), *starts])
-    return f"{counted(len(sleeps), 'sleep')} cost {cost:.2f} s; "
+    costs = list[float | None]()
+    for begin, end in itertools.pairwise([*sleeps, len(report.rows)]):
+        start = next((row for row in report.rows[begin:end] if row.event == "resized"), None)
+        cost = total(row.downtime_s for row in (report.rows[begin], start) if row is not None)
+        costs.append(None if cost.unknown else cost.known)
+    return f"{_cost_text('sleep', total(costs))}; "
 
 
 def counted(number: int, noun: str) -> str:

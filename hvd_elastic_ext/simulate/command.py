@@ -196,8 +196,7 @@ def _check(args: argparse.Namespace) -> None:
 
 def _seeds(args: argparse.Namespace, trace: Callable[[int], Trace], times: Times) -> int:
     """Return the number of seeds: a recommendation must not depend on a single random draw."""
-    chance = times.spread > 0.0 or trace(args.seed) != trace(args.seed + 1)
-    return SEEDS if args.recommend is not None and chance else 1
+    return SEEDS if args.recommend is not None and Study(trace, {}, times, (args.seed,)).chance else 1
 
 
 def _tell(
@@ -258,7 +257,7 @@ def _compare(args: argparse.Namespace, found: Study, progress: _Progress) -> int
         priced = args.price is not None or any(result.cost for result in choices[0].results)
         sys.stdout.write(table.of_choices(choices, priced=priced, timed=args.work is not None))
     if args.recommend is not None:
-        reason = study.reason(choices)
+        reason = study.reason(choices, chance=found.chance)
         _write(Path(args.recommend), study.config(found.given, choices[0], reason))
         sys.stderr.write(f"{args.recommend}: {reason}\n")
     return 0

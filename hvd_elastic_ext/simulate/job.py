@@ -129,7 +129,7 @@ class _Job:
         self._journal = cluster.new_journal()
         self._supply = None
         if settings.scaling is not None:
-            self._supply = Supply(first_hosts(trace.rows, settings.num_proc or 1))
+            self._supply = Supply(first_hosts(tuple(filter(trace.plays, trace.rows)), settings.num_proc or 1))
             cluster.scales = self._asked_for_hosts
         self._there: dict[str, Row] = {}
         self._listed: dict[str, int] = {}
@@ -161,7 +161,8 @@ class _Job:
         cluster, accounts = self._cluster, self._accounts
         accounts.begin()
         for row in self._trace.rows:
-            self._sim.at(BEGIN_S + row.at, self._happens, row)
+            if self._trace.plays(row):
+                self._sim.at(BEGIN_S + row.at, self._happens, row)
             if row.notice:
                 self._sim.at(max(self._sim.now, BEGIN_S + row.at - row.notice), self._notified, row)
         self._sim.happen(BEGIN_S)

@@ -73,7 +73,7 @@ def _happens(trace: Trace, agent_s: float) -> Iterator[_Happens]:
     for row in trace.rows:
         if row.notice:
             yield _Happens(max(0.0, row.at - row.notice), "told", row)
-        if row.event != "price":
+        if row.event != "price" and trace.plays(row):
             yield _Happens(row.at, row.event, row)
         if row.event == "up" and row.at > 0.0 and row.at + agent_s < trace.ends:
             yield _Happens(row.at + agent_s, "joins", row)
@@ -97,7 +97,9 @@ class Loop:
     ) -> None:
         self._grows, self._start_takes = grows, starts
         self._trace, self._settings, self._times, self._wanted = trace, settings, times, rank_steps
-        self.interval_s = self._interval(sum(row.event not in ("up", "price") for row in trace.rows))
+        self.interval_s = self._interval(
+            sum(row.event not in ("up", "price") and trace.plays(row) for row in trace.rows)
+        )
         self._start_s = times.boot_s + times.join_s + times.sync_s + times.load_s
         self._there: dict[str, int] = {}
         self._ready: set[str] = set()

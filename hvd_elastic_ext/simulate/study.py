@@ -53,6 +53,12 @@ class Study:
     watch: Watch | None = None
     """See :func:`~hvd_elastic_ext.simulate.job.simulate`."""
 
+    @property
+    def chance(self) -> bool:
+        """Whether jobs of different seeds differ."""
+        first = self.seeds[0]
+        return self.times.spread > 0.0 or self.trace(first) != self.trace(first + 1)
+
     def results(self, changed: Mapping[str, Any] | None = None) -> list[Result]:
         """Simulate a job for each seed, with changed options. Raises :class:`UsageError` for invalid options."""
         given = {**self.given, **(changed or {})}
@@ -163,17 +169,30 @@ def is_significant(best: Choice, other: Choice) -> bool:
     return half is not None and mean > half
 
 
-def reason(choices: Sequence[Choice]) -> str:
-    """Return why the first (best) choice is recommended."""
+def is_equal(best: Choice, other: Choice) -> bool:
+    """Whether two choices have equal results with each seed."""
+    mean, half = percent_worse(best, other)
+    return mean == 0.0 and not half
+
+
+def reason(choices: Sequence[Choice], *, chance: bool = True) -> str:
+    """Return why the first (best) choice is recommended. ``chance``: whether jobs of different seeds differ."""
     best, *others = [each for each in choices if each.results]
     goodput = spread([100.0 * result.goodput for result in best.results])
     what = f"{best.name}: goodput {goodput} %"
     if not others:
         return f"{what}; nothing else was tried"
-    second = others[0]
+    tried, equal = len(others) + 1, [each.name for each in others if is_equal(best, each)]
+    if len(equal) == len(others):
+        return f"{what}; {'both' if tried == 2 else f'all {tried}'} results are equal"
+    second = next(each for each in others if not is_equal(best, each))
     less = spread([100.0 * result.goodput for result in second.results])
-    sure = "beyond chance" if is_significant(best, second) else "which may be chance: try more --seeds"
-    return f"{what}, the most of {len(others) + 1}; next is {second.name} with {less} %, {sure}"
+    if not chance:
+        sure = "without any chance in it"
+    else:
+        sure = "beyond chance" if is_significant(best, second) else "which may be chance: try more --seeds"
+    same = f", as with {' and '.join(equal)}" if equal else ""
+    return f"{what}, the most of {tried}{same}; next is {second.name} with {less} %, {sure}"
 
 
 def config(given: Mapping[str, Any], choice: Choice, why: str) -> str:

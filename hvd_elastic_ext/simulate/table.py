@@ -36,14 +36,14 @@ def _facts(results: Sequence[Result], *, priced: bool) -> list[str]:
     first, many = results[0], len(results) > 1
     what = f"{len(results)} seeds, on average" if many else f"{duration(first.lasted_s)}"
     counts = ", ".join(
-        f"{_mean([float(getattr(result, name)) for result in results])} {words}"
-        for name, words in (
-            ("steps", "steps"),
-            ("kept", "of all ranks"),
-            ("worlds", "worlds"),
-            ("rollbacks", "roll-backs behind a step"),
-            ("checkpoints", "checkpoints"),
-            ("sleeps", "sleeps"),
+        f"{_counted([getattr(result, name) for result in results], noun)}{more}"
+        for name, noun, more in (
+            ("steps", "step", ""),
+            ("kept", "", "of all ranks"),
+            ("worlds", "world", ""),
+            ("rollbacks", "roll-back", " behind a step"),
+            ("checkpoints", "checkpoint", ""),
+            ("sleeps", "sleep", ""),
         )
     )
     lines = [f"{what}: {counts}"]
@@ -85,6 +85,12 @@ def _range(values: Sequence[float]) -> str:
 def _mean(values: Sequence[float]) -> str:
     mean = statistics.fmean(values)
     return f"{mean:,.0f}" if mean >= 100 or mean == int(mean) else f"{mean:.1f}"
+
+
+def _counted(values: Sequence[int], noun: str) -> str:
+    """The mean with its noun, such as "1 world" and "1.5 worlds"; without a noun, with a space."""
+    mean = _mean([float(value) for value in values])
+    return f"{mean} {noun and (noun if mean == '1' else f'{noun}s')}"
 
 
 def of_choices(choices: Sequence[Choice], *, priced: bool, timed: bool) -> str:
@@ -131,8 +137,9 @@ def versus(results: Sequence[Result], others: Sequence[Restarted], *, stock: boo
     text = plain(("job", "goodput %", "±", "kept steps"), rows, right=("goodput %", "±", "kept steps"))
     more = sum(each.kept for each in results) / max(1, sum(each.kept for each in others))
     interval = duration(statistics.fmean(each.interval_s for each in others))
-    starts = _mean([float(each.starts) for each in others])
-    return f"{text}\n{more:.2f} times the steps are kept; the other job starts {starts} times, saves every {interval}\n"
+    starts = _counted([each.starts for each in others], "time")
+    starts = "once" if starts == "1 time" else starts
+    return f"{text}\n{more:.2f} times the steps are kept; the other job starts {starts}, saves every {interval}\n"
 
 
 def beside(results: Sequence[Result], measured: Measured) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.dashboard.content import advice
-from hvd_elastic_ext.report.job_report import RESTARTED, JobReport, Row
+from hvd_elastic_ext.report.job_report import RESTARTED, JobReport, Row, steps_again, total
 from hvd_elastic_ext.report.table import counted
 
 OK, WARN, BAD, INFO = "ok", "warn", "bad", "info"
@@ -126,15 +126,19 @@ def outcome(report: JobReport) -> Verdict:
 
 def cost(report: JobReport) -> str:
     """Return a sentence about the cost of changes and faults."""
-    resizes = [row for row in report.resizes if row.before]
-    lost = sum(row.steps_lost or 0 for row in report.rows if row.event in ("resized", RESTARTED))
-    down = sum(row.downtime_s or 0.0 for row in (*resizes, *(row for row in report.rows if row.event == "slept")))
-    if not resizes and not down:
-        return "The world never changed." if report.resizes else "No world was formed."
-    return (
-        f"{counted(len(resizes), 'change').capitalize()} of the world cost {duration(down)} without a step, and "
-        f"{counted(lost, 'step')} had to be done again."
+    down = total(
+        row.downtime_s for row in report.rows if row.event == "slept" or (row.event == "resized" and row.before)
     )
+    if not down.number:
+        return "The world never changed." if report.resizes else "No world was formed."
+    changes, again = f"{counted(down.number, 'change').capitalize()} of the world", steps_again(report)
+    steps = f"{'at least ' if again.unknown else ''}{counted(int(again.known), 'step')} had to be done again"
+    if down.nothing_known:
+        more = "" if again.nothing_known else f", and {steps}"
+        return f"What {changes} cost is not known{more}."
+    steps = "how many steps had to be done again is not known" if again.nothing_known else steps
+    least, which = ("at least ", f" (of {down.unknown} that is not known)") if down.unknown else ("", "")
+    return f"{changes} cost {least}{duration(down.known)} without a step{which}, and {steps}."
 
 
 def of_now(report: JobReport, live: Mapping[str, Any] | None, *, now: float, last: float, asleep: bool) -> Verdict:

@@ -11,6 +11,7 @@
 reclaimed, with ``notice`` seconds of notice, if any); ``lost`` (it vanishes, and its connections stay open);
 ``crash`` (one of its training processes fails);
 ``price`` (of a slot for an hour, from then on).
+The trace ends with its last row. What a row at the very end says happens to no job.
 """
 
 from __future__ import annotations
@@ -64,6 +65,10 @@ class Trace:
     ends: float
     slots: dict[str, int] = field(default_factory=dict)
     boots: dict[str, float | None] = field(default_factory=dict)
+
+    def plays(self, row: Row) -> bool:
+        """Whether a row happens to a job. One at the very end does not: it only says when the trace ends."""
+        return row.at < self.ends
 
 
 def whole(text: str, most: int) -> int | None:

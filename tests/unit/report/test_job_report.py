@@ -288,6 +288,34 @@ def test_steps_of_a_training_that_starts_over_count_as_repeated(journal: Journal
     assert "40 steps done again" in summary(build_report(journal.records))
 
 
+def test_a_total_does_not_count_what_is_not_known_as_nothing(journal: JournalMaker) -> None:
+    """Defect: "2 resizes cost 0.00 s of standstill and 0 steps done again", where each row has "?"."""
+    journal.add("started").resized("start", 2).resized("worker failed", 1, after=5.0, failed=["b"])
+    one = summary(build_report(journal.records))
+    assert "; 1 resize, the cost of which is not known; the job has not finished" in one
+    journal.resized("hosts added", 2, after=34.0, added=["b"])
+    two = summary(build_report(journal.records))
+    assert "; 2 resizes, of which the cost of 2 is not known; the job has not finished" in two
+    journal.resized("hosts removed", 1, after=1.0, removed=["b"], downtime_s=1.5, steps_lost=3)
+    third = summary(build_report(journal.records))
+    assert "; 3 resizes, of which the cost of 2 is not known, cost at least 1.50 s of standstill and at least " in third
+    assert " at least 3 steps done again; " in third
+
+
+def test_the_steps_of_resizes_without_a_time_are_told_where_they_are_known(journal: JournalMaker) -> None:
+    journal.add("started").resized("start", 2).steps(10).resized("worker failed", 1, after=1.0, steps_lost=1)
+    said = summary(build_report(journal.records))
+    assert "; 1 resize, the cost of which is not known, and 1 step done again; " in said
+
+
+def test_the_cost_of_a_sleep_that_has_not_ended_is_not_known(journal: JournalMaker) -> None:
+    journal.add("started").resized("start", 2).steps(10).add("slept", after=1.0, reason="too few")
+    assert "; 1 sleep, the cost of which is not known; " in summary(build_report(journal.records))
+    journal.resized("start", 2, after=3.0).steps(10).add("slept", after=1.0, reason="too few")
+    said = summary(build_report(journal.records))
+    assert "; 2 sleeps, of which the cost of 1 is not known, cost at least 4.00 s; " in said
+
+
 def test_an_empty_journal_and_one_without_an_end_have_no_exit_code(journal: JournalMaker) -> None:
     empty = build_report([])
     assert (empty.rows, empty.world, empty.duration_s, empty.code) == ((), (), 0.0, None)
@@ -425,6 +453,15 @@ def test_the_newest_step_counts_wherever_the_journal_has_it(journal: JournalMake
     assert " 12 steps; " in summary(build_report(journal.records))
 
 
+@pytest.mark.parametrize(
+    "event", ["rolled_back", "synced", "inherited", "sent", "slept", "resumed", "sealed", "committed", "stepped"]
+)
+def test_the_newest_step_may_be_in_any_record_with_a_step(journal: JournalMaker, event: str) -> None:
+    """Defect: "1 step", where a roll-back to step 3 is the newest that is known."""
+    journal.add("started").resized("start", 2).steps(1).add(event, step=3)
+    assert build_report(journal.records).steps == 3
+
+
 def test_a_run_that_continues_a_checkpoint_says_how_many_steps_are_its_own(journal: JournalMaker) -> None:
     journal.step = 70
     journal.add("started").add("resumed", step=70, host="a").add("resumed", step=70, host="b")
@@ -432,7 +469,8 @@ def test_a_run_that_continues_a_checkpoint_says_how_many_steps_are_its_own(journ
     assert (report.steps, report.first_step) == (250, 70)
     assert " 250 steps, 180 of them in this run; " in summary(report)
     nothing = build_report([record for record in journal.records if record.event != "stepped"])
-    assert "no steps journalled; " in summary(nothing)
+    assert " 70 steps, 0 of them in this run; " in summary(nothing)
+    assert "no steps journalled; " in summary(build_report(JournalMaker().add("started").records))
 
 
 def test_a_sleep_begins_no_other_run(journal: JournalMaker) -> None:

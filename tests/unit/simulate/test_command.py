@@ -29,6 +29,20 @@ def test_a_table_of_where_the_time_went_is_printed(capsys: pytest.CaptureFixture
     assert "restarted from its last checkpoint" in said
 
 
+def test_what_there_is_one_of_is_in_the_singular(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Defect: "1 worlds", "starts 1 times"."""
+    (tmp_path / "calm.csv").write_text("time,host,event\n0,a,up\n0,b,up\n1800,b,down\n")
+    assert main([str(tmp_path / "calm.csv"), "--min-np", "1", "--versus", "restart"]) == 0
+    said = capsys.readouterr().out
+    assert " 1 world, 0 roll-backs behind a step, 0 checkpoints, " in said
+    assert "the other job starts once, saves every 30m" in said
+    (tmp_path / "short.csv").write_text("time,host,event\n0,a,up\n0,b,up\n600,b,crash\n1800,b,down\n")
+    assert main([str(tmp_path / "short.csv"), "--min-np", "1", "--versus", "stock", "--times", "every=50"]) == 0
+    said = capsys.readouterr().out
+    assert ", 1 roll-back behind a step, " in said
+    assert "the other job starts 2 times, " in said
+
+
 def test_json_has_all_times_of_every_seed_and_of_what_it_is_compared_with(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SMALL, "--json", "--seeds", "2", "--versus", "restart"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -65,6 +79,17 @@ def test_a_recommendation_where_chance_has_a_part_is_that_of_many_seeds(
     (tmp_path / "t.csv").write_text("time,host,event,slots\n0,a,up,3\n900,a,down,\n")
     assert main([str(tmp_path / "t.csv"), *words]) == 0
     assert {len(each["jobs"]) for each in json.loads(capsys.readouterr().out)} == {1}
+
+
+def test_equal_results_on_a_trace_of_a_file_are_called_equal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "t.csv").write_text("time,host,event\n0,a,up\n0,b,up\n1h,b,down\n")
+    best = tmp_path / "best.yaml"
+    assert main([str(tmp_path / "t.csv"), "--compare", "min_np=1,2", "--recommend", str(best)]) == 0
+    said = capsys.readouterr().err
+    assert "; both results are equal\n" in said
+    assert "chance" not in said + best.read_text()
 
 
 def test_a_simulated_job_is_drawn_as_a_real_one(tmp_path: Path) -> None:

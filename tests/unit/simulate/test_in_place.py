@@ -19,8 +19,8 @@ def played(rows: str, **given: object) -> Restarted:
 
 
 def test_told_of_a_host_the_others_go_on_without_a_start_and_lose_nothing() -> None:
-    result = played("1000,b,down,100\n2000,a,crash,,\n")
-    assert (result.lost, result.downtime_s) == ((2000 - 900 - CHANGE_S) % 8, CHANGE_S)
+    result = played("1000,b,down,100\n2000,a,crash,,\n2001,a,down,,\n")
+    assert (result.lost, result.downtime_s) == ((2000 - 900 - CHANGE_S) % 8, CHANGE_S + 1.0)
     assert result.kept == 4 * (900 - START_S) + 2 * (2000 - 900 - CHANGE_S - result.lost)
 
 

@@ -40,8 +40,9 @@ def test_times_are_found_again(records: list[Record]) -> None:
 
 def test_hosts_that_came_and_went_are_found_again(records: list[Record]) -> None:
     rows = measured.of_records(records, where="j").trace.rows
-    assert [(row.host, row.event) for row in rows] == [(row.host, row.event) for row in TRACE.rows]
-    assert all(found.at == pytest.approx(was.at, abs=31.0) for found, was in zip(rows, TRACE.rows, strict=False))
+    played = [row for row in TRACE.rows if TRACE.plays(row)]
+    assert [(row.host, row.event) for row in rows] == [(row.host, row.event) for row in played]
+    assert all(found.at == pytest.approx(was.at, abs=31.0) for found, was in zip(rows, played, strict=True))
 
 
 def test_a_job_with_the_times_and_hosts_of_a_journal_does_as_many_steps(records: list[Record]) -> None:

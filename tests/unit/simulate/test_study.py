@@ -67,6 +67,22 @@ def test_a_recommendation_says_whether_the_difference_may_be_chance() -> None:
     assert "may be chance" in study.reason([Choice({"min_num_proc": 2}, chance), usual])
 
 
+def test_a_recommendation_among_equals_says_that_they_are_equal_and_asks_for_no_more_seeds() -> None:
+    """Defect: "which may be chance: try more --seeds" of equal results on a trace that is the same for each seed."""
+    same = [Choice({"min_num_proc": least}, [_result(100)] * 2) for least in (1, 2, 3)]
+    less = Choice({"min_num_proc": 4}, [_result(90)] * 2)
+    assert study.reason(same[:2]).endswith("%; both results are equal")
+    assert study.reason(same, chance=False).endswith("%; all 3 results are equal")
+    two_of_three = study.reason([*same[:2], less], chance=False)
+    assert ", the most of 3, as with --min-np 2; next is --min-np 4 with " in two_of_three
+
+
+def test_a_difference_on_a_trace_without_chance_is_not_called_chance() -> None:
+    best, less = (Choice({"min_num_proc": least}, [_result(kept)]) for least, kept in ((1, 100), (2, 90)))
+    assert study.reason([best, less], chance=False).endswith(", without any chance in it")
+    assert "may be chance" in study.reason([best, less], chance=True)
+
+
 def test_a_recommendation_is_a_file_that_run_reads() -> None:
     text = study.config({"failure_budget": 99}, Choice({"min_num_proc": 2, "checkpoint_every": "60s"}, ()), "why")
     assert text == '# hvd-elastic simulate: why\nfailure-budget: 99\nmin-np: 2\ncheckpoint-every: "60s"\n'

@@ -117,6 +117,18 @@ def test_a_job_that_is_done_ends_in_what_its_changes_cost() -> None:
     assert "3 steps had to be done again" in now["text"]
 
 
+def test_changes_whose_cost_is_not_known_are_not_said_to_have_cost_nothing() -> None:
+    journal = JournalMaker().add("started").resized("start", 2).resized("hosts added", 3, after=34.0, added=["c"])
+    done = {"after": 1.0, "code": 0, "reason": "done"}
+    text = page(journal.add("finished", **done))["now"]["text"]
+    assert text.endswith("What 1 change of the world cost is not known.")
+    journal = JournalMaker().add("started").resized("start", 2).resized("hosts added", 3, added=["c"])
+    journal.resized("hosts removed", 2, after=1.0, removed=["c"], downtime_s=1.5, steps_lost=3)
+    text = page(journal.add("finished", **done))["now"]["text"]
+    assert "2 changes of the world cost at least 1.5 s without a step (of 1 that is not known)" in text
+    assert text.endswith(", and at least 3 steps had to be done again.")
+
+
 def test_a_job_that_was_told_to_stop_has_not_failed() -> None:
     reason = "stopped by SIGINT; the same command goes on after step 5"
     now = page(running(JournalMaker()).add("finished", after=1, code=130, reason=reason))["now"]
