@@ -155,7 +155,7 @@ def _parser(name: str, command: Command) -> argparse.ArgumentParser:
 
 
 def usage() -> str:
-    """The top-level help: the commands in their groups. Those of :data:`ON_CLUSTERS` are for both: -n names a cluster."""
+    """The top-level help: the commands in their groups. With -n, those of :data:`ON_CLUSTERS` mean a cluster."""
     width = max(map(len, COMMANDS))
     lines = ["usage: hvd-elastic COMMAND …"]
     for group in GROUPS:

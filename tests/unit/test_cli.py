@@ -73,6 +73,7 @@ def test_help_has_two_groups_local_and_cluster(capfd: pytest.CaptureFixture[str]
     assert {"run", "status", "simulate"} <= first
     assert {"submit", "get", "attach"} <= second
     assert first | second == set(cli.COMMANDS)
+    assert "\nWith -n NAMESPACE, events, logs and scale act on a job on a cluster.\n" in text
     assert {command.group for command in cli.COMMANDS.values()} == set(cli.GROUPS)
 
 

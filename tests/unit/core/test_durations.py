@@ -17,7 +17,8 @@ from hvd_elastic_ext.launcher.rules.checkpoints.schedule import parse_checkpoint
 
 FORMS: Final = {
     "90": 90, "2.5": 2.5, "1e3": 1000, "0": 0, "500ms": 0.5, "30s": 30, "0.5s": 0.5, "10m": 600, "2h": 7200,
-    "1d": 86_400, "1h30m": 5400, "1h0m0.5s": 3600.5, "2h22m": 8520, "1.5h": 5400, "1e+06s": 1e6, "1d2h3m4s5ms": 93784.005,
+    "1d": 86_400, "1h30m": 5400, "1h0m0.5s": 3600.5, "2h22m": 8520, "1.5h": 5400, "1e+06s": 1e6,
+    "1d2h3m4s5ms": 93784.005,
 }  # fmt: skip
 WRONG = (
     "soon",
