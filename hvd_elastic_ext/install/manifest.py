@@ -28,6 +28,7 @@ def main(argv: Sequence[str]) -> int:
         description="List the manifests for a cluster, or print one: hvd-elastic manifest rbac | kubectl apply -f -",
         epilog="docs/kubernetes.md says when to use which.",
     )
+    parser.elsewhere[r"-np\d*|--num-proc"] = "is an option of `hvd-elastic run`; here are --min-np and --max-np"
     parser.add_argument("name", nargs="?", help="the manifest to print; all are listed by default")
     parser.add_argument("--job", metavar="NAME", help=f"the job's name, instead of {EXAMPLE}")
     parser.add_argument("-n", "--namespace", metavar="NAME", help="the job's namespace, where a manifest names one")

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.install import manifest
 from hvd_elastic_ext.jobs.cli import attach, changes, get, submit
 from hvd_elastic_ext.jobs.cli.submit import asked_for, difference
 from hvd_elastic_ext.jobs.cli.submit_options import add_job, parted
@@ -243,6 +244,7 @@ def test_a_second_name_is_no_command() -> None:
         (changes.scale, "one -np 2", "-np is an option of `hvd-elastic run`; write NAME N"),
         (changes.wait, "one -np 2", "-np is an option of `hvd-elastic run`; for a namespace write -n NAME"),
         (get.main, "-np 2", "-np is an option of `hvd-elastic run`; for a namespace write -n NAME"),
+        (manifest.main, "hpa -np 2", "-np is an option of `hvd-elastic run`; here are --min-np and --max-np"),
         (attach.main, "one -np=2 -- ls", "-np is an option of `hvd-elastic run`; for a namespace write -n NAME"),
     ],
 )
