@@ -108,8 +108,11 @@ def settings_from(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
         prefix=PREFIX,
         reserved=["CONFIG"],
     )
-    options = parser.parse_args(layered)
-    return Settings(source=_source(options), outputs=_outputs(options), once=options.once, output=options.output)
+    try:
+        options = parser.parse_args(layered.argv)
+        return Settings(source=_source(options), outputs=_outputs(options), once=options.once, output=options.output)
+    except UsageError as error:
+        raise layered.placed(error) from None
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -70,7 +70,7 @@ COMMANDS: Final = {
     "get": Command(
         "hvd_elastic_ext.jobs.cli.get", "a job on a cluster and its pods, and what each waits for", group=CLUSTER
     ),
-    "list": Command("hvd_elastic_ext.jobs.cli.get", "all jobs that were submitted to a namespace", group=CLUSTER),
+    "list": Command("hvd_elastic_ext.jobs.cli.get", "all jobs that were submitted to a namespace", "all_jobs", CLUSTER),
     "top": Command("hvd_elastic_ext.jobs.cli.top", "what the pods of a job on a cluster use", group=CLUSTER),
     "attach": Command(
         "hvd_elastic_ext.jobs.cli.attach", "a shell, or a command, in a pod of a job on a cluster", group=CLUSTER
@@ -155,18 +155,19 @@ def _parser(name: str, command: Command) -> argparse.ArgumentParser:
 
 
 def usage() -> str:
-    """The top-level help: the commands in their groups. ``events`` and ``scale`` are for both: -n names a cluster."""
+    """The top-level help: the commands in their groups. With -n, those of :data:`ON_CLUSTERS` mean a cluster."""
     width = max(map(len, COMMANDS))
     lines = ["usage: hvd-elastic COMMAND …"]
     for group in GROUPS:
         there = [(name, command.does) for name, command in COMMANDS.items() if command.group == group]
         lines += ["", f"{group}:", *(f"  {name:<{width}}  {does}" for name, does in there)]
-    both = " and ".join(sorted(ON_CLUSTERS))
+    *first, last = sorted(ON_CLUSTERS)
+    both = f"{', '.join(first)} and {last}"
     return "\n".join(
         [
             *lines,
             "",
-            f"{both} with -n NAMESPACE are for a job on a cluster.",
+            f"With -n NAMESPACE, {both} act on a job on a cluster.",
             "hvd-elastic COMMAND --help says more; --version, --help",
         ]
     )
@@ -228,7 +229,7 @@ def _command(name: str, arguments: Sequence[str]) -> int:
 
 
 def _no_command(name: str, *, given: bool) -> int:
-    """Answer a first word that is no command."""
+    """Answer a first word that is not a command."""
     if name in ("-h", "--help"):
         sys.stdout.write(usage() + "\n")
         return 0 if given else 2

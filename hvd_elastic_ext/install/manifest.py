@@ -7,13 +7,12 @@ import json
 import re
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from itertools import takewhile
 from pathlib import Path
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.install import files
-from hvd_elastic_ext.io.option_parser import Parser
+from hvd_elastic_ext.io.option_parser import Parser, nearest
 
 FOLDERS = ("docker/manifests", "docker/monitoring")
 EXAMPLE = "digits"
@@ -29,6 +28,7 @@ def main(argv: Sequence[str]) -> int:
         description="List the manifests for a cluster, or print one: hvd-elastic manifest rbac | kubectl apply -f -",
         epilog="docs/kubernetes.md says when to use which.",
     )
+    parser.elsewhere[r"-np\d*|--num-proc"] = "is an option of `hvd-elastic run`; here are --min-np and --max-np"
     parser.add_argument("name", nargs="?", help="the manifest to print; all are listed by default")
     parser.add_argument("--job", metavar="NAME", help=f"the job's name, instead of {EXAMPLE}")
     parser.add_argument("-n", "--namespace", metavar="NAME", help="the job's namespace, where a manifest names one")
@@ -56,9 +56,7 @@ def main(argv: Sequence[str]) -> int:
         return 0
     name = wanted.removesuffix(".yaml").removesuffix(".json")
     if name not in there:
-        near = get_close_matches(name, there, 1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(there)}"
-        raise UsageError(f"there is no manifest {wanted}; {hint}")
+        raise UsageError(f"there is no manifest {wanted}; {nearest(name, sorted((*there, HPA)))}")
     sys.stdout.write(of_job(there[name].read_text(encoding="utf-8"), options.job, options.namespace))
     return 0
 

@@ -128,10 +128,49 @@ def _reason(error: Exception) -> str:
     """Return one line that says what is wrong."""
     if isinstance(error, RecursionError):
         return "its lists and tables are too deep"
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return _worded(error)
     line = " ".join("".join(c if c.isprintable() else " " for c in str(error)).split())
+    line = line.replace(' in "<unicode string>", position', ", at character")
     if isinstance(error, _TooMuch | yaml.YAMLError | tomllib.TOMLDecodeError):
         return line
     return f"a value cannot be read: {line.partition('; use sys.')[0]}"
+
+
+_OPEN: Final = {
+    "while parsing a flow sequence": "a list has no ']' or lacks a ','; the list begins",
+    "while parsing a flow mapping": "a table has no '}' or lacks a ','; the table begins",
+    "while scanning a quoted scalar": "a quoted text has no closing quote; the text begins",
+}
+"""What is wrong with something that has a beginning, by libyaml's context."""
+_PLAIN: Final = {
+    "mapping values are not allowed": "there is a ':' where no name may be; check the indentation, and quote a value "
+    "that holds ': '",
+    "cannot start any token": "a value cannot begin with this character; indent with spaces, not tabs, and quote text",
+    "found a tab character": "indent with spaces, not tabs",
+    "did not find expected key": "this is not NAME: VALUE; check the indentation, and the quotes of the line",
+    "expected <block end>": "this is not NAME: VALUE; check the indentation, and the quotes of the line",
+    "did not find expected '-'": "a list and a table are mixed; check the indentation",
+    "could not find expected ':'": "a name has no ': ' and value",
+    "did not find expected node content": "a value is missing, or a bracket is one too many",
+    "did not find expected <document start>": "something follows the end of the table",
+    "found undefined alias": "the alias has no anchor; quote a value that begins with '*'",
+    "could not determine a constructor": "a value begins with '!', which is a tag of YAML; quote the value",
+    "unknown escape character": "a text in double quotes has an unknown backslash sequence; use single quotes",
+    "unhashable key": "a name is a list or a table; write a plain word",
+}
+"""The same for other problems, by a part of libyaml's words or of PyYAML's."""
+
+
+def _worded(error: yaml.MarkedYAMLError) -> str:
+    """Say where YAML is broken, and how. Pure."""
+    problem, at, begin = error.problem or "", error.problem_mark, error.context_mark
+    where = f"line {at.line + 1}, column {at.column + 1}" if at else "somewhere"
+    words = _OPEN.get(error.context or "")
+    if words is not None and begin is not None and ("expected" in problem or "end of stream" in problem):
+        return f"line {begin.line + 1}, column {begin.column + 1}: {words} there"
+    plain = next((words for part, words in _PLAIN.items() if part in problem), problem)
+    return f"{where}: {' '.join(plain.split())}"
 
 
 def read_config(path: Path, *, option: str = "--config") -> Mapping[str, Any]:

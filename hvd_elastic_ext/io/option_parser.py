@@ -16,6 +16,7 @@ from typing import Any, Final, NoReturn
 
 from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.options import NUMBERS
 
 MISSING: Final = "the following arguments are required: "
 """The beginning of ``argparse``'s error for missing words."""
@@ -25,11 +26,8 @@ NO_NUMBER_WORD: Final = re.compile(r"argument ([^-:][^:]*): invalid (int|float|t
 """The same for a positional argument."""
 NO_VALUE: Final = re.compile(r"argument ([^:]*): ignored explicit argument (.*)", re.DOTALL)
 """Its error for a switch with a value."""
-NUMBERS: Final[Mapping[str, str]] = {
-    "int": "a whole number, such as {} 2",
-    "float": "a number, such as {} 10",
-    "time": f"a time, such as {{}} {durations.EXAMPLES}",
-}
+TOO_LONG: Final = re.compile(r"argument (-[^/: ]+)[^:]*: (.* is longer than .*)", re.DOTALL)
+"""The error for a time that is too long."""
 MOST_NAMED: Final = 4
 """An unknown option that begins more options than this is answered with the nearest one only."""
 
@@ -47,6 +45,8 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **{**kwargs, "allow_abbrev": False})
         self.see = f"`{self.prog} --help` lists all options" if see is None else see
         self.surplus = surplus
+        self.elsewhere: Final[dict[str, str]] = {}
+        """What to say about options of other commands, by a pattern of the option."""
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """Return the options and an empty list. Raises :class:`UsageError`, for words that are left over, too."""
@@ -103,6 +103,9 @@ def worded(message: str) -> str:
     found = NO_VALUE.fullmatch(message)
     if found is not None:
         return f"{found[1]} has no value; leave {found[2]} out"
+    found = TOO_LONG.fullmatch(message)
+    if found is not None:
+        return f"{found[1]} {found[2]}"
     found = NO_NUMBER.fullmatch(message)
     if found is None:
         found = NO_NUMBER_WORD.fullmatch(message)
@@ -176,6 +179,9 @@ def _after_option(
     word, equals, _ = words[0].partition("=")
     if not word.startswith("-") or word == "-":
         return None
+    for pattern, instead in getattr(parser, "elsewhere", {}).items():
+        if re.fullmatch(pattern, word):
+            parser.error(f"{word} {instead}")
     action, glued = _meant(parser, word)
     if action is None:
         parser.error(_unknown(parser, word, below))
@@ -212,9 +218,9 @@ def _unknown(parser: argparse.ArgumentParser, word: str, below: Mapping[str, arg
     }
     begun = [name for name, option in options.items() if name.startswith(word) and option.help != argparse.SUPPRESS]
     if word.startswith("--") and 0 < len(begun) <= MOST_NAMED:
-        return f"{word} is no option; did you mean {_either(begun)}?"
+        return f"{word} is not an option; did you mean {_either(begun)}?"
     near = difflib.get_close_matches(word, options, n=1, cutoff=0.0)
-    return f"{word} is no option; did you mean {near[0]}?" if near else f"{word} is no option; there are none"
+    return f"{word} is not an option; did you mean {near[0]}?" if near else f"{word} is not an option; there are none"
 
 
 def _either(names: Sequence[str]) -> str:

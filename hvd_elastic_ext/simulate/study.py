@@ -78,7 +78,8 @@ def combinations(text: str) -> list[dict[str, Any]]:
         name = known.get(word.strip().lstrip("-").replace("-", "_"))
         found = [value.strip() for value in values.split(",") if value.strip()]
         if name is None:
-            raise UsageError(f"--compare: {word.strip()!r} is no option of simulate; {nearest(word.strip(), known)}")
+            unknown = word.strip()
+            raise UsageError(f"--compare: {unknown!r} is not an option of simulate; {nearest(unknown, known)}")
         if not equals or not found or name in grid:
             raise UsageError(f"--compare {part!r}: write an option once, with its values, such as min_np=2,4,8")
         grid[name] = [_value(name, value) for value in found]

@@ -20,7 +20,7 @@ class Parser(argparse.ArgumentParser):
         if left and left[0].startswith("-"):
             word = left[0].partition("=")[0]
             near = difflib.get_close_matches(word, self._option_string_actions, n=1, cutoff=0.0)[0]
-            self.error(f"{word} is no option; did you mean {near}?")
+            self.error(f"{word} is not an option; did you mean {near}?")
         if left:
             self.error(f"{left[0]!r} is one word too many; leave it out")
         return found

@@ -91,9 +91,15 @@ def set_up(options: Options) -> None:
         if action is Action.AFRESH:
             _remove_environment()
         _install(wanted)
-        say("Set-up is complete.")
+        say(complete())
         for hint in prerequisites.hints():
             say(hint)
+
+
+def complete() -> str:
+    """Return the last line of a set-up: where the command is, and what to do next."""
+    command = PYTHON.parent / "hvd-elastic"
+    return f"Set-up is complete: the command is {command}. Next: {command} doctor, or make demo."
 
 
 def _situation(options: Options) -> tuple[Stamp, Action, str]:

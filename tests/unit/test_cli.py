@@ -23,18 +23,18 @@ AS_ANYBODY = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search") if 
         ("evnts", "hvd-elastic: there is no command 'evnts'; did you mean events?"),
         ("rnu train.py", "hvd-elastic: there is no command 'rnu'; did you mean run?"),
         ("--hepl", "hvd-elastic: there is no command '--hepl'; did you mean --help?"),
-        ("events --plto x", "hvd-elastic events: --plto is no option; did you mean --plot?"),
-        ("events --replay x --stte", "hvd-elastic events: --stte is no option; did you mean --state?"),
+        ("events --plto x", "hvd-elastic events: --plto is not an option; did you mean --plot?"),
+        ("events --replay x --stte", "hvd-elastic events: --stte is not an option; did you mean --state?"),
         ("checkpoints lst", "hvd-elastic checkpoints: there is no command 'lst'; did you mean list?"),
-        ("checkpoints export --tto x", "hvd-elastic checkpoints: --tto is no option; did you mean --to?"),
+        ("checkpoints export --tto x", "hvd-elastic checkpoints: --tto is not an option; did you mean --to?"),
         ("hosts block", "hvd-elastic hosts: HOST is missing"),
         ("hosts block a NAME", "hvd-elastic hosts: 'NAME' is one word too many; a job is named with --job NAME"),
         ("hosts lits", "hvd-elastic hosts: there is no command 'lits'; did you mean list?"),
-        ("status --state-dri x", "hvd-elastic status: --state-dri is no option; did you mean --state-dir?"),
-        ("doctor --lcal", "hvd-elastic doctor: --lcal is no option; did you mean --local?"),
-        ("manifest --hlep", "hvd-elastic manifest: --hlep is no option; did you mean --help?"),
-        ("demo --sed 3", "hvd-elastic demo: --sed is no option; did you mean --seed?"),
-        ("run --journl x true", "hvd-elastic run: --journl is no option; did you mean --journal?"),
+        ("status --state-dri x", "hvd-elastic status: --state-dri is not an option; did you mean --state-dir?"),
+        ("doctor --lcal", "hvd-elastic doctor: --lcal is not an option; did you mean --local?"),
+        ("manifest --hlep", "hvd-elastic manifest: --hlep is not an option; did you mean --help?"),
+        ("demo --sed 3", "hvd-elastic demo: --sed is not an option; did you mean --seed?"),
+        ("run --journl x true", "hvd-elastic run: --journl is not an option; did you mean --journal?"),
     ],
 )
 def test_every_command_tells_a_mistake_in_two_lines(words: str, line: str, capfd: pytest.CaptureFixture[str]) -> None:
@@ -73,6 +73,7 @@ def test_help_has_two_groups_local_and_cluster(capfd: pytest.CaptureFixture[str]
     assert {"run", "status", "simulate"} <= first
     assert {"submit", "get", "attach"} <= second
     assert first | second == set(cli.COMMANDS)
+    assert "\nWith -n NAMESPACE, events, logs and scale act on a job on a cluster.\n" in text
     assert {command.group for command in cli.COMMANDS.values()} == set(cli.GROUPS)
 
 
@@ -80,7 +81,7 @@ def test_build_horovod_tells_a_mistake_in_two_lines(tmp_path: Path) -> None:
     done = run("build-horovod", "--tocrh", "2", cwd=tmp_path)
     assert done.returncode == 2
     first, second = done.stderr.splitlines()
-    assert first == "hvd-elastic build-horovod: --tocrh is no option; did you mean --torch?"
+    assert first == "hvd-elastic build-horovod: --tocrh is not an option; did you mean --torch?"
     assert second == "`hvd-elastic build-horovod --help` lists all options"
 
 

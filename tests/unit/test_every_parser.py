@@ -33,6 +33,16 @@ def _below(name: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, ar
                 yield from _below(f"{name} {below}", each)
 
 
+def test_every_help_begins_as_a_sentence_of_its_own_command() -> None:
+    for command, parser in parsers():
+        about = parser.description or ""
+        assert about[:1].upper() == about[:1], command
+        assert "``" not in parser.format_help(), command
+    for name, command in cli.COMMANDS.items():
+        if name != "build-horovod":
+            assert cli._parser(name, command).prog == f"hvd-elastic {name}"
+
+
 def test_every_option_that_takes_a_time_reads_every_form() -> None:
     seen = set()
     for command, parser in parsers():
@@ -76,7 +86,7 @@ def test_no_option_can_be_abbreviated_and_the_whole_one_is_named() -> None:
         for name in names:
             for word in (name[:end] for end in range(4, len(name))):
                 if word not in parser._option_string_actions:
-                    with pytest.raises(UsageError, match=f"^{word} is no option; did you mean -") as error:
+                    with pytest.raises(UsageError, match=f"^{word} is not an option; did you mean -") as error:
                         parser.parse_args([word, "1"])
                     whole = [other for other in names if other.startswith(word)]
                     assert len(whole) > 1 or whole[0] in str(error.value), f"{command} {word}: {error.value}"

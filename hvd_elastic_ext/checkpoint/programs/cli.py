@@ -169,7 +169,17 @@ def _verify(store: Store, options: argparse.Namespace) -> int:
     wanted = [entry for entry in entries if not options.names or entry.name in options.names]
     checked = [_checked(store, entry) for entry in wanted]
     _show(checked, sys.stdout, as_json=options.json, empty=f"no checkpoints in {store.where}")
+    if checked and not options.json:
+        sys.stdout.write(f"{summary(checked)}\n")
     return 0 if all(entry.whole for entry in checked) else 1
+
+
+def summary(checked: Sequence[Entry]) -> str:
+    """Return what was checked, and how many are whole. Pure."""
+    whole = [entry for entry in checked if entry.whole]
+    damaged = f"; {len(checked) - len(whole)} damaged" * (len(whole) < len(checked))
+    read_ = size(sum(entry.bytes or 0 for entry in whole))
+    return f"verified: {len(whole)} of {len(checked)} whole; all {read_} of them match their checksums{damaged}"
 
 
 def _checked(store: Store, entry: Entry) -> Entry:

@@ -13,7 +13,16 @@ from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import Permanent
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.io.wait_line import WaitLine
-from hvd_elastic_ext.jobs.cli.options import add_cluster, add_labels, bare_last, cluster_of, name_of, names_of, patient
+from hvd_elastic_ext.jobs.cli.options import (
+    PROCESSES,
+    add_cluster,
+    add_labels,
+    bare_last,
+    cluster_of,
+    name_of,
+    names_of,
+    patient,
+)
 from hvd_elastic_ext.jobs.cluster import changes
 from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterUnanswered
 from hvd_elastic_ext.jobs.reading.states import FINISHED, leftover_note, stores_checkpoints, waits_for_code
@@ -152,6 +161,8 @@ def _parsed(
     several: bool = False,
 ) -> argparse.Namespace:
     parser = Parser(prog=f"hvd-elastic {name}", description=description)
+    if name == "scale":
+        parser.elsewhere[PROCESSES] = "is an option of `hvd-elastic run`; write NAME N, with N workers"
     if several:
         parser.add_argument("names", metavar="NAME", nargs="*", help="the jobs")
     else:

@@ -27,11 +27,14 @@ WIDE: Final = ("IMAGE", "MESSAGE")
 PODS: Final = ("POD", "ROLE", "PHASE", "READY", "AGE", "NODE", "WHY")
 
 
-def main(argv: Sequence[str]) -> int:
-    """Print the table; returns 0 also without jobs. Raises :class:`UsageError` for a named job that does not exist."""
+def main(argv: Sequence[str], *, command: str = "get", other: str = "list") -> int:
+    """Run ``get``. Print the table; returns 0 also without jobs. Raises :class:`UsageError` for a named job that does
+    not exist. ``command``: the name by which it was called, of two; ``other``: the other one.
+    """
     parser = Parser(
-        prog="hvd-elastic get",
-        description="Show the jobs that were submitted, or one job and its pods; so does list. READY counts workers.",
+        prog=f"hvd-elastic {command}",
+        description="Show the jobs that were submitted, or one job and its pods. READY counts workers. "
+        f"`hvd-elastic {other}` is the same.",
     )
     parser.add_argument("name", metavar="NAME", nargs="?", help="one job (default: all)")
     parser.add_argument("-o", "--output", choices=("wide", "json", "yaml", "name"), default="", help="another format")
@@ -51,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
     if options.watch:
         if options.output not in ("", "wide"):
             raise UsageError(f"--watch shows tables; leave --output {options.output} out")
-        wide, patience = options.output == "wide", patient("get")
+        wide, patience = options.output == "wide", patient(command)
         return watch(cluster, options.name, wide=wide, labels=options.selector, write=_written, patience=patience)
     one = options.name is not None
     jobs, unread = _looked(cluster, options.name, options.selector)
@@ -64,6 +67,11 @@ def main(argv: Sequence[str]) -> int:
     if one:
         sys.stderr.write(leftover_note(jobs[0]))
     return 0
+
+
+def all_jobs(argv: Sequence[str]) -> int:
+    """Run ``list``: ``get`` by another name."""
+    return main(argv, command="list", other="get")
 
 
 def watch(

@@ -22,7 +22,7 @@ STAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\
 
 def main(argv: Sequence[str]) -> int:
     """Print lines. Raises :class:`UsageError` for a job without output."""
-    parser = Parser(prog="hvd-elastic logs", description=__doc__.partition(": ")[2])
+    parser = Parser(prog="hvd-elastic logs", description="Print the output of a job, of all its ranks or of one.")
     parser.add_argument("name", metavar="NAME", help="the job")
     parser.add_argument("-f", "--follow", action="store_true", help="follow until the job has ended")
     parser.add_argument("--rank", metavar="N", type=int, help="only lines of this rank")

@@ -8,19 +8,25 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.printable import printable
 from hvd_elastic_ext.io.config_file import to_documents
+from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.io.wait_line import WaitLine
 from hvd_elastic_ext.jobs.cluster import api, changes
 from hvd_elastic_ext.jobs.cluster.patience import Patience
 
+PROCESSES: Final = r"-np\d*|--num-proc"
+"""Options of ``hvd-elastic run`` for a number of processes. ``argparse`` reads -np as namespace p."""
+
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
     """Add the options for cluster and namespace."""
+    if isinstance(parser, Parser):
+        parser.elsewhere.setdefault(PROCESSES, "is an option of `hvd-elastic run`; for a namespace write -n NAME")
     parser.add_argument("-n", "--namespace", metavar="NAME", default="", help="namespace (default: of your kubeconfig)")
     parser.add_argument("--kubeconfig", metavar="FILE", type=Path, help="default: as kubectl finds it")
 

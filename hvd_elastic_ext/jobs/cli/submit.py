@@ -12,7 +12,7 @@ from hvd_elastic_ext.core.errors import Permanent
 from hvd_elastic_ext.io.config_file import to_documents
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.jobs.cli import sync
-from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of, name_of, printed
+from hvd_elastic_ext.jobs.cli.options import PROCESSES, add_cluster, cluster_of, name_of, printed
 from hvd_elastic_ext.jobs.cli.submit_options import add_job, job_of, read, settle
 from hvd_elastic_ext.jobs.cluster import apply
 from hvd_elastic_ext.jobs.cluster.api import Cluster
@@ -25,6 +25,7 @@ FAILED: Final = 2
 """Exit code of a diff that could not be made. As with kubectl, 1 means that something differs."""
 _SIZES: Final = ("requests", "limits", "sizeLimit")
 """Fields of a pod with quantities."""
+LIMITS: Final = ("min", "max")
 EPILOG: Final = "docs/submit.md says more, and which rights you need."
 
 
@@ -39,6 +40,8 @@ def main(argv: Sequence[str]) -> int:
         description="Make an elastic job on a cluster: its pods, and an account, rights and a key of its own.",
         epilog=EPILOG,
     )
+    for pattern, name in ((PROCESSES, "--workers"), *((f"--{m}-np|--{m}-num-proc", f"--{m}-workers") for m in LIMITS)):
+        parser.elsewhere[pattern] = f"is an option of `hvd-elastic run`; here it is {name} N, with --slots N for each"
     add_job(parser)
     add_cluster(parser)
     parser.add_argument(

@@ -128,7 +128,9 @@ def folder_of(options: argparse.Namespace, environ: Mapping[str, str]) -> Path:
             return only[0]
     if found and options.do not in CHANGING:
         return max(running or found, key=lambda path: path.stat().st_mtime)
-    there = ", ".join(path.name + (" (runs)" if path in running else "") for path in found) or "none"
+    if not found:
+        raise UsageError(f"no job was started here: there is none in ./{ROOT}; name its folder with --state-dir DIR")
+    there = ", ".join(path.name + (" (runs)" if path in running else "") for path in found)
     raise UsageError(f"which job? Give --job NAME or --state-dir DIR; in ./{ROOT}: {there}")
 
 

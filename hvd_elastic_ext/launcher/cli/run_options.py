@@ -56,7 +56,7 @@ from hvd_elastic_ext.launcher.state.options import ScaleOptions
 
 PREFIX: Final = "HVD_ELASTIC_"
 RESERVED: Final = ("WORKER_JOURNAL", "SAMPLE", "DEVICES", "NOTICE_FILE", "OBSERVE", "OBSERVE_TOKEN")
-"""Environment names with our prefix that are no options of ``run``: workers and agents read them."""
+"""Environment names with our prefix that are not options of ``run``: workers and agents read them."""
 
 BUILD: Final = "hvd-elastic build-horovod builds its wheel (docs/install.md)"
 WITHOUT_HOROVOD: Final = "take --engine torchrun or mpirun, with elastic.init() in the script"
@@ -76,7 +76,7 @@ examples:
 
 
 SEE_HELP: Final = (
-    "`hvd-elastic run --help` lists all options; those of the script come after it, or all of it after --: "
+    "`hvd-elastic run --help` lists all options; write the options of the script after the script: "
     "hvd-elastic run -np 2 train.py --lr 1"
 )
 """The second line of an error."""
@@ -108,12 +108,26 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> RunSettings:
     """Read options from ``argv``, ``HVD_ELASTIC_*`` and ``--config``. Raises :class:`UsageError`."""
     parser = make_parser()
     options, command = split_program(parser, argv)
+    ended = list(argv[len(options) : len(options) + 1]) == ["--"]
     config, name = _config_of(parser, options)
-    args = parser.parse_args(
-        layered_argv(
-            parser, options, config=config, config_name=name, environ=environ, prefix=PREFIX, reserved=RESERVED
-        )
+    layered = layered_argv(
+        parser, options, config=config, config_name=name, environ=environ, prefix=PREFIX, reserved=RESERVED
     )
+    try:
+        return _read(parser, layered.argv, environ=environ, command=command, ended=ended)
+    except UsageError as error:
+        raise layered.placed(UsageError(_as_written(str(error), options))) from None
+
+
+def _read(
+    parser: argparse.ArgumentParser,
+    argv: Sequence[str],
+    *,
+    environ: Mapping[str, str],
+    command: Sequence[str],
+    ended: bool,
+) -> RunSettings:
+    args = parser.parse_args(argv)
     horovodrun.complete(args)
     args.variables, args.command = leading_variables(command)
     environ = {**environ, **args.variables}
@@ -121,13 +135,9 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> RunSettings:
     problem = horovodrun.why_not_elastic(args) or why_not_elastic(environ) or too_large(environ, args.command)
     if problem is not None:
         raise UsageError(problem)
-    ended = list(argv[len(options) : len(options) + 1]) == ["--"]
     args.misplaced = None if ended else misplaced(args.command[1:], parser._option_string_actions)
     hostfile = horovodrun.read_hostfile(args.hostfile) if args.hostfile else None
-    try:
-        return _settings(args, hosts=args.hosts or hostfile, env=horovodrun.tuning_env(args))
-    except UsageError as error:
-        raise UsageError(_as_written(str(error), options)) from None
+    return _settings(args, hosts=args.hosts or hostfile, env=horovodrun.tuning_env(args))
 
 
 def misplaced(words: Sequence[str], ours: Collection[str]) -> str | None:
@@ -505,6 +515,6 @@ def _elastic_timeout() -> float:
     if text is None:
         return ELASTIC_TIMEOUT_S
     found = durations.parse(text)
-    if found is None:
-        raise UsageError(f"HOROVOD_ELASTIC_TIMEOUT is {text!r}; write a time, such as {durations.EXAMPLES}")
+    if not found:
+        raise UsageError(f"HOROVOD_ELASTIC_TIMEOUT is {text!r}; write a time above 0, such as {durations.EXAMPLES}")
     return found

@@ -22,7 +22,7 @@ def main(argv: Sequence[str]) -> int:
     """Ask the launcher. Raises :class:`UsageError` for what makes no sense, :class:`Permanent` without a launcher."""
     parser = Parser(
         prog="hvd-elastic scale",
-        description=__doc__.partition(": ")[2],
+        description="Say how many hosts a running job asks for, by hand or by its policy (--autoscale).",
         epilog="With -n NAMESPACE or --kubeconfig FILE, NAME N sets the workers of a submitted job (docs/submit.md).",
     )
     parser.add_argument("named", metavar="JOB", nargs="?", help="its name (default: the job here that runs)")

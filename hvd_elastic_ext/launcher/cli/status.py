@@ -75,7 +75,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parsed(argv: Sequence[str]) -> argparse.Namespace:
-    parser = Parser(prog="hvd-elastic status", description=__doc__.partition(": ")[2].partition("\n")[0])
+    parser = Parser(prog="hvd-elastic status", description="Say what a job does at this moment, in one line.")
     parser.add_argument(
         "named", metavar="JOB", nargs="?", help="its name (default: the job here that runs, else the newest)"
     )

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.clouds import AUTO, CLOUDS
 from hvd_elastic_ext.core.engines import DEFAULT, ENGINES, RESTARTING
 from hvd_elastic_ext.core.errors import UsageError
@@ -244,19 +245,19 @@ def _of_hosts(s: RunSettings) -> Checks:
         ),
         (
             not 1 <= low <= high <= MAX_COOLDOWN_S,
-            f"--blacklist-cooldown-range is {low:g} {high:g}; give two numbers of seconds, the first of at least 1, "
-            f"the second no smaller and at most {MAX_COOLDOWN_S}",
+            f"--blacklist-cooldown-range is {low:g} {high:g}; write two times, the first of at least 1s, "
+            f"the second no smaller and at most {MAX_COOLDOWN_S}s",
         ),
     ]
 
 
-def _from_0(flag: str, value: float | None, what: str = "0 or more seconds") -> tuple[bool, str]:
+def _from_0(flag: str, value: float | None, what: str = "a time of 0 or more") -> tuple[bool, str]:
     return value is not None and not value >= 0, f"{flag} is {value or 0:g}; give {what}"
 
 
 def _above_0(flag: str, value: float | None, more: str = "") -> tuple[bool, str]:
     wrong = value is not None and not value > 0
-    return wrong, f"{flag} is {value or 0:g}; give a number of seconds above 0{more}"
+    return wrong, f"{flag} is {value or 0:g}; write a time above 0, such as {durations.EXAMPLES}{more}"
 
 
 def _of_scaling(s: RunSettings) -> Checks:
@@ -284,15 +285,15 @@ def _of_times(s: RunSettings) -> Checks:
             f"--heartbeat-interval {beat:g} and --heartbeat-timeout {silence:g}: the interval must be above 0 and "
             "shorter than the timeout",
         ),
-        (beat > MAX_TIME_S, f"--heartbeat-interval is {beat:g}; give {MAX_TIME_S:g} seconds at most"),
+        (beat > MAX_TIME_S, f"--heartbeat-interval is {beat:g}; write a time of {MAX_TIME_S:.0f}s at most"),
         _above_0("--progress-timeout", s.progress_timeout_s, ", or leave it out"),
         (
             not 0 <= s.orphan_grace_s <= MAX_TIME_S,
-            f"--orphan-grace is {s.orphan_grace_s:g}; give a number of seconds from 0 to {MAX_TIME_S:g}",
+            f"--orphan-grace is {s.orphan_grace_s:g}; write a time from 0 to {MAX_TIME_S:.0f}s",
         ),
         _from_0("--commit-wait", s.commit_wait_s),
         _above_0("--sleep-after", s.sleep_after_s),
-        _from_0("--max-wait-time", s.max_wait_s, "0 or more seconds, or leave it out"),
+        _from_0("--max-wait-time", s.max_wait_s, "a time of 0 or more, or leave it out"),
     ]
 
 

@@ -58,7 +58,7 @@ def _check(dataset: object, unknown: Iterable[str], *, seed: object, **switches:
         options = ("seed", *switches)
         near = difflib.get_close_matches(name.lower(), options, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(options)}"
-        raise UsageError(f"ElasticSampler: {name} is no option; {hint}")
+        raise UsageError(f"ElasticSampler: {name} is not an option; {hint}")
     if isinstance(dataset, type):
         raise UsageError(f"ElasticSampler was given the class {dataset.__name__}; give a dataset made of it")
     try:

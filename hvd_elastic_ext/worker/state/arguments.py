@@ -64,13 +64,13 @@ def check_options(kind: type, given: Mapping[str, Any]) -> None:
         for right, of in _OPTIONS.items():
             if _is_slip(name, right) and isinstance(value, of):
                 raise StateError(
-                    f"{kind.__name__}(…): {name} is no option; did you mean {right}? If it is a value to keep, "
+                    f"{kind.__name__}(…): {name} is not an option; did you mean {right}? If it is a value to keep, "
                     "give it another name"
                 )
         for right in _LAUNCHERS:
             if (name == right or _is_slip(name, right)) and isinstance(value, _SCALARS):
                 raise StateError(
-                    f"{kind.__name__}(…): {name} is no option of a State; give --{right.replace('_', '-')} to "
+                    f"{kind.__name__}(…): {name} is not an option of a State; give --{right.replace('_', '-')} to "
                     "`hvd-elastic run`. If it is a value to keep, give it another name"
                 )
 

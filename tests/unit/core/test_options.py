@@ -6,8 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.options import layered_argv
+
+
+def sizes(text):
+    raise UsageError(f"--sizes {text!r}: write 2,4")
 
 
 def build_parser():
@@ -18,6 +23,9 @@ def build_parser():
     parser.add_argument("--ssh-port", type=int)
     parser.add_argument("--cooldown-range", type=int, nargs=2)
     parser.add_argument("--hook", action="append")
+    parser.add_argument("--wait", type=durations.time)
+    parser.add_argument("--form", choices=["table", "json"])
+    parser.add_argument("--sizes", type=sizes)
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--standby", action=argparse.BooleanOptionalAction, default=True)
     # As Horovod pairs its switches: two actions, one destination.
@@ -38,7 +46,7 @@ def parse(*argv, config=None, environ=None, reserved=()):
         prefix="HVD_ELASTIC_",
         reserved=reserved,
     )
-    return parser.parse_args(layered)
+    return parser.parse_args(layered.argv)
 
 
 numbers = st.none() | st.integers(0, 99)
@@ -82,6 +90,9 @@ def test_a_switch_with_an_opposite_follows_the_strongest_layer(flag, env, file):
         ({"tune": True}, {"TUNE": "no"}, "tune", False),
         ({"tune": True}, {"NO_TUNE": "on"}, "tune", False),
         ({"hosts_file": "x"}, {}, "hosts_file", "x"),
+        ({"np": 3}, {}, "num_proc", 3),
+        ({}, {"NP": "3"}, "num_proc", 3),
+        ({"num-proc": 2}, {"NP": "3"}, "num_proc", 3),
         ({"cooldown-range": [5, 60]}, {}, "cooldown_range", [5, 60]),
         ({}, {"COOLDOWN_RANGE": "5 60"}, "cooldown_range", [5, 60]),
         ({"hook": ["a", "b"]}, {}, "hook", ["a", "b"]),
@@ -112,6 +123,15 @@ FILE, VARIABLE = "job.yaml: ", "environment variable HVD_ELASTIC_"
         ({"hosts-file": None}, {}, FILE + "'hosts-file' needs a value, not nothing"),
         ({"hosts-file": {"a": 1}}, {}, FILE + "'hosts-file' needs a value, not a table"),
         ({"hosts-file": ["a", "b"]}, {}, FILE + "'hosts-file' takes one value, not a list"),
+        ({"wait": "soon"}, {}, FILE + "'wait' is 'soon'; write a time, such as 30s, 10m or 1h30m$"),
+        ({}, {"WAIT": "soon"}, VARIABLE + "WAIT is 'soon'; write a time, such as 30s, 10m or 1h30m$"),
+        ({}, {"WAIT": ""}, VARIABLE + "WAIT is ''; write a time"),
+        ({}, {"WAIT": "99999999999h"}, VARIABLE + "WAIT: '99999999999h' is longer than 1000 days$"),
+        ({"np": "two"}, {}, FILE + "'np' is 'two'; write a whole number, such as 2$"),
+        ({}, {"FORM": "xml"}, VARIABLE + "FORM is 'xml'; write table or json$"),
+        ({"sizes": "x"}, {}, FILE + "'sizes': 'x': write 2,4$"),
+        ({"cooldown-range": 5}, {}, FILE + "'cooldown-range' needs 2 values, not 1$"),
+        ({}, {"COOLDOWN_RANGE": "5 x"}, VARIABLE + "COOLDOWN_RANGE is 'x'; write a whole number"),
         ({"cooldown-range": "5 --verbose"}, {}, FILE + "'cooldown-range': .* would be read as an option"),
     ],
 )
@@ -162,3 +182,19 @@ def test_the_command_after_the_options_stays_the_command():
     args = parse("--verbose", "python", "train.py", "--num-proc", "9", config={"num-proc": 2})
     assert args.command == ["python", "train.py", "--num-proc", "9"]
     assert args.num_proc == 2
+
+
+@pytest.mark.parametrize(
+    ("argv", "message", "told"),
+    [
+        ([], "--wait is 0", "--wait is 0 (--wait comes from environment variable X_WAIT)"),
+        (["--wait=0"], "--wait is 0", "--wait is 0"),
+        ([], "-np is 0\nsee", "-np is 0 (-np comes from job.yaml: 'np')\nsee"),
+        (["-np", "0"], "-np is 0", "-np is 0"),
+        ([], "--wait-lines is 0", "--wait-lines is 0"),
+    ],
+)
+def test_a_later_error_about_a_value_says_where_it_comes_from(argv, message, told):
+    config, environ = {"np": 0}, {"X_WAIT": "0"}
+    layered = layered_argv(build_parser(), argv, config=config, config_name="job.yaml", environ=environ, prefix="X_")
+    assert str(layered.placed(UsageError(message))) == told

@@ -74,7 +74,7 @@ def test_the_environment_may_name_the_configuration_file(tmp_path):
         (["--source", "kubernetes", "--operator", "statefulset", "--job", "../x"], "--job '../x' is no name of a"),
         (["--source", "kubernetes", "--operator", "statefulset"], "--operator statefulset needs"),
         (["--source", "kubernetes", "--operator", "custom", "--job", "j"], "give --selector"),
-        (["--sorce", "file"], "--sorce is no option; did you mean --source?"),
+        (["--sorce", "file"], "--sorce is not an option; did you mean --source?"),
         (["--config"], "argument --config: expected one argument"),
         ([*FILE, "extra"], "'extra' is one word too many"),
         (["--source", "file", "--watch", ""], "is not a path"),

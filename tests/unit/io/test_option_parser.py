@@ -29,16 +29,16 @@ def parser() -> Parser:
         ("--quiet", "which command? There are move, remove", "tool"),
         ("mov x", "there is no command 'mov'; did you mean move?", "tool"),
         ("zzz", "there is no command 'zzz'; there are move, remove", "tool"),
-        ("--quite move x", "--quite is no option; did you mean --quiet?", "tool"),
+        ("--quite move x", "--quite is not an option; did you mean --quiet?", "tool"),
         ("--to y move x", "--to comes after the command, as in: tool move --to", "tool"),
         ("move", "WHAT, --to is missing", "tool move"),
-        ("move x --too y", "--too is no option; did you mean --to?", "tool move"),
-        ("move --pair a --b --quiet", "--quiet is no option", "tool move"),
-        ("move --many a b --mani", "--mani is no option; did you mean --many?", "tool move"),
+        ("move x --too y", "--too is not an option; did you mean --to?", "tool move"),
+        ("move --pair a --b --quiet", "--quiet is not an option", "tool move"),
+        ("move --many a b --mani", "--mani is not an option; did you mean --many?", "tool move"),
         ("move x y --to z", "'y' is one word too many; a place is named with --to", "tool move"),
         ("move x --to z -p q", "-p 'q': write a whole number, such as -p 2", "tool move"),
         ("remove --force=yes", "--force has no value; leave 'yes' out", "tool remove"),
-        ("remove --forc", "--forc is no option; did you mean --force?", "tool remove"),
+        ("remove --forc", "--forc is not an option; did you mean --force?", "tool remove"),
         ("remove x", "'x' is one word too many; leave it out", "tool remove"),
     ],
 )
@@ -66,7 +66,7 @@ def test_help_is_given_whatever_follows(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_without_a_second_line_an_error_is_one() -> None:
-    with pytest.raises(UsageError, match=r"^--x is no option; did you mean --help\?$"):
+    with pytest.raises(UsageError, match=r"^--x is not an option; did you mean --help\?$"):
         Parser(prog="tool", see="").parse_args(["--x"])
 
 

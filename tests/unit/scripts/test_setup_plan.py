@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from tooling.setup_plan import Action, Found, Options, Stamp, decide, hash_inputs, read_stamp
-from tooling.setup_tree import chosen
+from tooling.setup_tree import PYTHON, chosen, complete
 
 DEFAULTS = Options(torch_index="", mpi=False, python="")
 STAMP = Stamp(root="/tree", inputs="abc", options=DEFAULTS)
@@ -70,3 +70,7 @@ def test_torch_index_comes_from_the_flag_or_else_the_environment(
 ) -> None:
     environment = {} if variable is None else {"TORCH_INDEX": variable}
     assert chosen(Namespace(torch_index=flag, with_mpi=None, python=None), environment).torch_index == index
+
+
+def test_a_complete_set_up_says_where_the_command_is_and_what_is_next() -> None:
+    assert complete().startswith(f"Set-up is complete: the command is {PYTHON.parent}/hvd-elastic. Next: ")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.rules.suspend.workloads import Kind, Seen, Workload, to_delete, workload
@@ -40,7 +41,7 @@ class ReleaseLimits:
     def __post_init__(self) -> None:
         for option, value in (("--wake-every", self.wake_every_s), ("--wake-timeout", self.wake_timeout_s)):
             if not 0 < value < math.inf:
-                raise UsageError(f"{option} is {value:g}; give a number of seconds above 0")
+                raise UsageError(f"{option} is {value:g}; write a time above 0, such as {durations.EXAMPLES}")
         if self.suspends and not self.job.kind.suspends:
             raise UsageError(f"--sleep-releases job: {self.job.kind.name} cannot be suspended; use pods")
 

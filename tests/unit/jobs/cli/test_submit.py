@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.jobs.cli import attach, submit
+from hvd_elastic_ext.install import manifest
+from hvd_elastic_ext.jobs.cli import attach, changes, get, submit
 from hvd_elastic_ext.jobs.cli.submit import asked_for, difference
 from hvd_elastic_ext.jobs.cli.submit_options import add_job, parted
 from hvd_elastic_ext.jobs.rendering.objects import main_container, templates
@@ -137,7 +138,7 @@ def test_a_command_without_the_dashes_before_it_is_told_with_them(main: Callable
     with pytest.raises(UsageError) as error:
         main(line.split())
     first, second = str(error.value).splitlines()
-    assert "is no option; did you mean" in first or "is one word too many" in first
+    assert "is not an option; did you mean" in first or "is one word too many" in first
     assert "command comes after --" in second
 
 
@@ -214,3 +215,57 @@ def test_the_last_words_of_a_line_of_arena_are_the_command(
 def test_a_second_name_is_no_command() -> None:
     with pytest.raises(UsageError, match="'more' is one word too many"):
         submit.main(["digits", "more", "--image", "x", "--kind", "mpijob", "--dry-run"])
+
+
+@pytest.mark.parametrize(
+    ("main", "line", "told"),
+    [
+        (
+            submit.main,
+            "one --image x -np 2 -- python t.py",
+            "-np is an option of `hvd-elastic run`; here it is --workers N",
+        ),
+        (
+            submit.main,
+            "one --image x -np2 -- python t.py",
+            "-np2 is an option of `hvd-elastic run`; here it is --workers N",
+        ),
+        (submit.main, "mpijob --name one --image x -np 2 python t.py", "-np is an option of `hvd-elastic run`"),
+        (
+            submit.main,
+            "one --image x --num-proc 2 -- python t.py",
+            "--num-proc is an option of `hvd-elastic run`; here",
+        ),
+        (
+            submit.main,
+            "one --image x --min-np=2 -- true",
+            "--min-np is an option of `hvd-elastic run`; here it is --min-w",
+        ),
+        (changes.scale, "one -np 2", "-np is an option of `hvd-elastic run`; write NAME N"),
+        (changes.wait, "one -np 2", "-np is an option of `hvd-elastic run`; for a namespace write -n NAME"),
+        (get.main, "-np 2", "-np is an option of `hvd-elastic run`; for a namespace write -n NAME"),
+        (manifest.main, "hpa -np 2", "-np is an option of `hvd-elastic run`; here are --min-np and --max-np"),
+        (attach.main, "one -np=2 -- ls", "-np is an option of `hvd-elastic run`; for a namespace write -n NAME"),
+    ],
+)
+def test_a_number_of_processes_is_not_read_as_a_namespace(
+    main: Callable[[list[str]], int], line: str, told: str
+) -> None:
+    with pytest.raises(UsageError) as error:
+        main(line.split())
+    assert str(error.value).startswith(told)
+
+
+def test_processes_in_the_command_and_glued_namespaces_stay(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "one --kind mpijob --image x --dry-run -nprod -o name -- hvd-elastic run -np 2 python t.py"
+    assert submit.main(line.split()) == 0
+    assert "mpijob" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("main", "name"), [(get.main, "get"), (get.all_jobs, "list")])
+def test_the_help_of_get_and_list_names_the_command(
+    main: Callable[[list[str]], int], name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert capsys.readouterr().out.startswith(f"usage: hvd-elastic {name} ")

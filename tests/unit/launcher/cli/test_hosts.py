@@ -77,3 +77,9 @@ def test_a_list_is_of_the_newest_of_several_jobs_that_run(jobs: Path) -> None:
         for age, name in enumerate(("old", "older")):
             os.utime(jobs / name, (1e9 - 9 - age, 1e9 - 9 - age))
         assert hosts.folder_of(options, {}).name == "old"
+
+
+def test_a_folder_without_a_job_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"^no job was started here: there is none in ./.hvd-elastic; name its folder"):
+        hosts.main(["list"])

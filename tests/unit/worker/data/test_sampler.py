@@ -370,9 +370,9 @@ def test_what_has_no_length_is_refused_in_one_line(given: object, said: str) -> 
         ({"shuffle": "no"}, "shuffle is 'no'; give True or False"),
         ({"shuffle": 42}, "shuffle is 42; give True or False"),
         ({"drop_last": []}, "drop_last is a value of type list; give True or False"),
-        ({"shufle": True}, "shufle is no option; did you mean shuffle?"),
-        ({"Drop_Last": True}, "Drop_Last is no option; did you mean drop_last?"),
-        ({"workers": 2}, "workers is no option; there are seed, shuffle, drop_last"),
+        ({"shufle": True}, "shufle is not an option; did you mean shuffle?"),
+        ({"Drop_Last": True}, "Drop_Last is not an option; did you mean drop_last?"),
+        ({"workers": 2}, "workers is not an option; there are seed, shuffle, drop_last"),
     ],
 )
 def test_an_argument_of_another_name_or_type_is_refused_when_the_sampler_is_made(

@@ -68,14 +68,14 @@ def test_values_that_a_state_cannot_have_are_refused_when_it_is_made(given: dict
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"rgn": False}, "TorchState(…): rgn is no option; did you mean rng?"),
+        ({"rgn": False}, "TorchState(…): rgn is not an option; did you mean rng?"),
         ({"rn": True}, "did you mean rng?"),
         ({"Rng": True}, "did you mean rng?"),
         ({"comm": "torch"}, "did you mean comms?"),
         ({"commms": "torch"}, "did you mean comms?"),
         ({"chekpoint": elastic.Checkpoint(save=print, load=print)}, "did you mean checkpoint?"),
-        ({"commit_every": 10}, "commit_every is no option of a State; give --commit-every to `hvd-elastic run`"),
-        ({"comit_every": 10}, "comit_every is no option of a State; give --commit-every"),
+        ({"commit_every": 10}, "commit_every is not an option of a State; give --commit-every to `hvd-elastic run`"),
+        ({"comit_every": 10}, "comit_every is not an option of a State; give --commit-every"),
         ({"checkpoint_dir": "/ckpt"}, "give --checkpoint-dir to `hvd-elastic run`"),
     ],
 )
