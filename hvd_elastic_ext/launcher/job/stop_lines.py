@@ -29,9 +29,10 @@ def what_happens(signal: str, job: JobState, *, ends_already: bool, grace_s: flo
     members = job.roster.present(job.world.members)
     if members and all(worker.done for worker in members):
         most_s = final_checkpoint.longest_s(job.cost.durable_s)  # the end of training is worth more time
+    again = f"a second {COMMAND}" if signal == COMMAND else "a second signal"
     return (
         f"{signal}: the job makes a last checkpoint, in {most_s:g} s at most; then {time}; "
-        "a second signal ends it without that checkpoint"
+        f"{again} ends it without that checkpoint"
     )
 
 

@@ -199,8 +199,8 @@ COMMIT_S: Final = 10.0
 class BeforeExit:
     """A job that has to end: ``why``, and ``since`` when (mono).
 
-    ``commit_by``: when the wait for the commit of its last checkpoint is over (mono). ``reached``: the newest step that a
-    process has reported since then. ``lacks``: why the last checkpoint may be older than that.
+    ``commit_by``: when the wait for the commit of its last checkpoint is over (mono). ``reached``: the newest step that
+    a process has reported since then. ``lacks``: why the last checkpoint may be older than that.
     """
 
     why: JobFailed | None = None

@@ -39,6 +39,7 @@ def test_the_command_that_stops_a_job_gives_its_last_checkpoint_the_time_that_ct
     job = play("train a b; run 5; takes write 60", every="notice").driver.job
     said = what_happens(COMMAND, job, ends_already=False, grace_s=5.0)
     assert said.startswith("`hvd-elastic stop`: the job makes a last checkpoint, in 60 s at most; ")
+    assert said.endswith("; a second `hvd-elastic stop` ends it without that checkpoint")
 
 
 def test_where_storage_has_failed_the_last_checkpoint_is_promised_no_longer_than_it_is_waited_for() -> None:

@@ -290,6 +290,11 @@ NEWCOMER = "train a; step 500; hosts a b; state b waiting; "
             "for the last checkpoint: step 5 is completed by a; at most 295 s more, then the job ends without it",
         ),
         (
+            "train a b every=notice; run 5; busy 1000; ctrl-c; run 4.2",
+            "for the last checkpoint: the commit is not kept yet by a[0], b[0]; at most 6 s more, then the processes "
+            "are ended, and the last commit is saved; a second Ctrl-C ends it now",
+        ),
+        (
             "train a b every=notice; run 5; takes write 60; interrupt; run 17",
             "for the last checkpoint: step 8 is written by a, b; at most 3 s more, then the job ends without it",
         ),
