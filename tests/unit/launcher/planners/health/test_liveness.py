@@ -55,7 +55,10 @@ STRAGGLERS = {
 }
 
 
-LOOK = r"`py-spy dump --pid \d+` on b shows what rank 1 does; --progress-timeout S --restart-stalled restarts such a process"
+LOOK = (
+    r"`py-spy dump --pid \d+` on b shows what rank 1 does; "
+    "--progress-timeout S --restart-stalled restarts such a process"
+)
 
 
 @pytest.mark.parametrize(

@@ -511,7 +511,7 @@ def test_the_first_step_of_a_changed_world_is_waited_for_with_a_limit(caplog: py
     cluster.run(5.5)
     assert waits(caplog) == [
         "waiting: for the first step of world 2 by rank 0 (a[0]); at most 6 s more, then the world is reported "
-        "without its cost"
+        "without its downtime"
     ]
     cluster.run(6.0)
     assert waits_for(cluster.driver.job) is None
