@@ -99,7 +99,9 @@ class Efficiency:
         gain, best = max(hopes, default=(0.0, seen.size))
         if gain < MAYBE:
             return None
-        return Wish(best, f"two sizes do not tell whether {_hosts(best)} are better", trial=True, gain=gain)
+        return Wish(
+            best, f"the sizes measured so far do not show whether {_hosts(best)} are better", trial=True, gain=gain
+        )
 
     def _between(self, seen: Observations, curve: Curve, known: Mapping[int, Speed], most: int) -> Wish | None:
         """Return a trial halfway to the next larger size, if its steps do not follow the form: the step time may jump
@@ -115,7 +117,9 @@ class Efficiency:
         gain = (half - seen.size) * (each - self.share * curve.rate(1)) / curve.rate(seen.size)
         if off < OFF or gain < MAYBE:
             return None
-        return Wish(half, f"steps at {_hosts(beyond)} are longer than those at fewer tell", trial=True, gain=gain)
+        return Wish(
+            half, f"steps at {_hosts(beyond)} are longer than predicted from fewer hosts", trial=True, gain=gain
+        )
 
     def _before_cliff(
         self, seen: Observations, curve: Curve, known: Mapping[int, Speed], least: int, most: int
@@ -136,7 +140,7 @@ class Efficiency:
             )
             gain = (hoped - highest) / curve.rate(seen.size)
             if gain >= MAYBE:
-                reason = f"steps at {_hosts(high)} are longer than those at fewer tell"
+                reason = f"steps at {_hosts(high)} are longer than predicted from fewer hosts"
                 return Wish(half, reason, trial=True, gain=gain)
         return None
 

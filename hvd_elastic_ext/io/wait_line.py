@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final, TextIO
 
 from hvd_elastic_ext.core.pace import MARKS_S, Lines
-from hvd_elastic_ext.core.printable import one_line
+from hvd_elastic_ext.core.printable import fitting, one_line
 
 MOST: Final = 2000
 """Most characters of a line."""
@@ -59,7 +59,7 @@ class WaitLine:
                 self._write(f"{text}\n")
         elif now >= self._lines.since + self._first_s and text != self._shown:
             self._shown = text
-            self._write(f"{ERASE}{text[: shutil.get_terminal_size().columns - 1]}")
+            self._write(f"{ERASE}{fitting(text, shutil.get_terminal_size().columns - 1)}")
 
     def clear(self) -> None:
         """The wait is over, or another line is to be written: remove it from the terminal."""

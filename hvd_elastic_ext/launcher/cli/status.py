@@ -20,6 +20,7 @@ from typing import Any, Final
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.core.journal import FILE
 from hvd_elastic_ext.core.json_text import to_text
+from hvd_elastic_ext.core.printable import fitting
 from hvd_elastic_ext.io.job_folders import last_records, one_job
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.io.wait_line import ERASE, in_place
@@ -181,7 +182,7 @@ def watch(
     def show(line: str, key: object, *, stays: bool) -> None:
         nonlocal before
         if redraws and not stays:
-            line = line.partition("\n")[0][: shutil.get_terminal_size().columns - 1]
+            line = fitting(line.partition("\n")[0], shutil.get_terminal_size().columns - 1)
             write(f"{ERASE}{line}")
         elif key != before:
             write(f"{ERASE if redraws else ''}{line}\n")

@@ -22,7 +22,7 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Asleep, Interrupted, JobFailed, UsageError
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.pace import Lines
-from hvd_elastic_ext.core.printable import printable
+from hvd_elastic_ext.core.printable import fitting, printable
 from hvd_elastic_ext.io.threads.background_calls import done_within
 from hvd_elastic_ext.io.threads.beside import Beside
 from hvd_elastic_ext.launcher.agents.transports.transports import PodTransport
@@ -34,7 +34,7 @@ from hvd_elastic_ext.launcher.folder.state_folder import StateDir
 from hvd_elastic_ext.launcher.job import scalers, stop_lines
 from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
 from hvd_elastic_ext.launcher.job.first_hosts import log_while_waiting
-from hvd_elastic_ext.launcher.job.output.console import Console, fitting
+from hvd_elastic_ext.launcher.job.output.console import Console
 from hvd_elastic_ext.launcher.job.output.outlets import Outlets
 from hvd_elastic_ext.launcher.job.restart_policy import pause_before_restart
 from hvd_elastic_ext.launcher.job.session import Session

@@ -29,9 +29,10 @@ def what_happens(signal: str, job: JobState, *, ends_already: bool, grace_s: flo
     members = job.roster.present(job.world.members)
     if members and all(worker.done for worker in members):
         most_s = final_checkpoint.longest_s(job.cost.durable_s)  # the end of training is worth more time
+    again = f"a second {COMMAND}" if signal == COMMAND else "a second signal"
     return (
         f"{signal}: the job makes a last checkpoint, in {most_s:g} s at most; then {time}; "
-        "a second signal ends it without that checkpoint"
+        f"{again} ends it without that checkpoint"
     )
 
 
@@ -63,10 +64,20 @@ def what_is_kept(job: JobState) -> str:
 def _kept(job: JobState) -> str:
     path, step = job.checkpoints.newest
     if path is not None:
-        return f"the same command goes on after step {step}, with the checkpoint {path}"
+        return f"the same command goes on after step {step}, with the checkpoint {path}{_lost(job, step)}"
     if not job.world.begun:
         return ""
     if job.options.durability is not None:
-        return "no checkpoint is complete; the same command starts from the beginning"
+        return f"no checkpoint is complete; the same command starts from the beginning{_lost(job, None)}"
     needs = "" if job.loopless.kept else "a State of hvd_elastic_ext or --adopt, and "
-    return f"no checkpoint was kept; with {needs}--checkpoint-every auto the same command goes on where it stopped"
+    return f"no checkpoint was kept; with {needs}--checkpoint-every auto the same command would go on where it stopped"
+
+
+def _lost(job: JobState, kept: int | None) -> str:
+    """How many steps after step ``kept`` are lost, and why; empty if none is. None: nothing is kept."""
+    part = job.before_exit
+    lost = part.reached - (kept or 0)
+    if lost <= 0 or not part.lacks:
+        return ""
+    since = "" if kept is None else " since then"
+    return f"; {lost} step{'s' * (lost > 1)}{since} {'are' if lost > 1 else 'is'} lost: {part.lacks}"

@@ -22,7 +22,7 @@ from hvd_elastic_ext.core.messages.slot_protocol import ENGINE
 from hvd_elastic_ext.worker.process import link, standby
 from hvd_elastic_ext.worker.process.link import Message
 from hvd_elastic_ext.worker.process.standby import Standby
-from hvd_elastic_ext.worker.process.step_timer import StepTimer
+from hvd_elastic_ext.worker.process.step_timer import StepTimer, preparing
 from hvd_elastic_ext.worker.sync.host_updates import HostsUpdate
 
 log = logging.getLogger(__name__)
@@ -110,6 +110,9 @@ def torch(module: Any) -> None:
     for inner, names in ((module.elastic.sampler, ("rank", "size")), (module.optimizer, ("size",))):
         for name in names:
             setattr(inner, name, getattr(module, name))
+    broadcast = _not_a_step(module.broadcast_optimizer_state)
+    for user in (module, module.functions, module.elastic.state):
+        user.broadcast_optimizer_state = broadcast
     ours = sys.modules.get(STOCK)
     if ours is None or hasattr(ours, "PRESENT"):
         complete()  # otherwise STOCK has imported Horovod, and calls this when its own classes exist
@@ -250,6 +253,17 @@ def _run_fn(horovods: Callable[..., Any], func: Callable[..., Any], reset: Calla
             return loop(state, *args, **kwargs)
 
     return wrapper
+
+
+def _not_a_step(horovods: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of Horovod that may call ``step()`` of an optimizer only to make its state."""
+
+    @functools.wraps(horovods)
+    def prepares(*args: Any, **kwargs: Any) -> Any:
+        with preparing():
+            return horovods(*args, **kwargs)
+
+    return prepares
 
 
 def _shown(name: str, real: Callable[[], int]) -> Callable[[], int]:

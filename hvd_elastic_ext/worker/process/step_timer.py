@@ -8,9 +8,29 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from hvd_elastic_ext.worker.process.link import Status
+
+_preparations: Final[list[None]] = []
+"""One entry for each preparation under way."""
+
+
+@contextmanager
+def preparing() -> Iterator[None]:
+    """Context in which an optimizer only makes its state: Horovod calls ``step()`` with gradients of 0 for that, before
+    it broadcasts the state of a new optimizer. Such a call is not a step of training. For the main thread.
+    """
+    _preparations.append(None)
+    try:
+        yield
+    finally:
+        _preparations.pop()
+
+
+def is_preparing() -> bool:
+    """Whether a call of an optimizer's ``step()`` now only makes its state."""
+    return bool(_preparations)
 
 
 class StepTimer:
@@ -50,6 +70,8 @@ class StepTimer:
 
     def before_step(self, optimizer: Any, *_: Any) -> None:
         """Note that a step begins. Horovod's optimizer calls the step of its wrapped class, with the same object."""
+        if is_preparing():
+            return
         self._status.progress += 1
         nested = 2 if hasattr(optimizer, "_allreduce_delay") else 1
         if not 0 < self._under_way.count(id(optimizer)) < nested:
@@ -58,6 +80,8 @@ class StepTimer:
 
     def after_step(self, *_: Any) -> None:
         """Note that a step has ended, and measure it."""
+        if is_preparing():
+            return
         if self._under_way:
             self._under_way.pop()
         if self._under_way:

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from torch.optim import Optimizer
 
+from hvd_elastic_ext.worker.process.step_timer import is_preparing
+
 _COUNTER: Final = "_hvd_elastic_counter"
 
 
@@ -53,6 +55,6 @@ class StepCount:
 
     def _after(self, *_: Any) -> None:
         self._depth = max(0, self._depth - 1)
-        if self._depth == 0:
+        if self._depth == 0 and not is_preparing():
             self.done += 1
             self._on_step()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -20,6 +21,7 @@ import hvd_elastic_ext.torch as elastic
 from hvd_elastic_ext.worker.state import keeper as keeping
 from hvd_elastic_ext.worker.sync.host_updates import HostsUpdate
 from tests.contract.worker.training import events, given_a_journal, step, trained
+from tests.unit.worker.python_with_hook import HOOK, python
 
 pytestmark = pytest.mark.usefixtures("alone")
 
@@ -42,6 +44,43 @@ def test_a_step_of_horovods_optimizer_counts_once(passes: int, monkeypatch: pyte
             optimizer.step()
         optimizer.zero_grad()
     assert [event["step"] for event in events(journal, "stepped")] == [1, 2, 3, 4]
+
+
+MAKES_A_STATE = """
+import horovod.torch as hvd
+import torch
+from horovod.torch.elastic.state import OptimizerStateHandler
+from hvd_elastic_ext.worker.process import standby
+{ours}
+status = standby.current().link.status
+weight = torch.nn.Parameter(torch.ones(1))
+optimizer = torch.optim.SGD([weight], lr=1.0, momentum=0.9)
+{state}
+for broadcast in (lambda: hvd.broadcast_optimizer_state(optimizer, root_rank=0), OptimizerStateHandler(optimizer).sync):
+    optimizer.state.clear()
+    try:
+        broadcast()
+    except Exception as error:  # the step is before that
+        assert "initialized" in str(error), error
+    assert optimizer.state, "Horovod has made no state"
+print({steps}, status.fresh)
+optimizer.step()
+print({steps}, status.fresh)
+"""
+
+
+@pytest.mark.parametrize("ours", [False, True], ids=["the stock State", "our State"])
+def test_the_step_with_which_horovod_makes_the_state_of_an_optimizer_is_not_a_step_of_training(ours: bool) -> None:
+    """Defect: after it a rank that failed had "done a step", so it got a cooldown, and never ended the job."""
+    code = MAKES_A_STATE.format(
+        ours="import hvd_elastic_ext.torch as elastic" if ours else "",
+        state="state = elastic.TorchState(optimizer=optimizer)" if ours else "",
+        steps="state._keeper._steps.done" if ours else "status.step",
+    )
+    here, there = socket.socketpair()
+    with here, there:
+        found = python(code.replace("weight = ", "status.fresh = True\nweight = "), path=HOOK, link=there)
+    assert found.stdout.split() == ["0", "True", "1", "False"], found.stderr
 
 
 @pytest.mark.parametrize("passes", [1, 2])

@@ -118,14 +118,14 @@ def in_racks_of_twelve(*sizes: int) -> dict[int, float]:
 def test_a_cliff_that_the_curve_of_all_sizes_smoothes_over_is_looked_for_too() -> None:
     found = wish(9, in_racks_of_twelve(1, 8, 9, 16))
     assert (found.size, found.trial) == (12, True)
-    assert found.reason == "steps at 16 hosts are longer than those at fewer tell"
+    assert found.reason == "steps at 16 hosts are longer than predicted from fewer hosts"
 
 
 def test_a_job_behind_a_cliff_looks_for_what_lies_before_it() -> None:
     at = in_racks_of_twelve(1, 2, 8, 32)  # 32 hosts are worth more than 8, and 12 more than both
     found = of_noise(32, 0.003, ENOUGH, at={**at, 22: in_racks_of_twelve(22)[22]})
     assert (found.size, found.trial) == (13, True)
-    assert found.reason == "steps at 22 hosts are longer than those at fewer tell"
+    assert found.reason == "steps at 22 hosts are longer than predicted from fewer hosts"
     before = of_noise(13, 0.003, ENOUGH, at=in_racks_of_twelve(1, 2, 8, 13, 22, 32))
     assert (before.size, before.trial) == (10, True), "not the way back to 32 at first"
     assert before.otherwise is not None

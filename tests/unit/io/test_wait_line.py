@@ -38,6 +38,16 @@ def test_on_a_terminal_one_line_changes_and_is_gone_at_the_end(monkeypatch: pyte
     assert text.endswith(f"waits for 600 s{ERASE}")
 
 
+def test_on_a_narrow_terminal_the_end_of_a_wait_stays_in_sight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Defect: the line stood still, as the seconds that change were cut off."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    stream = Terminal()
+    end = "; at most 595 s more, then the job fails (--elastic-timeout)"
+    WaitLine(stream, first_s=0.0).show(f"waiting: -np 2 is more than all hosts have (slots: 1); add a host{end}")
+    assert stream.getvalue() == f"{ERASE}waiting: -np 2 is …{end}"
+
+
 def test_a_dumb_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
     text = shown(Terminal(), 600)

@@ -16,17 +16,6 @@ from hvd_elastic_ext.launcher.job.output.outlets import LineAssembler, Outlets
 from hvd_elastic_ext.launcher.job.output.repeats import Repeats
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
-
-def fitting(line: str, width: int) -> str:
-    """``line`` in ``width`` characters. Its last part stays, if there is room: it names the limit of a wait."""
-    if len(line) <= width:
-        return line
-    last = line[line.rfind(";") :] if ";" in line else ""
-    if not 0 < len(last) <= width // 2:
-        return line[:width]
-    return f"{line[: width - len(last) - 1]}…{last}"
-
-
 CARRIAGE: Final = "\r"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
@@ -17,6 +18,9 @@ from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
 
 log = logging.getLogger(__name__)
 
+NO_COMMIT: Final = "the script has made no commit since (state.commit())"
+"""Why steps are lost although the last commit is saved."""
+
 
 def plan(job: JobState) -> Plan:
     """End a job that has to end, once all is saved or the time is over."""
@@ -24,6 +28,7 @@ def plan(job: JobState) -> Plan:
     if part.why is None or job.outcome.failure is not None:
         return NOTHING
     _end_newcomers(job)
+    part.reached = max(part.reached, newest_step(job))
     until = last_checkpoint_until(job)
     # A world of an earlier launcher may be complete only now.
     saving = job.checkpoints.asked or not job.standing or attempts.request(job)
@@ -37,6 +42,7 @@ def plan(job: JobState) -> Plan:
         lost = newest_step(job) - job.checkpoints.last.step
         what = f"{lost} steps since the newest one are lost" if lost > 0 else "what was trained since then is lost"
         log.warning("no last checkpoint in %g s; %s", until - part.since, what)
+        part.lacks = f"no last checkpoint was complete in {until - part.since:g} s"
     job.fail(part.why)
     return NOTHING
 
@@ -68,6 +74,8 @@ def _stop_training(job: JobState) -> None:
         going = [worker for worker in members(job) if worker.killed is None]
         if going:
             log.warning("%s: the processes are ended, and the last commit is saved", _why_stopped(job))
+            if job.settled and (job.in_place or trains(job)):
+                job.before_exit.lacks = NO_COMMIT
         for worker in going:
             orders.kill(job, worker, Cause.TOLD)
 

@@ -208,9 +208,10 @@ def _advice(job: JobState, found: Stall, *, restart: bool) -> str:
     if found.finished:
         return "what ends this is the end of the script, or Ctrl-C"
     lives = [member.life for member in found.lag] or list(job.world.members)
-    worker = job.roster.alive(lives[0])
+    worker, rank = job.roster.alive(lives[0]), job.rank(lives[0])
+    who = "it" if rank is None else f"rank {rank}"
     pid = "PID" if worker is None or worker.pid is None else worker.pid
-    look = f"`py-spy dump --pid {pid}` on {lives[0].seat.host} shows what it does"
+    look = f"`py-spy dump --pid {pid}` on {lives[0].seat.host} shows what {who} does"
     if not found.begun:
         return f"{look}; elastic.heartbeat() in long work before the first step counts as progress"
     return f"{look}; --progress-timeout S --restart-stalled restarts such a process"

@@ -70,7 +70,7 @@ def what_follows(job: JobState, found: StepPause) -> str:
         limit_s = options.heartbeat_timeout_s
         return f"no heartbeat from {', '.join(silent)}: failed after {limit_s:g} s (--heartbeat-timeout)"
     if job.liveness.reported is not None:
-        return "reported as stalled; no limit: it ends when those go on, or are ended"
+        return "reported as stalled; no limit: it ends when the stalled ranks go on, or their processes end"
     if found.finished and not found.lag:
         return f"reported as stalled after {finished_limit_s(job):g} s"
     if options.progress_timeout_s is None:

@@ -244,7 +244,16 @@ def _last_checkpoint(job: JobState, until: float | None) -> Wait:
     older = job.before_exit.why is not None and attempt is not None and not (attempt.stay or attempt.at_rest)
     what = "for the last checkpoint" + (f": {'first the one before it: ' if older else ''}{doing}" if doing else "")
     then = ", then the job ends without it"
+    if _commits_first(job) and not older:  # a script that makes no commit is not waited for until the end
+        until, then = job.before_exit.commit_by, ", then the processes are ended, and the last commit is saved"
     return Wait(what, until, f"{then}; a second Ctrl-C ends it now" if checkpoints.ends_by_hand(job) else then)
+
+
+def _commits_first(job: JobState) -> bool:
+    """Whether the last checkpoint of a job that has to end waits for the next commit of its processes."""
+    attempt, part = job.checkpoints.attempt, job.before_exit
+    waits = part.why is not None and job.standing and job.now < part.commit_by
+    return waits and attempt is not None and len(attempt.kept) < len(attempt.ranks)
 
 
 def _after_last_checkpoint(job: JobState) -> Wait | None:
@@ -349,7 +358,7 @@ def _first_step(job: JobState) -> Wait | None:
     change = job.resize.change
     if change is None:
         return None if job.in_place else _begins(job, what)
-    then = ", then the world is reported without its cost"
+    then = ", then the world is reported without its downtime"
     return Wait(f"{what} by rank 0 ({change.first.seat})", change.report_due, then)
 
 

@@ -199,12 +199,15 @@ COMMIT_S: Final = 10.0
 class BeforeExit:
     """A job that has to end: ``why``, and ``since`` when (mono).
 
-    ``commit_by``: when the wait for the commit of its last checkpoint is over (mono).
+    ``commit_by``: when the wait for the commit of its last checkpoint is over (mono). ``reached``: the newest step that
+    a process has reported since then. ``lacks``: why the last checkpoint may be older than that.
     """
 
     why: JobFailed | None = None
     since: float = 0.0
     commit_by: float = 0.0
+    reached: int = 0
+    lacks: str = ""
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from hvd_elastic_ext.launcher.job.stop_lines import COMMAND, how_it_ended, what_
 from hvd_elastic_ext.launcher.state.events import End
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster
+from tests.unit.launcher.simulated_processes import Process
 
 
 def stop(cluster: Cluster) -> str:
@@ -38,6 +39,7 @@ def test_the_command_that_stops_a_job_gives_its_last_checkpoint_the_time_that_ct
     job = play("train a b; run 5; takes write 60", every="notice").driver.job
     said = what_happens(COMMAND, job, ends_already=False, grace_s=5.0)
     assert said.startswith("`hvd-elastic stop`: the job makes a last checkpoint, in 60 s at most; ")
+    assert said.endswith("; a second `hvd-elastic stop` ends it without that checkpoint")
 
 
 def test_where_storage_has_failed_the_last_checkpoint_is_promised_no_longer_than_it_is_waited_for() -> None:
@@ -58,11 +60,42 @@ def test_a_job_that_kept_a_checkpoint_names_it() -> None:
     assert what_is_kept(job) == f"the same command goes on after step {step}, with the checkpoint {path}"
 
 
+class Forgets(Cluster):
+    """Its script does steps, and never commits: memory holds the state of the first sync."""
+
+    def _commit(self, process: Process) -> None:
+        super()._commit(process)
+        self.memory[process.host, process.slot] = [1, process.generation, 0, 0]
+
+    def commit_of(self, process: Process) -> list[int] | None:
+        return [1, process.generation, 0] if process.generation else None
+
+
+@pytest.mark.parametrize("signal", ["ctrl-c", "interrupt"])
+def test_a_script_that_made_no_commit_is_told_at_the_end_how_many_steps_are_lost_by_that(signal: str) -> None:
+    """Defect: the last line was "the same command goes on after step 0", and 372 steps were lost."""
+    job = play(f"train a b; busy 1000; run 20; {signal}; over", Forgets, every="notice").driver.job
+    path, step = job.checkpoints.newest
+    assert (step, job.before_exit.reached > 20) == (0, True)
+    assert what_is_kept(job) == (
+        f"the same command goes on after step 0, with the checkpoint {path}; {job.before_exit.reached} steps since "
+        "then are lost: the script has made no commit since (state.commit())"
+    )
+
+
+def test_steps_that_a_last_checkpoint_does_not_have_in_time_are_said_to_be_lost() -> None:
+    job = play("train a b; run 20; takes write 100; ctrl-c; over <70", every="notice").driver.job
+    assert what_is_kept(job) == (
+        "no checkpoint is complete; the same command starts from the beginning; "
+        f"{job.before_exit.reached} steps are lost: no last checkpoint was complete in 60 s"
+    )
+
+
 def test_a_job_without_checkpoints_says_so_with_the_option_that_keeps_them() -> None:
     cluster = play("train a b")
     cluster.run(5.0)
     job = cluster.driver.job
-    goes_on = "--checkpoint-every auto the same command goes on where it stopped"
+    goes_on = "--checkpoint-every auto the same command would go on where it stopped"
     job.loopless.kept = True
     assert what_is_kept(job) == f"no checkpoint was kept; with {goes_on}"
     job.loopless.kept = False

@@ -22,7 +22,7 @@ from hvd_elastic_ext.worker.process.error_report import (
     shortened,
 )
 from hvd_elastic_ext.worker.process.link import Status
-from hvd_elastic_ext.worker.process.step_timer import StepTimer
+from hvd_elastic_ext.worker.process.step_timer import StepTimer, preparing
 
 
 def caught(raising: Callable[[], object]) -> BaseException:
@@ -204,6 +204,16 @@ def test_the_first_step_in_a_world_reports_the_pause_before_it() -> None:
     for _ in range(2):
         steps.step(optimizer, work=0.25, wait=0.25)
     assert steps.said == [("going_on", None), ("going_on", 3.0)]
+
+
+def test_a_call_that_only_makes_an_optimizers_state_is_not_a_step() -> None:
+    steps, optimizer = Steps(), object()
+    steps.status.fresh = True
+    with preparing():
+        steps.step(optimizer, work=1.0, wait=0.0)
+    assert (steps.status.step, steps.status.stepped_at, steps.status.fresh, steps.said) == (0, None, True, [])
+    steps.step(optimizer, work=1.0, wait=0.0)
+    assert (steps.status.step, steps.said) == (1, [("going_on", None)])
 
 
 def test_waiting_for_other_ranks_is_reported() -> None:

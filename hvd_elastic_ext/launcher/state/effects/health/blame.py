@@ -72,7 +72,7 @@ def _output(job: JobState, worker: Worker) -> str:
     who = _rank(job, worker)
     if job.options.output is not None:
         return f"its output is in {job.options.output}/rank.{who}"
-    return f"its lines of the output begin with [{who}]"
+    return f"its output, if any, is in the lines that begin with [{who}]"
 
 
 def _comes_again(job: JobState, worker: Worker, cause: Cause, code: int, *, alone: bool) -> Decision:

@@ -21,7 +21,7 @@ from hvd_elastic_ext.io.output_files import INDEX, parse_mark
 from hvd_elastic_ext.io.threads import writer_thread
 from hvd_elastic_ext.io.wait_line import ERASE
 from hvd_elastic_ext.launcher.job.output import outlets as outlets_module
-from hvd_elastic_ext.launcher.job.output.console import Console, fitting
+from hvd_elastic_ext.launcher.job.output.console import Console
 from hvd_elastic_ext.launcher.job.output.outlets import MAX_BAR_BYTES, MAX_LINE_BYTES, LineAssembler, Log, Outlets
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.state.facts.waits import WAIT
@@ -384,18 +384,3 @@ def test_a_pipe_gets_no_status() -> None:
     with Outlets(shown, shown) as outlets:
         outlets.status("world 1")
     assert shown.getvalue() == ""
-
-
-@pytest.mark.parametrize(
-    ("line", "width", "shown"),
-    [
-        ("waiting: for b; at most 4 s more", 40, "waiting: for b; at most 4 s more"),
-        ("waiting: for the hosts a, b and c; at most 4 s more", 40, "waiting: for the host…; at most 4 s more"),
-        ("world 1, size 2, step 1000, 12 steps/s", 20, "world 1, size 2, ste"),
-        ("a; which is longer than half of the width", 20, "a; which is longer t"),
-    ],
-)
-def test_a_line_that_is_too_long_for_the_terminal_keeps_until_when(line: str, width: int, shown: str) -> None:
-    found = fitting(line, width)
-    assert found == shown
-    assert len(found) <= width

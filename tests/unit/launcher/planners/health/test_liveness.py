@@ -56,7 +56,8 @@ STRAGGLERS = {
 
 
 LOOK = (
-    r"`py-spy dump --pid \d+` on b shows what it does; --progress-timeout S --restart-stalled restarts such a process"
+    r"`py-spy dump --pid \d+` on b shows what rank 1 does; "
+    "--progress-timeout S --restart-stalled restarts such a process"
 )
 
 

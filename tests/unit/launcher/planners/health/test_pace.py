@@ -174,7 +174,9 @@ def test_a_hang_for_which_ranks_wait_is_told_at_the_pace_as_long_as_it_lasts(cap
     cluster.run(600.0)
     seconds = [int(line.split()[3]) for line in told(caplog)]
     assert seconds == pytest.approx(AT_S, abs=1.1)
-    assert told(caplog)[-1].endswith("; reported as stalled; no limit: it ends when those go on, or are ended")
+    assert told(caplog)[-1].endswith(
+        "; reported as stalled; no limit: it ends when the stalled ranks go on, or their processes end"
+    )
 
 
 @pytest.mark.parametrize(("lines_s", "number"), [(4.0, 150), (60.0, 12), (300.0, 7)])

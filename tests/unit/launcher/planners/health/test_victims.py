@@ -66,7 +66,7 @@ def failing(kind: type[Failing] = Failing, **more: object) -> type[Failing]:
 
 
 ENDS = "rank 1 on a[1] crashed: exit code 3, in 3 starts without a step between"
-TOO_FEW = f"{ENDS}; slots left without a[1]: 1, needed: 2; its lines of the output begin with [1]"
+TOO_FEW = f"{ENDS}; slots left without a[1]: 1, needed: 2; its output, if any, is in the lines that begin with [1]"
 NAMED = f"start a:2 least=2; fails {ENDS}; over; is struck.subject slot 1 of a, slot 1 of a"
 
 
@@ -197,7 +197,7 @@ def test_a_used_up_budget_names_the_first_failure_and_the_last() -> None:
     )
     said = str(play(text).driver.outcome)
     assert "the first one was rank 0 on a[0] crashed: exit code 3" in said
-    assert "; the last one was rank 0 on b[0]: crashed: exit code 4; its lines" in said
+    assert "; the last one was rank 0 on b[0]: crashed: exit code 4; its output" in said
 
 
 def test_if_no_process_fails_by_itself_the_first_one_is_blamed_after_a_while() -> None:

@@ -290,6 +290,11 @@ NEWCOMER = "train a; step 500; hosts a b; state b waiting; "
             "for the last checkpoint: step 5 is completed by a; at most 295 s more, then the job ends without it",
         ),
         (
+            "train a b every=notice; run 5; busy 1000; ctrl-c; run 4.2",
+            "for the last checkpoint: the commit is not kept yet by a[0], b[0]; at most 6 s more, then the processes "
+            "are ended, and the last commit is saved; a second Ctrl-C ends it now",
+        ),
+        (
             "train a b every=notice; run 5; takes write 60; interrupt; run 17",
             "for the last checkpoint: step 8 is written by a, b; at most 3 s more, then the job ends without it",
         ),
@@ -506,7 +511,7 @@ def test_the_first_step_of_a_changed_world_is_waited_for_with_a_limit(caplog: py
     cluster.run(5.5)
     assert waits(caplog) == [
         "waiting: for the first step of world 2 by rank 0 (a[0]); at most 6 s more, then the world is reported "
-        "without its cost"
+        "without its downtime"
     ]
     cluster.run(6.0)
     assert waits_for(cluster.driver.job) is None
