@@ -187,7 +187,7 @@ class PodRun:
             words += ["--admission-probe=none", f"--kubeconfig={config}"]
             self._beside = self._popen("discover", [sys.executable, "-m", "discover.cli", *words], {})
         assert self._beside.returncode is None, self._beside.output
-        file = next(each.partition("=")[2] for each in given if each.startswith("--hosts-file="))
+        file = next(each.partition("=")[2] for each in given if each.startswith("--publish-to="))
         return Path(file).exists()
 
     def _start(self) -> None:
