@@ -37,11 +37,22 @@ def main(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         interrupted = True
         progress("interrupted; what was measured until now:")
+        begun = {repetition.case for repetition in done}
+        cases = [case for case in cases if case.name in begun]
     rows = [row for case in cases for row in model.rows(case, done)]
     print(table.report(machine, rows, repetitions=done, left_out=left_out), end="")
     if options.markdown is not None:
         command = shlex.join(["scripts/bench", *argv])
-        text = table.page(machine, rows, cases=cases, repetitions=done, left_out=left_out, command=command, began=began)
+        text = table.page(
+            machine,
+            rows,
+            cases=cases,
+            repetitions=done,
+            left_out=left_out,
+            command=command,
+            began=began,
+            interrupted=interrupted,
+        )
         options.markdown.write_text(text)
     if options.json is not None:
         options.json.write_text(json.dumps(as_json(machine, rows, done=done), indent=1) + "\n")

@@ -29,10 +29,11 @@ def page(
     left_out: Mapping[str, str],
     command: str,
     began: str,
+    interrupted: bool = False,
 ) -> str:
     """Return the report as a page of Markdown: how the bars stand, then a section for each case.
 
-    ``command``: what made the page. ``began``: the day of the run.
+    ``command``: what made the page. ``began``: the day of the run. ``interrupted``: it was not run to its end.
     """
     parts = [
         "# The report of one run",
@@ -40,6 +41,7 @@ def page(
         "\n".join(f"- {line}" for line in machine.lines()),
         _bars(rows),
         legend(),
+        "The run was interrupted: cases that it had not begun are left out." if interrupted else "",
         failures(repetitions),
         not_tried(left_out),
     ]
