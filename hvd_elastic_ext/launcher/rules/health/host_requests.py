@@ -12,6 +12,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import Host, name_error
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, HealthRecord, Subject
@@ -19,7 +20,7 @@ from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, HealthRec
 MAX_REASON: Final = 200
 NEEDED: Final = "; it trains on until others can do without it (--min-np)"
 NOT_LISTED: Final = "; not in the list of hosts"
-MAX_FOR_S: Final = 10 * 365 * 86400.0
+MAX_FOR_S: Final = durations.LONGEST_DAYS * 86400.0
 NAMES: Final = 8
 """Most hosts that an error names."""
 
