@@ -14,6 +14,11 @@ from hvd_elastic_ext.io.threads.writer_thread import DISK, Outlet
 
 LOG: Final = logging.getLogger(__name__)
 
+PROMPT_S: Final = 0.05
+"""How long a line waits for the thread, once: a process that is killed then has lost nothing that it wrote. A disk that
+hangs costs this time once, until it answers again.
+"""
+
 
 class AppendFile:
     """A :class:`hvd_elastic_ext.core.journal.Sink` over a file, which is closed with it.
@@ -56,7 +61,7 @@ class AppendFile:
 
 
 class QueuedLines:
-    """A :class:`hvd_elastic_ext.core.journal.Sink` that never waits and never raises: a thread writes the lines.
+    """A :class:`hvd_elastic_ext.core.journal.Sink` that never raises, and hardly waits: a thread writes the lines.
 
     They keep their order. Lines that do not fit while the disk does not answer, or that cannot be written, are counted
     and logged. With ``counts`` the next line of the file says how many are missing before it, as ``dropped``. ``name``
@@ -66,6 +71,8 @@ class QueuedLines:
     def __init__(self, file: Sink, name: str, *, counts: bool, room: int | None = None) -> None:
         self._lines = _Lines(file, name, counts=counts)
         self._outlet = Outlet(name, says=DISK) if room is None else Outlet(name, says=DISK, room=room)
+        self._behind = False
+        """Whether the last line waited in vain."""
 
     @classmethod
     def opened(cls, path: Path, name: str, *, option: str, counts: bool, mode: int = 0o644) -> QueuedLines:
@@ -73,8 +80,9 @@ class QueuedLines:
         return cls(AppendFile(open_output(path, option=option, mode=mode)), f"{name} {path}", counts=counts)
 
     def write(self, text: str, /) -> int:
-        """Queue a line."""
+        """Queue a line, and wait a moment until it is written, unless those before it are not."""
         self._outlet.put(self._lines, text)
+        self._behind = not self._outlet.is_empty(within_s=0.0 if self._behind else PROMPT_S)
         return len(text)
 
     def flush(self) -> None:

@@ -237,6 +237,11 @@ class Outlet:
             self._thread.join(STALL_S)
         return lost
 
+    def is_empty(self, *, within_s: float) -> bool:
+        """Whether all that was put is written, or dropped; waits so long for it."""
+        with self._turn:
+            return self._turn.wait_for(lambda: not self._size, within_s)
+
     def _makes_progress(self) -> bool:
         size = self._size
         return self._turn.wait_for(lambda: self._size < size, STALL_S)

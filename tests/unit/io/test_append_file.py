@@ -145,3 +145,13 @@ def test_the_count_is_added_to_lines_of_a_journal_alone() -> None:
     assert json.loads(with_dropped('{"event":"slept"}\n', 7)) == {"event": "slept", "dropped": 7}
     for text in ("no JSON\n", "", "}", '["a"]\n'):
         assert with_dropped(text, 7) == text
+
+
+def test_a_line_is_in_the_file_when_write_returns_so_that_a_killed_process_has_lost_none(tmp_path: Path) -> None:
+    lines = QueuedLines.opened(tmp_path / "journal", "the journal", option="--journal", counts=True)
+    try:
+        for number in range(200):
+            lines.write(f'{{"event":"stepped","step":{number}}}\n')
+            assert (tmp_path / "journal").read_text().count("\n") == number + 1
+    finally:
+        lines.close()
