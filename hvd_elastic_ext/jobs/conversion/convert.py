@@ -25,7 +25,7 @@ def convert(body: Body) -> Conversion:
 
 
 def flattened(documents: list[Body]) -> list[Body]:
-    """Return the documents, with each List replaced by its items. Raises ``TypeError`` if these are no list."""
+    """Return the documents, with each List replaced by its items. Raises ``TypeError`` if these are not a list."""
     found: list[Body] = []
     for body in documents:
         items = body.get("items") or [] if isinstance(body, dict) and body.get("kind") == "List" else None

@@ -74,7 +74,7 @@ def why_unjoined_failed(ended: Iterable[Ended], *, wanted: int) -> str | None:
 
 
 def first_cause(ended: Iterable[Ended]) -> Ended | None:
-    """The process that caused a failure: the first with an error of its own, else the first that is no victim, else
+    """The process that caused a failure: the first with an error of its own, else the first that is not a victim, else
     the first that failed.
 
     ``ended``: in the order in which the ends became known. Peers of a failed process end because of it, and may end
