@@ -309,7 +309,7 @@ class HealthLedger:
     def block(
         self, subject: Subject, until: float | None, reason: str, *, drained: bool = False, at: float | None = None
     ) -> HealthLedger:
-        """Block by hand, or drain, until ``until`` (mono; None: until cleared), from ``at`` on. It is no strike."""
+        """Block by hand, or drain, until ``until`` (mono; None: until cleared), from ``at`` on. It is not a strike."""
         record = self.records.get(subject, HealthRecord())
         held = replace(record, held=True, held_until=until, held_since=at, reason=reason, drained=drained)
         return self._with(subject, held)

@@ -30,7 +30,7 @@ def take_heartbeat(workers: Iterable[Worker], beat: Mapping[str, Any], at: float
             worker.step = done
         worker.step_s, worker.stepped_at = step_s, stepped_at
         worker.progress = worker.progress if progress is None else progress
-        # From 0 to the step of a commit is no step: the process has only loaded it.
+        # From 0 to the step of a commit is not a step: the process has only loaded it.
         if worker.step > step and worker.generation and (step or worker.holds is None):
             worker.step_came = at
         if worker.progress != counted:
