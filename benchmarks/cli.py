@@ -31,22 +31,22 @@ def main(argv: Sequence[str]) -> int:
     cases = [case for case in options.cases if case.name not in left_out]
     for name, reason in left_out.items():
         progress(f"{name}: not run: {reason}")
+    begun: list[Case] = []
     try:
         for case in cases:
+            begun.append(case)
             measure(case, done, repeats=options.repeat or (1 if options.quick else case.repeats), quick=options.quick)
     except KeyboardInterrupt:
         interrupted = True
         progress("interrupted; what was measured until now:")
-        begun = {repetition.case for repetition in done}
-        cases = [case for case in cases if case.name in begun]
-    rows = [row for case in cases for row in model.rows(case, done)]
+    rows = [row for case in begun for row in model.rows(case, done)]
     print(table.report(machine, rows, repetitions=done, left_out=left_out), end="")
     if options.markdown is not None:
         command = shlex.join(["scripts/bench", *argv])
         text = table.page(
             machine,
             rows,
-            cases=cases,
+            cases=begun,
             repetitions=done,
             left_out=left_out,
             command=command,

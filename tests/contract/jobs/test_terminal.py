@@ -23,6 +23,7 @@ from tests.support.jobs import example, rendered
 from tests.support.kube import bodies
 from tests.support.kube.fixtures import kube, kube_tls
 from tests.support.kube.server import KubeServer
+from tests.support.waiting import wait_until
 
 __all__ = ["kube", "kube_tls"]
 
@@ -101,7 +102,9 @@ def test_a_terminal_gets_each_key_and_its_size_and_is_given_back_as_it_was(
     def write(_: int, data: bytes) -> None:
         taken.extend(data)
         if b"ready" in taken and not seen:
-            seen.extend([*server.execs.sessions()[0].sizes, termios.tcgetattr(theirs)[3] & termios.ICANON])
+            session = server.execs.sessions()[0]
+            wait_until(lambda: session.sizes, what="the size")  # it comes on a channel of its own
+            seen.extend([*session.sizes, termios.tcgetattr(theirs)[3] & termios.ICANON])
             os.write(ours, b"\x03xy")  # Ctrl-C is the command's, not ours
 
     body = terminal.pod_of(cluster, "digits")
