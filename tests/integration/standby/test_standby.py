@@ -66,7 +66,8 @@ def meeting(job: Job, **env: str) -> tuple[Member, Member]:
     env |= {"HVD_ELASTIC_INCARNATION": "2"}
     second = job.start("beta", TRAINEE, plan=Place(1, 2, 0, 1, 1, 2), env=env)
     second.wait_said("parked")
-    wait_until(lambda: "built as 1 2 0 1 1 2" in second.process.stdout, what="its output")  # another pipe than the link's
+    # Its output comes over another pipe than that message.
+    wait_until(lambda: "built as 1 2 0 1 1 2" in second.process.stdout, what="its output")
     assert "rank 0 branch" not in second.process.stdout
     first.wait_step(size=1, more=3)  # it trains on all the while
     job.update(first)
