@@ -1,0 +1,238 @@
+"""The past of a slot: the results of the training calls that are over, one after the other in one memory file.
+
+A *training call* is one call of a training function; the calls of a process have the numbers 1, 2, 3 and so on. Call 0
+is what comes before the first one. The result of a call contains all that a process needs which was not there: see
+:mod:`hvd_elastic_ext.worker.calls.result`. The file holds the results 0, 1, … in this order, without gaps. A result is
+written once and never changed.
+
+The format is the same for the training process, which appends results, for the agent that owns the memory, and for
+programs that store or transfer the past. The file begins with a page; only the first bytes of it are used::
+
+    8 bytes   magic
+    8 bytes   number of results
+    8 bytes   bytes of all results
+    4 bytes   CRC-32 of these two numbers
+
+Each result is a header and its bytes::
+
+    4 bytes   CRC-32 of the rest of the header
+    8 bytes   number of the call
+    8 bytes   the job's step at which the call ended
+    8 bytes   the number of the job's last commit in that call
+    8 bytes   bytes of the result
+    8 bytes   BLAKE2b digest of these bytes
+
+A result is valid when the page counts it, so a process that dies while it appends leaves the past as it was. Whoever
+appends holds the exclusive lock (``flock``) on a descriptor of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import mmap
+import os
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+RESULTS: Final = "HVD_ELASTIC_RESULTS_FD"
+"""Variable: the descriptor of the memory file of a slot's past."""
+MOST_BYTES: Final = 4 << 30
+"""Most bytes of all results of a slot, unless ``HVD_ELASTIC_RESULTS_BYTES`` says otherwise."""
+LIMIT: Final = "HVD_ELASTIC_RESULTS_BYTES"
+"""Variable: most bytes of all results of a slot."""
+
+_MAGIC: Final = b"hvdepst1"
+_PAGE: Final = mmap.PAGESIZE
+_COUNTS: Final = struct.Struct("<qq")
+_CHECK: Final = struct.Struct("<I")
+_HEADER: Final = struct.Struct("<qqqqQ")
+_OVERHEAD: Final = _CHECK.size + _HEADER.size
+_CHUNK: Final = 4 << 20
+
+
+class Entry(NamedTuple):
+    """One result: ``call`` is its number, ``at`` and ``bytes`` its place in the file.
+
+    ``step`` and ``number``: the job's step and the number of its last commit when the call ended.
+    """
+
+    call: int
+    step: int
+    number: int
+    at: int
+    bytes: int
+    digest: int
+
+
+class Damaged(ValueError):
+    """The bytes of a past are not what was written."""
+
+
+def count(descriptor: int) -> int:
+    """Return the number of results; 0 for an empty file or one that holds no past."""
+    return _counts(descriptor)[0]
+
+
+def end(descriptor: int) -> int:
+    """Return where the past ends, in bytes from the beginning of the file."""
+    return _PAGE + _counts(descriptor)[1]
+
+
+def entries(descriptor: int) -> tuple[Entry, ...]:
+    """Return all results, in order. Raises :class:`Damaged`."""
+    number, length = _counts(descriptor)
+    found, at = list[Entry](), _PAGE
+    for call in range(number):
+        head = os.pread(descriptor, _OVERHEAD, at)
+        if len(head) != _OVERHEAD or _CHECK.unpack_from(head)[0] != zlib.crc32(head[_CHECK.size :]):
+            raise Damaged(f"the header of result {call} is damaged")
+        own, step, commit, size, digest = _HEADER.unpack_from(head, _CHECK.size)
+        at += _OVERHEAD
+        if own != call or size < 0 or at + size > _PAGE + length:
+            raise Damaged(f"result {call} is not in its place")
+        found.append(Entry(call, step, commit, at, size, digest))
+        at += size
+    return tuple(found)
+
+
+def read(descriptor: int, entry: Entry) -> bytearray:
+    """Return the bytes of a result. Raises :class:`Damaged` if they are not what was written."""
+    data = bytearray(entry.bytes)
+    view, at = memoryview(data), entry.at
+    while view:
+        got = os.preadv(descriptor, [view[:_CHUNK]], at)
+        if not got:
+            raise Damaged(f"result {entry.call} is cut off")
+        view, at = view[got:], at + got
+    if _digest([data]) != entry.digest:
+        raise Damaged(f"result {entry.call} is damaged")
+    return data
+
+
+def append(
+    descriptor: int, parts: Sequence[bytes | memoryview], *, call: int, step: int, number: int, limit: int = MOST_BYTES
+) -> str | None:
+    """Append the result of ``call``, the bytes of ``parts``. Return why it was not; None if it is there now.
+
+    It is not appended if it is there already (which counts as there), if an earlier result is missing, or if all
+    results together would have more than ``limit`` bytes. The errors of a full memory are passed on.
+    """
+    with _locked(descriptor):
+        there, length = _counts(descriptor)
+        size = sum(map(_bytes, parts))
+        if call < there:
+            return None
+        if call > there:
+            return f"the result of call {there} was not kept"
+        if length + _OVERHEAD + size > limit:
+            return (
+                f"its {size / 1e6:,.0f} MB and {length / 1e6:,.0f} MB of earlier results are more than "
+                f"{limit / 1e6:,.0f} MB ({LIMIT})"
+            )
+        at = _PAGE + length
+        os.ftruncate(descriptor, max(os.fstat(descriptor).st_size, at + _OVERHEAD + size))
+        head = _HEADER.pack(call, step, number, size, _digest(parts))
+        _write(descriptor, [_CHECK.pack(zlib.crc32(head)), head, *parts], at)
+        _set_counts(descriptor, there + 1, length + _OVERHEAD + size)
+    return None
+
+
+def clear(descriptor: int) -> None:
+    """Forget all results: training starts from the beginning, or the memory holds the past of another program."""
+    with _locked(descriptor):
+        if os.fstat(descriptor).st_size:
+            _set_counts(descriptor, 0, 0)
+
+
+def body(descriptor: int) -> Iterator[bytes]:
+    """Yield the bytes of all results, in pieces: :func:`replace` takes them elsewhere."""
+    at, until = _PAGE, end(descriptor)
+    while at < until:
+        piece = os.pread(descriptor, min(_CHUNK, until - at), at)
+        if not piece:
+            raise Damaged("the past is cut off")
+        yield piece
+        at += len(piece)
+
+
+def replace(descriptor: int, pieces: Iterator[bytes] | Sequence[bytes], number: int) -> None:
+    """Put a whole past of ``number`` results here. It becomes valid at the end, if each result is. Raises
+    :class:`Damaged`, and leaves an empty past then. A past here that has as many results stays as it is.
+    """
+    with _locked(descriptor):
+        if _counts(descriptor)[0] >= number:
+            return
+        if os.fstat(descriptor).st_size:
+            _set_counts(descriptor, 0, 0)
+        at = _PAGE
+        for piece in pieces:
+            if os.fstat(descriptor).st_size < at + len(piece):
+                os.ftruncate(descriptor, at + len(piece))
+            _write(descriptor, [piece], at)
+            at += len(piece)
+        _set_counts(descriptor, number, at - _PAGE)
+        try:
+            for entry in entries(descriptor):
+                _demand_whole(descriptor, entry)
+        except Damaged:
+            _set_counts(descriptor, 0, 0)
+            raise
+
+
+def _demand_whole(descriptor: int, entry: Entry) -> None:
+    digest, at, until = hashlib.blake2b(digest_size=8), entry.at, entry.at + entry.bytes
+    while at < until:
+        piece = os.pread(descriptor, min(_CHUNK, until - at), at)
+        if not piece:
+            raise Damaged(f"result {entry.call} is cut off")
+        digest.update(piece)
+        at += len(piece)
+    if int.from_bytes(digest.digest(), "little") != entry.digest:
+        raise Damaged(f"result {entry.call} is damaged")
+
+
+def _counts(descriptor: int) -> tuple[int, int]:
+    """The number of results, and their bytes."""
+    page = os.pread(descriptor, len(_MAGIC) + _COUNTS.size + _CHECK.size, 0)
+    counts = page[len(_MAGIC) : len(_MAGIC) + _COUNTS.size]
+    if not page.startswith(_MAGIC) or page[len(_MAGIC) + _COUNTS.size :] != _CHECK.pack(zlib.crc32(counts)):
+        return 0, 0
+    number, length = _COUNTS.unpack(counts)
+    return number, length
+
+
+def _set_counts(descriptor: int, number: int, length: int) -> None:
+    counts = _COUNTS.pack(number, length)
+    os.pwrite(descriptor, _MAGIC + counts + _CHECK.pack(zlib.crc32(counts)), 0)
+
+
+def _digest(parts: Sequence[bytes | bytearray | memoryview]) -> int:
+    digest = hashlib.blake2b(digest_size=8)
+    for part in parts:
+        digest.update(part)
+    return int.from_bytes(digest.digest(), "little")
+
+
+def _bytes(part: bytes | memoryview) -> int:
+    return part.nbytes if isinstance(part, memoryview) else len(part)
+
+
+def _write(descriptor: int, parts: Sequence[bytes | memoryview], at: int) -> None:
+    for part in parts:
+        view = memoryview(part).cast("B") if len(part) else memoryview(b"")
+        while view:
+            wrote = os.pwrite(descriptor, view[:_CHUNK], at)
+            view, at = view[wrote:], at + wrote
+
+
+@contextlib.contextmanager
+def _locked(descriptor: int) -> Iterator[None]:
+    """Hold the lock by an open file of its own, so that two processes, or two threads, exclude each other."""
+    with Path(f"/proc/self/fd/{descriptor}").open("r+b") as own:
+        fcntl.flock(own, fcntl.LOCK_EX)
+        yield

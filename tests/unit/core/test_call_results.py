@@ -1,0 +1,100 @@
+"""The past of a slot: results are appended, counted, transferred, and a damaged one is never used."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from hvd_elastic_ext.core import call_results as past
+
+
+@pytest.fixture
+def memory() -> Iterator[int]:
+    descriptor = os.memfd_create("past")
+    yield descriptor
+    os.close(descriptor)
+
+
+@pytest.fixture
+def other() -> Iterator[int]:
+    descriptor = os.memfd_create("other")
+    yield descriptor
+    os.close(descriptor)
+
+
+def test_results_are_read_back_in_their_order(memory: int) -> None:
+    assert past.count(memory) == 0
+    assert past.entries(memory) == ()
+    assert past.append(memory, [b"zero"], call=0, step=0, number=0) is None
+    assert past.append(memory, [b"one", memoryview(b"more"), b""], call=1, step=20, number=7) is None
+    assert past.count(memory) == 2
+    first, second = past.entries(memory)
+    assert (bytes(past.read(memory, first)), bytes(past.read(memory, second))) == (b"zero", b"onemore")
+    assert (second.call, second.step, second.number) == (1, 20, 7)
+
+
+def test_a_result_that_is_there_stays_and_a_later_one_needs_all_before_it(memory: int) -> None:
+    past.append(memory, [b"first"], call=0, step=0, number=0)
+    assert past.append(memory, [b"again"], call=0, step=0, number=0) is None
+    assert past.append(memory, [b"two"], call=2, step=0, number=0) == "the result of call 1 was not kept"
+    assert [bytes(past.read(memory, each)) for each in past.entries(memory)] == [b"first"]
+
+
+def test_results_beyond_the_limit_are_refused_with_both_sizes(memory: int) -> None:
+    past.append(memory, [bytes(2_000_000)], call=0, step=0, number=0)
+    why = past.append(memory, [bytes(3_000_000)], call=1, step=0, number=0, limit=4_000_000)
+    assert why == "its 3 MB and 2 MB of earlier results are more than 4 MB (HVD_ELASTIC_RESULTS_BYTES)"
+    assert past.count(memory) == 1
+
+
+def test_a_process_that_dies_while_it_appends_leaves_the_past_as_it_was(memory: int) -> None:
+    past.append(memory, [b"kept"], call=0, step=0, number=0)
+    os.pwrite(memory, b"half of a result", past.end(memory))
+    assert past.count(memory) == 1
+    assert past.append(memory, [b"whole"], call=1, step=1, number=1) is None
+    assert [bytes(past.read(memory, each)) for each in past.entries(memory)] == [b"kept", b"whole"]
+
+
+def test_a_past_is_transferred_whole(memory: int, other: int) -> None:
+    for call in range(3):
+        past.append(memory, [bytes([call]) * (5 << 20)], call=call, step=call, number=call)
+    past.append(other, [b"shorter"], call=0, step=0, number=0)
+    past.replace(other, past.body(memory), 3)
+    assert past.entries(other) == past.entries(memory)
+    assert past.read(other, past.entries(other)[2]) == bytes([2]) * (5 << 20)
+
+
+def test_a_past_that_has_as_many_results_is_not_replaced(memory: int, other: int) -> None:
+    past.append(memory, [b"theirs"], call=0, step=0, number=0)
+    past.append(other, [b"mine"], call=0, step=0, number=0)
+    past.replace(other, past.body(memory), 1)
+    assert bytes(past.read(other, past.entries(other)[0])) == b"mine"
+
+
+def test_a_damaged_result_is_not_used_and_not_taken_over(memory: int, other: int) -> None:
+    past.append(memory, [b"content"], call=0, step=0, number=0)
+    (entry,) = past.entries(memory)
+    os.pwrite(memory, b"X", entry.at)
+    with pytest.raises(past.Damaged, match="result 0 is damaged"):
+        past.read(memory, entry)
+    with pytest.raises(past.Damaged, match="result 0 is damaged"):
+        past.replace(other, past.body(memory), 1)
+    assert past.count(other) == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 4096, b"hvdepst1" + bytes(20)])
+def test_what_is_no_past_counts_as_empty(memory: int, content: bytes) -> None:
+    os.pwrite(memory, content, 0)
+    assert past.count(memory) == 0
+    assert past.append(memory, [b"first"], call=0, step=0, number=0) is None
+    assert past.count(memory) == 1
+
+
+def test_a_cleared_past_begins_again(memory: int) -> None:
+    past.append(memory, [b"old"], call=0, step=0, number=0)
+    past.clear(memory)
+    assert past.count(memory) == 0
+    assert past.append(memory, [b"new"], call=0, step=0, number=0) is None
+    assert bytes(past.read(memory, past.entries(memory)[0])) == b"new"
