@@ -36,7 +36,6 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Final, NamedTuple
 
 RESULTS: Final = "HVD_ELASTIC_RESULTS_FD"
@@ -233,6 +232,9 @@ def _write(descriptor: int, parts: Sequence[bytes | memoryview], at: int) -> Non
 @contextlib.contextmanager
 def _locked(descriptor: int) -> Iterator[None]:
     """Hold the lock by an open file of its own, so that two processes, or two threads, exclude each other."""
-    with Path(f"/proc/self/fd/{descriptor}").open("r+b") as own:
+    own = os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
+    try:
         fcntl.flock(own, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(own)
