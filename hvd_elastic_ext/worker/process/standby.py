@@ -41,6 +41,10 @@ ADDRESS: Final = "HOROVOD_GLOO_RENDEZVOUS_ADDR"
 PORT: Final = "HOROVOD_GLOO_RENDEZVOUS_PORT"
 
 
+class CallOver(Exception):
+    """The training call that this process is in is over: its result is known, and the process goes on with it."""
+
+
 class Standby:
     """The state of this process. The main thread and the thread of ``link`` share it."""
 
@@ -75,6 +79,7 @@ class Standby:
         self._removed: list[Callable[[], object]] = []
         self._changed = threading.Condition()
         self._go: Message | None = None
+        self._results_came = False
         self._for_next_world: dict[str, str] = {}
         self._waiting_for_rank = False
         self._between_worlds = False
@@ -125,11 +130,18 @@ class Standby:
             shutdown()
         self._join(join)
 
-    def park(self) -> None:
-        """Wait until this process is called, and adopt the environment that comes with the call."""
-        self.link.send("parked")
+    def park(self, *, call: int = 1, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Wait until this process is called, and adopt the environment that comes with the call.
+
+        ``call``: the training call that it is in. ``is_over`` is asked when results of calls have come; if it is true,
+        this raises :class:`CallOver`.
+        """
+        self.link.send("parked", call=call)
         with self._changed:
             while self._go is None:
+                if self._results_came and is_over():
+                    raise CallOver
+                self._results_came = False
                 if self.leaving:
                     raise SystemExit(0)  # the process was never in the job: no ``on_removed``
                 if not self.link.connected:
@@ -151,16 +163,18 @@ class Standby:
         raise SystemExit(0)
 
     @contextlib.contextmanager
-    def training(self) -> Iterator[None]:
-        """Report that the script has an elastic loop, and how the loop ends."""
-        self.link.send("looping")
+    def training(self, call: int = 1) -> Iterator[None]:
+        """Report that the script has an elastic loop, and how the loop ends. ``call``: the number of this call."""
+        self.link.send("looping", call=call)
         try:
             yield
+        except CallOver:
+            raise
         except Exception as error:
             self.failed(error)
             raise
         self.link.beat()  # reports the last step
-        self.link.send("done")
+        self.link.send("done", call=call)
         self.link.flush()
 
     def failed(self, error: BaseException) -> None:
@@ -288,6 +302,7 @@ class Standby:
             "keep": self.on_keep,
             "thin": self.on_commit_interval,
             "reclaim": self._on_reclaim,
+            "results": self._on_results,
         }.get(message["tell"])
         if act is None:
             log.debug("the agent sent %r, which is unknown to this version", message["tell"])
@@ -323,6 +338,12 @@ class Standby:
         """Note that this host or the whole job is about to be reclaimed and no other world follows, or that this is no
         longer the case."""
         self._reclaimed = message.get("leaving") is True
+
+    def _on_results(self, _: Message) -> None:
+        """Results of finished calls have come into this slot's past."""
+        with self._changed:
+            self._results_came = True
+            self._changed.notify_all()
 
     def _on_fence(self, message: Message) -> None:
         with self._changed:  # no thread enters a world meanwhile

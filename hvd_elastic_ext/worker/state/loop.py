@@ -75,8 +75,9 @@ def elastic(
         notifications.register_listener(state)  # first: a notice may come as soon as the launcher knows the address
         try:
             notifications.init()
-            with whole(state):
-                return run(state, lambda: after_sync(*args, **kwargs), reset=reset, clock=clock)
+            return one_call(
+                train, state, whole=whole, run=lambda: run(state, lambda: after_sync(*args, **kwargs), reset=reset, clock=clock)
+            )
         finally:
             notifications.remove_listener(state)
             getattr(state, "ended", lambda: None)()  # a State of Horovod's own has no such method

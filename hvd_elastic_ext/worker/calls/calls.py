@@ -1,0 +1,237 @@
+"""Numbers the training calls of this process, and keeps their results: its past."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import torch
+
+from hvd_elastic_ext.core import call_results
+from hvd_elastic_ext.core.commit_record import Identity
+from hvd_elastic_ext.core.errors import StateError
+from hvd_elastic_ext.worker.calls import result
+from hvd_elastic_ext.worker.calls.meeting import Meeting, Row, meet
+from hvd_elastic_ext.worker.calls.result import Finished, Left
+from hvd_elastic_ext.worker.comms import Comms
+from hvd_elastic_ext.worker.process import standby
+from hvd_elastic_ext.worker.process.standby import CallOver
+
+log = logging.getLogger(__name__)
+
+Say = Callable[..., None]
+
+
+class End(NamedTuple):
+    """Where the last call ended: the job's step, and the identity of its last commit."""
+
+    step: int = 0
+    last: Identity = Identity(0, 0, 0, 0)
+
+
+class Calls:
+    """The training calls of this process. ``past``: the memory file of their results; ``program`` as in commits."""
+
+    def __init__(self, past: int, *, program: str, say: Say = lambda *_, **__: None, limit: int | None = None) -> None:
+        self.number = 0
+        """The newest call, begun or over; 0 before the first one."""
+        self.running = False
+        """Whether it has not ended yet."""
+        self.end = End()
+        """Where the call before it ended, as far as this process knows."""
+        self._past = past
+        self._program = program
+        self._say = say
+        self._limit = call_results.MOST_BYTES if limit is None else limit
+        self._left: Left | None = result.left_by(0, None, step=0, last=End().last, content=None, keep_rng=False)
+        self._refused = False
+        self._named: set[object] = set()
+        self._forget_of_others()
+
+    # The calls
+
+    @property
+    def upcoming(self) -> int:
+        """The call for which a State is that is made now."""
+        return self.number if self.running else self.number + 1
+
+    def begin(self, function: Callable[..., Any]) -> None:
+        """Note the begin of a call of ``function``."""
+        self.number += 1
+        self.running = True
+        if self.number > 1:
+            self._name_rebound(function)
+
+    def returned(self, value: object, left: Callable[[], Left]) -> None:
+        """Note that the function has returned ``value``; ``left`` gives what it has left behind."""
+        self.running = False
+        self._left = left()
+        self.end = End(self._left.step, self._left.last)
+
+    def raised(self) -> None:
+        """Note that the call has ended with an error, and so without a result."""
+        self.running, self._left = False, None
+
+    def skipped(self, finished: Finished) -> None:
+        """Note that the call was over already."""
+        self.running, self._left = False, None
+        self.end = End(finished.step, finished.last)
+
+    @property
+    def unkept(self) -> bool:
+        """Whether what the last call has left behind is not in the past yet."""
+        return self._left is not None
+
+    # The past
+
+    def finished(self) -> Finished | None:
+        """The result of the present call, if it is over. Raises :class:`StateError` if it cannot be read."""
+        if call_results.count(self._past) <= self.number:
+            return None
+        try:
+            entry = call_results.entries(self._past)[self.number]
+            return result.read(entry, call_results.read(self._past, entry))
+        except ValueError as error:
+            raise StateError(f"the result of call {self.number} cannot be read: {error}") from error
+
+    def row(self) -> Row:
+        """This rank's row of a meeting."""
+        past = call_results.count(self._past)
+        if not self.running:
+            return Row(0, past)
+        left = self._left
+        if left is None or left.call != self.number - 1:
+            return Row(self.number, past)
+        return Row(self.number, past, left.digest, left.generators_digest)
+
+    def met(self, rows: Sequence[Row], comms: Comms) -> bool:
+        """Do what follows from the rows of all ranks. Return whether they have to meet again.
+
+        Raises :class:`CallOver` if this rank's call is over, and :class:`StateError` if it should be, but its result is
+        kept nowhere.
+        """
+        found = meet(rows)
+        self._keep(found, comms)
+        if found.sender is not None:
+            self._exchange(found, comms)
+        if comms.rank() in found.over:
+            if call_results.count(self._past) <= self.number:
+                why = found.refused or "no process has kept its result"
+                raise StateError(
+                    f"call {self.number} of this process is over in the job, and it cannot be skipped: {why}; "
+                    "processes that come later wait until the job ends"
+                )
+            raise CallOver
+        return bool(found.over)
+
+    # Inside
+
+    def _keep(self, found: Meeting, comms: Comms) -> None:
+        """Add the result of the last call to the past, or say why not."""
+        left = self._left
+        if left is None or left.call != self.number - 1:
+            return
+        self._left = None
+        if comms.rank() not in found.keeps and not found.refused:
+            return  # another rank has it, and sends it
+        why = found.refused or left.unfit or None
+        size = 0
+        if why is None:
+            parts = result.parts_of(left, program=self._program, generators=found.generators)
+            size = sum(map(len, parts))
+            try:
+                why = call_results.append(
+                    self._past, parts, call=left.call, step=left.step, number=left.last.number, limit=self._limit
+                )
+            except OSError as error:
+                why = f"no memory: {error.strerror or error}"
+        if left.call == 0 and why is None:
+            return
+        self._say("result", call=left.call, bytes=size, kept=why is None, **({"reason": why} if why else {}))
+        if comms.rank() == 0:
+            self._tell(left, why, generators=found.generators)
+
+    def _tell(self, left: Left, why: str | None, *, generators: bool) -> None:
+        if why is not None and not self._refused:
+            self._refused = True
+            log.warning(
+                "call %d cannot be skipped: %s; a process that comes from now on waits until the job ends, and the "
+                "job cannot be resumed after this call",
+                left.call,
+                why,
+            )
+        elif why is None and left.generators is not None and not generators and "generators" not in self._named:
+            self._named.add("generators")
+            log.warning(
+                "the random generators differ between ranks after call %d: what the script draws between two calls is "
+                "different in a process that comes later; seed them before each call",
+                left.call,
+            )
+
+    def _exchange(self, found: Meeting, comms: Comms) -> None:
+        """Send the past from one rank to those that lack results."""
+        sends = comms.rank() == found.sender
+        size = torch.zeros(2, dtype=torch.int64)
+        if sends:
+            size[0], size[1] = call_results.count(self._past), call_results.end(self._past)
+        comms.sum(size, name="past.size")
+        count, length = size.tolist()
+        data = torch.empty(length, dtype=torch.uint8)
+        if sends:
+            at = 0
+            for piece in call_results.body(self._past):
+                data[at : at + len(piece)] = torch.frombuffer(bytearray(piece), dtype=torch.uint8)
+                at += len(piece)
+        comms.broadcast(data, root=found.sender or 0, name="past")
+        if comms.rank() in found.receives:
+            call_results.replace(self._past, [memoryview(data.numpy())], count)
+
+    def _forget_of_others(self) -> None:
+        """Forget the results of another program that has used this slot."""
+        if call_results.count(self._past):
+            entry = call_results.entries(self._past)[0]
+            if result.program_of(call_results.read(self._past, entry)) != self._program:
+                log.warning("the results in this slot are of another script, or of other arguments; they are dropped")
+                call_results.clear(self._past)
+
+    def _name_rebound(self, function: Callable[..., Any]) -> None:
+        names = result.rebound_names(function)
+        if names and names[0] not in self._named:
+            self._named.update(names)
+            log.warning(
+                "%s assigns %s outside of itself, which a process that skips a finished call does not have; return it, "
+                "or keep it in the State",
+                getattr(function, "__name__", "the training function"),
+                ", ".join(names),
+            )
+
+
+_current: list[Calls] = []
+
+
+def current() -> Calls:
+    """The calls of this process."""
+    if not _current:
+        link = standby.current().link
+        _current.append(
+            Calls(_memory(os.environ), program=result.program(), say=link.send, limit=_limit(os.environ))
+        )
+    return _current[0]
+
+
+def _memory(environ: Mapping[str, str]) -> int:
+    """The slot's memory file, which outlives this process; else one of its own, for peers."""
+    from hvd_elastic_ext.worker.commits import inherited
+
+    found = inherited.past_descriptor(environ)
+    return os.memfd_create("hvd-results", os.MFD_CLOEXEC) if found is None else found
+
+
+_DIGITS: Final = 15
+
+
+def _limit(environ: Mapping[str, str]) -> int:
+    given = environ.get(call_results.LIMIT, "")
+    return int(given) if given.isdecimal() and len(given) <= _DIGITS else call_results.MOST_BYTES

@@ -1,0 +1,143 @@
+"""The result of a training call: what a process needs that was not there.
+
+It contains the last content of the call's State, as in a commit; the value that the function returned; the random
+generators, if they were the same on all ranks; and what the collectives between this call and the next one returned.
+The bytes are an envelope (:mod:`hvd_elastic_ext.core.call_results`): nothing in it is unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from dis import get_instructions
+from types import CodeType
+from typing import Any, Final, NamedTuple
+
+from hvd_elastic_ext.checkpoint.values import alone
+from hvd_elastic_ext.checkpoint.values.write import Unfit
+from hvd_elastic_ext.core import call_results
+from hvd_elastic_ext.core.commit_record import Identity, Record
+from hvd_elastic_ext.worker.parts import rng
+
+LARGEST_VALUE: Final = 256 << 20
+"""Most characters of the text of a returned value."""
+
+
+class Content(NamedTuple):
+    """The last content of a State: the record of its commit, and its shared bytes (data, layout and tree)."""
+
+    record: Record
+    shared: memoryview
+
+
+class Left(NamedTuple):
+    """What a call has left behind on this rank. ``value``: its text; None with the reason in ``unfit``."""
+
+    call: int
+    step: int
+    last: Identity
+    content: Callable[[], Content] | None
+    value: str | None
+    unfit: str
+    generators: str | None
+
+    @property
+    def digest(self) -> int:
+        """Differs between ranks whose functions have returned different values; never 0."""
+        return _number(self.unfit if self.value is None else self.value)
+
+    @property
+    def generators_digest(self) -> int:
+        """Differs between ranks with different random generators; never 0."""
+        return _number(self.generators or "")
+
+
+def left_by(
+    call: int, value: object, *, step: int, last: Identity, content: Callable[[], Content] | None, keep_rng: bool
+) -> Left:
+    """Return what a call has left behind that has just returned ``value``. ``content`` is asked later, if at all."""
+    try:
+        text, unfit = alone.to_text(value), ""
+        if len(text) > LARGEST_VALUE:
+            text, unfit = "", f"its return value has more than {LARGEST_VALUE >> 20} MB as text"
+    except Unfit as error:
+        place = f" (at value{error.path})" if error.path else ""
+        text, unfit = "", f"its return value cannot be kept: {error}{place}"
+    states = alone.to_text(rng.capture()) if keep_rng else None
+    return Left(call, step, last, content, None if unfit else text, unfit, states)
+
+
+def rebound_names(function: Callable[..., Any]) -> Sequence[str]:
+    """Names outside of a function that it assigns: a process that skips its call has not assigned them."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if not isinstance(code, CodeType):
+        return ()
+    found = [
+        each.argval
+        for each in get_instructions(code)
+        if each.opname in ("STORE_GLOBAL", "DELETE_GLOBAL")
+        or (each.opname in ("STORE_DEREF", "DELETE_DEREF") and each.argval in code.co_freevars)
+    ]
+    return list(dict.fromkeys(found))
+
+
+def program() -> str:
+    """Return a digest that distinguishes this program from others in the same slot. Restarts have the same one."""
+    main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
+    return hashlib.blake2b("\0".join([main, *sys.argv]).encode(), digest_size=8).hexdigest()
+
+
+def _number(text: str) -> int:
+    return 1 + int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "little")
+
+
+def parts_of(left: Left, *, program: str, generators: bool, collectives: Sequence[Any] = ()) -> list[bytes | memoryview]:
+    """Return the bytes of a result, in parts. ``generators``: they were the same on all ranks."""
+    content = None if left.content is None else left.content()
+    record = None if content is None else content.record
+    header = {
+        "program": program,
+        "value": left.value,
+        "rng": left.generators if generators else None,
+        "collectives": list(collectives),
+        "identity": list(left.last),
+    }
+    head = call_results.envelope(header, record)
+    return [head] if content is None else [head, content.shared]
+
+
+class Finished(NamedTuple):
+    """A result that was read. ``record``: the lengths of its content; None if the call had no State of ours."""
+
+    call: int
+    step: int
+    last: Identity
+    record: Record | None
+    shared: memoryview
+    value: Any
+    generators: dict[str, Any] | None
+    collectives: Sequence[Any]
+
+
+def read(entry: call_results.Entry, data: bytearray) -> Finished:
+    """Read a result. Raises :class:`ValueError` for bytes that are none."""
+    found = call_results.open_envelope(data)
+    header = found.header
+    where = f"the result of call {entry.call}"
+    return Finished(
+        entry.call,
+        entry.step,
+        Identity(*map(int, header["identity"])),
+        found.record,
+        found.shared,
+        alone.from_text(header["value"], source=where),
+        None if header["rng"] is None else alone.from_text(header["rng"], source=where),
+        header["collectives"],
+    )
+
+
+def program_of(data: bytearray) -> str:
+    """The program whose result it is."""
+    return str(call_results.open_envelope(data).header.get("program"))
