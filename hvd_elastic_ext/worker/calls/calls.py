@@ -64,11 +64,15 @@ class Calls:
         if self.number > 1:
             self._name_rebound(function)
 
-    def returned(self, value: object, left: Callable[[], Left]) -> None:
-        """Note that the function has returned ``value``; ``left`` gives what it has left behind."""
-        self.running = False
-        self._left = left()
-        self.end = End(self._left.step, self._left.last)
+    def returned(self, left: Left) -> None:
+        """Note that the function has returned, and what it has left behind."""
+        self.running, self._left = False, left
+        self.end = End(left.step, left.last)
+
+    def left_by_others(self, value: object) -> Left:
+        """What a call with a State that is not ours has left behind."""
+        left = result.left_by(self.number, value, step=self.end.step, last=self.end.last, content=None, keep_rng=False)
+        return left._replace(value=None, unfit="its State is Horovod's own; --adopt, or an import, gives it ours")
 
     def raised(self) -> None:
         """Note that the call has ended with an error, and so without a result."""
@@ -135,18 +139,22 @@ class Calls:
             return
         self._left = None
         if comms.rank() not in found.keeps and not found.refused:
-            return  # another rank has it, and sends it
+            left.release()  # another rank has it, and sends it
+            return
         why = found.refused or left.unfit or None
         size = 0
         if why is None:
-            parts = result.parts_of(left, program=self._program, generators=found.generators)
-            size = sum(map(len, parts))
             try:
+                parts = result.parts_of(left, program=self._program, generators=found.generators)
+                size = sum(map(len, parts))
                 why = call_results.append(
                     self._past, parts, call=left.call, step=left.step, number=left.last.number, limit=self._limit
                 )
             except OSError as error:
                 why = f"no memory: {error.strerror or error}"
+            except StateError as error:
+                why = f"its last commit is gone: {error}"
+        left.release()
         if left.call == 0 and why is None:
             return
         self._say("result", call=left.call, bytes=size, kept=why is None, **({"reason": why} if why else {}))

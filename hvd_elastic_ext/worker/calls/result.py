@@ -42,6 +42,8 @@ class Left(NamedTuple):
     value: str | None
     unfit: str
     generators: str | None
+    release: Callable[[], None]
+    """Called when the content is kept, or not needed."""
 
     @property
     def digest(self) -> int:
@@ -55,7 +57,14 @@ class Left(NamedTuple):
 
 
 def left_by(
-    call: int, value: object, *, step: int, last: Identity, content: Callable[[], Content] | None, keep_rng: bool
+    call: int,
+    value: object,
+    *,
+    step: int,
+    last: Identity,
+    content: Callable[[], Content] | None,
+    keep_rng: bool,
+    release: Callable[[], None] = lambda: None,
 ) -> Left:
     """Return what a call has left behind that has just returned ``value``. ``content`` is asked later, if at all."""
     try:
@@ -66,7 +75,7 @@ def left_by(
         place = f" (at value{error.path})" if error.path else ""
         text, unfit = "", f"its return value cannot be kept: {error}{place}"
     states = alone.to_text(rng.capture()) if keep_rng else None
-    return Left(call, step, last, content, None if unfit else text, unfit, states)
+    return Left(call, step, last, content, None if unfit else text, unfit, states, release)
 
 
 def rebound_names(function: Callable[..., Any]) -> Sequence[str]:

@@ -73,6 +73,38 @@ class HandedOver:
     record: Record
 
 
+class Held:
+    """The shared bytes of a sealed commit that is not the last one any more. Later commits may overwrite it."""
+
+    def __init__(self, record: Record, side: Side) -> None:
+        self.record = record
+        self._side = side
+        self._copy: Tensor | None = None
+
+    def protect(self) -> None:
+        """Let later commits go elsewhere if they can, also those of another process."""
+        self._side.kept = True
+
+    def release(self) -> None:
+        """Allow to overwrite it again."""
+        self._side.kept = False
+
+    def copy(self) -> None:
+        """Copy it now: it is about to be overwritten."""
+        if self._copy is None:
+            self._copy = self._side.bytes[: self.record.shared].clone()
+
+    @property
+    def bytes(self) -> memoryview:
+        """The shared bytes: data, layout and tree. Raises :class:`StateError` if they were overwritten."""
+        if self._copy is not None:
+            return self._copy.numpy().data
+        there = self._side.record()
+        if there is None or there[1].identity[1:] != self.record.identity[1:]:
+            raise StateError("it was overwritten")
+        return self._side.bytes[: self.record.shared].numpy().data
+
+
 class CommitBuffer:
     """Two or more sides, one of which holds the last sealed commit.
 
@@ -85,6 +117,8 @@ class CommitBuffer:
         self._views: dict[int, tuple[Layout, list[Tensor]]] = {}
         self._planned: Plan | None = None
         self._arriving = 0
+        self.call = 0
+        """The training call whose commits are made here; those of other calls are not taken over. 0: of any."""
         found = [(sealed[0], index) for index, side in enumerate(sides) if (sealed := side.record()) is not None]
         self._sequence: int
         self._current: int | None
@@ -132,7 +166,7 @@ class CommitBuffer:
                 local = contents.local if isinstance(contents.local, bytes) else contents.local()
             record = Record(
                 identity, step, loose=plan.layout.loose, data=plan.layout.length,
-                layout=len(plan.layout.encoded), tree=len(contents.tree), local=len(local),
+                layout=len(plan.layout.encoded), tree=len(contents.tree), local=len(local), call=self.call,
             )  # fmt: skip
             if side.reserve(record.total):
                 self._views.pop(index, None)
@@ -221,6 +255,11 @@ class CommitBuffer:
         self._keep_only(kept)
         return kept
 
+    def hold(self) -> Held:
+        """Return the last commit's shared bytes, for later: they are in their place, until :meth:`Held.copied`."""
+        index, record = self._sealed()
+        return Held(record, self._sides[index])
+
     def keep_none(self) -> None:
         """Release the kept commit, if there is one."""
         self._keep_only(None)
@@ -295,7 +334,9 @@ class CommitBuffer:
             if side.renew():
                 self._views.pop(index, None)
             sealed = side.record()
-            if sealed is not None and sealed[0] > self._sequence and sealed[1].identity.lineage:
+            if sealed is None or not self.call in (0, sealed[1].call or self.call):
+                continue
+            if sealed[0] > self._sequence and sealed[1].identity.lineage:
                 found.append(HandedOver(sealed[0], index, sealed[1]))
         return found
 

@@ -191,17 +191,20 @@ def in_training(state: Any, rejoin: Callable[[], None]) -> Iterator[None]:
     At the end of the loop a State of ours commits its final values, and the result of the loop is reported to the
     launcher.
     """
-    with standby.current().training():
-        _go_live(state, rejoin)
+    from hvd_elastic_ext.worker.calls.calls import current as current_calls
+
+    calls = current_calls()
+    with standby.current().training(calls.number):
+        _go_live(state, rejoin, call=calls.number, is_over=lambda: calls.finished() is not None)
         yield
         getattr(state, "_returned", lambda: None)()
 
 
-def _go_live(state: Any, rejoin: Callable[[], None]) -> None:
+def _go_live(state: Any, rejoin: Callable[[], None], *, call: int, is_over: Callable[[], bool]) -> None:
     process = standby.current()
     if not process.parks:
         return
-    process.park()
+    process.park(call=call, is_over=is_over)
     _forget_reductions(state)
     _rejoin(rejoin)
     here = sys.modules["horovod.torch"]
@@ -249,8 +252,11 @@ def _run_fn(horovods: Callable[..., Any], func: Callable[..., Any], reset: Calla
 
     @functools.wraps(func)
     def wrapper(state: Any, *args: Any, **kwargs: Any) -> Any:
-        with in_training(state, reset):
-            return loop(state, *args, **kwargs)
+        from hvd_elastic_ext.worker.state.loop import one_call
+
+        return one_call(
+            func, state, whole=lambda given: in_training(given, reset), run=lambda: loop(state, *args, **kwargs)
+        )
 
     return wrapper
 

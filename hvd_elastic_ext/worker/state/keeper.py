@@ -7,15 +7,22 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
+import torch
+
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.core.errors import Permanent, StateError, UsageError
-from hvd_elastic_ext.worker.commits.buffer import Commit, CommitBuffer, Contents
+from hvd_elastic_ext.worker.calls.calls import Calls
+from hvd_elastic_ext.worker.calls.result import Content, Finished, Left, left_by
+from hvd_elastic_ext.worker.commits.buffer import Commit, CommitBuffer, Contents, Held
+from hvd_elastic_ext.worker.commits.memory import open_sides
 from hvd_elastic_ext.worker.commits.memory_limits import memory_warning
 from hvd_elastic_ext.worker.comms import Comms
 from hvd_elastic_ext.worker.optim.reductions import accumulating
 from hvd_elastic_ext.worker.parts import rng
 from hvd_elastic_ext.worker.process.link import Status
+from hvd_elastic_ext.worker.calls.meeting import Row
+from hvd_elastic_ext.worker.commits import layout as layouts
 from hvd_elastic_ext.worker.state import rank_local, user_files
 from hvd_elastic_ext.worker.state.contents import Difference, Inventory, Written
 from hvd_elastic_ext.worker.state.held_commit import LONGEST_REASON, HeldCommit
@@ -23,7 +30,7 @@ from hvd_elastic_ext.worker.state.importing import Importing, Names, Source, nam
 from hvd_elastic_ext.worker.state.journal import Reporter, plain
 from hvd_elastic_ext.worker.state.settings import WorkerSettings
 from hvd_elastic_ext.worker.state.steps import StepCount
-from hvd_elastic_ext.worker.state.user_files import Calls, Checkpoint
+from hvd_elastic_ext.worker.state.user_files import Checkpoint
 from hvd_elastic_ext.worker.sync import exchange
 from hvd_elastic_ext.worker.sync.commit_interval import CommitSchedule
 from hvd_elastic_ext.worker.sync.election import Candidate, Election, Send, elect
@@ -34,6 +41,10 @@ log = logging.getLogger(__name__)
 
 WORTH_PREPARING: Final = 16 << 20
 """Bytes of a commit from which its memory is allocated in advance."""
+
+
+Memory = tuple[CommitBuffer, HeldCommit | None, CommitSchedule]
+"""The commit memory of a slot, and what goes with it."""
 
 
 class Keeper:
@@ -60,9 +71,11 @@ class Keeper:
         checkpoint: Checkpoint | None = None,
         schedule: CommitSchedule | None = None,
         world: Callable[[], int] = lambda: 0,
+        calls: Calls | None = None,
+        takes_memory: Callable[[], Memory | None] = lambda: None,
     ) -> None:
         self._inventory = inventory
-        self._buffer = buffer
+        self._memory: CommitBuffer | None = buffer
         self._comms = comms
         self._reporter = reporter
         self._settings = settings
@@ -73,7 +86,16 @@ class Keeper:
         self._status.own_step = True
         self._held = held
         self._checkpoint = checkpoint
-        self._calls = Calls()
+        self._users = user_files.Calls()
+        self._calls = calls
+        self._takes_memory = takes_memory
+        self._call = 0 if calls is None else calls.upcoming
+        """The training call of which this State is. 0: unknown."""
+        self._buffer.call = self._call
+        self._trained = 0
+        """The newest call that has run with this State, or that was skipped with it."""
+        self._held_end: Held | None = None
+        """The last commit of a call that is over, until its result is kept."""
         self._world = world
         self.seal: Callable[[], None] = self.save
         """Commits uncommitted changes: the owner's own ``save``, which a user may have extended."""
@@ -91,12 +113,8 @@ class Keeper:
         """Whether the newest step is not in the journal, which contains a sample of the steps."""
         self._without_own = False
         """Whether the last commit came from another slot, and so has no part of this rank's own."""
-        self._inherited = self._has_own_commit()
-        if self._inherited:
-            self._buffer.relabel(self._identity())  # as this process's own: a hand-over does not overwrite it
-        else:
-            self._begin()
-        self._prepare()
+        self._inherited = False
+        self._start()
 
     # Commit and roll back
 
@@ -104,7 +122,7 @@ class Keeper:
         """Take a commit. The previous one stays whole until this one is sealed."""
         if self._inherited:
             return  # an earlier process's commit is newer than anything this one has
-        self._calls.demand_none()
+        self._users.demand_none()
         self._steps.between()
         began = self.schedule.began()
         written, last = self._inventory.write(), self._buffer.record
@@ -141,7 +159,7 @@ class Keeper:
 
         Between the backward passes of one step, the answer is False until the step is done.
         """
-        self._calls.demand_none()
+        self._users.demand_none()
         self._status.progress += 1
         self._steps.between()  # no check runs within `optimizer.step()`, so a step that raised has ended
         if not self._stopping.due() or self._within_a_step():
@@ -185,7 +203,10 @@ class Keeper:
         candidates = exchange.candidates(
             self._buffer, self._comms,
             entered=max(self._generation, self._world() - 1), by_hand=self._by_hand, imported=self._importing.word,
+            row=Row(0, 0) if self._calls is None else self._calls.row(),
         )  # fmt: skip
+        if self._calls is not None and self._meet(self._calls, candidates):
+            return self.sync()
         self._importing.settle([each.imported for each in candidates], started=any(each.lineage for each in candidates))
         election = elect(candidates)
         self._generation = election.generation
@@ -214,7 +235,7 @@ class Keeper:
     def _has_own_commit(self) -> bool:
         """Whether an earlier process of the same program has left a commit in this memory, or one was handed over."""
         commit = self._buffer.last()
-        if commit is None:
+        if commit is None or not self._is_of_this_call(commit.record.call):
             return False
         if commit.record.stored or not commit.local:
             return True  # the user has named the checkpoint or its job, or the commit was handed over
@@ -225,8 +246,18 @@ class Keeper:
 
     def _begin(self) -> None:
         """Take the first commit, before the first sync gives it a lineage."""
-        self._buffer.forget()
-        self._take(Identity(0, self._settings.incarnation, 0, 0))
+        record, end = self._buffer.record, None if self._calls is None else self._calls.end
+        if record is None or not 0 < record.call < self._call:
+            self._buffer.forget()  # but the end of the last call stays until the world of this one has a commit
+        if end is None or self._call <= 1:
+            self._take(Identity(0, self._settings.incarnation, 0, 0))
+            return
+        # Commits of a call are newer than those of the call before.
+        self._take(Identity(0, self._settings.incarnation, end.last.generation, end.last.number + 1))
+
+    def _is_of_this_call(self, call: int) -> bool:
+        """Whether a commit of a call is one of this State; checkpoints of earlier versions do not know."""
+        return not self._call or call == self._call or (not call and self._call == 1)
 
     def _inherit(self, *, handed_over: bool = False) -> None:
         """Continue from the commit of an earlier process of this slot, or of another slot."""
@@ -337,10 +368,13 @@ class Keeper:
         journal.
         """
         self._stopping.training_ended()
+        self._held_end = None
         if self._last_step_unreported and self._comms.rank() == 0:
             self._last_step_unreported = False
             self._record("stepped", values=plain(self._inventory.values()))
-        if self._held is None or not self._settings.last_commit:
+        is_last = self._held is not None and self._settings.last_commit
+        if not is_last and (self._calls is None or self._difference() is None):
+            self._held_end = None if self._calls is None else self._buffer.hold()
             return
         try:
             self.seal()
@@ -350,7 +384,8 @@ class Keeper:
                 "not_sealed", reason=f"the last commit failed: {type(error).__name__}: {error}"[:LONGEST_REASON]
             )
             return
-        if self._checkpoint is not None and self._comms.rank() == 0:
+        self._held_end = self._buffer.hold()
+        if is_last and self._held is not None and self._checkpoint is not None and self._comms.rank() == 0:
             failed = self._held.last(self._identity(), self._steps.done, instead=self._keep_files)
             if failed is not None:
                 self._record("not_sealed", reason=failed[:LONGEST_REASON])
@@ -358,6 +393,92 @@ class Keeper:
     def ended(self) -> None:
         """Note the end of training. Another training may use its optimizer, so later steps start no reduction."""
         self._stopping.drop()
+
+    # Calls
+
+    def begin_call(self) -> None:
+        """Note that the present call runs with this State: its commits are in the slot's memory from now on."""
+        calls = self._calls
+        if calls is None:
+            return
+        continues = 0 < self._trained == calls.number - 1
+        taken, self._call = self._takes_memory(), calls.number
+        if taken is not None:
+            self._memory, self._held, self.schedule = taken
+            self._stopping.follow(self.schedule)
+        self._buffer.call = self._call
+        if not self._trained:
+            self._steps.done += calls.end.step
+        if taken is not None:
+            self._start()
+        elif not (continues or self._inherited or self._call == 1):
+            self._begin()
+        self._trained = self._call
+
+    def leave_memory(self) -> None:
+        """Give up the slot's memory: another State has it. Commits of this one end with this process."""
+        if self._held_end is not None and self._buffer.can_keep:
+            self._held_end.protect()
+        self._memory, self._held, self._inherited = None, None, False
+
+    def left_by(self, value: object) -> Left:
+        """What the present call has left behind, which has returned ``value``."""
+        assert self._calls is not None
+        held, unfit = self._held_end, ""
+        if held is None:
+            unfit = "its last commit has failed"
+
+        def content() -> Content:
+            assert held is not None
+            return Content(held.record, held.bytes)
+
+        left = left_by(
+            self._calls.number, value, step=self._steps.done, last=self._identity(),
+            content=None if held is None else content, keep_rng=self._keep_rng,
+            release=(lambda: None) if held is None else held.release,
+        )  # fmt: skip
+        return left if not unfit else left._replace(value=None, unfit=unfit)
+
+    def skip_call(self, finished: Finished) -> None:
+        """Get the content of a call that is over, as if it had run with this State."""
+        record = finished.record
+        self._inherited = False
+        if record is not None:
+            data = torch.frombuffer(finished.shared, dtype=torch.uint8)
+            at, until = record.data, record.data + record.layout
+            layout = layouts.decode(bytes(finished.shared[at:until]))
+            tree = bytes(finished.shared[until : until + record.tree])
+            try:
+                self._inventory.put_back(tree, layout, views=layout.views(data))
+            except Permanent as error:
+                raise StateError(
+                    f"the result of call {finished.call} is not of this program's State: {error}; "
+                    "run the same code on every rank"
+                ) from error
+        self._steps.done = finished.step
+        self._steps.between()
+        self._inventory.settle()
+        if self._keep_rng and finished.generators is not None:
+            rng.restore(finished.generators)
+        self._trained = finished.call
+        self._mark = None
+        self._record("call_skipped", call=finished.call)
+
+    def _start(self) -> None:
+        """Continue from the commit in the buffer, or begin with the live state."""
+        self._inherited = self._has_own_commit()
+        if self._inherited:
+            self._buffer.relabel(self._identity())  # as this process's own: a hand-over does not overwrite it
+        else:
+            self._begin()
+        self._prepare()
+
+    def _meet(self, calls: Calls, candidates: list[Candidate]) -> bool:
+        """Meet the other ranks' calls. Return whether to sync again."""
+        again = calls.met([Row(each.in_call, each.past, each.left, each.generators) for each in candidates], self._comms)
+        if self._held_end is not None and not calls.unkept:
+            self._held_end = None
+        return again
 
     # Changes by the user
 
@@ -397,6 +518,15 @@ class Keeper:
 
     # Inside
 
+    @property
+    def _buffer(self) -> CommitBuffer:
+        """The memory of this State's commits: the slot's, or its own."""
+        if self._memory is None:  # another State has the slot's
+            self._memory = CommitBuffer(open_sides(None))
+            self._memory.call = self._call
+            self._take(Identity(0, self._settings.incarnation, self._generation, 0))
+        return self._memory
+
     def _prepare(self) -> None:
         """Warn if there is too little memory, and allocate it now: later, training or other ranks would wait for it."""
         record = self._buffer.record
@@ -413,10 +543,12 @@ class Keeper:
     def _keep_files(self) -> int:
         """Keep the files that the user's function saves, in place of the newest commit."""
         assert self._checkpoint is not None
-        with self._calls.of("save"), user_files.written(self._checkpoint, self._local()) as contents:
+        with self._users.of("save"), user_files.written(self._checkpoint, self._local()) as contents:
             return self._buffer.keep_instead(contents, self._identity(), step=self._steps.done)
 
     def _take(self, identity: Identity, written: Written | None = None) -> None:
+        if self._held_end is not None:
+            self._held_end.copy()  # the State goes on before the result of its last call is kept
         written = written or self._inventory.write()
         contents = Contents(written.tree, written.tensors, written.firm, self._local)
         self._buffer.take(contents, identity, step=self._steps.done)
@@ -454,7 +586,7 @@ class Keeper:
         files, parts = commit.record.stored and user_files.are_in(commit), None
         with commit.copying() as copy_to:  # the device copies while this process does the rest
             if files:
-                with self._calls.of("load"):
+                with self._users.of("load"):
                     user_files.take_back(self._checkpoint, commit)
                 self._by_hand = True  # each rank keeps its own value for what `load` does not restore
             else:

@@ -10,6 +10,10 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.worker.calls.calls import Calls
+from hvd_elastic_ext.worker.calls.calls import current as current_calls
+from hvd_elastic_ext.worker.process import standby
+from hvd_elastic_ext.worker.process.standby import CallOver
 from hvd_elastic_ext.worker.state.arguments import check_function, state_among
 from hvd_elastic_ext.worker.stock import HorovodInternalError, HostsUpdatedInterrupt
 
@@ -49,6 +53,41 @@ def _next_world(state: Any, reset: Callable[[], None], clock: Clock) -> None:
         clock.wait(threading.Event(), pause)
 
 
+def one_call(
+    train: Callable[..., Any],
+    state: Any,
+    *,
+    whole: Callable[[Any], AbstractContextManager[None]],
+    run: Callable[[], Any],
+) -> Any:
+    """Run one training call, in the context ``whole(state)``. If it is over already, return its result instead."""
+    calls, keeper = current_calls(), getattr(state, "_keeper", None)  # a State of Horovod's own has none
+    calls.begin(train)
+    try:
+        if standby.current().parks and calls.finished() is not None:
+            raise CallOver
+        with whole(state):
+            if keeper is not None:
+                keeper.begin_call()
+            value = run()
+    except CallOver:
+        return _skipped(calls, keeper)
+    except BaseException:
+        calls.raised()
+        raise
+    calls.returned(keeper.left_by(value) if keeper is not None else calls.left_by_others(value))
+    return value
+
+
+def _skipped(calls: Calls, keeper: Any) -> Any:
+    finished = calls.finished()
+    assert finished is not None, "a call that is over has a result"
+    if keeper is not None:
+        keeper.skip_call(finished)
+    calls.skipped(finished)
+    return finished.value
+
+
 def elastic(
     train: Callable[..., Any],
     *,
@@ -76,7 +115,10 @@ def elastic(
         try:
             notifications.init()
             return one_call(
-                train, state, whole=whole, run=lambda: run(state, lambda: after_sync(*args, **kwargs), reset=reset, clock=clock)
+                train,
+                state,
+                whole=whole,
+                run=lambda: run(state, lambda: after_sync(*args, **kwargs), reset=reset, clock=clock),
             )
         finally:
             notifications.remove_listener(state)

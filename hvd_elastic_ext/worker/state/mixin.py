@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import sys
+import weakref
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
@@ -17,6 +17,8 @@ from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.messages.slot_protocol import COMMITS
 from hvd_elastic_ext.worker import stock
+from hvd_elastic_ext.worker.calls.calls import current as current_calls
+from hvd_elastic_ext.worker.calls.result import program
 from hvd_elastic_ext.worker.commits import inherited
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer
 from hvd_elastic_ext.worker.commits.memory import open_sides
@@ -30,7 +32,7 @@ from hvd_elastic_ext.worker.state.arguments import check_has_state, check_mixin
 from hvd_elastic_ext.worker.state.contents import Inventory
 from hvd_elastic_ext.worker.state.held_commit import HeldCommit
 from hvd_elastic_ext.worker.state.journal import reporter_for
-from hvd_elastic_ext.worker.state.keeper import Keeper
+from hvd_elastic_ext.worker.state.keeper import Keeper, Memory
 from hvd_elastic_ext.worker.state.settings import WorkerSettings
 from hvd_elastic_ext.worker.state.user_files import Checkpoint
 from hvd_elastic_ext.worker.stock import HorovodInternalError, HostsUpdatedInterrupt, ObjectState, notification_manager
@@ -100,6 +102,10 @@ class StateMethods:
     def ended(self) -> None:
         """Note the end of the training function, by a return or an error. Our loop calls this."""
         self._keeper.ended()
+
+    def _begin_call(self) -> None:
+        """Note that the present training call runs with this State. Loops call this before the first sync."""
+        self._keeper.begin_call()
 
     def _returned(self) -> None:
         """Note that the training function has returned. Loops call this before they report the end of training."""
@@ -229,13 +235,9 @@ def keeper_for(
     library = choose.init(comms)
     inventory = Inventory(owner, parts, names=values, part_for=partial(part_for, names=names))
     names.models = inventory.models
-    clock, process = SystemClock(), standby.current()
-    link, buffer = process.link, CommitBuffer(open_sides(_descriptors()))
-    held = HeldCommit(buffer, link) if buffer.can_keep else None
-    schedule = CommitSchedule()
-    if held is not None:
-        schedule = CommitSchedule(link.status, named=lambda: held.is_requested)
-        process.on_keep, process.on_commit_interval = held.request, schedule.asked
+    clock, process, calls = SystemClock(), standby.current(), current_calls()
+    link = process.link
+    buffer, held, schedule = _SLOT.for_new(calls.upcoming) or (CommitBuffer(open_sides(None)), None, CommitSchedule())
     keeper = Keeper(
         inventory,
         buffer=buffer,
@@ -248,33 +250,74 @@ def keeper_for(
         schedule=schedule,
         world=lambda: process.generation or 0,
         settings=settings,
-        program=_program(),
+        program=program(),
         keep_rng=rng,
+        calls=calls,
+        takes_memory=lambda: _SLOT.for_call_of(keeper),
     )
+    _SLOT.made(keeper)
     keeper.seal = owner.save
     _EARLY.hand_over(keeper.inbox)
     return keeper
 
 
-def _program() -> str:
-    """Return a digest that distinguishes this program from others in the same slot. Restarts have the same one."""
-    main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
-    return hashlib.blake2b("\0".join([main, *sys.argv]).encode(), digest_size=8).hexdigest()
+class _SlotMemory:
+    """The commit memory that outlives this process. One State at a time has it: the one whose call runs.
+
+    The first State gets it when it is made, unless it holds a commit of a later call; others when their call begins.
+    """
+
+    def __init__(self) -> None:
+        self._descriptors: tuple[int, ...] | None = None
+        self._looked = False
+        self._owner: weakref.ref[Keeper] | None = None
+        self._given = False
+
+    def for_new(self, call: int) -> Memory | None:
+        """The memory for a State that is made now; None if another one has it or had it."""
+        if self._looked:
+            return None
+        self._looked, self._descriptors = True, _descriptors()
+        if self._descriptors is None:
+            return None
+        memory = self._opened(self._descriptors)
+        record = memory[0].record
+        if record is not None and record.call > call:
+            return None  # this process has to catch up first: the commit is not its own to replace
+        self._given = True
+        return memory
+
+    def made(self, keeper: Keeper) -> None:
+        """Note the State that was made with the memory of :meth:`for_new`."""
+        if self._given and self._owner is None:
+            self._owner = weakref.ref(keeper)
+
+    def for_call_of(self, keeper: Keeper) -> Memory | None:
+        """The memory for the State whose call begins; None if it has it, or if there is none."""
+        before = None if self._owner is None else self._owner()
+        if self._descriptors is None or before is keeper:
+            return None
+        if before is not None:
+            before.leave_memory()
+        self._owner, self._given = weakref.ref(keeper), True
+        return self._opened(self._descriptors)
+
+    @staticmethod
+    def _opened(descriptors: tuple[int, ...]) -> Memory:
+        process, buffer = standby.current(), CommitBuffer(open_sides(descriptors))
+        if not buffer.can_keep:
+            return buffer, None, CommitSchedule()
+        held = HeldCommit(buffer, process.link)
+        schedule = CommitSchedule(process.link.status, named=lambda: held.is_requested)
+        process.on_keep, process.on_commit_interval = held.request, schedule.asked
+        return buffer, held, schedule
 
 
-_handed_out: list[bool] = []
+_SLOT = _SlotMemory()
 
 
 def _descriptors() -> tuple[int, ...] | None:
-    """Return memory that outlives this process, for its first State. None for others, which get memory of their own."""
-    if _handed_out:
-        if os.environ.get(COMMITS):
-            log.warning(
-                "this process has another State: only its first one outlives it, and is what checkpoints hold; "
-                "put everything into one State"
-            )
-        return None
-    _handed_out.append(True)
+    """Return memory that outlives this process; None if there is none."""
     found = inherited.commit_descriptors(os.environ)
     lost = [descriptor for descriptor in found or () if not inherited.is_memory(descriptor)]
     if lost:

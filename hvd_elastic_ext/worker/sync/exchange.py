@@ -8,20 +8,29 @@ import torch
 from torch import Tensor
 
 from hvd_elastic_ext.core.commit_record import Record
+from hvd_elastic_ext.worker.calls.meeting import Row
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer, digest_of
 from hvd_elastic_ext.worker.comms import Comms
 from hvd_elastic_ext.worker.sync.election import Candidate
 
 
 def candidates(
-    buffer: CommitBuffer, comms: Comms, *, entered: int, by_hand: bool = False, imported: int = 0
+    buffer: CommitBuffer,
+    comms: Comms,
+    *,
+    entered: int,
+    by_hand: bool = False,
+    imported: int = 0,
+    row: Row = Row(0, 0),  # noqa: B008 (a tuple)
 ) -> list[Candidate]:
     """Return the last commit of each rank, from one small table that all ranks add up. For ``imported`` see Candidate.
 
     ``by_hand``: this rank's firm tensors have changed outside a world's steps, so their contents must be compared.
     """
     table = torch.zeros(comms.size(), len(Candidate._fields), dtype=torch.int64)
-    mine = _candidate(buffer, entered, by_hand=by_hand)._replace(imported=imported)
+    mine = _candidate(buffer, entered, by_hand=by_hand)._replace(
+        imported=imported, in_call=row.call, past=row.past, left=row.left, generators=row.generators
+    )
     table[comms.rank()] = torch.tensor(mine, dtype=torch.int64)
     comms.sum(table, name="election")
     return [Candidate(*numbers) for numbers in table.tolist()]

@@ -45,6 +45,10 @@ class Stopping:
         self._missed: float | None = None
         self._unchecked_since: float | None = None
 
+    def follow(self, schedule: CommitSchedule) -> None:
+        """Use another schedule from now on."""
+        self._schedule = schedule
+
     def enter(self) -> None:
         """Note a finished sync: from now on, steps carry the agreement."""
         self._in_world = True
