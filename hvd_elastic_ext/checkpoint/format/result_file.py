@@ -39,6 +39,8 @@ class Head:
     tree: int = 0
     rng: str | None = None
     collectives: Sequence[Any] = ()
+    generation: int = 0
+    """The generation of the State's last commit: the commits of the next call are newer."""
 
     @property
     def has_state(self) -> bool:
@@ -66,6 +68,7 @@ def encode_head(head: Head) -> bytes:
         "value": head.value,
         "rng": head.rng,
         "collectives": list(head.collectives),
+        "generation": head.generation,
     }
     text = json.dumps(plain, allow_nan=False).encode("ascii")
     if len(text) > LIMIT:
@@ -103,7 +106,8 @@ def _head(plain: Mapping[str, Any]) -> Head:
     texts = isinstance(program, str) and isinstance(value, str) and isinstance(rng, str | None)
     if not texts or not isinstance(collectives, list) or lengths["loose"] > lengths["data"]:
         raise ValueError("the head of a result is not valid")
-    return Head(program=program, value=value, rng=rng, collectives=collectives, **lengths)
+    generation = _count(plain.get("generation", 0))
+    return Head(program=program, value=value, rng=rng, collectives=collectives, generation=generation, **lengths)
 
 
 def _count(value: Any) -> int:

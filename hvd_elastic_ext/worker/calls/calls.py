@@ -154,6 +154,8 @@ class Calls:
                 why = f"no memory: {error.strerror or error}"
             except StateError as error:
                 why = f"its last commit is gone: {error}"
+            except ValueError as error:
+                why = str(error)
         left.release()
         if left.call == 0 and why is None:
             return
@@ -223,9 +225,7 @@ def current() -> Calls:
     """The calls of this process."""
     if not _current:
         link = standby.current().link
-        _current.append(
-            Calls(_memory(os.environ), program=result.program(), say=link.send, limit=_limit(os.environ))
-        )
+        _current.append(Calls(_memory(os.environ), program=result.program(), say=link.send, limit=_limit(os.environ)))
     return _current[0]
 
 
@@ -233,7 +233,7 @@ def _memory(environ: Mapping[str, str]) -> int:
     """The slot's memory file, which outlives this process; else one of its own, for peers."""
     from hvd_elastic_ext.worker.commits import inherited
 
-    found = inherited.past_descriptor(environ)
+    found = getattr(inherited, "past_descriptor", lambda _: None)(environ)
     return os.memfd_create("hvd-results", os.MFD_CLOEXEC) if found is None else found
 
 

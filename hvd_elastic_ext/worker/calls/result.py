@@ -15,6 +15,7 @@ from dis import get_instructions
 from types import CodeType
 from typing import Any, Final, NamedTuple
 
+from hvd_elastic_ext.checkpoint.format.result_file import Head, Result, decode, encode_head
 from hvd_elastic_ext.checkpoint.values import alone
 from hvd_elastic_ext.checkpoint.values.write import Unfit
 from hvd_elastic_ext.core import call_results
@@ -102,51 +103,51 @@ def _number(text: str) -> int:
     return 1 + int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "little")
 
 
-def parts_of(left: Left, *, program: str, generators: bool, collectives: Sequence[Any] = ()) -> list[bytes | memoryview]:
-    """Return the bytes of a result, in parts. ``generators``: they were the same on all ranks."""
+def parts_of(
+    left: Left, *, program: str, generators: bool, collectives: Sequence[Any] = ()
+) -> list[bytes | memoryview]:
+    """Return the bytes of a result, in parts. ``generators``: they were the same on all ranks. Raises ``ValueError``
+    if it cannot be kept."""
     content = None if left.content is None else left.content()
-    record = None if content is None else content.record
-    header = {
-        "program": program,
-        "value": left.value,
-        "rng": left.generators if generators else None,
-        "collectives": list(collectives),
-        "identity": list(left.last),
-    }
-    head = call_results.envelope(header, record)
-    return [head] if content is None else [head, content.shared]
+    lengths = (
+        {} if content is None else {name: getattr(content.record, name) for name in ("loose", "data", "layout", "tree")}
+    )
+    head = Head(
+        program=program,
+        value=left.value or "",
+        rng=left.generators if generators else None,
+        collectives=collectives,
+        generation=left.last.generation,
+        **lengths,
+    )
+    return [encode_head(head)] if content is None else [encode_head(head), content.shared]
 
 
 class Finished(NamedTuple):
-    """A result that was read. ``record``: the lengths of its content; None if the call had no State of ours."""
+    """A result that was read. ``content``: head, data, layout and tree."""
 
     call: int
     step: int
     last: Identity
-    record: Record | None
-    shared: memoryview
+    content: Result
     value: Any
     generators: dict[str, Any] | None
-    collectives: Sequence[Any]
 
 
 def read(entry: call_results.Entry, data: bytearray) -> Finished:
-    """Read a result. Raises :class:`ValueError` for bytes that are none."""
-    found = call_results.open_envelope(data)
-    header = found.header
-    where = f"the result of call {entry.call}"
+    """Read a result. Raises ``ValueError`` for bytes that are none."""
+    content = decode(data)
+    head, where = content.head, f"the result of call {entry.call}"
     return Finished(
         entry.call,
         entry.step,
-        Identity(*map(int, header["identity"])),
-        found.record,
-        found.shared,
-        alone.from_text(header["value"], source=where),
-        None if header["rng"] is None else alone.from_text(header["rng"], source=where),
-        header["collectives"],
+        Identity(0, 0, head.generation, entry.number),
+        content,
+        alone.from_text(head.value, source=where),
+        None if head.rng is None else alone.from_text(head.rng, source=where),
     )
 
 
 def program_of(data: bytearray) -> str:
     """The program whose result it is."""
-    return str(call_results.open_envelope(data).header.get("program"))
+    return decode(data).head.program

@@ -334,7 +334,7 @@ class CommitBuffer:
             if side.renew():
                 self._views.pop(index, None)
             sealed = side.record()
-            if sealed is None or not self.call in (0, sealed[1].call or self.call):
+            if sealed is None or self.call not in (0, sealed[1].call or self.call):
                 continue
             if sealed[0] > self._sequence and sealed[1].identity.lineage:
                 found.append(HandedOver(sealed[0], index, sealed[1]))

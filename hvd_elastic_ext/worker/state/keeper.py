@@ -13,7 +13,9 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.core.errors import Permanent, StateError, UsageError
 from hvd_elastic_ext.worker.calls.calls import Calls
+from hvd_elastic_ext.worker.calls.meeting import Row
 from hvd_elastic_ext.worker.calls.result import Content, Finished, Left, left_by
+from hvd_elastic_ext.worker.commits import layout as layouts
 from hvd_elastic_ext.worker.commits.buffer import Commit, CommitBuffer, Contents, Held
 from hvd_elastic_ext.worker.commits.memory import open_sides
 from hvd_elastic_ext.worker.commits.memory_limits import memory_warning
@@ -21,8 +23,6 @@ from hvd_elastic_ext.worker.comms import Comms
 from hvd_elastic_ext.worker.optim.reductions import accumulating
 from hvd_elastic_ext.worker.parts import rng
 from hvd_elastic_ext.worker.process.link import Status
-from hvd_elastic_ext.worker.calls.meeting import Row
-from hvd_elastic_ext.worker.commits import layout as layouts
 from hvd_elastic_ext.worker.state import rank_local, user_files
 from hvd_elastic_ext.worker.state.contents import Difference, Inventory, Written
 from hvd_elastic_ext.worker.state.held_commit import LONGEST_REASON, HeldCommit
@@ -441,15 +441,15 @@ class Keeper:
 
     def skip_call(self, finished: Finished) -> None:
         """Get the content of a call that is over, as if it had run with this State."""
-        record = finished.record
+        content = finished.content
         self._inherited = False
-        if record is not None:
-            data = torch.frombuffer(finished.shared, dtype=torch.uint8)
-            at, until = record.data, record.data + record.layout
-            layout = layouts.decode(bytes(finished.shared[at:until]))
-            tree = bytes(finished.shared[until : until + record.tree])
+        if content.head.has_state:
+            layout = layouts.decode(bytes(content.layout))
+            data = (
+                torch.frombuffer(content.data, dtype=torch.uint8) if content.data else torch.empty(0, dtype=torch.uint8)
+            )
             try:
-                self._inventory.put_back(tree, layout, views=layout.views(data))
+                self._inventory.put_back(bytes(content.tree), layout, views=layout.views(data))
             except Permanent as error:
                 raise StateError(
                     f"the result of call {finished.call} is not of this program's State: {error}; "
@@ -475,7 +475,9 @@ class Keeper:
 
     def _meet(self, calls: Calls, candidates: list[Candidate]) -> bool:
         """Meet the other ranks' calls. Return whether to sync again."""
-        again = calls.met([Row(each.in_call, each.past, each.left, each.generators) for each in candidates], self._comms)
+        again = calls.met(
+            [Row(each.in_call, each.past, each.left, each.generators) for each in candidates], self._comms
+        )
         if self._held_end is not None and not calls.unkept:
             self._held_end = None
         return again
