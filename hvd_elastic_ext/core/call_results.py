@@ -82,20 +82,25 @@ def end(descriptor: int) -> int:
     return _PAGE + _counts(descriptor)[1]
 
 
+def length(descriptor: int) -> int:
+    """Return the bytes of all results, as :func:`body` yields them."""
+    return _counts(descriptor)[1]
+
+
 def entries(descriptor: int) -> tuple[Entry, ...]:
     """Return all results, in order. Raises :class:`Damaged`."""
-    number, length = _counts(descriptor)
-    found, at = list[Entry](), _PAGE
+    number, size = _counts(descriptor)
+    found, until, at = list[Entry](), _PAGE + size, _PAGE
     for call in range(number):
         head = os.pread(descriptor, _OVERHEAD, at)
         if len(head) != _OVERHEAD or _CHECK.unpack_from(head)[0] != zlib.crc32(head[_CHECK.size :]):
             raise Damaged(f"the header of result {call} is damaged")
-        own, step, commit, size, digest = _HEADER.unpack_from(head, _CHECK.size)
+        own, step, commit, its, digest = _HEADER.unpack_from(head, _CHECK.size)
         at += _OVERHEAD
-        if own != call or size < 0 or at + size > _PAGE + length:
+        if own != call or its < 0 or at + its > until:
             raise Damaged(f"result {call} is not in its place")
-        found.append(Entry(call, step, commit, at, size, digest))
-        at += size
+        found.append(Entry(call, step, commit, at, its, digest))
+        at += its
     return tuple(found)
 
 
@@ -122,22 +127,22 @@ def append(
     results together would have more than ``limit`` bytes. The errors of a full memory are passed on.
     """
     with _locked(descriptor):
-        there, length = _counts(descriptor)
+        there, before = _counts(descriptor)
         size = sum(map(_bytes, parts))
         if call < there:
             return None
         if call > there:
             return f"the result of call {there} was not kept"
-        if length + _OVERHEAD + size > limit:
+        if before + _OVERHEAD + size > limit:
             return (
-                f"its {size / 1e6:,.0f} MB and {length / 1e6:,.0f} MB of earlier results are more than "
+                f"its {size / 1e6:,.0f} MB and {before / 1e6:,.0f} MB of earlier results are more than "
                 f"{limit / 1e6:,.0f} MB ({LIMIT})"
             )
-        at = _PAGE + length
+        at = _PAGE + before
         os.ftruncate(descriptor, max(os.fstat(descriptor).st_size, at + _OVERHEAD + size))
         head = _HEADER.pack(call, step, number, size, _digest(parts))
         _write(descriptor, [_CHECK.pack(zlib.crc32(head)), head, *parts], at)
-        _set_counts(descriptor, there + 1, length + _OVERHEAD + size)
+        _set_counts(descriptor, there + 1, before + _OVERHEAD + size)
     return None
 
 

@@ -108,7 +108,7 @@ class Calls:
         left = self._left
         if left is None or left.call != self.number - 1:
             return Row(self.number, past)
-        return Row(self.number, past, left.digest, left.generators_digest)
+        return Row(self.number, past, left.digest, left.digest_of(result.TORCHS), left.digest_of(result.OTHERS))
 
     def met(self, rows: Sequence[Row], comms: Comms) -> bool:
         """Do what follows from the rows of all ranks. Return whether they have to meet again.
@@ -145,7 +145,8 @@ class Calls:
         size = 0
         if why is None:
             try:
-                parts = result.parts_of(left, program=self._program, generators=found.generators)
+                equal = [*(result.TORCHS if found.generators else ()), *(result.OTHERS if found.others else ())]
+                parts = result.parts_of(left, program=self._program, generators=result.Generators(equal))
                 size = sum(map(len, parts))
                 why = call_results.append(
                     self._past, parts, call=left.call, step=left.step, number=left.last.number, limit=self._limit
@@ -172,7 +173,7 @@ class Calls:
                 left.call,
                 why,
             )
-        elif why is None and left.generators is not None and not generators and "generators" not in self._named:
+        elif why is None and left.generators and not generators and "generators" not in self._named:
             self._named.add("generators")
             log.warning(
                 "the random generators differ between ranks after call %d: what the script draws between two calls is "
@@ -185,7 +186,7 @@ class Calls:
         sends = comms.rank() == found.sender
         size = torch.zeros(2, dtype=torch.int64)
         if sends:
-            size[0], size[1] = call_results.count(self._past), call_results.end(self._past)
+            size[0], size[1] = call_results.count(self._past), call_results.length(self._past)
         comms.sum(size, name="past.size")
         count, length = size.tolist()
         data = torch.empty(length, dtype=torch.uint8)
@@ -196,7 +197,7 @@ class Calls:
                 at += len(piece)
         comms.broadcast(data, root=found.sender or 0, name="past")
         if comms.rank() in found.receives:
-            call_results.replace(self._past, [memoryview(data.numpy())], count)
+            call_results.replace(self._past, [data.numpy().tobytes()], count)
 
     def _forget_of_others(self) -> None:
         """Forget the results of another program that has used this slot."""

@@ -16,26 +16,28 @@ class Row(NamedTuple):
     """One rank. ``call``: the call that it is in; 0 outside of any, where ranks do nothing about calls.
 
     ``past``: number of results that it has. ``left``: the digest of what its last call has returned, 0 if it has not
-    run that call itself; ``generators``: the digest of its random generators then.
+    run that call itself. ``generators`` and ``others``: the digests of torch's random generators then, and of others.
     """
 
     call: int
     past: int
     left: int = 0
     generators: int = 0
+    others: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
     """What follows.
 
-    ``keeps``: ranks that add what their last call has left behind to their past; ``generators``: with their random
-    generators, which are equal. ``refused``: why they do not. ``sender``: the rank that then sends its past to those in
-    ``receives``. ``over``: ranks whose call is over; the others meet again if there are any.
+    ``keeps``: ranks that add what their last call has left behind to their past. ``generators``, ``others``: whether
+    these random generators are equal on them. ``refused``: why they do not. ``sender``: the rank that then sends its
+    past to those in ``receives``. ``over``: ranks whose call is over; the others meet again if there are any.
     """
 
     keeps: frozenset[int] = frozenset()
     generators: bool = False
+    others: bool = False
     refused: str = ""
     sender: int | None = None
     receives: frozenset[int] = frozenset()
@@ -59,12 +61,12 @@ def meet(rows: Sequence[Row]) -> Meeting:
         return Meeting(sender=sender, receives=short, over=frozenset(at_front))
     whole = [rank for rank in at_front if rows[rank].past >= front]
     may_keep = [rank for rank in at_front if rows[rank].past == front - 1 and rows[rank].left]
-    keeps, equal, refused = frozenset[int](), False, ""
+    keeps, equal, others, refused = frozenset[int](), False, False, ""
     if not whole:
         refused = UNEQUAL if len({rows[rank].left for rank in may_keep}) > 1 else ""
         keeps = frozenset() if refused else frozenset(may_keep)
         equal = len({rows[rank].generators for rank in may_keep}) == 1
+        others = len({rows[rank].others for rank in may_keep}) == 1
     have = keeps | frozenset(whole)
-    sender = min(have, default=None)
-    receives = frozenset(range(len(rows))) - have if sender is not None else frozenset[int]()
-    return Meeting(keeps, equal, refused, sender if receives else None, receives, behind)
+    receives = frozenset(range(len(rows))) - have if have else frozenset[int]()
+    return Meeting(keeps, equal, others, refused, min(have) if receives else None, receives, behind)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dis import get_instructions
 from types import CodeType
 from typing import Any, Final, NamedTuple
@@ -22,8 +22,16 @@ from hvd_elastic_ext.core import call_results
 from hvd_elastic_ext.core.commit_record import Identity, Record
 from hvd_elastic_ext.worker.parts import rng
 
+LENGTHS: Final = ("loose", "data", "layout", "tree")
 LARGEST_VALUE: Final = 256 << 20
 """Most characters of the text of a returned value."""
+
+
+Generators = frozenset[str]
+TORCHS: Final = Generators(("torch", "cuda"))
+"""Names of generators that are equal on all ranks unless the script, or a newcomer, seeds them by rank."""
+OTHERS: Final = Generators(("python", "numpy"))
+"""Names of generators that differ between processes unless the script seeds them."""
 
 
 class Content(NamedTuple):
@@ -42,7 +50,7 @@ class Left(NamedTuple):
     content: Callable[[], Content] | None
     value: str | None
     unfit: str
-    generators: str | None
+    generators: Mapping[str, Any]
     release: Callable[[], None]
     """Called when the content is kept, or not needed."""
 
@@ -51,10 +59,9 @@ class Left(NamedTuple):
         """Differs between ranks whose functions have returned different values; never 0."""
         return _number(self.unfit if self.value is None else self.value)
 
-    @property
-    def generators_digest(self) -> int:
-        """Differs between ranks with different random generators; never 0."""
-        return _number(self.generators or "")
+    def digest_of(self, generators: Generators) -> int:
+        """Differs between ranks with different random generators of these; never 0."""
+        return _number(alone.to_text({name: self.generators.get(name) for name in sorted(generators)}))
 
 
 def left_by(
@@ -75,7 +82,7 @@ def left_by(
     except Unfit as error:
         place = f" (at value{error.path})" if error.path else ""
         text, unfit = "", f"its return value cannot be kept: {error}{place}"
-    states = alone.to_text(rng.capture()) if keep_rng else None
+    states = rng.capture() if keep_rng else {}
     return Left(call, step, last, content, None if unfit else text, unfit, states, release)
 
 
@@ -104,18 +111,18 @@ def _number(text: str) -> int:
 
 
 def parts_of(
-    left: Left, *, program: str, generators: bool, collectives: Sequence[Any] = ()
+    left: Left, *, program: str, generators: Generators, collectives: Sequence[Any] = ()
 ) -> list[bytes | memoryview]:
-    """Return the bytes of a result, in parts. ``generators``: they were the same on all ranks. Raises ``ValueError``
-    if it cannot be kept."""
+    """Return the bytes of a result, in parts. ``generators``: those that were the same on all ranks.
+
+    Raises ``ValueError`` if it cannot be kept.
+    """
     content = None if left.content is None else left.content()
-    lengths = (
-        {} if content is None else {name: getattr(content.record, name) for name in ("loose", "data", "layout", "tree")}
-    )
+    lengths = {} if content is None else {name: getattr(content.record, name) for name in LENGTHS}
     head = Head(
         program=program,
         value=left.value or "",
-        rng=left.generators if generators else None,
+        rng=alone.to_text({name: left.generators[name] for name in left.generators.keys() & generators}),
         collectives=collectives,
         generation=left.last.generation,
         **lengths,
@@ -131,7 +138,7 @@ class Finished(NamedTuple):
     last: Identity
     content: Result
     value: Any
-    generators: dict[str, Any] | None
+    generators: Mapping[str, Any]
 
 
 def read(entry: call_results.Entry, data: bytearray) -> Finished:
@@ -144,7 +151,7 @@ def read(entry: call_results.Entry, data: bytearray) -> Finished:
         Identity(0, 0, head.generation, entry.number),
         content,
         alone.from_text(head.value, source=where),
-        None if head.rng is None else alone.from_text(head.rng, source=where),
+        {} if head.rng is None else alone.from_text(head.rng, source=where),
     )
 
 

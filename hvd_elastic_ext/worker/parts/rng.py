@@ -9,7 +9,7 @@ import hashlib
 import importlib
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,11 +27,13 @@ def capture() -> dict[str, Any]:
     return states
 
 
-def restore(states: dict[str, Any]) -> None:
-    """Restore every generator to the state of :func:`capture`."""
-    version, internal, gauss = states["python"]
-    random.setstate((version, tuple(internal), gauss))
-    torch.set_rng_state(_tensor(states["torch"]))
+def restore(states: Mapping[str, Any]) -> None:
+    """Restore every generator that ``states`` holds to the state of :func:`capture`."""
+    if "python" in states:
+        version, internal, gauss = states["python"]
+        random.setstate((version, tuple(internal), gauss))
+    if "torch" in states:
+        torch.set_rng_state(_tensor(states["torch"]))
     if "numpy" in states:
         # A process that continues from an earlier one may not have imported numpy yet.
         importlib.import_module("numpy").random.set_state(states["numpy"])

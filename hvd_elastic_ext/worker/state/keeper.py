@@ -206,7 +206,8 @@ class Keeper:
             row=Row(0, 0) if self._calls is None else self._calls.row(),
         )  # fmt: skip
         if self._calls is not None and self._meet(self._calls, candidates):
-            return self.sync()
+            self.sync()
+            return
         self._importing.settle([each.imported for each in candidates], started=any(each.lineage for each in candidates))
         election = elect(candidates)
         self._generation = election.generation
@@ -445,9 +446,9 @@ class Keeper:
         self._inherited = False
         if content.head.has_state:
             layout = layouts.decode(bytes(content.layout))
-            data = (
-                torch.frombuffer(content.data, dtype=torch.uint8) if content.data else torch.empty(0, dtype=torch.uint8)
-            )
+            data = torch.empty(0, dtype=torch.uint8)
+            if content.data:
+                data = torch.frombuffer(content.data, dtype=torch.uint8)
             try:
                 self._inventory.put_back(bytes(content.tree), layout, views=layout.views(data))
             except Permanent as error:
@@ -458,7 +459,7 @@ class Keeper:
         self._steps.done = finished.step
         self._steps.between()
         self._inventory.settle()
-        if self._keep_rng and finished.generators is not None:
+        if self._keep_rng:
             rng.restore(finished.generators)
         self._trained = finished.call
         self._mark = None
@@ -475,9 +476,8 @@ class Keeper:
 
     def _meet(self, calls: Calls, candidates: list[Candidate]) -> bool:
         """Meet the other ranks' calls. Return whether to sync again."""
-        again = calls.met(
-            [Row(each.in_call, each.past, each.left, each.generators) for each in candidates], self._comms
-        )
+        rows = [Row(each.in_call, each.past, each.left, each.generators, each.others) for each in candidates]
+        again = calls.met(rows, self._comms)
         if self._held_end is not None and not calls.unkept:
             self._held_end = None
         return again
