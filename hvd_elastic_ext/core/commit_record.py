@@ -36,8 +36,8 @@ The slot's process increases its number by one for each commit. So its commits s
 noticed the transferred commit.
 """
 
-_MAGIC: Final = b"hvdecmt1"
-_FIELDS: Final = struct.Struct("<12q")
+_MAGIC: Final = b"hvdecmt2"
+_FIELDS: Final = struct.Struct("<13q")
 _HEAD: Final = struct.Struct(f"<{len(_MAGIC)}sI")
 LENGTH: Final = _HEAD.size + _FIELDS.size
 """Bytes of one record."""
@@ -64,6 +64,7 @@ class Record(NamedTuple):
 
     ``loose``: the first part of ``data``, which may differ among ranks with the
     same commit. ``stored``: whether it came from a checkpoint, which another program may have made.
+    ``call``: the number of the training call in which it was made (0: unknown).
     """
 
     identity: Identity
@@ -74,6 +75,7 @@ class Record(NamedTuple):
     tree: int
     local: int
     stored: bool = False
+    call: int = 0
 
     @property
     def shared(self) -> int:
@@ -110,7 +112,7 @@ def pack(sequence: int, record: Record) -> tuple[bytes, bytes]:
     """Return a record in two parts: head and fields. Write the fields first: the head then makes them valid."""
     fields = _FIELDS.pack(
         sequence, *record.identity, record.step, record.loose, record.data, record.layout, record.tree,
-        record.local, record.stored << 1,
+        record.local, record.stored << 1, record.call,
     )  # fmt: skip
     return _HEAD.pack(_MAGIC, zlib.crc32(fields)), fields
 
@@ -122,10 +124,10 @@ def records(page: Readable, room: int) -> Iterator[Sealed]:
         fields = page[place + _HEAD.size : place + LENGTH]
         if magic != _MAGIC or checksum != zlib.crc32(fields):
             continue
-        sequence, lineage, incarnation, generation, number, step, *rest, origin = _FIELDS.unpack(fields)
+        sequence, lineage, incarnation, generation, number, step, *rest, origin, call = _FIELDS.unpack(fields)
         loose, data, layout, tree, local = rest
         identity = Identity(lineage, incarnation, generation, number)
-        record = Record(identity, step, loose, data, layout, tree, local, bool(origin & 2))
+        record = Record(identity, step, loose, data, layout, tree, local, bool(origin & 2), call)
         if record.total <= room:
             yield Sealed(place, sequence, record)
 

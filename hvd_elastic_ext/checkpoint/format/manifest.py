@@ -71,7 +71,7 @@ class Manifest:
 def record_to_json(record: Record) -> dict[str, Any]:
     """Return the JSON form of a record for manifests and orders, without the source of the commit."""
     entry: dict[str, Any] = {"identity": list(record.identity)}
-    return entry | {name: getattr(record, name) for name in _LENGTHS}
+    return entry | {name: getattr(record, name) for name in (*_LENGTHS, "call")}
 
 
 def record_from_json(entry: Any) -> Record:
@@ -81,7 +81,8 @@ def record_from_json(entry: Any) -> Record:
     _demand(isinstance(identity, list) and len(identity) == 4, "an identity")
     step, loose, data, layout, tree, local = (_count(entry[name]) for name in _LENGTHS)
     _demand(loose <= data, "a record")
-    return Record(Identity(*map(_count, identity)), step, loose, data, layout, tree, local)
+    call = _count(entry.get("call", 0))  # manifests of earlier versions have none
+    return Record(Identity(*map(_count, identity)), step, loose, data, layout, tree, local, call=call)
 
 
 def file_from_json(entry: Any) -> File:

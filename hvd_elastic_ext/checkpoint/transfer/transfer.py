@@ -56,7 +56,7 @@ _LENGTH: Final = 4
 _LONGEST_HEADER: Final = 4096
 _AHEAD: Final = 2
 """Number of blocks that are signed or verified while others are sent."""
-_COUNTS: Final = ("step", "loose", "data", "layout", "tree")
+_COUNTS: Final = ("step", "loose", "data", "layout", "tree", "call")
 
 
 Job = TypeVar("Job")

@@ -27,6 +27,7 @@ class Candidate(NamedTuple):
     loose contents. ``firm_digest``: the digest of the firm contents if they have changed outside a world's steps, else
     0. ``proposal``: the lineage that this rank would begin. ``entered``: the last generation that it was part of.
     ``imported``: 2 if it has loaded an earlier checkpoint, 1 if it has looked for one and found none, else 0.
+    ``call``: the training call in which the commit was made.
     """
 
     lineage: int
@@ -44,6 +45,7 @@ class Candidate(NamedTuple):
     proposal: int
     entered: int
     imported: int = 0
+    call: int = 0
 
     @property
     def identity(self) -> Identity:
@@ -54,8 +56,9 @@ class Candidate(NamedTuple):
     def record(self) -> Record:
         """The shared part of the record of its commit."""
         return Record(
-            self.identity, self.step, loose=self.loose, data=self.data, layout=self.layout, tree=self.tree, local=0
-        )
+            self.identity, self.step, loose=self.loose, data=self.data, layout=self.layout, tree=self.tree, local=0,
+            call=self.call,
+        )  # fmt: skip
 
 
 class Election(NamedTuple):

@@ -44,6 +44,7 @@ def _candidate(buffer: CommitBuffer, entered: int, *, by_hand: bool) -> Candidat
         firm_digest=1 + digest_of(shared[record.loose : record.data]) if by_hand and record.identity.lineage else 0,
         proposal=1 + secrets.randbelow(2**62),
         entered=entered,
+        call=record.call,
     )
 
 

@@ -41,7 +41,7 @@ def test_a_torn_record_is_not_told_and_the_commit_before_it_is(memory: CommitMem
     take(memory, Identity(7, 2, 3, 1), Identity(7, 2, 3, 2))
     for descriptor in memory.descriptors:
         page = os.pread(descriptor, 4096, 0)
-        if b"hvdecmt1" in page and (2).to_bytes(8, "little") == page[12:20]:
+        if b"hvdecmt2" in page and (2).to_bytes(8, "little") == page[12:20]:
             os.pwrite(descriptor, b"\0", 20)
     assert memory.held() == [2, 3, 1, 10]
 

@@ -29,6 +29,12 @@ def test_a_manifest_is_read_as_it_was_written() -> None:
     assert MADE.bytes == checksums.BLOCK + 20
 
 
+def test_the_call_in_progress_is_kept_and_unknown_in_a_manifest_of_a_version_that_had_none() -> None:
+    made = replace(MADE, record=MADE.record._replace(call=3))
+    assert manifests.decode(manifests.encode(made)).record.call == 3
+    assert manifests.decode(sealed(lambda told: told["record"].pop("call"))).record.call == 0
+
+
 def test_it_can_be_read_by_people() -> None:
     told = json.loads(manifests.encode(MADE))
     assert (told["format"], told["version"], told["world"]) == ("hvd-elastic checkpoint", 2, 2)
@@ -96,6 +102,7 @@ WRONG: dict[str, Callable[[dict[str, Any]], object]] = {
     "facts that are none": lambda told: told.update(facts=[]),
     "no record": lambda told: told.update(record=None),
     "a record without a step": lambda told: told["record"].pop("step"),
+    "a call that is none": lambda told: told["record"].update(call="2"),
     "an identity that is none": lambda told: told["record"].update(identity=[1, 2, 3]),
     "more loose than there is": lambda told: told["record"].update(loose=1 << 40),
 }

@@ -24,7 +24,7 @@ SECRET, OTHER = b"s" * 32, b"o" * 32
 BLOCK = 500
 DATA = bytes(range(256)) * 8
 """Several blocks, of which the last is shorter, and no two alike."""
-RECORD = Record(Identity(7, 2, 3, 40), 41, loose=10, data=2000, layout=40, tree=8, local=0, stored=True)
+RECORD = Record(Identity(7, 2, 3, 40), 41, loose=10, data=2000, layout=40, tree=8, local=0, stored=True, call=5)
 GREETING, PROOF, MAC = len(MAGIC) + 32, 64, 32
 
 Edit = Callable[[bytes], bytes]

@@ -57,7 +57,7 @@ def test_an_opened_side_holds_nothing(descriptor: int) -> None:
     assert Side(descriptor).record() is None
 
 
-@given(st.integers(0, HEAD + 12 * 8 - 1), st.integers(1, 255))
+@given(st.integers(0, HEAD + 13 * 8 - 1), st.integers(1, 255))
 def test_a_record_with_any_byte_changed_is_no_record(at: int, change: int) -> None:
     with memory_files(1) as [descriptor]:
         sealed(descriptor, 1)
@@ -66,11 +66,11 @@ def test_a_record_with_any_byte_changed_is_no_record(at: int, change: int) -> No
         assert Side(descriptor).record() is None
 
 
-@given(st.integers(0, HEAD + 12 * 8 - 1))
+@given(st.integers(0, HEAD + 13 * 8 - 1))
 def test_a_record_written_up_to_any_byte_leaves_the_one_before_it(length: int) -> None:
     with memory_files(1) as [descriptor]:
         sealed(descriptor, 1, 2)
-        whole = os.pread(descriptor, HEAD + 12 * 8, PLACES[1])
+        whole = os.pread(descriptor, HEAD + 13 * 8, PLACES[1])
         os.pwrite(descriptor, bytes(length) + whole[length:], PLACES[1])
         found = Side(descriptor).record()
         assert found in ((1, record(1)), (2, record(2)))
@@ -80,7 +80,7 @@ def test_a_record_written_up_to_any_byte_leaves_the_one_before_it(length: int) -
 @given(st.integers(0, 2**64), st.booleans())
 def test_garbage_is_an_empty_side(seed: int, begins_well: bool) -> None:
     with memory_files(1) as [descriptor]:
-        os.write(descriptor, (b"hvdecmt1" if begins_well else b"") + Random(seed).randbytes(2 * PAGE))
+        os.write(descriptor, (b"hvdecmt2" if begins_well else b"") + Random(seed).randbytes(2 * PAGE))
         assert Side(descriptor).record() is None
 
 
@@ -104,9 +104,22 @@ def test_a_record_of_more_bytes_than_there_are_is_no_record(descriptor: int) -> 
 
 def test_the_page_of_the_record_is_laid_out_as_written_down_here(descriptor: int) -> None:
     """A restart may come with a newer version of this package: it must not misread what the older one left."""
-    sealed(descriptor, 5)
+    sealed(descriptor).seal(1, record(5)._replace(call=3))
+    fields = struct.pack("<13q", 1, 1, 2, 3, 5, 5, 10, 100, 5, 6, 7, 0, 3)
+    assert os.pread(descriptor, HEAD + 104, 0) == b"hvdecmt2" + struct.pack("<I", zlib.crc32(fields)) + fields
+
+
+def test_a_record_of_an_earlier_version_is_no_record(descriptor: int) -> None:
+    side = sealed(descriptor)
     fields = struct.pack("<12q", 1, 1, 2, 3, 5, 5, 10, 100, 5, 6, 7, 0)
-    assert os.pread(descriptor, HEAD + 96, 0) == b"hvdecmt1" + struct.pack("<I", zlib.crc32(fields)) + fields
+    os.pwrite(descriptor, b"hvdecmt1" + struct.pack("<I", zlib.crc32(fields)) + fields, 0)
+    assert side.record() is None
+
+
+def test_the_record_says_in_which_call_the_commit_was_made(descriptor: int) -> None:
+    made = record(1)._replace(call=4, stored=True)
+    sealed(descriptor).seal(1, made)
+    assert Side(descriptor).record() == (1, made)
 
 
 def test_growing_keeps_what_lies_there_and_its_record(descriptor: int) -> None:

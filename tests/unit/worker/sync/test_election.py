@@ -72,6 +72,7 @@ CANDIDATES = st.builds(
     layout_digest=st.integers(0, 1), loose_digest=st.sampled_from([0, 2**63 - 1]),
     firm_digest=st.integers(0, 1),
     proposal=st.integers(1, 2**62), entered=st.integers(3, 6), imported=st.just(0),
+    call=SMALL,
 )  # fmt: skip
 WORLDS = st.lists(CANDIDATES, min_size=1, max_size=6) | CANDIDATES.flatmap(
     lambda one: st.lists(st.just(one) | st.builds(lambda digest: one._replace(loose_digest=digest), SMALL), min_size=1)

@@ -45,6 +45,25 @@ def test_a_peer_that_is_lost_on_the_way_leaves_everyone_their_own_commit() -> No
     assert found == [True, None, True]
 
 
+def test_a_received_commit_is_of_the_call_of_the_root() -> None:
+    def rank_main(comms: LockstepComms) -> Any:
+        buffer = holding(9 - comms.rank())
+        first = buffer.record
+        assert first is not None
+        if comms.rank() == 0:
+            buffer._seal(buffer._current, first._replace(call=3))
+        said = exchange.candidates(buffer, comms, entered=1)
+        if comms.rank() == 0:
+            exchange.send_all(buffer, comms, root=0)
+        else:
+            exchange.receive_all(buffer, comms, root=0, record=said[0].record, local=0)
+            buffer.received(said[0].record, b"", lineage=7)
+        return buffer.record.call if buffer.record is not None else None
+
+    found, _ = in_lockstep(SIZE, rank_main)
+    assert found == [3, 3, 3]
+
+
 def test_only_what_may_differ_is_sent_to_ranks_that_hold_the_commit() -> None:
     def rank_main(comms: LockstepComms) -> Any:
         buffer = buffer_over(None)
