@@ -164,6 +164,12 @@ def body(descriptor: int) -> Iterator[bytes]:
         at += len(piece)
 
 
+def header(entry: Entry) -> bytes:
+    """Return the bytes in front of a result's own: both together are its part of a :func:`body`."""
+    head = _HEADER.pack(entry.call, entry.step, entry.number, entry.bytes, entry.digest)
+    return _CHECK.pack(zlib.crc32(head)) + head
+
+
 def replace(descriptor: int, pieces: Iterator[bytes] | Sequence[bytes], number: int) -> None:
     """Put a whole past of ``number`` results here. It becomes valid at the end, if each result is. Raises
     :class:`Damaged`, and leaves an empty past then. A past here that has as many results stays as it is.

@@ -7,7 +7,7 @@ are right.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,7 +16,17 @@ from typing import Final, TypeVar
 from hvd_elastic_ext.checkpoint.format import checksums, safetensors_header, tensor_places
 from hvd_elastic_ext.checkpoint.format import manifest as manifests
 from hvd_elastic_ext.checkpoint.format.errors import Damaged, Missing, Unreadable
-from hvd_elastic_ext.checkpoint.format.manifest import LAYOUT, LOCAL, SHARD, TREE, File, Manifest
+from hvd_elastic_ext.checkpoint.format.manifest import (
+    LAYOUT,
+    LOCAL,
+    RESULT,
+    RESULTS,
+    SHARD,
+    TREE,
+    CallResult,
+    File,
+    Manifest,
+)
 from hvd_elastic_ext.checkpoint.format.naming import MANIFEST, identity_of
 from hvd_elastic_ext.checkpoint.format.partition import joined
 from hvd_elastic_ext.checkpoint.format.safetensors_header import Piece
@@ -116,9 +126,9 @@ def opened(store: Store, name: str) -> Checkpoint:
     manifest = read_manifest(store, name)
     sizes = store.sizes(name)
     for file in manifest.files:
-        if sizes.get(file.name) != file.bytes:
-            there = "missing" if file.name not in sizes else f"of {sizes[file.name]} bytes instead of {file.bytes}"
-            raise Damaged(name, f"{file.name} is {there}")
+        if problem := wrong_length(file, sizes):
+            raise Damaged(name, problem)
+    _demand_results(store, name, manifest)
     layout_file, tree_file = manifest.file(LAYOUT), manifest.file(TREE)
     assert layout_file is not None
     assert tree_file is not None
@@ -142,8 +152,31 @@ def verify(store: Store, name: str) -> Manifest:
     for file in checkpoint.manifest.files:
         if file.kind == LOCAL:
             _text(store, name, file, trees.check_value)
-    _check_all(store, name, [shard.file for shard in checkpoint.shards])
+    results = [result.file for result in checkpoint.manifest.results]
+    _check_all(store, name, [*(shard.file for shard in checkpoint.shards), *results])
     return checkpoint.manifest
+
+
+def result(store: Store, name: str, found: CallResult) -> bytearray:
+    """Return the verified bytes of a result that the checkpoint ``name`` lists. Raises :class:`Damaged`."""
+    data = bytearray(found.file.bytes)
+    _read_all(store, name, [Read(found.file, (memoryview(data),))])
+    return data
+
+
+def _demand_results(store: Store, name: str, manifest: Manifest) -> None:
+    sizes = store.sizes(RESULTS) if manifest.results else {}
+    problem = next(filter(None, (wrong_length(each.file, sizes) for each in manifest.results)), None)
+    if problem:
+        raise Damaged(name, problem)
+
+
+def wrong_length(file: File, sizes: Mapping[str, int]) -> str | None:
+    """Return what the lengths of the files in its folder say is wrong with ``file``; None if nothing."""
+    if (size := sizes.get(file.name)) == file.bytes:
+        return None
+    shown = f"{RESULTS}/{file.name}" if file.kind == RESULT else file.name
+    return f"{shown} is missing" if size is None else f"{shown} has {size} bytes instead of {file.bytes}"
 
 
 def _shard(store: Store, name: str, file: File, placed: Places) -> Shard:
@@ -222,7 +255,7 @@ def _check_all(store: Store, name: str, files: Iterable[File]) -> None:
 
 def _read_block(store: Store, name: str, file: File, number: int, block: Sequence[memoryview]) -> None:
     def read() -> None:
-        store.read(name, file.name, number * checksums.BLOCK, block)
+        store.read(RESULTS if file.kind == RESULT else name, file.name, number * checksums.BLOCK, block)
         if checksums.digest(block) != file.checksums[number]:
             raise ValueError(f"block {number} of {len(file.checksums)} is not what was written")
 

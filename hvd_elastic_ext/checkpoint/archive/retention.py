@@ -27,8 +27,14 @@ class Entry:
     bytes: int = 0
     world: int = 0
     facts: Mapping[str, Any] = field(default_factory=dict)
+    call: int = 0
+    """The training call in progress; 0: unknown."""
+    lacks: str = ""
+    """Why no job can resume from it, although it is whole: a result of an earlier call was not kept."""
     strays: tuple[str, ...] = ()
     """Files in its folder that its manifest does not name: those of earlier attempts."""
+    results: tuple[str, ...] | None = None
+    """The files with results of earlier calls that its manifest names; None without a valid manifest."""
 
     @property
     def shown(self) -> str:
@@ -44,8 +50,8 @@ def shown(name: str, step: int | None) -> str:
 def entry_to_json(entry: Entry) -> dict[str, Any]:
     """Return the JSON form for answers and `checkpoints list --json`."""
     fields = {**asdict(entry), "identity": list(entry.identity)}
-    del fields["strays"]
-    return fields
+    del fields["strays"], fields["results"], fields["lacks"]
+    return fields | {"resumable": entry.whole and not entry.lacks, "not_resumable": entry.lacks}
 
 
 class Named(NamedTuple):
@@ -81,13 +87,15 @@ def newest_first(entries: Collection[Entry]) -> list[Entry]:
 
 
 def newest(entries: Collection[Entry], skip: Collection[str] = ()) -> Entry | None:
-    """Return the newest complete entry that is not to be skipped; None if there is none."""
+    """Return the newest complete entry that is not to be skipped; None if there is none. Whether a job can resume from
+    it does not matter."""
     return next((entry for entry in newest_first(entries) if entry.whole and entry.name not in skip), None)
 
 
 def prune(entries: Collection[Entry], keep: Retention) -> list[Named]:
-    """Return the entries that may be removed, the oldest first, each with the reason. The newest complete one is kept.
-    An incomplete one is removed only if it cannot be in progress: if a complete one of a later world exists.
+    """Return the entries that may be removed, the oldest first, each with the reason. The newest complete one is kept,
+    and the newest one from which a job can resume. An incomplete one is removed only if it cannot be in progress: if a
+    complete one of a later world exists.
     """
     whole = [entry for entry in newest_first(entries) if entry.whole]
     if not whole:
@@ -116,8 +124,18 @@ def strays(entries: Collection[Entry]) -> list[tuple[str, str]]:
     return [(entry.name, file) for entry in whole[1:] for file in entry.strays]
 
 
+def unreferenced(results: Collection[str], entries: Collection[Entry]) -> list[str]:
+    """Return those of the files with results that no checkpoint names. Returns none while a checkpoint may be in
+    progress, or has an unreadable manifest: it may use any of them. ``entries``: all that stay."""
+    if not any(entry.whole for entry in entries) or any(entry.results is None for entry in entries):
+        return []
+    named = {file for entry in entries for file in entry.results or ()}
+    return sorted(file for file in results if file not in named)
+
+
 def _kept(whole: Sequence[Entry], keep: Retention) -> set[str]:
     stay = {entry.name for entry in whole[: keep.last]}
+    stay.update(entry.name for entry in [each for each in whole if not each.lacks][:1])
     if keep.every is not None:
         # Keep the oldest of each interval: deleting newer ones does not change which one that is.
         oldest = {(entry.identity.lineage, (entry.step or 0) // keep.every): entry.name for entry in whole}

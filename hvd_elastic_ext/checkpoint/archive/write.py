@@ -10,7 +10,7 @@ from typing import Any, Final
 from hvd_elastic_ext.checkpoint.format import checksums, partition, tensor_places
 from hvd_elastic_ext.checkpoint.format import manifest as manifests
 from hvd_elastic_ext.checkpoint.format.errors import StoreFailed
-from hvd_elastic_ext.checkpoint.format.manifest import LAYOUT, LOCAL, SHARD, TREE, File, Manifest
+from hvd_elastic_ext.checkpoint.format.manifest import LAYOUT, LOCAL, RESULTS, SHARD, TREE, CallResult, File, Manifest
 from hvd_elastic_ext.checkpoint.format.naming import MANIFEST, name_of
 from hvd_elastic_ext.checkpoint.format.partition import Share
 from hvd_elastic_ext.checkpoint.stores.store import Store
@@ -74,19 +74,22 @@ def seal(
     parts: int,
     world: int,
     facts: Mapping[str, Any] | None = None,
+    results: Sequence[CallResult] = (),
 ) -> Manifest:
-    """Write the manifest, which completes the checkpoint. Raises :class:`StoreFailed` if a part is missing on
-    storage."""
+    """Write the manifest, which completes the checkpoint. Raises :class:`StoreFailed` if a part, or one of ``results``,
+    is missing on storage."""
     ordered = tuple(sorted(files, key=lambda file: (file.kind, file.number)))
-    problem = manifests.incomplete(ordered, parts)
+    problem = manifests.incomplete(ordered, parts) or manifests.wrong_results(results, record.call)
     if problem:
         raise Permanent(f"checkpoint {name_of(record.identity)} cannot be sealed: {problem}")
     name = name_of(record.identity)
     there = store.sizes(name)
-    lost = next((file.name for file in ordered if there.get(file.name) != file.bytes), None)
-    if lost is not None:
-        raise StoreFailed(f"{store.where}/{name}/{lost}", "it was written and is not there any more, or not whole")
-    made = Manifest(record, world, parts, ordered, dict(facts or {}))
+    lost = [f"{name}/{file.name}" for file in ordered if there.get(file.name) != file.bytes]
+    kept = store.sizes(RESULTS) if results else {}
+    lost += [f"{RESULTS}/{each.file.name}" for each in results if kept.get(each.file.name) != each.file.bytes]
+    if lost:
+        raise StoreFailed(f"{store.where}/{lost[0]}", "it was written and is not there any more, or not whole")
+    made = Manifest(record, world, parts, ordered, dict(facts or {}), tuple(results))
     try:
         encoded = manifests.encode(made)
     except (ValueError, TypeError) as error:

@@ -9,17 +9,22 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hvd_elastic_ext.checkpoint.archive import read
 from hvd_elastic_ext.checkpoint.archive.read import Checkpoint
+from hvd_elastic_ext.checkpoint.format import result_file, tensor_places
+from hvd_elastic_ext.checkpoint.format.errors import Damaged
+from hvd_elastic_ext.checkpoint.format.manifest import RESULTS
+from hvd_elastic_ext.checkpoint.format.result_file import Result
+from hvd_elastic_ext.checkpoint.format.tensor_places import TensorPlace
 from hvd_elastic_ext.checkpoint.format.user_files import FILES, put
 from hvd_elastic_ext.checkpoint.stores.store import Store
 from hvd_elastic_ext.checkpoint.values import trees
 from hvd_elastic_ext.checkpoint.values.read import TensorAt, plain
-from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.core.errors import Permanent, StateError, UsageError
 from hvd_elastic_ext.core.json_text import to_text
 
 if TYPE_CHECKING:
@@ -29,25 +34,27 @@ PLAIN: Final = "plain"
 """Metadata key in a safetensors file for everything that is not a tensor, as JSON."""
 
 
-def export(store: Store, name: str, to: Path, *, replace: bool = False) -> int:
+def export(store: Store, name: str, to: Path, *, replace: bool = False, call: int | None = None) -> int:
     """Write the checkpoint ``name`` to the file ``to``, ``.pt`` or ``.safetensors``, and return the number of tensors.
     A checkpoint of the user's own files is written to the new folder ``to``; the number of files is returned. Every
-    byte is verified first. ``replace``: replace a file of that name. Raises :class:`UsageError` for another ending of
-    the name and for an existing file or folder, :class:`Damaged`, and :class:`Permanent` if it cannot be written.
+    byte is verified first. ``replace``: replace a file of that name. ``call``: the finished training call whose last
+    content is written, instead of that of the call in progress. Raises :class:`UsageError` for another ending of the
+    name, for an existing file or folder and for a call that is not there, :class:`Damaged`, and :class:`Permanent` if
+    it cannot be written.
     """
-    checkpoint = read.opened(store, name)
+    content = _content(read.opened(store, name), call)
     write = _WRITERS.get(to.suffix)
     draft = to.with_name(f".{to.name}.{secrets.token_hex(4)}")
-    parts = trees.decode(checkpoint.tree)
+    parts = trees.decode(content.tree)
     if parts.keys() == {FILES}:
         if write is not None or os.path.lexists(to):
             raise UsageError(f"{to}: the checkpoint holds files that a function of yours wrote; give it a new folder")
-        return _write_folder(checkpoint, draft, to)
+        return _write_folder(content, draft, to)
     if write is None:
         raise UsageError(f"{to}: the ending says what is written; give it .pt or .safetensors")
     if not replace and to.is_file():
         raise UsageError(f"{to} is there already; name another file, or give --force to replace it")
-    tensors = _Tensors(checkpoint)
+    tensors = _Tensors(content)
     value = _named(parts, tensors.at)
     try:
         write(value, draft)
@@ -59,6 +66,57 @@ def export(store: Store, name: str, to: Path, *, replace: bool = False) -> int:
     finally:
         draft.unlink(missing_ok=True)
     return len(tensors.taken)
+
+
+class _Content(NamedTuple):
+    """The content of a State. ``commit`` returns the bytes of its tensors, of which ``places`` are the places."""
+
+    tree: bytes
+    places: Sequence[TensorPlace]
+    commit: Callable[[], bytearray | memoryview]
+
+
+def _content(checkpoint: Checkpoint, call: int | None) -> _Content:
+    now = checkpoint.manifest.record.call
+    if call is not None and call != now:
+        return _finished(checkpoint, call)
+
+    def commit() -> bytearray:
+        found = bytearray(checkpoint.record(b"").total)
+        checkpoint.fill(memoryview(found), b"")
+        return found
+
+    return _Content(checkpoint.tree, checkpoint.places.all, commit)
+
+
+def _finished(checkpoint: Checkpoint, call: int) -> _Content:
+    manifest, shown = checkpoint.manifest, f"checkpoint {checkpoint.name}"
+    found = next((each for each in manifest.results if each.call == call), None)
+    if found is None:
+        known = [str(each.call) for each in manifest.results if each.call]
+        results = f", with the results of the finished calls {', '.join(known)}" * bool(known)
+        of = f"is of call {manifest.record.call}{results}" if manifest.record.call else "does not say its call"
+        raise UsageError(f"--call {call}: {shown} {of}; give one of these, or leave out --call")
+    data = read.result(checkpoint.store, checkpoint.name, found)
+    try:
+        result, places = _opened(data)
+    except (ValueError, StateError) as error:
+        raise Damaged(checkpoint.name, f"{RESULTS}/{found.file.name}: {error}") from error
+    if not result.head.has_state:
+        raise UsageError(f"--call {call}: that call of {shown} had no State, so there is nothing to export")
+    return _Content(bytes(result.tree), places, lambda: result.data)
+
+
+def _opened(data: bytearray) -> tuple[Result, Sequence[TensorPlace]]:
+    """Return a result, and the places of its tensors. Raises ``ValueError`` and :class:`StateError`."""
+    result = result_file.decode(data)
+    if not result.head.has_state:
+        return result, ()
+    places = tensor_places.decode(bytes(result.layout))
+    if (places.loose, places.length) != (result.head.loose, result.head.data):
+        raise ValueError("its layout is not that of its bytes")
+    trees.check(bytes(result.tree))
+    return result, places.all
 
 
 def _named(parts: Mapping[str, str], tensor: TensorAt) -> dict[str, Any]:
@@ -73,10 +131,10 @@ def _named(parts: Mapping[str, str], tensor: TensorAt) -> dict[str, Any]:
     return found | {name: value for name, value in values.items() if name != trees.CLASSES}
 
 
-def _write_folder(checkpoint: Checkpoint, draft: Path, to: Path) -> int:
+def _write_folder(content: _Content, draft: Path, to: Path) -> int:
     import torch
 
-    files = plain(trees.decode(checkpoint.tree)[FILES], _Tensors(checkpoint).at)
+    files = plain(trees.decode(content.tree)[FILES], _Tensors(content).at)
     if not isinstance(files, dict) or not all(isinstance(data, torch.Tensor) for data in files.values()):
         raise Permanent(f"{to}: the checkpoint has something in place of a file; nothing was exported")
     try:
@@ -91,13 +149,12 @@ def _write_folder(checkpoint: Checkpoint, draft: Path, to: Path) -> int:
 
 
 class _Tensors:
-    """Tensors of a checkpoint by number, each with memory of its own. The same number gives the same tensor."""
+    """Tensors of a State by number, each with memory of its own. The same number gives the same tensor."""
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    def __init__(self, content: _Content) -> None:
         self.taken: dict[int, Tensor] = {}
-        self._places = checkpoint.places.all
-        self._commit = bytearray(checkpoint.record(b"").total)
-        checkpoint.fill(memoryview(self._commit), b"")
+        self._places = content.places
+        self._commit = content.commit()
 
     def at(self, index: int, kind: str) -> Any:
         import torch

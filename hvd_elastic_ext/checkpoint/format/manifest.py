@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -18,6 +18,9 @@ from hvd_elastic_ext.core.commit_record import Identity, Record
 
 FORMAT: Final = "hvd-elastic checkpoint"
 VERSION: Final = 2
+VERSION_OF_CALLS: Final = 3
+"""Version of the manifest of a checkpoint in call 2 or a later one. A program that does not know calls refuses it: that
+program would continue the first call with the State of a later one."""
 LIMIT: Final = 64 << 20
 """Most bytes of a manifest."""
 
@@ -29,6 +32,11 @@ TREE: Final = "tree"
 """Kind of the file with the data that all ranks share besides tensors, as lines of JSON."""
 LOCAL: Final = "local"
 """Kind of a file with a rank's own tree. ``number``: the rank."""
+RESULT: Final = "result"
+"""Kind of a file with the result of a training call (``result_file.py``). ``number``: the call."""
+
+RESULTS: Final = "results"
+"""The folder of these files: all checkpoints of a store share them."""
 
 _LENGTHS: Final = ("step", "loose", "data", "layout", "tree", "local")
 _MOST: Final = 1 << 62
@@ -46,10 +54,27 @@ class File:
     checksums: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """The result of a training call that was over, as it is on storage: its file in :data:`RESULTS`, and the header of
+    it in a slot's past (``core/call_results.py``), as ``step``, ``commit`` and ``digest``."""
+
+    file: File
+    step: int
+    commit: int
+    digest: int
+
+    @property
+    def call(self) -> int:
+        """The number of the call."""
+        return self.file.number
+
+
 @dataclass(frozen=True)
 class Manifest:
     """``record``: that of the commit, with the lengths of its trees in memory when it was written. ``world``: number of
-    ranks; ``facts``: data of the caller.
+    ranks; ``facts``: data of the caller; ``results``: those of the calls 0, 1, … before the record's call, until the
+    first one that was not kept.
     """
 
     record: Record
@@ -57,10 +82,17 @@ class Manifest:
     parts: int
     files: tuple[File, ...]
     facts: Mapping[str, Any] = field(default_factory=dict)
+    results: tuple[CallResult, ...] = ()
+
+    @property
+    def lacks(self) -> str:
+        """Why no job can resume from it, although it is complete; "" if one can."""
+        call, known = self.record.call, len(self.results)
+        return f"it is of call {call}, and the result of call {known} was not kept" if known < call > 1 else ""
 
     @property
     def bytes(self) -> int:
-        """Total bytes of all files, without the manifest."""
+        """Total bytes of its own files, without the manifest."""
         return sum(file.bytes for file in self.files)
 
     def file(self, kind: str, number: int = 0) -> File | None:
@@ -85,13 +117,30 @@ def record_from_json(entry: Any) -> Record:
     return Record(Identity(*map(_count, identity)), step, loose, data, layout, tree, local, call=call)
 
 
+def result_to_json(result: CallResult) -> dict[str, Any]:
+    """Return the JSON form of a result for manifests and answers."""
+    return {**asdict(result), "digest": f"{result.digest:016x}"}
+
+
+def result_from_json(entry: Any) -> CallResult:
+    """Read a result entry. Raises ``ValueError`` for an invalid one."""
+    _demand(isinstance(entry, dict) and entry.keys() == set(CallResult.__dataclass_fields__), "a result")
+    _demand(isinstance(entry["digest"], str) and _DIGEST.fullmatch(entry["digest"]) is not None, "a digest")
+    file = _file(entry["file"], (RESULT,))
+    return CallResult(file, _count(entry["step"]), _count(entry["commit"]), int(entry["digest"], 16))
+
+
 def file_from_json(entry: Any) -> File:
-    """Read a file entry. Raises ``ValueError`` for an invalid one."""
+    """Read the entry of a checkpoint's own file. Raises ``ValueError`` for an invalid one."""
+    return _file(entry, (SHARD, LAYOUT, TREE, LOCAL))
+
+
+def _file(entry: Any, kinds: Collection[str]) -> File:
     _demand(isinstance(entry, dict) and entry.keys() == set(File.__dataclass_fields__), "a file")
     file = File(
         entry["kind"], _count(entry["number"]), entry["name"], _count(entry["bytes"]), tuple(entry["checksums"])
     )
-    _demand(file.kind in (SHARD, LAYOUT, TREE, LOCAL), "a kind of file")
+    _demand(file.kind in kinds, "a kind of file")
     _demand(is_file_name(file.name), "a file's name")
     _demand(len(file.checksums) == checksums.count(file.bytes), "a file with a checksum for each block")
     _demand(all(isinstance(one, str) and _DIGEST.fullmatch(one) for one in file.checksums), "a checksum")
@@ -102,7 +151,7 @@ def encode(manifest: Manifest) -> bytes:
     """Write a manifest."""
     plain = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": VERSION_OF_CALLS if manifest.record.call > 1 else VERSION,
         "record": record_to_json(manifest.record),
         "world": manifest.world,
         "parts": manifest.parts,
@@ -110,6 +159,7 @@ def encode(manifest: Manifest) -> bytes:
         "checksum": checksums.ALGORITHM,
         "block": checksums.BLOCK,
         "files": [asdict(file) for file in manifest.files],
+        "results": [result_to_json(result) for result in manifest.results],
     }
     return json.dumps({**plain, "seal": _seal(plain)}, indent=1, allow_nan=False).encode()
 
@@ -119,9 +169,10 @@ def decode(data: bytes) -> Manifest:
     try:
         plain = json.loads(data)
         _demand(isinstance(plain, dict) and plain.get("format") == FORMAT, "a manifest")
-        if plain.get("version") != VERSION:
+        if plain.get("version") not in (VERSION, VERSION_OF_CALLS):
             raise ValueError(
-                f"it is of format {str(plain.get('version'))[:20]}, and this program reads format {VERSION} only; "
+                f"it is of format {str(plain.get('version'))[:20]}, and this program reads formats {VERSION} and "
+                f"{VERSION_OF_CALLS} only; "
                 "resume with the program that wrote it, or export it there and load the export"
             )
         seal = plain.pop("seal", None)
@@ -136,8 +187,10 @@ def _checked(plain: Mapping[str, Any]) -> Manifest:
     files = tuple(map(file_from_json, plain["files"]))
     facts = plain["facts"]
     _demand(isinstance(facts, dict), "facts")
-    found = Manifest(record_from_json(plain["record"]), _count(plain["world"]), _count(plain["parts"]), files, facts)
-    problem = incomplete(files, found.parts)
+    results = tuple(map(result_from_json, plain.get("results", [])))  # manifests of earlier versions have none
+    record = record_from_json(plain["record"])
+    found = Manifest(record, _count(plain["world"]), _count(plain["parts"]), files, facts, results)
+    problem = incomplete(files, found.parts) or wrong_results(results, record.call)
     if problem:
         raise ValueError(problem)
     return found
@@ -155,6 +208,14 @@ def incomplete(files: Sequence[File], parts: int) -> str | None:
     if len(set(locals_)) != len(locals_) or len({file.name for file in files}) != len(files):
         return "it has a file twice"
     return None
+
+
+def wrong_results(results: Sequence[CallResult], call: int) -> str | None:
+    """Return what is wrong with the results of a checkpoint in ``call``; None if they are those of the first calls."""
+    calls = [result.call for result in results]
+    if calls == list(range(min(len(calls), call))):
+        return None
+    return f"there are the results of the calls {_few(calls)} before call {call}"
 
 
 def _few(numbers: Sequence[int]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 FORMAT: Final = 1
@@ -18,6 +18,7 @@ LIMIT: Final = 1 << 30
 """Most bytes of a head."""
 _LENGTH: Final = struct.Struct("<Q")
 _LENGTHS: Final = ("loose", "data", "layout", "tree")
+_KEYS: Final = ("format", "program", "record", "value", "rng", "collectives")
 _MOST: Final = 1 << 62
 
 
@@ -26,21 +27,20 @@ class Head:
     """The first part of a result.
 
     ``program``: which program made it. ``loose``, ``data``, ``layout``, ``tree``: lengths, as in a commit's record.
-    ``value``: what the training function returned, ``rng``: the state of the random generators (None if it differs
-    between ranks), both as text of ``checkpoint/values/alone.py``. ``collectives``: what collectives returned between
-    this call and the next.
+    ``value``: what the training function returned (None for call 0), ``rng``: the state of the random generators (None
+    if it differs between ranks), both as text of ``checkpoint/values/alone.py``. ``collectives``: what collectives
+    returned between this call and the next. ``more``: further entries; a reader ignores those that it does not know.
     """
 
     program: str
-    value: str
+    value: str | None = None
     loose: int = 0
     data: int = 0
     layout: int = 0
     tree: int = 0
     rng: str | None = None
     collectives: Sequence[Any] = ()
-    generation: int = 0
-    """The generation of the State's last commit: the commits of the next call are newer."""
+    more: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def has_state(self) -> bool:
@@ -62,13 +62,13 @@ def encode_head(head: Head) -> bytes:
     """Return the bytes before data, layout and tree. Raises ``ValueError`` or ``TypeError`` for collectives that are
     not JSON."""
     plain = {
+        **head.more,
         "format": FORMAT,
         "program": head.program,
         "record": {name: getattr(head, name) for name in _LENGTHS},
         "value": head.value,
         "rng": head.rng,
         "collectives": list(head.collectives),
-        "generation": head.generation,
     }
     text = json.dumps(plain, allow_nan=False).encode("ascii")
     if len(text) > LIMIT:
@@ -103,11 +103,11 @@ def _head(plain: Mapping[str, Any]) -> Head:
         raise ValueError(f"it is a result of format {str(plain['format'])[:20]}; this program reads format {FORMAT}")
     lengths = {name: _count(plain["record"][name]) for name in _LENGTHS}
     program, value, rng, collectives = (plain[name] for name in ("program", "value", "rng", "collectives"))
-    texts = isinstance(program, str) and isinstance(value, str) and isinstance(rng, str | None)
+    texts = isinstance(program, str) and isinstance(value, str | None) and isinstance(rng, str | None)
     if not texts or not isinstance(collectives, list) or lengths["loose"] > lengths["data"]:
         raise ValueError("the head of a result is not valid")
-    generation = _count(plain.get("generation", 0))
-    return Head(program=program, value=value, rng=rng, collectives=collectives, generation=generation, **lengths)
+    more = {name: each for name, each in plain.items() if name not in _KEYS}
+    return Head(program=program, value=value, rng=rng, collectives=collectives, more=more, **lengths)
 
 
 def _count(value: Any) -> int:

@@ -2,29 +2,34 @@
 
 It reads one request of the launcher as JSON from standard input (``launcher/state/effects/checkpoints``,
 ``launcher/state/effects/membership/transfers.py``), and writes one answer to standard output, for ``send`` two. The
-agent adds ``sides`` to the request: for each slot the descriptors of its commit memory; with ``transfer`` also
-``secret``. The program has a low priority for processor and disk, except if training waits for it, or with
-``"urgent": true``::
+agent adds ``sides`` to the request: for each slot the descriptors of its commit memory; ``pasts``: for each slot that
+of the results of its finished calls (``core/call_results.py``); with ``transfer`` also ``secret``. The program has a
+low priority for processor and disk, except if training waits for it, or with ``"urgent": true``::
 
     {"do": "write", "place": P, "commit": [l, i, g, n], "parts": 3, "shares": {slot: [part, rank, side]}}
-        writes some parts of a kept commit, and the own states of these ranks; part null: only the own state
-        -> {"record": R of part 0 or null, "receipts": [...], "bytes": 3e8, "store": "which storage P is here"}
+        writes some parts of a kept commit, and the own states of these ranks; part null: only the own state. Part 0
+        includes the results of the calls before the commit's that no other checkpoint has written
+        -> {"record": R of part 0 or null, "receipts": [...], "results": [...], "bytes": 3e8,
+            "store": "which storage P is here"}
     {"do": "seal", "place": P, "world": 3, "parts": 3, "written": [those answers, of all parts], "keep": 3,
      "facts": anything}
         completes the checkpoint, and removes older ones
-        -> {"path": P/N, "bytes": 6e8}; "not_removed": "why" if older ones could not be removed
+        -> {"path": P/N, "bytes": 6e8, "call": 2}; "not_removed": "why" if older ones could not be removed;
+           "not_resumable": "why" if no job can resume from it
     {"do": "load", "place": P, "ranks": {slot: rank}, "done": MARK or null}
-        loads the newest whole checkpoint into the memory of each slot whose rank has its own state in it; without
-        such a rank, into that of the first slot, with the own state of another rank. Loads nothing if ``finished``
-        in the facts of the newest one is MARK. Before all this it writes and removes a small file in P
+        loads the newest whole checkpoint, with the results of the calls before its own, into the memory of each slot
+        whose rank has its own state in it; without such a rank, into that of the first slot, with the own state of
+        another rank. Passes over one in call 2 or later that lacks such a result. Loads nothing if ``finished`` in the
+        facts of the newest one is MARK. Before all this it writes and removes a small file in P
         -> {} without a checkpoint; {"done": true, "path": P/N, "step": 40, "passed_over": [...]} if finished; else
-           {"path": P/N, "step": 40, "generation": 7, "slots": [those that have it], "passed_over": ["why", ...],
-            "facts": those of the seal, "commit": [i, g, n] of the checkpoint, "held": [i, g, n, step] of the
+           {"path": P/N, "step": 40, "generation": 7, "call": 2, "slots": [those that have it], "passed_over": ["why",
+            ...], "facts": those of the seal, "commit": [i, g, n] of the checkpoint, "held": [i, g, n, step] of the
             commit that the first of these slots holds now}
     {"do": "held", "place": P, "skip": [N, ...]}
-        reports the commit in each slot's memory, and the newest checkpoint that looks whole, except those to skip
+        reports the commit in each slot's memory, and the newest checkpoint that looks whole and that a job can resume
+        from, or that is the end of training, except those to skip
         -> {"held": {slot: [[l, i, g, n], step, side]}, "newest": null or {"name": N, "path": P/N, "identity": [l, i,
-           g, n], "step": 40, "finished": from its facts, or null}}
+           g, n], "step": 40, "call": 2, "finished": from its facts, or null}}
     {"do": "verify", "place": P, "name": N}
         reads every byte of a checkpoint
         -> {"whole": true, "why": ""}

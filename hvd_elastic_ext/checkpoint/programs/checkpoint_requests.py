@@ -11,16 +11,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from hvd_elastic_ext.checkpoint.archive import catalog, read, retention, write
+from hvd_elastic_ext.checkpoint.archive import catalog, read, results, retention, write
 from hvd_elastic_ext.checkpoint.archive.read import Checkpoint
 from hvd_elastic_ext.checkpoint.archive.retention import Entry, Retention
 from hvd_elastic_ext.checkpoint.format.errors import Damaged, Missing
 from hvd_elastic_ext.checkpoint.format.manifest import (
     LOCAL,
+    CallResult,
     File,
     file_from_json,
     record_from_json,
     record_to_json,
+    result_from_json,
+    result_to_json,
 )
 from hvd_elastic_ext.checkpoint.format.naming import name_of
 from hvd_elastic_ext.checkpoint.programs.requests import HelperAnswer, Request, Send
@@ -43,6 +46,7 @@ def _write(request: Request) -> HelperAnswer:
     store, identity = open_store(request["place"]), Identity(*request["commit"])
     first: Record | None = None
     files: list[File] = []
+    finished: tuple[CallResult, ...] = ()
     for slot, (part, rank, side) in request["shares"].items():
         descriptor = request["sides"][slot][side]
         record = _demanded(descriptor, identity)
@@ -50,13 +54,24 @@ def _write(request: Request) -> HelperAnswer:
         files += write.write_part(store, record, commit, part=part, parts=request["parts"], rank=rank)
         if _demanded(descriptor, identity) != record:
             raise Permanent(f"commit {name_of(identity)} was replaced in memory while it was written")
-        first = record if part == 0 else first
+        if part == 0:
+            first = record
+            # After the part: what prunes must see that a checkpoint is in progress before it sees these files.
+            past = _past(request, slot)
+            finished = () if past is None else results.write(store, past, record.call)
     return {
         "record": None if first is None else record_to_json(first),
         "receipts": [asdict(file) for file in files],
+        "results": [result_to_json(each) for each in finished],
         "bytes": sum(file.bytes for file in files),
         "store": _which(request["place"]),
     }
+
+
+def _past(request: Request, slot: str) -> int | None:
+    """Return the memory file with the results of the slot's finished calls; None if the agent has none."""
+    found = request.get("pasts", {}).get(slot)
+    return None if found is None else int(found)
 
 
 def _demanded(descriptor: int, identity: Identity) -> Record:
@@ -95,15 +110,20 @@ def _make(mark: Path) -> None:
 
 def _seal(request: Request) -> HelperAnswer:
     store, written = open_store(request["place"]), request["written"]
+    first = next(each for each in written if each["record"] is not None)
     made = write.seal(
         store,
-        record_from_json(next(each["record"] for each in written if each["record"] is not None)),
+        record_from_json(first["record"]),
         [file_from_json(receipt) for each in written for receipt in each["receipts"]],
         parts=request["parts"],
         world=request["world"],
         facts=request.get("facts"),
+        results=[result_from_json(each) for each in first.get("results", ())],
     )
-    fields = {"path": _path(request, name_of(made.record.identity)), "bytes": made.bytes}
+    fields: HelperAnswer = {"path": _path(request, name_of(made.record.identity)), "bytes": made.bytes}
+    fields["call"] = made.record.call
+    if made.lacks:
+        fields["not_resumable"] = made.lacks
     try:
         catalog.prune(store, Retention(last=request["keep"]))
     except ElasticError as error:
@@ -130,9 +150,9 @@ def _load(request: Request) -> HelperAnswer:
             passed_over.append(f"{entry.shown}: {why}")
     if not passed_over:
         return {}
-    place = request["place"]
+    place, usable = request["place"], "can be used" if any(entry.whole for entry in entries) else "is whole"
     raise Permanent(
-        f"{len(passed_over)} checkpoints in {place} and none is whole ({passed_over[0]}); look with "
+        f"{len(passed_over)} checkpoints in {place} and none {usable} ({passed_over[0]}); look with "
         f"`hvd-elastic checkpoints verify {place}`, or name another --checkpoint-dir to start training from scratch"
     )
 
@@ -150,14 +170,18 @@ def _loaded(request: Request, store: Store, entry: Entry, entries: Sequence[Entr
     fields: HelperAnswer = {"path": _path(request, entry.name), "step": entry.step}
     if request.get("done") and entry.facts.get("finished") == request["done"]:
         return {**fields, "done": True}
+    if entry.lacks:
+        raise Damaged(entry.name, entry.lacks)
     checkpoint = read.opened(store, entry.name)
     ranks, identity = _who(request, checkpoint), _beyond(entry.identity, entries)
     into = [slot for slot in ranks if not _is_past(request["sides"][slot], identity)]
-    _fill(checkpoint, identity, {slot: request["sides"][slot] for slot in into}, ranks)
+    memories = {slot: (request["sides"][slot], _past(request, slot)) for slot in into}
+    _fill(checkpoint, identity, memories, ranks)
     _, held = slot_memory.held(request["sides"][next(iter(ranks))]) or (0, None)
     return {
         **fields,
         "generation": identity.generation,
+        "call": checkpoint.manifest.record.call,
         "facts": entry.facts,
         "commit": identity[1:],  # a slot may hold a newer commit
         "slots": [int(slot) for slot in ranks],
@@ -166,13 +190,18 @@ def _loaded(request: Request, store: Store, entry: Entry, entries: Sequence[Entr
 
 
 def _fill(
-    checkpoint: Checkpoint, identity: Identity, memories: Mapping[str, Sequence[int]], ranks: Mapping[str, int]
+    checkpoint: Checkpoint,
+    identity: Identity,
+    memories: Mapping[str, tuple[Sequence[int], int | None]],
+    ranks: Mapping[str, int],
 ) -> None:
-    """Write a checkpoint to the memory of slots, with the highest sequence number: processes then continue from it."""
+    """Write a checkpoint to the memory of slots, with the highest sequence number: processes then continue from it. The
+    results of earlier calls come before the commit: a process that finds the commit then also finds these."""
     own = {slot: checkpoint.local(ranks[slot]) or b"" for slot in memories}
     with contextlib.ExitStack() as stack:
         first: memoryview | None = None
-        for slot, memory in memories.items():
+        first_past: int | None = None
+        for slot, (memory, past) in memories.items():
             target = stack.enter_context(slot_memory.writing(memory))
             record = checkpoint.record(own[slot])._replace(identity=identity)
             into = stack.enter_context(slot_memory.room(target.descriptor, record.total))
@@ -181,6 +210,11 @@ def _fill(
                 first = into
             else:
                 into[: record.shared] = first[: record.shared]
+            if past is not None and first_past is None:
+                results.load(checkpoint.store, checkpoint.name, checkpoint.manifest.results, past)
+                first_past = past
+            elif past is not None and first_past is not None:
+                results.copy(first_past, past, checkpoint.manifest.results)
             target.seal(record, own[slot])
 
 
@@ -212,11 +246,16 @@ def _held(request: Request) -> HelperAnswer:
         if (found := slot_memory.held(memory)) is not None:
             side, sealed = found
             held[slot] = [list(sealed.record.identity), sealed.record.step, side]
-    newest = retention.newest(catalog.listing(open_store(request["place"])), request.get("skip", ()))
+    listed = catalog.listing(open_store(request["place"]))
+    usable = [entry for entry in listed if not entry.lacks or entry.facts.get("finished")]
+    newest = retention.newest(usable, request.get("skip", ()))
     if newest is None:
         return {"held": held, "newest": None}
     fields = {"name": newest.name, "path": _path(request, newest.name), "finished": newest.facts.get("finished")}
-    return {"held": held, "newest": {**fields, "identity": list(newest.identity), "step": newest.step}}
+    return {
+        "held": held,
+        "newest": {**fields, "identity": list(newest.identity), "step": newest.step, "call": newest.call},
+    }
 
 
 def _verify(request: Request) -> HelperAnswer:

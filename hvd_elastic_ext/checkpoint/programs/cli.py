@@ -28,7 +28,9 @@ from hvd_elastic_ext.io.user_files import open_regular, read_given
 
 MAX_OPTIONS: Final = 1 << 20
 """Most bytes of a file of ``--store-options``."""
-HEADINGS: Final = ("checkpoint", "step", "ranks", "size", "state")
+CALL: Final = "call"
+"""A column that is there only if a checkpoint is of the second training call or a later one."""
+HEADINGS: Final = ("checkpoint", CALL, "step", "ranks", "size", "state")
 OPTIONS_HELP: Final = (
     "what fsspec is given for the URL, as a JSON object; with secrets in it: @FILE, a file that holds it"
 )
@@ -63,6 +65,12 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         required=True,
         help="FILE.pt (torch.save) or FILE.safetensors; a new folder for files of your own functions",
+    )
+    export.add_argument(
+        "--call",
+        metavar="K",
+        type=int,
+        help="the end of the finished training call K (1, 2, …; default: the call in progress)",
     )
     export.add_argument("--force", action="store_true", help="replace an existing FILE")
     prune = commands.add_parser("prune", parents=[where, output], help="remove old ones, and files of unfinished ones")
@@ -195,10 +203,11 @@ def _export(store: Store, options: argparse.Namespace) -> int:
     from hvd_elastic_ext.checkpoint.conversion import export  # torch, for this only
 
     name = options.name or _newest(store)
-    count = export.export(store, name, options.to, replace=options.force)
+    count = export.export(store, name, options.to, replace=options.force, call=options.call)
     what = "file" if options.to.is_dir() else "tensor"
     shown = next((entry.shown for entry in catalog.listing(store) if entry.name == name), name)
-    sys.stdout.write(f"{shown}: {count} {what}{'' if count == 1 else 's'} to {options.to}\n")
+    call = "" if options.call is None else f", call {options.call}"
+    sys.stdout.write(f"{shown}{call}: {count} {what}{'' if count == 1 else 's'} to {options.to}\n")
     return 0
 
 
@@ -231,18 +240,24 @@ def _show(entries: Sequence[Entry], stream: TextIO, *, as_json: bool, empty: str
     elif not entries:
         stream.write(f"{empty}\n")
     else:
-        rows = ((_cells(entry), "" if entry.whole else "red" if entry.sealed else "dim") for entry in entries)
-        tables.show(stream, HEADINGS, rows, right=("step", "ranks", "size"))
+        headings = [each for each in HEADINGS if each != CALL or any(entry.call > 1 for entry in entries)]
+        rows = (
+            ([_cells(entry)[each] for each in headings], "" if entry.whole else "red" if entry.sealed else "dim")
+            for entry in entries
+        )
+        tables.show(stream, headings, rows, right=(CALL, "step", "ranks", "size"))
 
 
-def _cells(entry: Entry) -> tuple[str, ...]:
-    """Return the cells of a row; "" for unknown values."""
+def _cells(entry: Entry) -> dict[str, str]:
+    """Return the cells of a row by their headings; "" for unknown values."""
     state = _whole(entry) if entry.whole else f"damaged: {entry.why}" if entry.sealed else entry.why
-    return entry.name, _number(entry.step), _number(entry.world or None), size(entry.bytes), state
+    call, world = _number(entry.call or None), _number(entry.world or None)
+    return dict(zip(HEADINGS, (entry.name, call, _number(entry.step), world, size(entry.bytes), state), strict=True))
 
 
 def _whole(entry: Entry) -> str:
-    return "whole, the end of training" if entry.facts.get("finished") else "whole"
+    state = "whole, the end of training" if entry.facts.get("finished") else "whole"
+    return f"{state}; no job can resume from it: {entry.lacks}" if entry.lacks else state
 
 
 def _number(value: int | None) -> str:

@@ -121,10 +121,10 @@ def parts_of(
     lengths = {} if content is None else {name: getattr(content.record, name) for name in LENGTHS}
     head = Head(
         program=program,
-        value=left.value or "",
+        value=left.value if left.call else None,
         rng=alone.to_text({name: left.generators[name] for name in left.generators.keys() & generators}),
         collectives=collectives,
-        generation=left.last.generation,
+        more={"generation": left.last.generation},
         **lengths,
     )
     return [encode_head(head)] if content is None else [encode_head(head), content.shared]
@@ -148,9 +148,9 @@ def read(entry: call_results.Entry, data: bytearray) -> Finished:
     return Finished(
         entry.call,
         entry.step,
-        Identity(0, 0, head.generation, entry.number),
+        Identity(0, 0, generation if type(generation := head.more.get("generation")) is int else 0, entry.number),
         content,
-        alone.from_text(head.value, source=where),
+        None if head.value is None else alone.from_text(head.value, source=where),
         {} if head.rng is None else alone.from_text(head.rng, source=where),
     )
 

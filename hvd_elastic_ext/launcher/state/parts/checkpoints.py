@@ -55,6 +55,7 @@ class Checkpoints:
     files: dict[ProcessId, Kept] = field(default_factory=dict)
     """What processes keep in place of their last commit."""
     logged_stateless: bool = False
+    logged_not_resumable: bool = False
     path: str | None = None
     """The path of the newest checkpoint that was made, or loaded."""
     waited_s: float = WAITED_S

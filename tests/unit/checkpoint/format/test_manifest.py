@@ -75,7 +75,7 @@ def test_the_seal_of_the_tests_is_the_right_one() -> None:
 
 WRONG: dict[str, Callable[[dict[str, Any]], object]] = {
     "an earlier format": lambda told: told.update(version=1),
-    "a later format": lambda told: told.update(version=3),
+    "a later format": lambda told: told.update(version=4),
     "no format": lambda told: told.update(format="tar"),
     "another checksum": lambda told: told.update(checksum="md5"),
     "other blocks": lambda told: told.update(block=1),

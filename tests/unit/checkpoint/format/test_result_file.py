@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from hvd_elastic_ext.checkpoint.format import result_file
 from hvd_elastic_ext.checkpoint.format.result_file import Head
 
-HEAD = Head("train.py", "0.5", loose=2, data=5, layout=3, tree=4, rng="null", collectives=[["allreduce", "é"]])
+HEAD = Head(
+    "train.py", "0.5", loose=2, data=5, layout=3, tree=4, rng="null", collectives=[["allreduce", "é"]], more={"x": 1}
+)
 WHOLE = result_file.encode_head(HEAD) + b"datas" + b"lay" + b"tree"
 
 
@@ -28,7 +30,7 @@ def test_its_first_bytes_are_the_length_of_ascii_json() -> None:
     length = int.from_bytes(WHOLE[:8], "little")
     assert json.loads(WHOLE[8 : 8 + length].decode("ascii")) == {
         "format": 1, "program": "train.py", "record": {"loose": 2, "data": 5, "layout": 3, "tree": 4},
-        "value": "0.5", "rng": "null", "collectives": [["allreduce", "é"]],
+        "x": 1, "value": "0.5", "rng": "null", "collectives": [["allreduce", "é"]],
     }  # fmt: skip
 
 
@@ -56,7 +58,7 @@ def test_a_result_that_is_cut_off_or_longer_is_refused() -> None:
 WRONG: dict[str, Callable[[dict[str, Any]], object]] = {
     "a later format": lambda head: head.update(format=2),
     "no format": lambda head: head.pop("format"),
-    "no value": lambda head: head.update(value=None),
+    "no value": lambda head: head.update(value=5),
     "a generator state that is none": lambda head: head.update(rng=3),
     "collectives that are none": lambda head: head.update(collectives={}),
     "lengths that are none": lambda head: head.update(record=[1]),

@@ -304,12 +304,17 @@ def _completed(job: JobState, attempt: Attempt) -> None:
         "sealed",
         path=state.path,
         step=step,
+        call=answer.get("call"),
         bytes=answer.get("bytes"),
         seconds=round(took, 3),
         since_asked_s=round(now - attempt.began, 3),
     )
     if isinstance(why := answer.get("not_removed"), str):
         log.warning("older checkpoints cannot be removed and take up room: %s", why)
+    lacks = answer.get("not_resumable")
+    if isinstance(lacks, str) and not state.logged_not_resumable:
+        log.warning("no job can resume from %s: %s; export it, or make its result smaller", state.path, lacks)
+    state.logged_not_resumable = isinstance(lacks, str)
     state.last = Last(attempt.kept_at, step)
     state.stored = Stored(next(iter(attempt.kept.values())).commit[1:], step, str(state.path))
     state.storage_names.update({host: str(written.get("store")) for host, written in attempt.written.items()})

@@ -78,7 +78,14 @@ def _loaded(job: JobState, agent: Agent, loading: Loading, answer: Mapping[str, 
         facts = answer.get("facts")
         attempts.resumed_from(job, path, step, facts if isinstance(facts, dict) else {}, loaded and loaded[0])
         log.warning("training goes on after step %d, with the checkpoint %s", step, path)
-        job.record("resumed", path=path, step=step, host=host, reason=f"the newest checkpoint is {path}")
+        job.record(
+            "resumed",
+            path=path,
+            step=step,
+            call=answer.get("call"),
+            host=host,
+            reason=f"the newest checkpoint is {path}",
+        )
 
 
 def _failed(job: JobState, host: str, loading: Loading, why: str, answer: Mapping[str, Any]) -> None:

@@ -147,7 +147,7 @@ def _done(job: JobState, transfer: Transfer, agent: Agent, answer: Mapping[str, 
     if transfer.source is None:
         path = str(answer.get("path"))
         log.warning("%s has loaded %s, of step %d: nothing in memory is as new", transfer.target.host, path, held[1])
-        job.record("resumed", path=path, **to, reason=f"the newest commit left is {path}")
+        job.record("resumed", path=path, call=answer.get("call"), **to, reason=f"the newest commit left is {path}")
         return
     source = transfer.source.seat
     # The sender still waits if the receiver had the commit already.
