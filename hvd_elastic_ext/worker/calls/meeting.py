@@ -68,5 +68,6 @@ def meet(rows: Sequence[Row]) -> Meeting:
         equal = len({rows[rank].generators for rank in may_keep}) == 1
         others = len({rows[rank].others for rank in may_keep}) == 1
     have = keeps | frozenset(whole)
-    receives = frozenset(range(len(rows))) - have if have else frozenset[int]()
+    short = frozenset(rank for rank, row in enumerate(rows) if row.past < front)
+    receives = short - have if have else frozenset[int]()
     return Meeting(keeps, equal, others, refused, min(have) if receives else None, receives, behind)

@@ -27,9 +27,8 @@ class Candidate(NamedTuple):
     loose contents. ``firm_digest``: the digest of the firm contents if they have changed outside a world's steps, else
     0. ``proposal``: the lineage that this rank would begin. ``entered``: the last generation that it was part of.
     ``imported``: 2 if it has loaded an earlier checkpoint, 1 if it has looked for one and found none, else 0.
-    ``call``: the training call in which the commit was made. ``past``, ``left``, ``generators`` and ``others``: what the
-    rank adds to the meeting of calls (``worker/calls/meeting.py``), and ``in_call`` the call that it is in, 0 outside
-    of any.
+    ``call``: the training call in which the commit was made. ``in_call``: the one that the rank is in, 0 outside of
+    any; ``past``, ``left``, ``generators`` and ``others``: see ``worker/calls/meeting.py``.
     """
 
     lineage: int

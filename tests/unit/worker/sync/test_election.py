@@ -65,6 +65,7 @@ def test_the_root_of_a_sync_is_the_one_of_this_table(case: str) -> None:
 
 
 SMALL = st.integers(0, 3)
+DIGESTS = st.integers(0, 2**56)
 CANDIDATES = st.builds(
     Candidate,
     lineage=st.sampled_from([0, 0, 5, 5, 2**62]), incarnation=SMALL, generation=SMALL, number=SMALL,
@@ -72,7 +73,7 @@ CANDIDATES = st.builds(
     layout_digest=st.integers(0, 1), loose_digest=st.sampled_from([0, 2**63 - 1]),
     firm_digest=st.integers(0, 1),
     proposal=st.integers(1, 2**62), entered=st.integers(3, 6), imported=st.just(0),
-    call=SMALL,
+    call=SMALL, in_call=SMALL, past=SMALL, left=DIGESTS, generators=DIGESTS, others=DIGESTS,
 )  # fmt: skip
 WORLDS = st.lists(CANDIDATES, min_size=1, max_size=6) | CANDIDATES.flatmap(
     lambda one: st.lists(st.just(one) | st.builds(lambda digest: one._replace(loose_digest=digest), SMALL), min_size=1)

@@ -1,0 +1,83 @@
+"""Scripts with several training calls: a process that comes later, or again, skips those that are over."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.integration.launcher.conftest import Launched
+
+FOLDS: Final = Path(__file__).with_name("folds.py")
+RESULT: Final = re.compile(r"rank (\d) call (\d) (result .*)")
+QUICK: Final = ("--settle", "0.2", "--blacklist-cooldown-range", "1", "2", "--min-np", "1")
+
+
+def results(output: str) -> dict[str, set[str]]:
+    """By call, what was printed of it: one line, however many processes printed it."""
+    found: dict[str, set[str]] = {}
+    for _, call, text in RESULT.findall(output):
+        found.setdefault(call, set()).add(text)
+    return found
+
+
+def run(launched: Launched, kind: str, *options: str, kill_in: str | None, use: str = "ours") -> str:
+    """Run the script, kill rank 1 in a call, and return the output."""
+    launched.set_hosts("localhost:2")
+    with launched.run(*QUICK, *options, "-np", "2", "env", f"USE={use}", sys.executable, str(FOLDS), kind) as process:
+        if kill_in is not None:
+            begins = re.compile(rf"rank 1 pid (\d+) begins call {kill_in}")
+            launched.wait_for("the call", lambda: begins.search(process.stdout))
+            found = begins.search(process.stdout)
+            assert found is not None
+            steps = len(launched.events("committed", "stepped"))
+            launched.wait_for("some steps", lambda: len(launched.events("committed", "stepped")) > steps + 8)
+            os.kill(int(found[1]), signal.SIGKILL)
+        assert process.wait(90) == 0, process.output
+        return process.output
+
+
+@pytest.mark.parametrize("use", ["ours", "stock"])
+def test_a_process_that_is_killed_in_a_later_fold_comes_back_in_that_fold(launched: Launched, use: str) -> None:
+    options = ("--adopt",) if use == "stock" else ()
+    found = results(run(launched, "folds", *options, kill_in="2", use=use))
+    assert found == {call: {text} for call, text in expected("folds").items()}
+    assert [each.get("size") for each in launched.events("resized")][-1] == 2
+
+
+def test_a_process_that_is_killed_while_fine_tuning_comes_back_with_what_pretraining_left(launched: Launched) -> None:
+    found = results(run(launched, "tune", kill_in="2"))
+    assert found == {call: {text} for call, text in expected("tune").items()}
+
+
+def expected(kind: str) -> dict[str, str]:
+    """What one process alone computes, without Horovod."""
+    import torch
+
+    def trained(call: int, net: torch.nn.Sequential) -> str:
+        optimizer = torch.optim.SGD(net.parameters(), 0.01, momentum=0.9)
+        for epoch in range(30):
+            x = torch.randn(8, 4, generator=torch.Generator().manual_seed(call * 1000 + epoch)) + call
+            optimizer.zero_grad()
+            net(x).pow(2).mean().backward()
+            optimizer.step()
+        whole = sum(parameter.double().sum().item() for parameter in net.parameters())
+        bias = ",".join(f"{each:.9f}" for each in net[-1].bias.detach())  # type: ignore[union-attr]
+        return f"result {whole:.9f} {bias} drawn {torch.randperm(1000)[:2].tolist() if call == 1 else '-'}"
+
+    with torch.random.fork_rng():
+        if kind == "folds":
+            found = {}
+            for fold in range(3):
+                torch.manual_seed(fold)
+                found[str(fold + 1)] = trained(fold + 1, torch.nn.Sequential(torch.nn.Linear(4, 1)))
+            return found
+        torch.manual_seed(0)
+        body = torch.nn.Sequential(torch.nn.Linear(4, 4))
+        first = trained(1, body)
+        return {"1": first, "2": trained(2, torch.nn.Sequential(body[0], torch.nn.Linear(4, 2)))}

@@ -1,0 +1,95 @@
+"""Ranks in different calls, or with different results: all decide the same, and nobody trains a finished call."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hvd_elastic_ext.worker.calls.meeting import NOTHING, UNEQUAL, Meeting, Row, meet
+
+LEFT = Row(3, 2, left=7, generators=8, others=9)
+"""A rank at the begin of call 3 that has just left call 2, and has the results 0 and 1."""
+BOTH = frozenset((0, 1))
+
+
+def test_ranks_that_come_from_the_same_call_keep_its_result() -> None:
+    assert meet([LEFT, LEFT]) == Meeting(keeps=BOTH, generators=True, others=True)
+
+
+def test_ranks_with_the_result_go_on_at_once() -> None:
+    assert meet([Row(3, 3), Row(3, 3)]) == NOTHING
+
+
+def test_outside_of_a_call_nothing_follows() -> None:
+    assert meet([Row(0, 2), LEFT]) == NOTHING
+
+
+def test_different_returned_values_are_not_kept() -> None:
+    found = meet([LEFT, LEFT._replace(left=6)])
+    assert found == Meeting(refused=UNEQUAL, generators=True, others=True)
+
+
+def test_generators_are_kept_only_where_they_are_equal() -> None:
+    found = meet([LEFT, LEFT._replace(generators=1)])
+    assert (found.keeps, found.generators, found.others) == (BOTH, False, True)
+
+
+def test_a_rank_without_the_result_gets_it_from_one_that_keeps_it_now() -> None:
+    found = meet([Row(3, 0), LEFT, LEFT])
+    assert (found.keeps, found.sender, found.receives, found.over) == (frozenset((1, 2)), 1, frozenset((0,)), set())
+
+
+def test_a_rank_in_an_earlier_call_gets_the_past_and_its_call_is_over() -> None:
+    found = meet([Row(1, 0), LEFT])
+    assert (found.sender, found.receives, found.over) == (1, {0}, {0})
+
+
+def test_a_rank_behind_whose_call_cannot_be_skipped_is_over_without_a_sender() -> None:
+    found = meet([Row(1, 0), Row(3, 1)])
+    assert (found.sender, found.over) == (None, {0})
+    assert meet([Row(2, 2), LEFT, LEFT._replace(left=1)]).refused == UNEQUAL
+
+
+def test_if_one_rank_knows_the_result_of_this_call_it_is_over_for_all() -> None:
+    found = meet([Row(1, 1), Row(1, 3), Row(1, 3)])
+    assert (found.sender, found.receives, found.over) == (1, {0}, {0, 1, 2})
+
+
+ROWS = st.builds(Row, st.integers(1, 4), st.integers(0, 5), st.integers(0, 2), st.integers(0, 2), st.integers(0, 2))
+
+
+@given(st.lists(ROWS, min_size=1, max_size=6))
+def test_after_a_meeting_all_who_go_on_are_in_one_call_and_have_the_past_of_it(rows: list[Row]) -> None:
+    found = meet(rows)
+    stay = [rank for rank in range(len(rows)) if rank not in found.over]
+    assert len({rows[rank].call for rank in stay}) <= 1
+    if found.sender is None:
+        return
+    has = {rank: rows[rank].past + (rank in found.keeps) for rank in range(len(rows))}
+    assert all(rows[rank].call == max(row.call for row in rows) for rank in (found.sender, *found.keeps))
+    assert has[found.sender] >= rows[found.sender].call
+    for rank in found.over:
+        assert max(has[rank], has[found.sender]) > rows[rank].call
+    for rank in found.receives:
+        assert has[rank] <= has[found.sender]
+
+
+@given(st.lists(ROWS, min_size=2, max_size=5))
+def test_the_order_of_ranks_changes_only_who_sends(rows: list[Row]) -> None:
+    turned = rows[::-1]
+    first, second = meet(rows), meet(turned)
+    names = {rank: len(rows) - 1 - rank for rank in range(len(rows))}
+    assert second.over == {names[rank] for rank in first.over}
+    assert second.keeps == {names[rank] for rank in first.keeps}
+    assert replace(first, keeps=frozenset(), sender=None, receives=frozenset(), over=frozenset()) == replace(
+        second, keeps=frozenset(), sender=None, receives=frozenset(), over=frozenset()
+    )
+
+
+@pytest.mark.parametrize("size", [1, 2, 64])
+def test_a_first_call_has_nothing_to_exchange(size: int) -> None:
+    found = meet([Row(1, 0, left=5, generators=5, others=5)] * size)
+    assert (found.sender, found.receives, found.over, len(found.keeps)) == (None, set(), set(), size)
