@@ -37,6 +37,7 @@ class Helper:
         order: RunHelper,
         *,
         memory: Mapping[int, Sequence[int]],
+        pasts: Mapping[int, int],
         env: Mapping[str, str],
         tell: Callable[..., None],
     ) -> None:
@@ -49,7 +50,8 @@ class Helper:
         self._open = 2
         self._code: int | None = None
         sides = {str(slot): list(descriptors) for slot, descriptors in memory.items()}
-        self._process = _popen({**order.request, "sides": sides}, env)
+        results = {str(slot): descriptor for slot, descriptor in pasts.items()}
+        self._process = _popen({**order.request, "sides": sides, "pasts": results}, env)
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         self._pipes = (self._process.stdout.fileno(), self._process.stderr.fileno())
@@ -131,7 +133,10 @@ def _popen(request: Mapping[str, Any], env: Mapping[str, str]) -> subprocess.Pop
             stdin=orders,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            pass_fds=[each for descriptors in request["sides"].values() for each in descriptors],
+            pass_fds=[
+                *(each for descriptors in request["sides"].values() for each in descriptors),
+                *request["pasts"].values(),
+            ],
             start_new_session=True,
             preexec_fn=follow_the_agent,
         )

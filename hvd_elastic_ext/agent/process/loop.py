@@ -294,7 +294,8 @@ class Agent(DescriptorLoop):
         env = {} if self._job is None else self._job.env
         try:
             memory = {number: self._slots.setdefault(number, Slot(number, self)).memory() for number in order.slots}
-            self._helper = Helper(self, order, memory=memory, env=env, tell=self.tell)
+            pasts = {number: past for number in memory if (past := self._slots[number].past) is not None}
+            self._helper = Helper(self, order, memory=memory, pasts=pasts, env=env, tell=self.tell)
         except OSError as error:
             self.tell("errand_ended", id=order.number, code=NOT_STARTED, words=str(error))
 
@@ -386,7 +387,9 @@ class Agent(DescriptorLoop):
     def _tell_held(self, numbers: Iterable[int]) -> None:
         """Report the commits in the memory of these slots after a helper, which may have ended without an answer."""
         if numbers:
-            self.tell("held", slots={str(number): self._slots[number].held for number in numbers})
+            slots = {number: self._slots[number] for number in numbers}
+            pasts = {str(number): slot.results for number, slot in slots.items() if slot.results}
+            self.tell("held", slots={str(number): slot.held for number, slot in slots.items()}, pasts=pasts)
 
     def _sweep(self) -> None:
         """Kill the processes of killed supervisors; then their slots continue."""

@@ -6,6 +6,7 @@ import fcntl
 import os
 from typing import Final
 
+from hvd_elastic_ext.core import call_results
 from hvd_elastic_ext.core.commit_record import KEPT_AT, PAGE, Sealed, held, newest
 
 _MFD_NOEXEC_SEAL: Final = 8
@@ -15,11 +16,16 @@ _F_SEAL_SHRINK: Final = 2
 
 
 class CommitMemory:
-    """``count`` memfds, empty at first: the training process sizes and fills them. Not inherited unless passed on."""
+    """``count`` memfds for commits and one for the results of training calls, empty at first: the training process
+    sizes and fills them. Not inherited unless passed on.
+    """
 
     def __init__(self, slot: int, count: int) -> None:
         self.descriptors: tuple[int, ...] = ()
+        self.past = -1
+        """The file of the results (:mod:`hvd_elastic_ext.core.call_results`)."""
         try:
+            self.past = _memfd(f"hvd-results-{slot}")
             for number in range(count):
                 self.descriptors += (_memfd(f"hvd-commit-{slot}-{number}"),)
         except OSError:
@@ -35,7 +41,12 @@ class CommitMemory:
     @property
     def size(self) -> int:
         """Bytes of this machine's memory that it uses."""
-        return sum(os.fstat(descriptor).st_blocks * 512 for descriptor in self.descriptors)
+        return sum(os.fstat(descriptor).st_blocks * 512 for descriptor in (*self.descriptors, self.past))
+
+    @property
+    def results(self) -> int:
+        """How many results of training calls are there."""
+        return call_results.count(self.past)
 
     def held(self) -> list[int] | None:
         """The newest commit of a world in this memory: incarnation, generation, number and step; None if none is."""
@@ -49,7 +60,9 @@ class CommitMemory:
         """Close the descriptors. The memory is freed when no process has it open or mapped. Can be called again."""
         for descriptor in self.descriptors:
             os.close(descriptor)
-        self.descriptors = ()
+        if self.past >= 0:
+            os.close(self.past)
+        self.descriptors, self.past = (), -1
 
 
 def _sealed(descriptor: int) -> Sealed | None:

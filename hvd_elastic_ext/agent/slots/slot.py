@@ -120,6 +120,7 @@ class Slot:
             **worker.status(),
             **({} if note is None else {"note": note}),
             **({} if held is None else {"held": held}),
+            **({"past": self.results} if self.results else {}),
         }
 
     def heartbeat(self) -> dict[str, Any] | None:
@@ -180,6 +181,16 @@ class Slot:
             self._commits = CommitMemory(self.number, COMMITS)
         return self._commits.descriptors
 
+    @property
+    def past(self) -> int | None:
+        """The descriptor of the results of training calls; None if there is no memory."""
+        return None if self._commits is None else self._commits.past
+
+    @property
+    def results(self) -> int:
+        """How many results of training calls its memory holds."""
+        return 0 if self._commits is None else self._commits.results
+
     def drop_kept(self) -> None:
         """Allow kept commits to be written over."""
         if self._commits is not None:
@@ -209,10 +220,11 @@ class Slot:
         stdin = self._agent.stdin if self._order.stdin else None
         if not self._order.link:
             self._close_worker_link()
-            return Inheritance(self._commits.descriptors, stdin=stdin)
+            return Inheritance(self._commits.descriptors, stdin=stdin, past=self._commits.past)
         if self.worker_link is None:
             self.worker_link = WorkerLink(self.number, self._agent)
-        return Inheritance(self._commits.descriptors, *self.worker_link.begin(self.life), stdin=stdin)
+        link, proxy = self.worker_link.begin(self.life)
+        return Inheritance(self._commits.descriptors, link, proxy, stdin, self._commits.past)
 
     def _written(self, stream: str, text: str) -> None:
         self._tell("output", stream=stream, text=text)
@@ -270,7 +282,7 @@ class Slot:
         run.code = self.code = status if status >= 0 else 128 - status
         number = -status if status < 0 else None
         oom = run.code != 0 and self._agent.memory.explains(run.killed_before)
-        self._tell("exited", pid=run.pid, code=run.code, signal=number, oom=oom, held=self.held)
+        self._tell("exited", pid=run.pid, code=run.code, signal=number, oom=oom, held=self.held, past=self.results)
 
     def reaped(self, pid: int, status: int) -> None:
         """Note the end of a child of the agent: the supervisor, or the training process after that was killed."""

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 from hvd_elastic_ext.agent.orders.orders import Start
 from hvd_elastic_ext.agent.slots.worker_link import Inheritance
 from hvd_elastic_ext.agent.system.streams import CHUNK, Lines, close_all_but, redirect_to_null, signals_as_bytes
+from hvd_elastic_ext.core.call_results import RESULTS
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages.slot_protocol import COMMITS, LINK, RENDEZVOUS_PORT
 from hvd_elastic_ext.io import core_dumps, process_tree
@@ -243,16 +244,18 @@ def _group(pid: int) -> int | None:
 
 
 def _descriptors(inheritance: Inheritance) -> tuple[int, ...]:
-    return inheritance.commits if inheritance.link is None else (*inheritance.commits, inheritance.link)
+    return (*inheritance.commits, *(each for each in (inheritance.past, inheritance.link) if each is not None))
 
 
 def environment(order: Start, inheritance: Inheritance) -> dict[str, str]:
     """The environment of a training process."""
     environment = {**os.environ, **order.env}
-    for name in (COMMITS, LINK, RENDEZVOUS_PORT):  # those of an outer agent, which may have started this one
+    for name in (COMMITS, RESULTS, LINK, RENDEZVOUS_PORT):  # those of an outer agent, which may have started this one
         environment.pop(name, None)
     if inheritance.commits:
         environment[COMMITS] = ",".join(map(str, inheritance.commits))
+    if inheritance.past is not None:
+        environment[RESULTS] = str(inheritance.past)
     if inheritance.link is not None:
         environment[LINK] = str(inheritance.link)
         environment[RENDEZVOUS_PORT] = str(inheritance.proxy)

@@ -21,6 +21,7 @@ from hvd_elastic_ext.agent.slots.worker_link import Inheritance
 from hvd_elastic_ext.agent.slots.worker_status import Imports
 from hvd_elastic_ext.agent.system.event_loop import EventLoop
 from hvd_elastic_ext.agent.system.streams import CHUNK
+from hvd_elastic_ext.core.call_results import RESULTS
 from hvd_elastic_ext.core.commands import module_command
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages.slot_protocol import COMMITS, LINK, TEMPLATE
@@ -101,7 +102,8 @@ class Template:
                 with _memory_file(_fork_request(order, inheritance)) as text:
                     link = () if inheritance.link is None else (inheritance.link,)
                     stdin = () if inheritance.stdin is None else (inheritance.stdin,)
-                    descriptors = [text, *pipes, *link, *inheritance.commits, *stdin]
+                    past = () if inheritance.past is None else (inheritance.past,)
+                    descriptors = [text, *pipes, *link, *inheritance.commits, *past, *stdin]
                     socket.send_fds(ours, [str(len(descriptors)).encode()], descriptors)
             except (OSError, ValueError):
                 return None
@@ -117,7 +119,7 @@ def _number(answer: bytes) -> int:
 
 def _fork_request(order: Start, inheritance: Inheritance) -> dict[str, Any]:
     env = environment(order, inheritance)
-    for name in (COMMITS, LINK):  # the fork has other numbers for these descriptors
+    for name in (COMMITS, RESULTS, LINK):  # the fork has other numbers for these descriptors
         env.pop(name, None)
     return {
         "env": env,
@@ -125,6 +127,7 @@ def _fork_request(order: Start, inheritance: Inheritance) -> dict[str, Any]:
         "core": core_dumps.usual() if order.core else None,
         "grace_s": order.grace_s,
         "stdin": inheritance.stdin is not None,
+        "past": inheritance.past is not None,
         "supervisor": module_command(sys.executable, SUPERVISOR),
         "supervisors_env": dict(os.environ),
     }

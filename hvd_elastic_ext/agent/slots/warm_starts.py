@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hvd_elastic_ext.agent.orders.orders import Start
 from hvd_elastic_ext.agent.slots.worker_status import Imports
+from hvd_elastic_ext.core.call_results import RESULTS
 from hvd_elastic_ext.core.messages.slot_protocol import (
     AUTO,
     COMMITS,
@@ -40,7 +41,7 @@ MAX_TEMPLATE_ENDS: Final = 3
 MAX_WITHOUT: Final = 8
 """Most packages that are left out, one after another, because they cannot be imported before the script."""
 OF_EACH_PROCESS: Final = frozenset(
-    {COMMITS, DEVICE, GENERATION, INCARNATION, LINK, PLAN, RENDEZVOUS_PORT, "CUDA_VISIBLE_DEVICES"}
+    {COMMITS, RESULTS, DEVICE, GENERATION, INCARNATION, LINK, PLAN, RENDEZVOUS_PORT, "CUDA_VISIBLE_DEVICES"}
 )
 """Variables that may differ between processes of a host. No import reads them, except to open a device; a template
 with an open device is not used."""

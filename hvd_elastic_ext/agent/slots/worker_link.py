@@ -34,14 +34,15 @@ class AgentServices(EventLoop, Protocol):
 
 
 class Inheritance(NamedTuple):
-    """What a training process inherits: descriptors of commit memory, link and standard input, and the port of the
-    rendezvous proxy.
+    """What a training process inherits: descriptors of commit memory, of the memory for results of training calls
+    (``past``), of link and standard input, and the port of the rendezvous proxy.
     """
 
     commits: tuple[int, ...] = ()
     link: int | None = None
     proxy: int | None = None
     stdin: int | None = None
+    past: int | None = None
 
 
 class WorkerLink:

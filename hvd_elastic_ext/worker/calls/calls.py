@@ -15,6 +15,7 @@ from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.calls import result
 from hvd_elastic_ext.worker.calls.meeting import Meeting, Row, meet
 from hvd_elastic_ext.worker.calls.result import Finished, Left
+from hvd_elastic_ext.worker.commits import inherited
 from hvd_elastic_ext.worker.comms import Comms
 from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.process.standby import CallOver
@@ -232,9 +233,7 @@ def current() -> Calls:
 
 def _memory(environ: Mapping[str, str]) -> int:
     """The slot's memory file, which outlives this process; else one of its own, for peers."""
-    from hvd_elastic_ext.worker.commits import inherited
-
-    found = getattr(inherited, "past_descriptor", lambda _: None)(environ)
+    found = inherited.past_descriptor(environ)
     return os.memfd_create("hvd-results", os.MFD_CLOEXEC) if found is None else found
 
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from hvd_elastic_ext.core.call_results import RESULTS
 from hvd_elastic_ext.core.errors import StateError, UsageError
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages.slot_protocol import COMMITS
@@ -30,6 +31,7 @@ from hvd_elastic_ext.worker.commits import torchrun_keeper as keeper
 
 RUN_ID: Final = "TORCHELASTIC_RUN_ID"
 
+_DIGITS: Final = 10
 _START_S: Final = 60.0
 _ANSWER_S: Final = 10.0
 
@@ -53,6 +55,33 @@ def commit_descriptors(environ: Mapping[str, str]) -> tuple[int, ...] | None:
     given = environ.get(COMMITS)
     if given:
         return inherited(given)
+    found = _of_torchrun(environ)
+    if found is None:
+        return None
+    os.close(found[-1])
+    return found[:-1]
+
+
+def past_descriptor(environ: Mapping[str, str]) -> int | None:
+    """Return a descriptor of the memory for the results of this slot's training calls; None if no other process holds
+    it. Errors as in :func:`commit_descriptors`.
+    """
+    given = environ.get(RESULTS)
+    if given:
+        descriptor = int(given) if given.isdecimal() and len(given) < _DIGITS else -1
+        return descriptor if is_memory(descriptor) else None
+    if environ.get(COMMITS):
+        return None
+    found = _of_torchrun(environ)
+    if found is None:
+        return None
+    for descriptor in found[:-1]:
+        os.close(descriptor)
+    return found[-1]
+
+
+def _of_torchrun(environ: Mapping[str, str]) -> tuple[int, ...] | None:
+    """New descriptors from torchrun's keeper: of the commits, and last of the results. None without torchrun."""
     run = environ.get(RUN_ID)
     agent = None if run is None else find_agent(run)
     if run is None or agent is None:
@@ -188,8 +217,8 @@ def _ask(connection: socket.socket, rank: int) -> tuple[int, ...]:
     if keeper.peer_user(connection) != os.geteuid():
         raise PermissionError("it belongs to another user")
     connection.sendall(to_text({"local_rank": rank}).encode())
-    answer, descriptors, _, _ = socket.recv_fds(connection, 256, keeper.SIDES)
-    if answer != b"ok" or len(descriptors) != keeper.SIDES:
+    answer, descriptors, _, _ = socket.recv_fds(connection, 256, keeper.SIDES + 1)
+    if answer != b"ok" or len(descriptors) != keeper.SIDES + 1:
         for descriptor in descriptors:
             os.close(descriptor)
         raise ConnectionError(answer.decode(errors="replace") or "it did not answer")

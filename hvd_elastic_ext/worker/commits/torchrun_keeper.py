@@ -33,7 +33,9 @@ PREFIX: Final = "hvd-elastic-keeper"
 
 MAX_RANKS: Final = 4096
 SIDES: Final = 2
-"""Memory files for each rank: a commit is staged on one while the other one holds the last commit."""
+"""Memory files for the commits of each rank: one is staged on one while the other one holds the last commit. A further
+file is for the results of training calls.
+"""
 _REQUEST_S: Final = 5.0
 """Seconds for a worker to send its request."""
 _LOOK_S: Final = 0.5
@@ -81,7 +83,7 @@ def _answer(connection: socket.socket, slots: dict[int, list[int]]) -> None:
         connection.sendall(str(error).encode())
         return
     if rank not in slots:
-        names = [f"hvd-elastic-commit-{rank}-{side}" for side in range(SIDES)]
+        names = [*(f"hvd-elastic-commit-{rank}-{side}" for side in range(SIDES)), f"hvd-elastic-results-{rank}"]
         slots[rank] = [os.memfd_create(name, os.MFD_CLOEXEC) for name in names]
     descriptors = array.array("i", slots[rank])
     connection.sendmsg([b"ok"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])

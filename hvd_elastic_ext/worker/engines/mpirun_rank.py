@@ -18,6 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from hvd_elastic_ext.core.call_results import RESULTS
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages import slot_protocol as names
 from hvd_elastic_ext.io import process_tree
@@ -76,7 +77,10 @@ def _start(handover: Handover, environ: Mapping[str, str]) -> subprocess.Popen[b
     descriptors = dict(handover.descriptors)
     streams = [descriptors.pop(name) for name in ("stdout", "stderr")]
     commits = [descriptors[name] for name in sorted(descriptors, key=_order) if name.startswith(names.COMMITS)]
+    past = [descriptors[RESULTS]] if RESULTS in descriptors else []
     numbers = {names.LINK: str(descriptors[names.LINK]), names.COMMITS: ",".join(map(str, commits))}
+    if past:
+        numbers[RESULTS] = str(past[0])
     env = {**handover.env, **{name: value for name, value in environ.items() if name.startswith(OF_MPI)}, **numbers}
     try:
         return subprocess.Popen(
@@ -86,7 +90,7 @@ def _start(handover: Handover, environ: Mapping[str, str]) -> subprocess.Popen[b
             stdin=subprocess.DEVNULL,
             stdout=streams[0],
             stderr=streams[1],
-            pass_fds=[descriptors[names.LINK], *commits],
+            pass_fds=[descriptors[names.LINK], *commits, *past],
             preexec_fn=process_tree.die_with_parent,
         )
     finally:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from hvd_elastic_ext.core.call_results import RESULTS
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages import slot_protocol as names
 from hvd_elastic_ext.worker.engines.mpirun_handover import Handover, address, is_ours, send_handover
@@ -35,6 +36,8 @@ def run(slot: WaitingSlot, membership: Membership, env: Mapping[str, str]) -> in
             signal.signal(number, lambda number, _: _pass_on(connection, number))
         commits = [int(number) for number in env.get(names.COMMITS, "").split(",") if number.isdigit()]
         descriptors = {"stdout": 1, "stderr": 2, names.LINK: link.descriptor}
+        if (past := env.get(RESULTS, "")).isdigit():
+            descriptors[RESULTS] = int(past)
         descriptors.update({f"{names.COMMITS}.{index}": number for index, number in enumerate(commits)})
         link.send("entered", generation=generation, rank=place.rank, size=place.size)
         try:

@@ -24,6 +24,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from hvd_elastic_ext.core.call_results import RESULTS
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages.slot_protocol import COMMITS, LINK, TEMPLATE
 from hvd_elastic_ext.io import process_tree
@@ -196,8 +197,8 @@ def _memory() -> dict[str, int]:
 
 
 class _Order(NamedTuple):
-    """The settings of a training process. ``descriptors``: standard output and error, link, commit memory, and
-    standard input if it has one.
+    """The settings of a training process. ``descriptors``: standard output and error, link, commit memory, the memory
+    for results of training calls if ``past``, and standard input if ``stdin``.
     """
 
     env: dict[str, str | None]
@@ -205,6 +206,7 @@ class _Order(NamedTuple):
     core: tuple[int, int] | None
     descriptors: tuple[int, ...]
     stdin: bool
+    past: bool
 
 
 def _send(to: socket.socket, **message: object) -> None:
@@ -267,23 +269,27 @@ def _started(template: _Template, asked: socket.socket) -> _Order:
         os._exit(ORPHANED)
     os.close(down)
     os.close(up)
-    return _Order({**order["env"], **template.env}, order["cwd"], order["core"], tuple(others), order["stdin"])
+    env = {**order["env"], **template.env}
+    return _Order(env, order["cwd"], order["core"], tuple(others), order["stdin"], order["past"])
 
 
 def _become(order: _Order) -> None:
     """Give this fork the state of a fresh process."""
     out, err, link, *commits = order.descriptors
     streams = [(out, 1), (err, 2), *([(commits.pop(), 0)] if order.stdin else [])]
+    past = [commits.pop()] if order.past else []
     for descriptor, number in streams:
         os.dup2(descriptor, number)
         os.close(descriptor)
-    for descriptor in (link, *commits):
+    for descriptor in (link, *commits, *past):
         os.set_inheritable(descriptor, True)
     os.environ.clear()
     os.environ.update({name: value for name, value in order.env.items() if value is not None})
     os.environ[LINK] = str(link)
     if commits:
         os.environ[COMMITS] = ",".join(map(str, commits))
+    if past:
+        os.environ[RESULTS] = str(past[0])
     if order.cwd is not None:
         os.chdir(order.cwd)
     if order.core is not None:

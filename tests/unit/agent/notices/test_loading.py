@@ -9,7 +9,16 @@ from pathlib import Path
 ROOT = Path(__file__).parents[4]
 SLOW = {"datetime", "email", "http", "urllib", "dataclasses", "torch", "numpy", "psutil"}
 AGENT = "hvd_elastic_ext.agent"
-CORE = ("commands", "commit_record", "connections", "json_text", "messages", "messages.slot_protocol", "messages.wire")
+CORE = (
+    "call_results",
+    "commands",
+    "commit_record",
+    "connections",
+    "json_text",
+    "messages",
+    "messages.slot_protocol",
+    "messages.wire",
+)
 
 
 def loaded(modules: str) -> set[str]:
