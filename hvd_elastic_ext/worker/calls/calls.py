@@ -89,6 +89,15 @@ class Calls:
         """Whether what the last call has left behind is not in the past yet."""
         return self._left is not None
 
+    def committed_beside(self) -> None:
+        """Note a commit of a State that is not the one of the present call, if there is one. It is told once."""
+        if self.running and "beside" not in self._named:
+            self._named.add("beside")
+            log.warning(
+                "another State commits while a training function runs with its own: only the State that was given to "
+                "the function outlives this process, and is what checkpoints hold; put everything into one State"
+            )
+
     # The past
 
     def finished(self) -> Finished | None:

@@ -123,6 +123,8 @@ class Keeper:
         if self._inherited:
             return  # an earlier process's commit is newer than anything this one has
         self._users.demand_none()
+        if self._calls is not None and self._trained != self._calls.number:
+            self._calls.committed_beside()
         self._steps.between()
         began = self.schedule.began()
         written, last = self._inventory.write(), self._buffer.record
