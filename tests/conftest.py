@@ -31,7 +31,9 @@ def light_torch() -> None:
 
 @pytest.fixture(autouse=True)
 def no_world_is_left_behind() -> Iterator[None]:
-    """States say in which world this process is; the next test's process is in none."""
+    """States say in which world and call this process is; the next test's process is in none."""
     yield
     if (world := sys.modules.get("hvd_elastic_ext.worker.comms.current_world")) is not None:
         world.use(None)
+    if (calls := sys.modules.get("hvd_elastic_ext.worker.calls.calls")) is not None:
+        calls.forget()

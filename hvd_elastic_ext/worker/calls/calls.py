@@ -240,6 +240,11 @@ def current() -> Calls:
     return _current[0]
 
 
+def forget() -> None:
+    """Begin again with the first call; for tests, several of which share a process."""
+    _current.clear()
+
+
 def _memory(environ: Mapping[str, str]) -> int:
     """The slot's memory file, which outlives this process; else one of its own, for peers."""
     found = inherited.past_descriptor(environ)
