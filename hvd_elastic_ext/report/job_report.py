@@ -451,7 +451,9 @@ def _with_hosts(moment: Moment) -> Row:
 
 
 def _sealed(moment: Moment) -> Row:
-    return Row(moment.at, "sealed", f"step {text(moment.record.get('step'))}", note=text(moment.record.get("path")))
+    record = moment.record
+    call = f", call {number}" if (number := whole(record.get("call"))) is not None and number > 1 else ""
+    return Row(moment.at, "sealed", f"step {text(record.get('step'))}{call}", note=text(record.get("path")))
 
 
 def _sent(moment: Moment) -> Row:

@@ -4,18 +4,22 @@ them."""
 from __future__ import annotations
 
 import json
+import os
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from hvd_elastic_ext.checkpoint.archive import catalog, read, write
-from hvd_elastic_ext.checkpoint.format import tensor_places
+from hvd_elastic_ext.checkpoint.archive import catalog, read, results, write
+from hvd_elastic_ext.checkpoint.format import result_file, tensor_places
 from hvd_elastic_ext.checkpoint.format.errors import Damaged
 from hvd_elastic_ext.checkpoint.format.manifest import File, Manifest
 from hvd_elastic_ext.checkpoint.format.naming import name_of
+from hvd_elastic_ext.checkpoint.format.result_file import Head
 from hvd_elastic_ext.checkpoint.stores.store import Store
 from hvd_elastic_ext.checkpoint.values import trees
+from hvd_elastic_ext.core import call_results
 from hvd_elastic_ext.core.commit_record import Identity, Record
 
 Row = list[Any]
@@ -56,7 +60,9 @@ def identity(number: int = 1, *, generation: int = 1, incarnation: int = 0, line
     return Identity(lineage, incarnation, generation, number)
 
 
-def held(which: Identity | None = None, *, rows: Sequence[Row] = ROWS, seed: int = 0, step: int = 40) -> Held:
+def held(
+    which: Identity | None = None, *, rows: Sequence[Row] = ROWS, seed: int = 0, step: int = 40, call: int = 0
+) -> Held:
     """Return a commit in which every byte depends on ``seed``. The gaps between tensors are zero, as after a load."""
     layout = json.dumps(list(rows), separators=(",", ":")).encode()
     placed = tensor_places.decode(layout)
@@ -68,15 +74,45 @@ def held(which: Identity | None = None, *, rows: Sequence[Row] = ROWS, seed: int
     written = trees.encode({name: json.dumps(part) for name, part in tree.items()})
     own = json.dumps(local).encode()
     record = Record(
-        which or identity(), step, placed.loose, placed.length, len(layout), len(written), len(own)
+        which or identity(), step, placed.loose, placed.length, len(layout), len(written), len(own), call=call
     )  # fmt: skip
     return Held(record, bytes(data) + layout + written + own, tree, local)
 
 
-def save(store: Store, commit: Held, *, parts: int = 2, **sealed: Any) -> Manifest:
-    """Write the parts of all ranks, one after another, and seal the checkpoint."""
+def result_of(commit: Held, *, value: str = "null", **more: Any) -> bytes:
+    """Return the result of a call whose State ended with the content of ``commit``."""
+    record = commit.record
+    head = Head("program", value, record.loose, record.data, record.layout, record.tree, **more)
+    return result_file.encode_head(head) + commit.commit[: record.shared]
+
+
+@contextmanager
+def past(*contents: bytes) -> Iterator[int]:
+    """Give a slot's memory with the results of the calls 0, 1, …; each ended after ten more steps."""
+    descriptor = os.memfd_create("past")
+    try:
+        for call, content in enumerate(contents):
+            append(descriptor, content, call)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def append(descriptor: int, content: bytes, call: int) -> None:
+    """Append the result of ``call``."""
+    assert call_results.append(descriptor, [content], call=call, step=10 * call, number=call) is None
+
+
+def results_in(descriptor: int) -> list[bytes]:
+    """Return the content of each result in a slot's memory."""
+    return [bytes(call_results.read(descriptor, entry)) for entry in call_results.entries(descriptor)]
+
+
+def save(store: Store, commit: Held, *, parts: int = 2, past: int | None = None, **sealed: Any) -> Manifest:
+    """Write the parts of all ranks, one after another, and the results in ``past``, and seal the checkpoint."""
     files = save_unsealed(store, commit, parts=parts)
-    return write.seal(store, commit.record, files, parts=parts, world=parts, **sealed)
+    finished = () if past is None else results.write(store, past, commit.record.call)
+    return write.seal(store, commit.record, files, parts=parts, world=parts, results=finished, **sealed)
 
 
 def demand_same(store: Store, commit: Held, *, rank: int = 0) -> None:

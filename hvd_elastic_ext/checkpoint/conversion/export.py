@@ -78,6 +78,8 @@ class _Content(NamedTuple):
 
 def _content(checkpoint: Checkpoint, call: int | None) -> _Content:
     now = checkpoint.manifest.record.call
+    if call is not None and call < 1:
+        raise UsageError(f"--call {call}: the calls have the numbers 1, 2, 3 …; give one of these, or leave out --call")
     if call is not None and call != now:
         return _finished(checkpoint, call)
 
@@ -95,8 +97,8 @@ def _finished(checkpoint: Checkpoint, call: int) -> _Content:
     if found is None:
         known = [str(each.call) for each in manifest.results if each.call]
         results = f", with the results of the finished calls {', '.join(known)}" * bool(known)
-        of = f"is of call {manifest.record.call}{results}" if manifest.record.call else "does not say its call"
-        raise UsageError(f"--call {call}: {shown} {of}; give one of these, or leave out --call")
+        of = f"is of call {manifest.record.call}{results}; give one of these, or" * bool(manifest.record.call)
+        raise UsageError(f"--call {call}: {shown} {of or 'does not say its call;'} leave out --call")
     data = read.result(checkpoint.store, checkpoint.name, found)
     try:
         result, places = _opened(data)

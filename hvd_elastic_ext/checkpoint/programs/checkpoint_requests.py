@@ -57,7 +57,7 @@ def _write(request: Request) -> HelperAnswer:
         if part == 0:
             first = record
             # After the part: what prunes must see that a checkpoint is in progress before it sees these files.
-            past = _past(request, slot)
+            past = _results_of(request, slot)
             finished = () if past is None else results.write(store, past, record.call)
     return {
         "record": None if first is None else record_to_json(first),
@@ -68,7 +68,7 @@ def _write(request: Request) -> HelperAnswer:
     }
 
 
-def _past(request: Request, slot: str) -> int | None:
+def _results_of(request: Request, slot: str) -> int | None:
     """Return the memory file with the results of the slot's finished calls; None if the agent has none."""
     found = request.get("pasts", {}).get(slot)
     return None if found is None else int(found)
@@ -175,7 +175,7 @@ def _loaded(request: Request, store: Store, entry: Entry, entries: Sequence[Entr
     checkpoint = read.opened(store, entry.name)
     ranks, identity = _who(request, checkpoint), _beyond(entry.identity, entries)
     into = [slot for slot in ranks if not _is_past(request["sides"][slot], identity)]
-    memories = {slot: (request["sides"][slot], _past(request, slot)) for slot in into}
+    memories = {slot: (request["sides"][slot], _results_of(request, slot)) for slot in into}
     _fill(checkpoint, identity, memories, ranks)
     _, held = slot_memory.held(request["sides"][next(iter(ranks))]) or (0, None)
     return {

@@ -13,12 +13,24 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.checkpoint.archive import catalog, read
+from hvd_elastic_ext.checkpoint.archive import catalog, read, results
 from hvd_elastic_ext.checkpoint.archive.retention import Retention
+from hvd_elastic_ext.checkpoint.format.manifest import RESULTS
 from hvd_elastic_ext.checkpoint.stores.local import LocalStore
 from hvd_elastic_ext.checkpoint.stores.store import Store
 from hvd_elastic_ext.core.errors import ElasticError
-from tests.support.checkpoints import demand_same, held, identity, newest_intact, save, save_unsealed
+from tests.support.checkpoints import (
+    Held,
+    demand_same,
+    held,
+    identity,
+    newest_intact,
+    past,
+    result_of,
+    results_in,
+    save,
+    save_unsealed,
+)
 from tests.support.fake_disk import Disk, End, Fault, Killed
 
 PLACE = Path("/job/checkpoints")
@@ -163,3 +175,78 @@ def test_a_removal_leaves_no_partial_checkpoint(fault: Fault, end: End) -> None:
                 assert not entry.sealed, f"at {at}: what is not whole is not there, rather than damaged"
         prune(store)
         assert sorted(store.folders()) == [commit.name for commit in KEPT]
+
+
+CALL_1, CALL_2 = (held(seed=seed, call=call) for seed, call in ((1, 1), (2, 2)))
+IN_CALL_2 = held(identity(1), seed=4, call=2)
+IN_CALL_3 = held(identity(2), seed=5, call=3)
+CONTENTS = [b"call 0", result_of(CALL_1), result_of(CALL_2)]
+IN_A_LATER_WORLD = held(identity(1, generation=2), seed=6, call=3)
+
+
+def save_call(store: Store, commit: Held) -> object:
+    with past(*CONTENTS) as slot:
+        return save(store, commit, past=slot)
+
+
+@cache
+def in_call_2() -> Disk:
+    disk = Disk()
+    save_call(store_on(disk), IN_CALL_2)
+    return disk
+
+
+def demand_results(store: Store, commit: Held) -> None:
+    made = read.verify(store, commit.name)
+    with past() as slot:
+        results.load(store, commit.name, made.results, slot)
+        assert results_in(slot) == CONTENTS[: commit.record.call]
+
+
+@pytest.mark.parametrize(("fault", "end"), WAYS, ids=lambda value: value.name.lower())
+def test_a_save_with_a_new_result_is_whole_or_absent_and_leaves_the_results_of_the_one_before(
+    fault: Fault, end: End
+) -> None:
+    for at in range(points(in_call_2, lambda store: save_call(store, IN_CALL_3))):
+        disk, done = broken(in_call_2, lambda store: save_call(store, IN_CALL_3), fault, at)
+        store = store_on(disk.after(end))
+        demand_results(store, IN_CALL_2)
+        newest, passed_over = newest_intact(store)
+        assert not passed_over, f"at {at}: what is sealed is whole"
+        assert newest == IN_CALL_3.name or not done, f"at {at}: a save that was said to be done is gone"
+        if newest == IN_CALL_3.name:
+            demand_results(store, IN_CALL_3)
+        if at % 3 == 0:
+            save_call(store, IN_CALL_3)
+            demand_results(store, IN_CALL_3)
+            save_call(store, IN_A_LATER_WORLD)
+            catalog.prune(store, Retention(last=1))
+            made = read.read_manifest(store, IN_A_LATER_WORLD.name)
+            assert store.sizes(RESULTS).keys() == {each.file.name for each in made.results}
+            demand_results(store, IN_A_LATER_WORLD)
+
+
+@cache
+def with_results_to_remove() -> Disk:
+    disk = Disk()
+    store = store_on(disk)
+    with past(b"another", b"job") as slot:
+        save(store, held(identity(1, lineage=5), call=2), past=slot)
+    save_call(store, IN_CALL_3)
+    save_call(store, IN_A_LATER_WORLD)
+    return disk
+
+
+@pytest.mark.parametrize(("fault", "end"), WAYS, ids=lambda value: value.name.lower())
+def test_a_removal_takes_no_result_that_a_checkpoint_names(fault: Fault, end: End) -> None:
+    def prune(store: Store) -> object:
+        return catalog.prune(store, Retention(last=1))
+
+    for at in range(points(with_results_to_remove, prune)):
+        disk, _ = broken(with_results_to_remove, prune, fault, at)
+        store = store_on(disk.after(end))
+        demand_results(store, IN_A_LATER_WORLD)
+        assert all(entry.whole or not entry.sealed for entry in catalog.listing(store)), f"at {at}"
+        prune(store)
+        assert sorted(store.folders()) == [IN_A_LATER_WORLD.name, RESULTS]
+        assert len(store.sizes(RESULTS)) == 3

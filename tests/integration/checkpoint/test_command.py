@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors import safe_open
 
+from hvd_elastic_ext.checkpoint.format import result_file
+from hvd_elastic_ext.checkpoint.format.manifest import RESULTS
+from hvd_elastic_ext.checkpoint.format.result_file import Head
 from hvd_elastic_ext.checkpoint.programs import cli
 from hvd_elastic_ext.checkpoint.stores.local import LocalStore
 from hvd_elastic_ext.cli import main
-from hvd_elastic_ext.core.commit_record import Identity
+from hvd_elastic_ext.core.commit_record import PAGE, Identity
 from tests.integration.checkpoint.made_checkpoints import Trained, kept, save, trained
 from tests.support import checkpoints
-from tests.support.checkpoints import held, identity
+from tests.support.checkpoints import Held, held, identity, past, result_of
 
 
 def filled(folder: Path) -> list[str]:
@@ -205,6 +210,116 @@ def test_a_file_that_is_there_is_replaced_only_by_force(
     assert out.read_bytes() == b"precious"
     assert main([*words, "--force"]) == 0
     assert out.stat().st_size > 100
+
+
+def in_memory(of: Trained, number: int, *, call: int) -> Held:
+    """The commit of a training process, in a call."""
+    with kept(of, Identity(7, 0, 1, number), step=10 * number) as one:
+        commit = os.pread(one.descriptor, one.record.total, PAGE)
+        return Held(one.record._replace(call=call), commit, None, None)
+
+
+@pytest.fixture
+def third_call(tmp_path: Path) -> tuple[Path, Trained]:
+    """A checkpoint of call 3, whose first call had a State and whose second had none; the model of the first."""
+    place, model = tmp_path / "calls", trained(4)
+    first = result_of(in_memory(model, 1, call=1), value="0.5")
+    with past(b"call 0", first, result_file.encode_head(Head("program", "0.25"))) as slot:
+        checkpoints.save(LocalStore(place), in_memory(trained(8), 5, call=3), parts=1, past=slot)
+    return place, model
+
+
+@pytest.mark.parametrize("ending", ["pt", "safetensors"])
+def test_the_state_of_a_finished_call_is_exported_as_that_of_the_call_in_progress(
+    ending: str, third_call: tuple[Path, Trained], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, model = third_call
+    first, now, third = (tmp_path / f"{name}.{ending}" for name in ("first", "now", "third"))
+    export = ["checkpoints", "export", str(store), "--to"]
+    assert main([*export, str(first), "--call", "1"]) == 0
+    assert re.search(r"\(step 50\), call 1: \d+ tensors to ", capsys.readouterr().out)
+    assert main([*export, str(now)]) == main([*export, str(third), "--call", "3"]) == 0
+    if ending == "pt":
+        loaded = torch.load(first, weights_only=True)
+        assert loaded["epoch"] == 1
+        assert torch.load(now, weights_only=True)["epoch"] == torch.load(third, weights_only=True)["epoch"] == 5
+        for name, value in model.model.state_dict().items():
+            assert torch.equal(loaded["model"][name], value)
+        assert loaded["optimizer"].keys() == model.optimizer.state_dict().keys()
+    else:
+        for path in (now, third):
+            with safe_open(path, "pt") as opened:
+                assert json.loads(opened.metadata()["plain"])["epoch"] == 5
+        with safe_open(first, "pt") as opened:
+            assert json.loads(opened.metadata()["plain"])["epoch"] == 1
+            for name, value in model.model.state_dict().items():
+                assert torch.equal(opened.get_tensor(f"model.{name}"), value)
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        ("7", "--call 7: checkpoint NAME is of call 3, with the results of the finished calls 1, 2; "
+              "give one of these, or leave out --call"),
+        ("2", "--call 2: that call of checkpoint NAME had no State, so there is nothing to export"),
+        ("0", "--call 0: the calls have the numbers 1, 2, 3 …; give one of these, or leave out --call"),
+    ],
+)  # fmt: skip
+def test_a_call_that_cannot_be_exported_is_refused_in_one_line(
+    call: str, why: str, third_call: tuple[Path, Trained], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, _ = third_call
+    name = next(each.name for each in store.iterdir() if each.name != RESULTS)
+    assert main(["checkpoints", "export", str(store), "--to", str(tmp_path / "out.pt"), "--call", call]) == 2
+    assert capsys.readouterr().err == f"hvd-elastic checkpoints: {why.replace('NAME', name)}\n"
+    assert not (tmp_path / "out.pt").exists()
+
+
+def test_a_call_of_a_checkpoint_that_does_not_say_its_call_is_refused(
+    saved: tuple[Path, Trained], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["checkpoints", "export", str(saved[0]), "--to", str(tmp_path / "out.pt"), "--call", "1"]) == 2
+    assert "does not say its call; leave out --call" in capsys.readouterr().err
+
+
+def test_a_result_that_is_damaged_is_not_exported_and_verify_names_its_file(
+    third_call: tuple[Path, Trained], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, _ = third_call
+    (file,) = (store / RESULTS).glob("result-00001-*")
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    assert main(["checkpoints", "export", str(store), "--to", str(tmp_path / "out.pt"), "--call", "1"]) == 1
+    assert "is not what was written; take the one before" in capsys.readouterr().err
+    assert main(["checkpoints", "verify", str(store)]) == 1
+    assert f"damaged: {file.name}: block 0 of 1 is not what was written" in capsys.readouterr().out
+    assert main(["checkpoints", "export", str(store), "--to", str(tmp_path / "out.pt")]) == 0, "its own call is whole"
+
+
+def test_the_list_shows_the_call_once_there_was_a_second_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, command = LocalStore(tmp_path), ["checkpoints", "list", str(tmp_path)]
+    checkpoints.save(store, held(identity(1), call=1, step=10))
+    assert main(command) == 0
+    assert "call" not in capsys.readouterr().out
+    with past(b"call 0", result_of(held())) as slot:
+        checkpoints.save(store, held(identity(2), call=2, step=20), past=slot)
+        checkpoints.save(store, held(identity(3), call=3, step=30), past=slot)
+    assert main(command) == 0
+    told = [line.split() for line in capsys.readouterr().out.splitlines()]
+    heading, *lines = [words for words in told if words and words[0][0] in "c0"]
+    assert heading[:3] == ["checkpoint", "call", "step"]
+    assert [line[1:3] for line in lines] == [["3", "30"], ["2", "20"], ["1", "10"]]
+    lacks = "it is of call 3, and the result of call 2 was not kept"
+    assert " ".join(lines[0]).endswith(f"whole; no job can resume from it: {lacks}")
+    assert lines[1][-1] == "whole"
+    assert main([*command, "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [(one["call"], one["resumable"], one["not_resumable"]) for one in listed] == [
+        (3, False, lacks), (2, True, ""), (1, True, ""),
+    ]  # fmt: skip
 
 
 def test_a_command_that_cannot_be_done_is_refused_in_one_line(

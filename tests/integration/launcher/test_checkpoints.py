@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
+from hvd_elastic_ext.checkpoint.format.manifest import RESULTS
 from hvd_elastic_ext.checkpoint.programs import cli
 from hvd_elastic_ext.core.journal import read
 from tests.integration.launcher.conftest import Launched, records
@@ -87,7 +88,7 @@ def first_two(launched: Launched) -> list[Path]:
     """
     checkpoints = launched.directory / "checkpoints"
     two = sorted(path.parent for path in checkpoints.glob("*/manifest.json"))[:2]
-    for late in [path for path in checkpoints.iterdir() if path.is_dir() and path not in two]:
+    for late in [path for path in checkpoints.iterdir() if path.is_dir() and path not in two and path.name != RESULTS]:
         shutil.rmtree(late)
     return two
 

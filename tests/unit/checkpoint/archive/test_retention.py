@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.checkpoint.archive.retention import Entry, Retention, newest, newest_first, prune
+from hvd_elastic_ext.checkpoint.archive.retention import (
+    Entry,
+    Retention,
+    newest,
+    newest_first,
+    prune,
+    unreferenced,
+)
 from hvd_elastic_ext.checkpoint.format.naming import name_of
 from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.core.errors import UsageError
@@ -16,11 +23,13 @@ from hvd_elastic_ext.core.errors import UsageError
 
 def entry(
     number: int, *, generation: int = 1, incarnation: int = 0, lineage: int = 7, step: int | None = None,
-    why: str = "", sealed: bool = True,
+    why: str = "", sealed: bool = True, lacks: str = "", results: tuple[str, ...] | None = (),
 ) -> Entry:  # fmt: skip
     identity = Identity(lineage, incarnation, generation, number)
     step = number if step is None else step
-    return Entry(name_of(identity), identity, whole=not why, why=why, sealed=sealed, step=step)
+    return Entry(
+        name_of(identity), identity, whole=not why, why=why, sealed=sealed, step=step, lacks=lacks, results=results
+    )
 
 
 def names(entries: list[Entry]) -> list[str]:
@@ -80,9 +89,32 @@ def test_as_long_as_none_is_whole_nothing_goes() -> None:
     assert prune([entry(1, why="torn"), entry(2, generation=2, why="torn")], Retention(last=1)) == []
 
 
+def test_the_newest_one_from_which_a_job_can_resume_stays() -> None:
+    lacks = "it is of call 3, and the result of call 2 was not kept"
+    found = [entry(1), entry(2), *(entry(number, lacks=lacks) for number in (3, 4, 5))]
+    assert [named.name for named in prune(found, Retention(last=2))] == names([entry(1), entry(3)])
+
+
+@pytest.mark.parametrize(
+    ("files", "found", "gone"),
+    [
+        ("ab", [entry(1, results=("a",)), entry(2, results=("b",))], ""),
+        ("abc", [entry(1, results=("a",)), entry(2, results=("b",))], "c"),
+        ("abc", [entry(1, results=("a",)), entry(2, results=None, why="never sealed", sealed=False)], ""),
+        ("abc", [entry(1, results=("a",)), entry(2, results=None, why="of format 9")], ""),
+        ("abc", [entry(1, results=("a",), why="a file is missing"), entry(2, results=("b",))], "c"),
+        ("abc", [entry(1, results=("a",), why="a file is missing")], ""),
+        ("abc", [], ""),
+    ],
+    ids=["all named", "one is not", "in progress", "unreadable", "a damaged one names some", "none whole", "none"],
+)
+def test_a_result_goes_when_no_checkpoint_names_it_or_may_name_it(files: str, found: list[Entry], gone: str) -> None:
+    assert unreferenced(files, found) == list(gone)
+
+
 entries = st.builds(
     entry, st.integers(0, 30), generation=st.integers(1, 3), step=st.integers(0, 100),
-    why=st.sampled_from(["", "", "torn"]), sealed=st.booleans(),
+    why=st.sampled_from(["", "", "torn"]), sealed=st.booleans(), lacks=st.sampled_from(["", "", "a result"]),
 )  # fmt: skip
 retentions = st.builds(Retention, last=st.integers(1, 4), every=st.none() | st.integers(1, 50))
 
@@ -94,6 +126,7 @@ def test_pruning_never_takes_the_newest_and_is_done_once(found: list[Entry], kee
     assert chosen is None or chosen.name not in gone
     left = [one for one in found if one.name not in gone]
     assert newest(left) == chosen
+    assert newest([one for one in left if not one.lacks]) == newest([one for one in found if not one.lacks])
     assert sum(one.whole for one in left) >= min(keep.last, sum(one.whole for one in found))
     assert prune(left, keep) == []
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hvd_elastic_ext.checkpoint.format import checksums
 from hvd_elastic_ext.checkpoint.format import manifest as manifests
-from hvd_elastic_ext.checkpoint.format.manifest import File, Manifest
+from hvd_elastic_ext.checkpoint.format.manifest import CallResult, File, Manifest
 from tests.support.checkpoints import held
 
 FILES = (
@@ -33,6 +33,41 @@ def test_the_call_in_progress_is_kept_and_unknown_in_a_manifest_of_a_version_tha
     made = replace(MADE, record=MADE.record._replace(call=3))
     assert manifests.decode(manifests.encode(made)).record.call == 3
     assert manifests.decode(sealed(lambda told: told["record"].pop("call"))).record.call == 0
+
+
+RESULTS = tuple(
+    CallResult(File("result", call, f"result-{call:05d}-0a-0b.bin", 7, ("3" * 16,)), 10 * call, call, 2**64 - 1 - call)
+    for call in range(3)
+)
+OF_CALL_3 = replace(MADE, record=MADE.record._replace(call=3), results=RESULTS)
+
+
+def test_the_results_of_earlier_calls_are_kept_and_none_in_a_manifest_of_a_version_that_had_none() -> None:
+    assert manifests.decode(manifests.encode(OF_CALL_3)) == OF_CALL_3
+    assert OF_CALL_3.bytes == MADE.bytes, "the files are not its own"
+    assert manifests.decode(sealed(lambda told: told.pop("results"))) == MADE
+
+
+def test_a_program_that_does_not_know_calls_refuses_a_checkpoint_of_a_later_call_and_reads_one_of_the_first() -> None:
+    """It reads format 2 only, and would continue the first call with the State of another."""
+    versions = [
+        json.loads(manifests.encode(replace(OF_CALL_3, record=MADE.record._replace(call=call), results=RESULTS[:call])))
+        for call in (0, 1, 2, 3)
+    ]
+    assert [told["version"] for told in versions] == [2, 2, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("call", "count", "lacks"),
+    [
+        (0, 0, ""), (1, 0, ""), (1, 1, ""), (2, 2, ""), (3, 3, ""),
+        (2, 0, "it is of call 2, and the result of call 0 was not kept"),
+        (3, 2, "it is of call 3, and the result of call 2 was not kept"),
+    ],
+)  # fmt: skip
+def test_a_job_can_resume_if_every_call_before_has_its_result(call: int, count: int, lacks: str) -> None:
+    made = replace(MADE, record=MADE.record._replace(call=call), results=RESULTS[:count])
+    assert manifests.decode(manifests.encode(made)).lacks == lacks
 
 
 def test_it_can_be_read_by_people() -> None:
@@ -58,9 +93,9 @@ def test_a_changed_byte_is_found() -> None:
                 manifests.decode(changed)
 
 
-def sealed(change: Callable[[dict[str, Any]], object]) -> bytes:
+def sealed(change: Callable[[dict[str, Any]], object], made: Manifest = MADE) -> bytes:
     """A manifest with something else in it, and the right checksum of its own: made up, not damaged."""
-    told = json.loads(manifests.encode(MADE))
+    told = json.loads(manifests.encode(made))
     del told["seal"]
     change(told)
     text = json.dumps(told, sort_keys=True, separators=(",", ":"))
@@ -112,6 +147,27 @@ WRONG: dict[str, Callable[[dict[str, Any]], object]] = {
 def test_what_was_made_up_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=r"it|there|is not there|its|the|no count"):
         manifests.decode(sealed(WRONG[name]))
+
+
+WRONG_RESULTS: dict[str, Callable[[list[Any]], object]] = {
+    "one missing": lambda told: told.pop(1),
+    "the first one missing": lambda told: told.pop(0),
+    "one twice": lambda told: told.insert(1, told[0]),
+    "one more than there were calls": lambda told: told.append({**told[2], "file": {**told[2]["file"], "number": 3}}),
+    "a path out": lambda told: told[0]["file"].update(name="../manifest.json"),
+    "another kind": lambda told: told[0]["file"].update(kind="shard"),
+    "a length beyond its checksums": lambda told: told[0]["file"].update(bytes=1 << 60),
+    "a digest that is none": lambda told: told[0].update(digest="-0000000000000a"),
+    "a step that is none": lambda told: told[0].update(step=None),
+    "more than there is": lambda told: told[0].update(more=1),
+    "a result that is none": lambda told: told.insert(0, 3),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_RESULTS)
+def test_results_that_were_made_up_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=r"it is not|there are the results|no count"):
+        manifests.decode(sealed(lambda told: WRONG_RESULTS[name](told["results"]), OF_CALL_3))
 
 
 @given(st.binary(max_size=300) | st.sampled_from([b"[" * 100_000, b"9" * 10_000, b'{"a":' * 50_000, b"NaN"]))

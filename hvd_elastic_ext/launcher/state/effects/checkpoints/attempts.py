@@ -313,7 +313,9 @@ def _completed(job: JobState, attempt: Attempt) -> None:
         log.warning("older checkpoints cannot be removed and take up room: %s", why)
     lacks = answer.get("not_resumable")
     if isinstance(lacks, str) and not state.logged_not_resumable:
-        log.warning("no job can resume from %s: %s; export it, or make its result smaller", state.path, lacks)
+        log.warning(
+            "no job can resume from %s: %s; the newest one from which a job can resume stays", state.path, lacks
+        )
     state.logged_not_resumable = isinstance(lacks, str)
     state.last = Last(attempt.kept_at, step)
     state.stored = Stored(next(iter(attempt.kept.values())).commit[1:], step, str(state.path))

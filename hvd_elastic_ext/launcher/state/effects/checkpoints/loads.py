@@ -77,15 +77,11 @@ def _loaded(job: JobState, agent: Agent, loading: Loading, answer: Mapping[str, 
     if first:
         facts = answer.get("facts")
         attempts.resumed_from(job, path, step, facts if isinstance(facts, dict) else {}, loaded and loaded[0])
-        log.warning("training goes on after step %d, with the checkpoint %s", step, path)
-        job.record(
-            "resumed",
-            path=path,
-            step=step,
-            call=answer.get("call"),
-            host=host,
-            reason=f"the newest checkpoint is {path}",
-        )
+        call = whole_number(answer.get("call"))
+        where = f", in call {call}" if call is not None and call > 1 else ""
+        log.warning("training goes on after step %d%s, with the checkpoint %s", step, where, path)
+        fields = {"path": path, "step": step, "call": call, "host": host}
+        job.record("resumed", **fields, reason=f"the newest checkpoint is {path}")
 
 
 def _failed(job: JobState, host: str, loading: Loading, why: str, answer: Mapping[str, Any]) -> None:

@@ -83,6 +83,28 @@ def test_older_checkpoints_that_cannot_be_removed_are_told_of(caplog: pytest.Log
     assert "take up room: read-only" in caplog.text
 
 
+def test_the_journal_says_the_call_of_a_checkpoint_and_of_what_the_job_goes_on_from(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = Cluster(storing("10"))
+    answers = {"load": {"path": "/store/x", "step": 30, "call": 2}, "seal": {"path": "/store/y", "call": 3}}
+    cluster.answers = {("a", do): answer for do, answer in answers.items()}
+    cluster.hosts(a=1)
+    cluster.until(lambda: cluster.events("sealed"))
+    assert [record["call"] for record in (*cluster.events("resumed"), *cluster.events("sealed"))] == [2, 3]
+    assert "training goes on after step 30, in call 2, with the checkpoint /store/x" in caplog.text
+
+
+def test_checkpoints_from_which_no_job_can_resume_are_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    lacks = "it is of call 3, and the result of call 2 was not kept"
+    cluster = Cluster(storing("10"))
+    cluster.answers = {("a", "load"): {}, ("a", "seal"): {"path": "/store/x", "call": 3, "not_resumable": lacks}}
+    cluster.hosts(a=1)
+    cluster.until(lambda: len(cluster.events("sealed")) > 2)
+    [line] = [record.getMessage() for record in caplog.records if "no job can resume" in record.getMessage()]
+    assert line == f"no job can resume from /store/x: {lacks}; the newest one from which a job can resume stays"
+
+
 def test_hosts_that_share_no_storage_each_make_a_whole_one() -> None:
     cluster = Cluster(storing("10"))
     cluster.answers |= {("a", "write"): {"store": "one"}, ("b", "write"): {"store": "another"}}
