@@ -210,12 +210,15 @@ def test_agents_run_no_file_of_the_jobs_directory_and_output_has_the_rank(launch
         (launched.directory / f"{name}.py").write_text("import os\nopen('was-run', 'w').close()\nos._exit(66)\n")
     output = launched.directory / "out"
     command = [Path(PYTHON).with_name("hvd-elastic"), "run", "-H", "localhost:1", "-np", "1"]  # -m would run them
-    command += ["--output-filename", output, "--prefix-output-with-timestamp", "echo", "hello"]
+    command += ["--output-filename", output, "--prefix-output-with-timestamp"]
+    command += ["sh", "-c", "echo hello; printf 'no newline'"]
     for _ in range(2):
         with run_process([*map(str, command)], cwd=launched.directory) as process:
             assert process.wait(60) == 0, process.output
-        assert re.search(r"^\w+ \w+ +\d+ \d\d:\d\d:\d\d \d{4}\[0\]<stdout>:hello$", process.stdout, re.MULTILINE)
-    assert (output / "rank.0/stdout").read_text() == "hello\nhello\n", "files are appended to"
+        lines = re.findall(r"^\w+ \w+ +\d+ \d\d:\d\d:\d\d \d{4}\[0\]<stdout>:(.*)$", process.stdout, re.MULTILINE)
+        assert lines == ["hello", "no newline"], process.output
+    assert (output / "rank.0/stdout").read_text() == "hello\nno newline\n" * 2, "files are appended to"
+    assert {path.name for path in output.iterdir()} == {"index.jsonl", "rank.0"}
     assert not (launched.directory / "was-run").exists()
 
 
