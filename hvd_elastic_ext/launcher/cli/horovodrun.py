@@ -15,6 +15,8 @@ from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.durations import METAVAR, time, whole_seconds
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.core.publication import parse_mpi_text
 from hvd_elastic_ext.io.config_file import read_config
 from hvd_elastic_ext.io.user_files import read_given
 
@@ -311,27 +313,17 @@ def tuning_env(args: argparse.Namespace) -> dict[str, str]:
     return env
 
 
-def read_hostfile(path: str) -> str:
-    """Turn an MPI-style host file (``name slots=N`` lines) into ``name:N,…``. Raises :class:`UsageError`."""
+def read_hostfile(path: str) -> HostSet:
+    """Read an MPI-style host file, of ``name slots=N`` lines. Raises :class:`UsageError` or :class:`BadHosts`."""
     try:
-        lines = read_given(path, most=MAX_HOSTFILE).decode("utf-8").splitlines()
+        text = read_given(path, most=MAX_HOSTFILE).decode("utf-8")
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise UsageError(f"--hostfile {path}: {why}; write lines of the form 'name slots=N'") from None
-    hosts = [
-        _host(words, where=f"--hostfile {path}:{number}")
-        for number, line in enumerate(lines, 1)
-        if (words := line.partition("#")[0].split())
-    ]
+    hosts = parse_mpi_text(text, where=f"--hostfile {path}")
     if not hosts:
         raise UsageError(f"--hostfile {path} lists no host; write lines of the form 'name slots=N'")
-    return ",".join(hosts)
-
-
-def _host(words: Sequence[str], *, where: str) -> str:
-    if len(words) < 2 or not words[1].startswith("slots="):
-        raise UsageError(f"{where}: {' '.join(words)!r} cannot be read; write lines of the form 'name slots=N'")
-    return f"{words[0]}:{words[1].removeprefix('slots=')}"
+    return hosts
 
 
 def why_not_elastic(args: argparse.Namespace) -> str | None:

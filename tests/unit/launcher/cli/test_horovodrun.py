@@ -11,7 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.errors import BadHosts, UsageError
+from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.cli import horovodrun
 from hvd_elastic_ext.launcher.cli.run_options import make_parser, parse, split
 
@@ -169,19 +170,18 @@ def test_what_cannot_be_is_told_in_one_line(words: str, line: str, tmp_path: Pat
 @pytest.mark.parametrize(
     ("text", "hosts"),
     [
-        ("a slots=2\nb slots=1\n", "a:2,b:1"),
-        ("# two hosts\n\na slots=2  # here\nb slots=1\n", "a:2,b:1"),
-        ("# none\na\n", ":2: 'a' cannot be read; write lines of the form 'name slots=N'"),
-        ("a:2\n", ":1: 'a:2' cannot be read; write lines of the form 'name slots=N'"),
+        ("# two hosts\n\na slots=2  # here\nb slots=1\n", {"a": 2, "b": 1}),
+        ("# none\na\n", ":2: 'a' has no slots; write 'a slots=N', N being how many processes it runs"),
+        ("a slots=1\na slots=1\n", ":2: host 'a' was listed in line 1 already; give each host once"),
         ("# a slots=2\n\n", " lists no host; write lines of the form 'name slots=N'"),
     ],
 )
-def test_a_hostfile_has_a_host_on_each_line_but_comments(text: str, hosts: str, tmp_path: Path) -> None:
+def test_a_hostfile_is_read_or_refused_with_file_line_and_remedy(text: str, hosts: object, tmp_path: Path) -> None:
     path = tmp_path / "hostfile"
     path.write_text(text)
-    if hosts[0] not in " :":
-        assert horovodrun.read_hostfile(str(path)) == hosts
+    if isinstance(hosts, dict):
+        assert parse(["-np", "1", "--hostfile", str(path), "true"], {}).sources.hosts == HostSet.of(hosts)
         return
-    with pytest.raises(UsageError) as error:
-        horovodrun.read_hostfile(str(path))
+    with pytest.raises((UsageError, BadHosts)) as error:
+        parse(["-np", "1", "--hostfile", str(path), "true"], {})
     assert str(error.value) == f"--hostfile {path}{hosts}"
