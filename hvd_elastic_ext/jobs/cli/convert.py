@@ -69,8 +69,8 @@ def _converted(text: str, name: str) -> tuple[str, set[str]]:
             raise
         line = text.count("\n", 0, action.start()) + 1
         raise UsageError(
-            f"{one_line(name)} is a template of Helm (line {line} has {{{{ }}}}), not a manifest; convert what Helm makes "
-            "of its chart: helm template NAME CHART | hvd-elastic convert -"
+            f"{one_line(name)} is a template of Helm (line {line} has {{{{ }}}}), not a manifest; convert what Helm "
+            "makes of its chart: helm template NAME CHART | hvd-elastic convert -"
         ) from None
 
 

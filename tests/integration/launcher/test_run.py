@@ -222,6 +222,16 @@ def test_agents_run_no_file_of_the_jobs_directory_and_output_has_the_rank(launch
     assert not (launched.directory / "was-run").exists()
 
 
+def test_a_hosts_file_may_have_comments_and_unknown_keys_of_horovods_file_are_named(launched: Launched) -> None:
+    launched.set_hosts("  # two machines of rack 1", "localhost:1  # the first", " 127.0.0.1:1 ")
+    (launched.directory / "horovod.yaml").write_text("params: {fusion_treshold_mb: 64}")
+    with launched.run("-np", "2", "--config-file", "horovod.yaml", "echo", "hello") as process:
+        assert process.wait(60) == 0, process.output
+    assert len(re.findall(r"^\[\d\]<stdout>:hello$", process.stdout, re.MULTILINE)) == 2
+    said = "--config-file horovod.yaml: unknown key 'params: fusion_treshold_mb' (did you mean 'params: fusion_thresh"
+    assert process.output.count(said) == 1
+
+
 TALKER = """
 import sys, time
 for stream in (sys.stdout, sys.stderr):

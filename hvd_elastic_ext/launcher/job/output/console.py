@@ -54,7 +54,7 @@ class Console:
             self._write(life, stream, lines)
 
     def exited(self, life: ProcessId) -> None:
-        """A process has exited, and is about to lose its rank. More of its output may come, and that of its children."""
+        """A process has exited, and is about to lose its rank. More may come of its output and that of its children."""
         self._last[life] = self._now(life)
         self._exited.add(life)
 

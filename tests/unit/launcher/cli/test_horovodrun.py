@@ -168,6 +168,62 @@ def test_what_cannot_be_is_told_in_one_line(words: str, line: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "params: {fusion_treshold_mb: 64, cycle_time_ms: 3}",
+            "unknown key 'params: fusion_treshold_mb' (did you mean 'params: fusion_threshold_mb'?) has no effect, as "
+            "with horovodrun; correct or remove it ",
+        ),
+        (
+            "np: 2\ncache_capacity: 4\nparam: {x: 1}\nlogging: {levl: INFO}",
+            "unknown keys 'np', 'cache_capacity' (did you mean 'params: cache_capacity'?), 'param' (did you mean "
+            "'params'?), 'logging: levl' (did you mean 'logging: level'?) have no effect, as with horovodrun; correct "
+            "or remove them ",
+        ),
+        ("".join(f"k{number}: 1\n" for number in range(25)), "'k19' and 5 more have no effect"),
+        ('"a\\n\\e[2Jb": 1', r"unknown key 'a \e[2Jb' has"),
+    ],
+)
+def test_unknown_keys_of_horovods_file_are_named_in_one_line(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "horovod.yaml"
+    path.write_text(text)
+    unknown = parse(["-np", "1", "--config-file", str(path), "true"], {}).unknown_keys
+    assert unknown is not None
+    assert unknown.startswith(f"--config-file {path}: unknown key")
+    assert said in unknown
+    assert unknown.endswith("(options of hvd-elastic run are read from a file of --config)")
+    assert unknown.isprintable()
+
+
+def test_no_key_that_horovod_reads_is_unknown(tmp_path: Path) -> None:
+    class Asked(dict[str, object]):
+        """A table of a file, which notes the keys that are asked for."""
+
+        def __init__(self, **tables: object) -> None:
+            super().__init__(tables)
+            self.keys_asked: set[str] = set()
+
+        def get(self, key: str, default: object = None) -> object:
+            self.keys_asked.add(key)
+            return super().get(key, default)
+
+        def __bool__(self) -> bool:
+            return True
+
+    stocks = pytest.importorskip("horovod.runner.common.util.config_parser")
+    tables = {name: Asked() for name in horovodrun.FILE_KEYS if name != "controller"}
+    whole = Asked(**tables)
+    stocks.set_args_from_config(argparse.Namespace(use_gloo=False, use_mpi=False, no_stall_check=None), whole, set())
+    assert whole.keys_asked == {*horovodrun.FILE_KEYS}
+    assert {name: each.keys_asked for name, each in tables.items()} == {
+        name: keys for name, keys in horovodrun.FILE_KEYS.items() if name != "controller"
+    }
+    (tmp_path / "horovod.yaml").write_text(FILE)
+    assert parse(["-np", "1", "--config-file", f"{tmp_path}/horovod.yaml", "true"], {}).unknown_keys is None
+
+
+@pytest.mark.parametrize(
     ("text", "hosts"),
     [
         ("# two hosts\n\na slots=2  # here\nb slots=1\n", {"a": 2, "b": 1}),
