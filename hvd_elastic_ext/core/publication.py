@@ -8,9 +8,10 @@ Two forms, both directions each:
 
 from __future__ import annotations
 
+import functools
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
@@ -20,6 +21,8 @@ from hvd_elastic_ext.core.json_text import to_text
 
 FORMAT = 1
 """Version of the push JSON. Readers refuse a higher one and ignore keys they do not know."""
+_BLANKS: Final = " \t\r"
+_MPI_SLOTS: Final = re.compile(r"(?<!\S)slots *= *(\S*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +70,9 @@ def parse_hosts_line(line: str, *, default_slots: int | None = None) -> Host:
 
     Raises ``ValueError`` saying what is wrong.
     """
-    if mpi := re.fullmatch(r"([^\s:]+)\s+slots\s*=\s*(\d{1,6})\s*", line):
-        raise ValueError(f"{_shown(line)} is a line for mpirun or --hostfile; write {mpi[1]}:{mpi[2]}")
+    mpi = _mpi_words(line)
+    if mpi is not None and name_error(mpi[0]) is None and mpi[1].isdigit() and len(mpi[1]) <= 6:
+        raise ValueError(f"{_shown(line)} is a line for mpirun or --hostfile; write {mpi[0]}:{mpi[1]}")
     if any(c.isspace() for c in line):
         raise ValueError(f"{_shown(line)} contains white space; write host:slots, nothing else")
     name, colon, slots = line.rpartition(":")
@@ -79,6 +83,34 @@ def parse_hosts_line(line: str, *, default_slots: int | None = None) -> Host:
         if default_slots is None:
             raise ValueError(f"{line!r} has no slots; write {line}:N, N being how many processes it runs")
         return Host(line, default_slots)
+    return _host(name, slots)
+
+
+def parse_mpi_line(line: str) -> Host:
+    """Read one ``host slots=N`` line, as ``mpirun`` and ``--hostfile`` have them; other words, such as ``max_slots=N``,
+    mean nothing here. Raises ``ValueError`` saying what is wrong.
+    """
+    mpi = _mpi_words(line)
+    if mpi is not None:
+        return _host(*mpi)
+    try:
+        host = parse_hosts_line(line, default_slots=1)
+    except ValueError:
+        raise ValueError(f"{_shown(line)} cannot be read; write lines of the form 'name slots=N'") from None
+    if ":" in line:
+        write = f"write '{host.name} slots={host.slots}', or give the file as --hosts-file"
+        raise ValueError(f"{_shown(line)} is a line for --hosts-file; {write}")
+    raise ValueError(f"{line!r} has no slots; write '{line} slots=N', N being how many processes it runs")
+
+
+def _mpi_words(line: str) -> tuple[str, str] | None:
+    """Name and slots in a line for mpirun, not checked; None if it is not of that form."""
+    name, _, rest = line.replace("\t", " ").partition(" ")
+    slots = _MPI_SLOTS.search(rest)
+    return None if slots is None else (name, slots[1])
+
+
+def _host(name: str, slots: str) -> Host:
     problem = name_error(name)
     if problem is not None:
         raise ValueError(problem)
@@ -92,20 +124,30 @@ def parse_hosts_line(line: str, *, default_slots: int | None = None) -> Host:
 
 
 def parse_hosts_text(text: str, *, where: str, default_slots: int | None = None) -> HostSet:
-    """Read a hosts file. Blank lines, lines starting with ``#`` and a byte-order mark are skipped.
+    """Read a hosts file. Passed over are blank lines, comments (``#`` and the rest of its line), blanks at the ends of
+    lines and a byte-order mark.
 
     ``where`` names the file in errors. Raises :class:`BadHosts` naming the first
     bad line and counting the others: a list with one bad line is no list.
     """
+    return _parsed(text, where, functools.partial(parse_hosts_line, default_slots=default_slots))
+
+
+def parse_mpi_text(text: str, *, where: str) -> HostSet:
+    """Read a host file of ``mpirun``, as :func:`parse_hosts_text` reads a hosts file."""
+    return _parsed(text, where, parse_mpi_line)
+
+
+def _parsed(text: str, where: str, parse_line: Callable[[str], Host]) -> HostSet:
     hosts: dict[str, tuple[Host, int]] = {}
     first: tuple[int, str] | None = None
     problems = 0
     for number, raw in enumerate(text.removeprefix("\ufeff").split("\n"), start=1):
-        line = raw.removesuffix("\r")
-        if not line.strip() or line.startswith("#"):
+        line = raw.partition("#")[0].strip(_BLANKS)
+        if not line.strip():
             continue
         try:
-            host = parse_hosts_line(line, default_slots=default_slots)
+            host = parse_line(line)
         except ValueError as error:
             first, problems = first or (number, str(error)), problems + 1
             continue
@@ -123,7 +165,8 @@ def parse_hosts_text(text: str, *, where: str, default_slots: int | None = None)
 def parse_hosts_option(value: str, *, where: str, default_slots: int | None = None) -> HostSet:
     """Read ``a:4,b:4`` as given on a command line. Raises :class:`BadHosts`."""
     try:
-        return HostSet(tuple(parse_hosts_line(part, default_slots=default_slots) for part in value.split(",")))
+        parts = [part.strip(_BLANKS) for part in value.split(",")]
+        return HostSet(tuple(parse_hosts_line(part, default_slots=default_slots) for part in parts))
     except ValueError as error:
         raise BadHosts(where, None, str(error)) from None
 

@@ -80,8 +80,8 @@ def main(argv: Sequence[str]) -> int:
     check_libraries()
     importlib.import_module("hvd_elastic_ext.dashboard.server")  # slow, so before the address is printed
     if options.inherit is not None:
-        served = socket.socket(fileno=options.inherit)
-        _serve(jobs, served, os.environ[VARIABLE], ends_with_stdin=True)
+        with socket.socket(fileno=options.inherit) as served:
+            _serve(jobs, served, os.environ[VARIABLE], ends_with_stdin=True)
         return 0
     namespace = None
     if on_cluster:

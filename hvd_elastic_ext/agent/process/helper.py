@@ -73,6 +73,8 @@ class Helper:
         """Kill it, and report nothing more."""
         if self.pid is not None:
             os.killpg(self.pid, signal.SIGKILL)  # not reaped yet: no other process can have this number
+            # The agent reaps all its children: the library must not wait for this one, whose number may be another's.
+            self._code = self._process.returncode = -signal.SIGKILL
         self._tell = _nothing
         for pipe in (self._process.stdout, self._process.stderr):
             assert pipe is not None

@@ -340,7 +340,7 @@ class JoinedJob:
         self.put("notices_unavailable", source=source, reason=problem)
 
     def close(self) -> None:
-        """Wait a moment for the last events to arrive, close all connections and release the claim on the host."""
+        """Wait a moment for the last events to arrive, disconnect and release the claim on the host."""
         for each in (self._cloud, self._handover, self._metrics):
             if each is not None:
                 each.close()
@@ -348,6 +348,11 @@ class JoinedJob:
         if self._found is None:
             self._lookup.close()
         self._claim.release()
+
+    def hang_up_others(self) -> None:
+        """Last of all, close the connections of other agents of this host: they wait for the end of this one."""
+        if self._handover is not None:
+            self._handover.hang_up_all()
 
     # --- what the channel needs --------------------------------------------------------------------
 

@@ -179,6 +179,10 @@ class Agent(DescriptorLoop):
             process_tree.reap(self._dropped, within_s=REAP_S)
             if self._job is not None:
                 self._job.close()
+            for slot in self._slots.values():
+                slot.close()
+            if self._job is not None:
+                self._job.hang_up_others()
         codes = [slot.code for _, slot in sorted(self._slots.items()) if slot.code]
         ran = any(slot.code is not None for slot in self._slots.values())
         return codes[0] if codes else NOT_STARTED if self._refused and not ran else 0

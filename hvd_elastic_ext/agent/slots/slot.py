@@ -346,11 +346,15 @@ class Slot:
 
     def _release(self) -> None:
         self._forget = False
+        self.close()
+        self._tell("forgotten")
+
+    def close(self) -> None:
+        """Close commit memory, link and proxy. Can be called again."""
         if self._commits is not None:
             self._commits.close()
             self._commits = None
         self._close_worker_link()
-        self._tell("forgotten")
 
     def _close_worker_link(self) -> None:
         if self.worker_link is not None:

@@ -56,7 +56,7 @@ class Acceptor(Generic[P]):
     def close(self) -> None:
         """Accept no more connections. Open ones stay open."""
         self._accepts, self._paused_until = False, None
-        self._listen()
+        self._loop.unwatch(self._listener.fileno())
 
     def hang_up_all(self) -> None:
         """Close all connections."""
@@ -93,8 +93,10 @@ class Acceptor(Generic[P]):
     # --- inside -------------------------------------------------------------------------------------
 
     def _listen(self) -> None:
+        if not self._accepts:  # the listener may be closed, too
+            return
         has_room = self._replaces_oldest or len(self._peers) < self._most
-        if self._accepts and has_room and self._paused_until is None:
+        if has_room and self._paused_until is None:
             self._loop.watch(self._listener.fileno(), self._accept)
         else:
             self._loop.unwatch(self._listener.fileno())

@@ -21,6 +21,11 @@ from hvd_elastic_ext.jobs.spec.arena import QUEUE, REFUSED
 
 COMMENT: Final = re.compile(r"^[ \t]*#|\s#\s", re.MULTILINE)
 MARK: Final = "# NO EQUAL: "
+HELM: Final = re.compile(
+    r"\{\{-?[ \t]*(?:(?:if|else|end|range|with|define|template|block|include|tpl|toYaml|required|printf)\b|[.$]|/\*)"
+    r"|\{\{[^{}\n]*\.(?:Values|Release|Chart|Capabilities|Files)\b"
+)
+"""The beginning of an action in a template of Helm."""
 KNOWN: Final = ", ".join(KINDS)
 
 
@@ -56,6 +61,20 @@ def converted(text: str, name: str) -> str:
 
 def _converted(text: str, name: str) -> tuple[str, set[str]]:
     """Return the converted text, and the kinds in it of which nothing is known."""
+    try:
+        return _read_and_converted(text, name)
+    except UsageError:
+        action = HELM.search(text)
+        if action is None:
+            raise
+        line = text.count("\n", 0, action.start()) + 1
+        raise UsageError(
+            f"{one_line(name)} is a template of Helm (line {line} has {{{{ }}}}), not a manifest; convert what Helm "
+            "makes of its chart: helm template NAME CHART | hvd-elastic convert -"
+        ) from None
+
+
+def _read_and_converted(text: str, name: str) -> tuple[str, set[str]]:
     shown = one_line(name)
     if arena.is_script(text):
         return arena.convert(text, known_options(), {**REFUSED, "--queue": QUEUE}), set()

@@ -7,14 +7,18 @@ test compares names, destinations, types, defaults and the variables for workers
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib.metadata
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.durations import METAVAR, time, whole_seconds
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.core.printable import one_line
+from hvd_elastic_ext.core.publication import parse_mpi_text
 from hvd_elastic_ext.io.config_file import read_config
 from hvd_elastic_ext.io.user_files import read_given
 
@@ -135,6 +139,18 @@ SWITCHES: Final = (
     ),
 )
 """Switches, each with its opposite ``--no-…``."""
+FILE_KEYS: Final[Mapping[str, frozenset[str]]] = {
+    "controller": frozenset(),
+    **{
+        section: frozenset(each.key for each in (*VALUES, *SWITCHES) if each.section == section)
+        for section in ("params", "autotune", "timeline", "library_options")
+    },
+    "stall_check": frozenset({"enabled", "warning_time_seconds", "shutdown_time_seconds"}),
+    "logging": frozenset({"level", "with_timestamp"}),
+}
+"""The keys of the file of ``--config-file``, by their sections; ``controller`` is not a section."""
+MAX_UNKNOWN: Final = 20
+"""Most unknown keys of that file that are named."""
 STALL_CHECK: Final = "HOROVOD_STALL_CHECK_DISABLE"
 HIDE_TIME: Final = "HOROVOD_LOG_HIDE_TIME"
 
@@ -243,7 +259,8 @@ class _Interfaces(argparse.Action):
 
 
 def complete(args: argparse.Namespace) -> None:
-    """Add what ``--config-file`` says, and do what ``--check-build`` asks for. Raises :class:`UsageError`."""
+    """Add what ``--config-file`` says, with a warning about what nobody reads of it (``unknown_keys``), and do what
+    ``--check-build`` asks for. Raises :class:`UsageError`."""
     if args.config_file:
         _add_file(args, args.config_file)
     for each in VALUES:
@@ -259,9 +276,10 @@ def complete(args: argparse.Namespace) -> None:
 
 
 def _add_file(args: argparse.Namespace, path: str) -> None:
-    """Set each option that the file has and the command line has not."""
+    """Set each option that the file has and the command line has not, and note what the file has beyond that."""
     where = f"--config-file {path}"
     document = read_config(Path(path), option="--config-file")
+    args.unknown_keys = unknown_keys(document, where=where)
     controller = str(document.get("controller") or "").lower()
     if controller not in ("", "gloo", "mpi"):
         raise UsageError(f"{where}: controller {controller!r} is not one of gloo, mpi")
@@ -284,6 +302,34 @@ def _add_file(args: argparse.Namespace, path: str) -> None:
     checks = _section(document, "stall_check", where)
     if checks and args.no_stall_check is None:
         args.no_stall_check = not checks.get("enabled", True)
+
+
+def unknown_keys(document: Mapping[str, Any], *, where: str) -> str | None:
+    """A warning that names the keys of a file which Horovod does not have; None if it has all. ``horovodrun`` passes
+    over them without a word. Pure.
+    """
+    found: list[tuple[str, ...]] = [(str(name),) for name in document if name not in FILE_KEYS]
+    for section, keys in FILE_KEYS.items():
+        table = document.get(section)
+        if isinstance(table, Mapping):
+            found += [(section, str(key)) for key in table if key not in keys]
+    if not found:
+        return None
+    named = [f"'{one_line(': '.join(path), most=80)}'{_meant(path)}" for path in found[:MAX_UNKNOWN]]
+    more = f" and {len(found) - MAX_UNKNOWN} more" if len(found) > MAX_UNKNOWN else ""
+    key, has, it = ("key", "has", "it") if len(found) == 1 else ("keys", "have", "them")
+    return (
+        f"{one_line(where, most=1000)}: unknown {key} {', '.join(named)}{more} {has} no effect, as with horovodrun; "
+        f"correct or remove {it} (options of hvd-elastic run are read from a file of --config)"
+    )
+
+
+def _meant(path: tuple[str, ...]) -> str:
+    """The known key that is like an unknown one, as a part of a message."""
+    known = [f"{section}: {key}" for section, keys in FILE_KEYS.items() for key in sorted(keys)]
+    elsewhere = [each for each in known if each.endswith(f": {path[-1]}")]
+    near = elsewhere or difflib.get_close_matches(": ".join(path)[:80], [*known, *FILE_KEYS], n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def _section(document: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
@@ -311,27 +357,17 @@ def tuning_env(args: argparse.Namespace) -> dict[str, str]:
     return env
 
 
-def read_hostfile(path: str) -> str:
-    """Turn an MPI-style host file (``name slots=N`` lines) into ``name:N,…``. Raises :class:`UsageError`."""
+def read_hostfile(path: str) -> HostSet:
+    """Read an MPI-style host file, of ``name slots=N`` lines. Raises :class:`UsageError` or :class:`BadHosts`."""
     try:
-        lines = read_given(path, most=MAX_HOSTFILE).decode("utf-8").splitlines()
+        text = read_given(path, most=MAX_HOSTFILE).decode("utf-8")
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise UsageError(f"--hostfile {path}: {why}; write lines of the form 'name slots=N'") from None
-    hosts = [
-        _host(words, where=f"--hostfile {path}:{number}")
-        for number, line in enumerate(lines, 1)
-        if (words := line.partition("#")[0].split())
-    ]
+    hosts = parse_mpi_text(text, where=f"--hostfile {path}")
     if not hosts:
         raise UsageError(f"--hostfile {path} lists no host; write lines of the form 'name slots=N'")
-    return ",".join(hosts)
-
-
-def _host(words: Sequence[str], *, where: str) -> str:
-    if len(words) < 2 or not words[1].startswith("slots="):
-        raise UsageError(f"{where}: {' '.join(words)!r} cannot be read; write lines of the form 'name slots=N'")
-    return f"{words[0]}:{words[1].removeprefix('slots=')}"
+    return hosts
 
 
 def why_not_elastic(args: argparse.Namespace) -> str | None:

@@ -108,6 +108,8 @@ def _run(settings: RunSettings, outlets: Outlets) -> None:
         log = logging.getLogger(__name__)
         if (unused := unused_checkpoints(settings, saved)) is not None:
             log.warning("%s", unused)
+        if settings.unknown_keys is not None:
+            log.warning("%s", settings.unknown_keys)
         if settings.misplaced is not None:
             log.warning(
                 "%s, unless it is meant for the script, which gets it now (-- before the script leaves this line out)",

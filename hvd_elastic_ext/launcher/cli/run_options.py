@@ -136,8 +136,7 @@ def _read(
     if problem is not None:
         raise UsageError(problem)
     args.misplaced = None if ended else misplaced(args.command[1:], parser._option_string_actions)
-    hostfile = horovodrun.read_hostfile(args.hostfile) if args.hostfile else None
-    return _settings(args, hosts=args.hosts or hostfile, env=horovodrun.tuning_env(args))
+    return _settings(args, hosts=_fixed_hosts(args), env=horovodrun.tuning_env(args))
 
 
 def misplaced(words: Sequence[str], ours: Collection[str]) -> str | None:
@@ -184,7 +183,7 @@ def _slots_there(sources: Sources, default_slots: int | None) -> int:
     raise UsageError("-np is missing: how many processes are needed to start? Hosts are not known before the start")
 
 
-def _named(sources: Sources, given: str | None) -> str:
+def _named(sources: Sources, given: HostSet | None) -> str:
     if sources.hosts_file is not None:
         return f"hosts file {sources.hosts_file}"
     return "localhost, the only host" if given is None else "the hosts given"
@@ -381,7 +380,7 @@ def _config_of(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[Ma
     return ({}, "") if path is None else (read_config(Path(path)), path)
 
 
-def _settings(args: argparse.Namespace, *, hosts: str | None, env: Mapping[str, str]) -> RunSettings:
+def _settings(args: argparse.Namespace, *, hosts: HostSet | None, env: Mapping[str, str]) -> RunSettings:
     command = runnable(args.command)
     job = args.job or job_name(command)
     state_dir = Path(args.state_dir or Path(FOLDERS) / job)
@@ -445,7 +444,13 @@ def _scaling(args: argparse.Namespace) -> ScaleOptions | None:
     return ScaleOptions(args.autoscale, acts=who.acts, ordered=who.ordered)
 
 
-def _sources(args: argparse.Namespace, hosts: str | None) -> Sources:
+def _fixed_hosts(args: argparse.Namespace) -> HostSet | None:
+    if args.hosts:
+        return parse_hosts_option(args.hosts, where="--hosts", default_slots=args.slots or 1)
+    return horovodrun.read_hostfile(args.hostfile) if args.hostfile else None
+
+
+def _sources(args: argparse.Namespace, hosts: HostSet | None) -> Sources:
     named = (args.hosts_file, args.discovery, args.host_discovery_script, hosts)
     if args.discovery:
         try:
@@ -454,10 +459,8 @@ def _sources(args: argparse.Namespace, hosts: str | None) -> Sources:
             connector(args.discovery)
         except ValueError as error:
             raise UsageError(f"--discovery {error}") from None
-    fixed: HostSet | None = None
-    if hosts is not None:
-        fixed = parse_hosts_option(hosts, where="--hosts", default_slots=args.slots or 1)
-    elif not any(named):
+    fixed = hosts
+    if not any(named):
         # As horovodrun does: without any option for hosts, this machine is the only host.
         if (args.num_proc or 1) > MAX_SLOTS:
             raise UsageError(

@@ -195,7 +195,6 @@ class Job:
                 if endpoint is not None:
                     await asyncio.to_thread(endpoint.close)
                 await self._admin.stop()
-                self._console.close()
                 await self._wait_and_log("for the job's last state to be written", self._close_writer(), CLOSE_S)
 
     async def _close_writer(self) -> None:
@@ -261,7 +260,10 @@ class Job:
             recorder=self._recorder,
             stdin=self._stdin,
         )
-        return await self._session.run()
+        try:
+            return await self._session.run()
+        finally:
+            self._console.close()  # the next session numbers its processes anew
 
     async def _sleep(self, asleep: Asleep, idle_wakes: int) -> None:
         """Wait for hosts. Raises :class:`Asleep` to stop. ``idle_wakes``: wakes in a row without training."""

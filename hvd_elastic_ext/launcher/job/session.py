@@ -351,6 +351,8 @@ class Session:
     # --- events
 
     def _event(self, event: ControlEvent) -> None:
+        if isinstance(event, News) and event.news["event"] in ("output", "exited", "ended"):
+            self._show_output(event.host, event.news)  # first: the driver takes the rank away of a process that exits
         if isinstance(event, Superseded):
             self._superseded = True
         else:
@@ -358,18 +360,23 @@ class Session:
         if isinstance(event, News) and changes_no_plan(event.news):
             return
         match event:
-            case News(host, {"event": "output" | "ended" as what, **news}):
-                life = seat_of(host, news.get("slot"), news.get("life"))
-                if life is not None and what == "ended":
-                    self._console.ended(life)
-                elif life is not None:
-                    self._console.take(life, str(news.get("stream")), str(news.get("text")))
             case AgentJoined(host):
                 self._launches.agent_joined(host)
                 self._save_soon()  # the next launcher must find this host, even before there is a world
                 self.driver.tell(PeersChanged(host))
         if not (isinstance(event, News) and event.news["event"] == "output"):
             self._look_soon.set()
+
+    def _show_output(self, host: str, news: Mapping[str, Any]) -> None:
+        life = seat_of(host, news.get("slot"), news.get("life"))
+        if life is None:
+            return
+        if news["event"] == "output":
+            self._console.take(life, str(news.get("stream")), str(news.get("text")))
+        elif news["event"] == "exited":
+            self._console.exited(life)
+        else:
+            self._console.ended(life)
 
     def scale_by_hand(self, hosts: int | None) -> None:
         """A user has asked for a number of hosts; None: the policy decides again."""

@@ -111,6 +111,7 @@ class RunSettings:
     ``all_slots_of``: the source of hosts whose slots ``num_proc`` counts, up to ``max_num_proc``; None if the user gave
     a number.
     ``misplaced``: options of ``run`` that follow the script, for the message if the script refuses its options.
+    ``unknown_keys``: the warning about keys of ``--config-file`` that Horovod does not have.
     ``cooldown_s``: shortest and longest time without a failed host. ``env``: what
     workers get in addition to their host's own environment. ``variables``: those before the command, as in
     ``LR=1 python train.py``; they replace variables of this environment.
@@ -178,6 +179,7 @@ class RunSettings:
     notify: str | None = None
     all_slots_of: str | None = None
     misplaced: str | None = None
+    unknown_keys: str | None = None
     notices: CloudNotices = CloudNotices()
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)

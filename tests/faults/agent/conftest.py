@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.agent.launching import AGENT, Agent, Begin, Launcher, agent_process, launching
+from tests.faults.agent.launching import AGENT, Agent, Begin, Launcher, agent_process, check_all_was_closed, launching
 from tests.support import marks
 from tests.support.processes import RunningProcess, run_process
 from tests.support.waiting import wait_until
@@ -25,6 +25,7 @@ FAMILY = Path(__file__).with_name("descendants.py")
 def agent() -> Iterator[Agent]:
     with run_process(AGENT, stdin=subprocess.PIPE) as process:
         yield Agent(process)
+    check_all_was_closed(process)
 
 
 @pytest.fixture

@@ -19,7 +19,8 @@ from hvd_elastic_ext.core.messages.wire import KEY_SIZE, LauncherWire, WireError
 from tests.support.processes import RunningProcess, run_process
 from tests.support.waiting import wait_until
 
-AGENT = [sys.executable, "-m", "hvd_elastic_ext.agent"]
+STRICT = ("-W", "error")
+AGENT = [sys.executable, *STRICT, "-m", "hvd_elastic_ext.agent"]
 GRACE_S = 30.0
 JOB, HOST = "job-1", "h1"
 WAIT = (
@@ -238,9 +239,15 @@ def agent_process(line: str, runtime: Path, *, preset: str = "") -> Iterator[Run
     """Run an agent that gets ``line``, with its socket below ``runtime``. ``preset``: code that runs before it
     begins."""
     main = f"{preset}\nfrom hvd_elastic_ext.agent.__main__ import main\nraise SystemExit(main())"
-    command = [sys.executable, "-c", main] if preset else AGENT
+    command = [sys.executable, *STRICT, "-c", main] if preset else AGENT
     with run_process(command, stdin=subprocess.PIPE, env={"XDG_RUNTIME_DIR": str(runtime)}) as process:
         assert process.popen.stdin is not None
         process.popen.stdin.write(line)
         process.popen.stdin.flush()
         yield process
+    check_all_was_closed(process)
+
+
+def check_all_was_closed(process: RunningProcess) -> None:
+    """Check that an agent that ended by itself left no socket, file or process to the garbage collector."""
+    assert "ResourceWarning" not in process.stderr, process.stderr

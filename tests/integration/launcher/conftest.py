@@ -64,9 +64,12 @@ class Launched:
         file."""
         source = source or ("--hosts-file", str(self.hosts))
         command = [*self.elastic, "run", *source, "--journal", str(self.journal), *map(str, arguments)]
-        with run_process(command, env={"HVD_ELASTIC_SAMPLE": "0"}, cwd=self.directory) as process:
+        env = {"HVD_ELASTIC_SAMPLE": "0", "PYTHONWARNINGS": "error::ResourceWarning"}
+        with run_process(command, env=env, cwd=self.directory) as process:
             self.process = process
             yield process
+        # The garbage collector of launcher, agents and helpers found nothing that they should have closed.
+        assert "ResourceWarning" not in process.output, process.output
 
     def events(self, *names: str) -> list[Record]:
         return records(self.journal, *names)

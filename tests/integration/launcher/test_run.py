@@ -210,13 +210,26 @@ def test_agents_run_no_file_of_the_jobs_directory_and_output_has_the_rank(launch
         (launched.directory / f"{name}.py").write_text("import os\nopen('was-run', 'w').close()\nos._exit(66)\n")
     output = launched.directory / "out"
     command = [Path(PYTHON).with_name("hvd-elastic"), "run", "-H", "localhost:1", "-np", "1"]  # -m would run them
-    command += ["--output-filename", output, "--prefix-output-with-timestamp", "echo", "hello"]
+    command += ["--output-filename", output, "--prefix-output-with-timestamp"]
+    command += ["sh", "-c", "echo hello; printf 'no newline'"]
     for _ in range(2):
         with run_process([*map(str, command)], cwd=launched.directory) as process:
             assert process.wait(60) == 0, process.output
-        assert re.search(r"^\w+ \w+ +\d+ \d\d:\d\d:\d\d \d{4}\[0\]<stdout>:hello$", process.stdout, re.MULTILINE)
-    assert (output / "rank.0/stdout").read_text() == "hello\nhello\n", "files are appended to"
+        lines = re.findall(r"^\w+ \w+ +\d+ \d\d:\d\d:\d\d \d{4}\[0\]<stdout>:(.*)$", process.stdout, re.MULTILINE)
+        assert lines == ["hello", "no newline"], process.output
+    assert (output / "rank.0/stdout").read_text() == "hello\nno newline\n" * 2, "files are appended to"
+    assert {path.name for path in output.iterdir()} == {"index.jsonl", "rank.0"}
     assert not (launched.directory / "was-run").exists()
+
+
+def test_a_hosts_file_may_have_comments_and_unknown_keys_of_horovods_file_are_named(launched: Launched) -> None:
+    launched.set_hosts("  # two machines of rack 1", "localhost:1  # the first", " 127.0.0.1:1 ")
+    (launched.directory / "horovod.yaml").write_text("params: {fusion_treshold_mb: 64}")
+    with launched.run("-np", "2", "--config-file", "horovod.yaml", "echo", "hello") as process:
+        assert process.wait(60) == 0, process.output
+    assert len(re.findall(r"^\[\d\]<stdout>:hello$", process.stdout, re.MULTILINE)) == 2
+    said = "--config-file horovod.yaml: unknown key 'params: fusion_treshold_mb' (did you mean 'params: fusion_thresh"
+    assert process.output.count(said) == 1
 
 
 TALKER = """

@@ -17,6 +17,7 @@ from hvd_elastic_ext.core.publication import (
     parse_hosts_line,
     parse_hosts_option,
     parse_hosts_text,
+    parse_mpi_text,
     render_hosts_text,
     to_json,
 )
@@ -35,10 +36,12 @@ BAD_LINES = {
     "host:" + "9" * 5000: "the most allowed is 1024",
     "host": "write host:N",
     "host :2": "white space",
-    " host:2": "white space",
     "host: 2": "white space",
-    "host:2 ": "white space",
     "host slots=2": "write host:2",
+    "host slots=2  # here": "write host:2",
+    "host slots=2 max_slots=4": "write host:2",
+    "host max_slots=4 slots=2": "write host:2",
+    "host max_slots=4": "white space",
     "host \t slots = 2 ": "write host:2",
     "host slots": "white space",
     ":2": "host name is empty",
@@ -152,8 +155,51 @@ def test_any_text_is_either_hosts_or_one_clear_error(text):
         assert "\n" not in str(error)
 
 
-def test_blank_lines_comments_and_carriage_returns_are_passed_over():
-    assert parse_hosts_text("# a:1\r\n\r\n   \nb:2\r\nc:3", where="f") == HostSet.of({"b": 2, "c": 3})
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("# a:1\r\n\r\n   \nb:2\r\nc:3", {"b": 2, "c": 3}),
+        ("a:1  \n b:2\t\n", {"a": 1, "b": 2}),
+        ("  # two\na:1   # the first\nb:2# the last \r\n", {"a": 1, "b": 2}),
+    ],
+)
+def test_comments_blank_lines_and_blanks_at_the_ends_of_lines_are_passed_over(text, hosts):
+    assert parse_hosts_text(text, where="f") == HostSet.of(hosts)
+    as_mpi = text.replace(":", " slots=")
+    assert parse_mpi_text(as_mpi, where="f") == HostSet.of(hosts)
+
+
+def test_blanks_between_the_hosts_of_an_option_are_passed_over():
+    assert parse_hosts_option("a:1, b:2", where="-H") == HostSet.of({"a": 1, "b": 2})
+
+
+@pytest.mark.parametrize(
+    ("line", "slots"),
+    [("a slots=2 max_slots=4", 2), ("a max_slots=4 slots=2", 2), ("a\tslots = 2", 2), ("a  slots=2", 2)],
+)
+def test_a_host_of_mpirun_may_have_other_words_in_its_line(line, slots):
+    assert parse_mpi_text(line, where="f") == HostSet.of({"a": slots})
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("a:2  # here", "'a:2' is a line for --hosts-file; write 'a slots=2', or give the file as --hosts-file"),
+        ("a", "'a' has no slots; write 'a slots=N', N being how many processes it runs"),
+        ("a max_slots=2", "'a max_slots=2' cannot be read; write lines of the form 'name slots=N'"),
+        ("a slots=", "host 'a' has slots ''; write a whole number of at least 1"),
+        ("a slots=two", "host 'a' has slots 'two'; write a whole number of at least 1"),
+        ("a slots=0", "host 'a' has 0 slots; at least 1 is needed"),
+        ("::1 slots=1", "host name '::1' contains ':'; IPv6 addresses cannot be used"),
+        ("-oProxyCommand=reboot slots=1", "would be read as an option"),
+        ("b slots=2", "host 'b' was listed in line 2 already; give each host once"),
+    ],
+)
+def test_a_bad_line_of_a_host_file_is_named_with_what_to_write(line, said):
+    with pytest.raises(BadHosts) as caught:
+        parse_mpi_text(f"# of mpirun\nb slots=1\n\n{line}\n", where="--hostfile h")
+    assert str(caught.value).startswith("--hostfile h:4: ")
+    assert said in str(caught.value)
 
 
 def test_a_bare_host_gets_the_default_slots_where_there_are_any():

@@ -56,6 +56,37 @@ def test_a_text_that_means_too_much_or_nothing_is_refused_in_one_line(text: str,
     assert said.isprintable(), said
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (f"{START}metadata:\n  name: {{{{ .Values.name }}}}\n", 4),
+        (f"{{{{- if .Values.enabled }}}}\n{START}{{{{- end }}}}\n", 1),
+        (f"{START}spec:\n  {{{{- toYaml .Values.spec | nindent 2 }}}}\n", 4),
+        (f"{START}spec:\n  slotsPerWorker: {{{{ default 1 .Values.slots }}}}\n", 4),
+        ('{{/* helpers */}}\n{{- define "name" -}}\nx\n{{- end }}\n', 1),
+        (f'{START}spec:\n  mpiReplicaSpecs:\n    Worker: "{{{{ .Values.worker }}}}"\n', 5),
+    ],
+)
+def test_a_template_of_helm_is_called_one_with_the_command_that_renders_it(
+    text: str, line: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "job.yaml").write_text(text)
+    assert hvd_elastic(["convert", f"{tmp_path}/job.yaml"]) == 2
+    said = capfd.readouterr()
+    assert said.out == ""
+    assert said.err == (
+        f"hvd-elastic convert: {tmp_path}/job.yaml is a template of Helm (line {line} has {{{{ }}}}), not a manifest; "
+        "convert what Helm makes of its chart: helm template NAME CHART | hvd-elastic convert -\n"
+    )
+
+
+def test_braces_in_a_manifest_or_in_a_broken_one_are_not_helm() -> None:
+    command = "[docker, ps, --format, '{{.Names}}']"
+    assert "{{.Names}}" in converted(f"{START}spec: {{runPolicy: {{}}, command: {command}}}", "f")
+    with pytest.raises(UsageError, match=r"^f: line 3, column 7: "):
+        converted(f"{START}spec: {{{{a: 1}}: 2", "f")
+
+
 def test_a_few_aliases_and_some_depth_are_what_people_write() -> None:
     text = (
         f"{START}x: &x {{a: [1, 2]}}\nspec: {{b: *x, c: *x}}\ndeep: {'[' * 40 + ']' * 40}\n---\n{START}x: &x 1\ny: *x\n"

@@ -11,7 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.errors import BadHosts, UsageError
+from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.cli import horovodrun
 from hvd_elastic_ext.launcher.cli.run_options import make_parser, parse, split
 
@@ -167,21 +168,76 @@ def test_what_cannot_be_is_told_in_one_line(words: str, line: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "params: {fusion_treshold_mb: 64, cycle_time_ms: 3}",
+            "unknown key 'params: fusion_treshold_mb' (did you mean 'params: fusion_threshold_mb'?) has no effect, as "
+            "with horovodrun; correct or remove it ",
+        ),
+        (
+            "np: 2\ncache_capacity: 4\nparam: {x: 1}\nlogging: {levl: INFO}",
+            "unknown keys 'np', 'cache_capacity' (did you mean 'params: cache_capacity'?), 'param' (did you mean "
+            "'params'?), 'logging: levl' (did you mean 'logging: level'?) have no effect, as with horovodrun; correct "
+            "or remove them ",
+        ),
+        ("".join(f"k{number}: 1\n" for number in range(25)), "'k19' and 5 more have no effect"),
+        ('"a\\n\\e[2Jb": 1', r"unknown key 'a \e[2Jb' has"),
+    ],
+)
+def test_unknown_keys_of_horovods_file_are_named_in_one_line(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "horovod.yaml"
+    path.write_text(text)
+    unknown = parse(["-np", "1", "--config-file", str(path), "true"], {}).unknown_keys
+    assert unknown is not None
+    assert unknown.startswith(f"--config-file {path}: unknown key")
+    assert said in unknown
+    assert unknown.endswith("(options of hvd-elastic run are read from a file of --config)")
+    assert unknown.isprintable()
+
+
+def test_no_key_that_horovod_reads_is_unknown(tmp_path: Path) -> None:
+    class Asked(dict[str, object]):
+        """A table of a file, which notes the keys that are asked for."""
+
+        def __init__(self, **tables: object) -> None:
+            super().__init__(tables)
+            self.keys_asked: set[str] = set()
+
+        def get(self, key: str, default: object = None) -> object:
+            self.keys_asked.add(key)
+            return super().get(key, default)
+
+        def __bool__(self) -> bool:
+            return True
+
+    stocks = pytest.importorskip("horovod.runner.common.util.config_parser")
+    tables = {name: Asked() for name in horovodrun.FILE_KEYS if name != "controller"}
+    whole = Asked(**tables)
+    stocks.set_args_from_config(argparse.Namespace(use_gloo=False, use_mpi=False, no_stall_check=None), whole, set())
+    assert whole.keys_asked == {*horovodrun.FILE_KEYS}
+    assert {name: each.keys_asked for name, each in tables.items()} == {
+        name: keys for name, keys in horovodrun.FILE_KEYS.items() if name != "controller"
+    }
+    (tmp_path / "horovod.yaml").write_text(FILE)
+    assert parse(["-np", "1", "--config-file", f"{tmp_path}/horovod.yaml", "true"], {}).unknown_keys is None
+
+
+@pytest.mark.parametrize(
     ("text", "hosts"),
     [
-        ("a slots=2\nb slots=1\n", "a:2,b:1"),
-        ("# two hosts\n\na slots=2  # here\nb slots=1\n", "a:2,b:1"),
-        ("# none\na\n", ":2: 'a' cannot be read; write lines of the form 'name slots=N'"),
-        ("a:2\n", ":1: 'a:2' cannot be read; write lines of the form 'name slots=N'"),
+        ("# two hosts\n\na slots=2  # here\nb slots=1\n", {"a": 2, "b": 1}),
+        ("# none\na\n", ":2: 'a' has no slots; write 'a slots=N', N being how many processes it runs"),
+        ("a slots=1\na slots=1\n", ":2: host 'a' was listed in line 1 already; give each host once"),
         ("# a slots=2\n\n", " lists no host; write lines of the form 'name slots=N'"),
     ],
 )
-def test_a_hostfile_has_a_host_on_each_line_but_comments(text: str, hosts: str, tmp_path: Path) -> None:
+def test_a_hostfile_is_read_or_refused_with_file_line_and_remedy(text: str, hosts: object, tmp_path: Path) -> None:
     path = tmp_path / "hostfile"
     path.write_text(text)
-    if hosts[0] not in " :":
-        assert horovodrun.read_hostfile(str(path)) == hosts
+    if isinstance(hosts, dict):
+        assert parse(["-np", "1", "--hostfile", str(path), "true"], {}).sources.hosts == HostSet.of(hosts)
         return
-    with pytest.raises(UsageError) as error:
-        horovodrun.read_hostfile(str(path))
+    with pytest.raises((UsageError, BadHosts)) as error:
+        parse(["-np", "1", "--hostfile", str(path), "true"], {})
     assert str(error.value) == f"--hostfile {path}{hosts}"

@@ -129,6 +129,40 @@ def test_a_line_that_never_ended_is_ended_at_the_end() -> None:
     assert assembler.flush() == []
 
 
+@pytest.mark.parametrize("end", ["its process and what that started end", "its host is lost"])
+def test_what_a_process_leaves_unfinished_goes_to_the_rank_that_it_had(end: str, tmp_path: Path) -> None:
+    terminal, ranks, life = io.StringIO(), {0: 3}, ProcessId(Seat("a", 0), 1)
+    with Outlets(terminal, io.StringIO()) as outlets:
+        console = Console(outlets, tmp_path, timestamps=False, rank=lambda life: ranks.get(life.seat.slot))
+        console.take(life, "stdout", "a line\nno newline at the end")
+        expected = "a line\nno newline at the end\n"
+        if end == "its host is lost":
+            ranks.clear()
+            console.close()
+        else:
+            console.exited(life)
+            ranks.clear()  # as the driver does after an exit
+            console.take(life, "stdout", ", said its child\nand more\nnot all")
+            console.ended(life)
+            expected = "a line\nno newline at the end, said its child\nand more\nnot all\n"
+    assert (tmp_path / "rank.3" / "stdout").read_text() == expected
+    assert terminal.getvalue() == "".join(f"[3]<stdout>:{line}\n" for line in expected.splitlines())
+    assert not (tmp_path / "rank.a[0]").exists()
+
+
+def test_the_next_process_of_a_slot_and_one_without_a_rank_are_no_longer_that_rank(tmp_path: Path) -> None:
+    terminal, ranks = io.StringIO(), {1: 3}
+    with Outlets(terminal, io.StringIO()) as outlets:
+        console = Console(outlets, None, timestamps=False, rank=lambda life: ranks.get(life.number))
+        one, next_one = (ProcessId(Seat("a", 0), number) for number in (1, 2))
+        console.exited(one)
+        console.ended(one)
+        ranks.clear()
+        console.take(next_one, "stdout", "hello\n")
+        console.take(one, "stdout", "numbered anew\n")
+    assert terminal.getvalue() == "[a slot 0]<stdout>:hello\n[a slot 0]<stdout>:numbered anew\n"
+
+
 @pytest.mark.parametrize(
     ("written", "shown"),
     [
