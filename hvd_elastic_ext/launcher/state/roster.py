@@ -145,6 +145,10 @@ class Worker:
     """Seconds from one call of ``commit()`` to the next, without the time of the commit."""
     observed: Mapping[str, float] = field(default_factory=dict)
     """What its script has observed, by its last heartbeat."""
+    at_init: bool = False
+    """It has parked in ``hvd.init()``, and can park at its training loop, too: until it is sent there alone."""
+    alone: bool = False
+    """It was sent from ``hvd.init()`` to its training loop alone."""
     loops: bool = False
     """It has begun an elastic training function."""
     agreed_at_heartbeat: int = 0
@@ -203,6 +207,12 @@ class Worker:
     def is_newcomer(self) -> bool:
         """Whether it has never agreed on the state: it would train from the start."""
         return self.agreed == 0
+
+    @property
+    def in_prologue(self) -> bool:
+        """Whether it is in a world with others, and has not begun the training loop that its script is known to have
+        or to import."""
+        return self.at_init and self.generation > 0 and not self.loops
 
     @property
     def has_state(self) -> bool:
