@@ -103,7 +103,8 @@ class WorkerStatus:
         """The status for a new launcher. ``beat``: the newest heartbeat, None before the first."""
         world = {"generation": self.generation, "agreed": self.agreed}
         reported = {"loops": self.loops, "done": self.done, "warned": self.warned, "beat": self.heartbeat}
-        return {"parked": self.parked, "at_init": self.at_init, "alone": self.alone, **world, **reported}
+        before_loop = {name: True for name in ("at_init", "alone") if getattr(self, name)}
+        return {"parked": self.parked, **before_loop, **world, **reported}
 
     def _know_generation(self, message: Mapping[str, Any]) -> None:
         generation = message.get("generation")

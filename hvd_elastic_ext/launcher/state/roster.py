@@ -200,7 +200,7 @@ class Worker:
     @property
     def keeps_nothing(self) -> bool:
         """Whether it has trained without a commit: its state ends with it."""
-        trained = self.agreed_at_heartbeat > 0 or (self.generation > 0 and self.step > 0)
+        trained = self.agreed_at_heartbeat > 0 or (self.generation > 0 and self.step > 0 and not self.in_prologue)
         return trained and self.holds is None and self.every is None
 
     @property
@@ -217,7 +217,8 @@ class Worker:
     @property
     def has_state(self) -> bool:
         """Whether it has a trained state: it has agreed on one with others, or has trained alone."""
-        return self.killed is None and (self.agreed > 0 or (self.generation > 0 and self.step > 0))
+        alone = self.generation > 0 and self.step > 0 and not self.in_prologue
+        return self.killed is None and (self.agreed > 0 or alone)
 
     @property
     def commits_per_s(self) -> float:
