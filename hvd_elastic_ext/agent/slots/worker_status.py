@@ -46,6 +46,10 @@ class WorkerStatus:
 
     def __init__(self, now: float) -> None:
         self.parked = False
+        self.at_init = False
+        """Whether it has parked in ``hvd.init()``, before its loop."""
+        self.alone = False
+        """Whether it was told to go on to its loop alone."""
         self.loops = False
         """Whether it has entered an elastic loop."""
         self.done = False
@@ -66,6 +70,7 @@ class WorkerStatus:
                 self._beat_at = now
             case "parked":
                 self.parked = True
+                self.at_init = message.get("at") == "init" and message.get("later") is True
             case "synced":
                 self.loops, self.agreed = True, self.generation
             case "looping":
@@ -84,10 +89,13 @@ class WorkerStatus:
         self._beat_at = now
 
     def note_message(self, message: Mapping[str, Any]) -> None:
-        """Apply a message to the process: ``go`` ends parking, ``world`` sets the generation."""
+        """Apply a message to the process: ``go`` and ``alone`` end parking, ``world`` sets the generation."""
         match message.get("tell"):
             case "go":
                 self.parked = False
+            case "alone":
+                self.parked = self.at_init = False
+                self.alone = True
             case "world":
                 self._know_generation(message)
 
@@ -95,7 +103,8 @@ class WorkerStatus:
         """The status for a new launcher. ``beat``: the newest heartbeat, None before the first."""
         world = {"generation": self.generation, "agreed": self.agreed}
         reported = {"loops": self.loops, "done": self.done, "warned": self.warned, "beat": self.heartbeat}
-        return {"parked": self.parked, **world, **reported}
+        before_loop = {name: True for name in ("at_init", "alone") if getattr(self, name)}
+        return {"parked": self.parked, **before_loop, **world, **reported}
 
     def _know_generation(self, message: Mapping[str, Any]) -> None:
         generation = message.get("generation")

@@ -23,6 +23,7 @@ from hvd_elastic_ext.launcher.planners.membership import (
     hosts,
     next_world,
     processes,
+    prologue,
     scaling,
     shortage,
     transfers,
@@ -96,6 +97,7 @@ PLANNERS: Final = (
     Planner(agents.plan),  # agents where processes are wanted
     Planner(restore.plan),  # the newest checkpoint, before the first world
     Planner(processes.plan),  # processes in wanted seats
+    Planner(prologue.plan),  # processes that wait in hvd.init(): do they meet the others there?
     Planner(transfers.time_out),  # a transfer of a commit that takes too long
     Planner(lambda job: next_world.plan(job, MAY_A_WORLD_FORM)),  # does another world form?
     Planner(loopless.report_unchanged_world),  # not if no process would join it

@@ -273,8 +273,12 @@ def _note_message(job: JobState, workers: Sequence[Worker], message: Mapping[str
     job.roster.remember(workers)
 
 
-def _parked(job: JobState, worker: Worker, _: Mapping[str, Any]) -> None:
-    if worker.stage is Stage.BOOTING:
+def _parked(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
+    if worker.stage is not Stage.BOOTING:
+        return
+    if message.get("at") == "init" and message.get("later") is True:
+        worker.at_init = True  # the next look decides whether it is ready there
+    else:
         worker.stage, worker.since = Stage.PARKED, job.now
         job.record("parked", host=worker.seat.host, slot=worker.seat.slot)
 

@@ -271,9 +271,10 @@ class JobState:
         if not undecided:
             self._settled = generation, present
             return True
-        # Members with an elastic loop report it themselves, however long the sync takes.
+        # Members with an elastic loop report it themselves, however long the sync takes, and what comes before.
         latest = self.now - SYNC_S
-        return all(worker.since <= latest for worker in undecided) and not any(worker.loops for worker in present)
+        loops = self.loopless.loops or any(worker.loops for worker in present)
+        return not loops and all(worker.since <= latest for worker in undecided)
 
     @property
     def situation(self) -> Situation:
@@ -292,6 +293,11 @@ class JobState:
             waiting=self.rendezvous.waiting,
             finishing=self.outcome.finishing,
         )
+
+    @property
+    def in_prologue(self) -> bool:
+        """Whether a member of the newest world has not begun its training loop yet."""
+        return any(worker.in_prologue for worker in self.roster.present(self.world.members))
 
     def rank(self, life: ProcessId) -> int | None:
         """The rank of a process; before the first world, its planned rank. None if it has none."""

@@ -145,6 +145,10 @@ class Worker:
     """Seconds from one call of ``commit()`` to the next, without the time of the commit."""
     observed: Mapping[str, float] = field(default_factory=dict)
     """What its script has observed, by its last heartbeat."""
+    at_init: bool = False
+    """It has parked in ``hvd.init()``, and can park at its training loop, too: until it is sent there alone."""
+    alone: bool = False
+    """It was sent from ``hvd.init()`` to its training loop alone."""
     loops: bool = False
     """It has begun an elastic training function."""
     agreed_at_heartbeat: int = 0
@@ -196,7 +200,7 @@ class Worker:
     @property
     def keeps_nothing(self) -> bool:
         """Whether it has trained without a commit: its state ends with it."""
-        trained = self.agreed_at_heartbeat > 0 or (self.generation > 0 and self.step > 0)
+        trained = self.agreed_at_heartbeat > 0 or (self.generation > 0 and self.step > 0 and not self.in_prologue)
         return trained and self.holds is None and self.every is None
 
     @property
@@ -205,9 +209,16 @@ class Worker:
         return self.agreed == 0
 
     @property
+    def in_prologue(self) -> bool:
+        """Whether it is in a world with others, and has not begun the training loop that its script is known to have
+        or to import."""
+        return self.at_init and self.generation > 0 and not self.loops
+
+    @property
     def has_state(self) -> bool:
         """Whether it has a trained state: it has agreed on one with others, or has trained alone."""
-        return self.killed is None and (self.agreed > 0 or (self.generation > 0 and self.step > 0))
+        alone = self.generation > 0 and self.step > 0 and not self.in_prologue
+        return self.killed is None and (self.agreed > 0 or alone)
 
     @property
     def commits_per_s(self) -> float:

@@ -21,7 +21,7 @@ from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.core.messages.slot_protocol import ENGINE
 from hvd_elastic_ext.worker.process import link, standby
 from hvd_elastic_ext.worker.process.link import Message
-from hvd_elastic_ext.worker.process.standby import Standby
+from hvd_elastic_ext.worker.process.standby import ATTEMPT_PAUSE_S, ATTEMPTS, Standby
 from hvd_elastic_ext.worker.process.step_timer import StepTimer, preparing
 from hvd_elastic_ext.worker.sync.host_updates import HostsUpdate
 
@@ -33,7 +33,6 @@ ADOPT: Final = "HVD_ELASTIC_ADOPT"
 
 _DONE: Final = "hvd_elastic_hooked"
 _COMPLETE: Final = "hvd_elastic_complete"
-_ATTEMPTS: Final = 5
 _MIXED: Final = 3
 """Horovod's ``HostUpdateResult.mixed``: hosts may have been added and removed."""
 
@@ -186,7 +185,7 @@ def takes_numbered_updates(listener: Any) -> bool:
 
 @contextlib.contextmanager
 def in_training(state: Any, rejoin: Callable[[], None]) -> Iterator[None]:
-    """Context around a training loop. A process in standby parks first, and then joins the job.
+    """Context around a training loop. A process that is not in a world with others parks first, and then joins the job.
 
     At the end of the loop a State of ours commits its final values, and the result of the loop is reported to the
     launcher.
@@ -217,14 +216,14 @@ def _rejoin(rejoin: Callable[[], None]) -> None:
     """Join the job. If a world does not form, leave it and wait for the next one."""
     from horovod.common.exceptions import HorovodInternalError
 
-    for attempt in range(1, _ATTEMPTS + 1):
+    for attempt in range(1, ATTEMPTS + 1):
         try:
             return rejoin()
         except (HorovodInternalError, ValueError) as error:
-            if attempt == _ATTEMPTS:
+            if attempt == ATTEMPTS:
                 raise
             log.warning("joining the job failed, trying again: %s", error)
-        time.sleep(0.5 * attempt)
+        time.sleep(ATTEMPT_PAUSE_S * attempt)
     return None
 
 

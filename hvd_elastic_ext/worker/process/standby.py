@@ -1,8 +1,10 @@
 """Enters a world with a training process, leaves it, and enters the next one.
 
-A process that an agent starts begins in a world of its own: Horovod is initialised with size 1. The script builds its
-objects and sees its *planned* rank. Then it parks. When the launcher calls it, it joins the job as survivors of a lost
-world do: by an elastic re-initialisation, which blocks until the next generation forms.
+A process that an agent starts begins in a world of its own: Horovod is initialised with size 1. It parks in
+``hvd.init()``. When the launcher calls it, it joins the others as survivors of a lost world do: by an elastic
+re-initialisation, which blocks until the next generation forms. If the others have begun their training loop, they can
+be met only there: the process goes on alone, its script builds its objects and sees its *planned* rank, and it parks
+again at its loop.
 
 :mod:`hvd_elastic_ext.worker.engines.slot_standby` uses the same messages for another purpose: it waits in one thread
 for one world, without Horovod. This module has a thread for the link, and enters one world after another.
@@ -39,6 +41,10 @@ log = logging.getLogger(__name__)
 
 ADDRESS: Final = "HOROVOD_GLOO_RENDEZVOUS_ADDR"
 PORT: Final = "HOROVOD_GLOO_RENDEZVOUS_PORT"
+ATTEMPTS: Final = 5
+"""How often a process tries to join its first world."""
+ATTEMPT_PAUSE_S: Final = 0.5
+"""The pause after the first attempt; after the n-th it is n times as long."""
 
 
 class CallOver(Exception):
@@ -80,6 +86,8 @@ class Standby:
         self._changed = threading.Condition()
         self._go: Message | None = None
         self._results_came = False
+        self._goes_alone = False
+        """Whether the others have begun their training loop: this process meets them there, and not in ``init``."""
         self._for_next_world: dict[str, str] = {}
         self._waiting_for_rank = False
         self._between_worlds = False
@@ -109,7 +117,10 @@ class Standby:
         self._removed.append(callback)
 
     def init(self, join: Callable[[], None], shutdown: Callable[[], None], *, later: bool) -> None:
-        """Replace ``hvd.init()``. With ``later``, the script's training loop parks this process; else this call does.
+        """Replace ``hvd.init()``: park, and join the world of the others.
+
+        With ``later``, the script's training loop can do that, too: if the others are there already, this process stays
+        in a world of its own until its loop.
 
         Raises ``SystemExit`` in a process that must leave.
         """
@@ -121,24 +132,31 @@ class Standby:
             self._imports.at_init()
         if self.leaving:
             self.leave()
-        if not (self._live or self._alone):
-            self._join_alone(join)
-            if later:
-                return
-        if not self._live:
-            self.park()
-            shutdown()
-        self._join(join)
+        if self._live:
+            self._join(join)
+            return
+        again = self._alone
+        self._join_alone(join)
+        if later and (again or not self.park(at="init", later=True)):
+            return
+        if not later:
+            self.park(at="init", later=False)
+        self._join_first(join, shutdown)
 
-    def park(self, *, call: int = 1, is_over: Callable[[], bool] = lambda: False) -> None:
+    def park(
+        self, *, at: str = "loop", later: bool = False, call: int = 1, is_over: Callable[[], bool] = lambda: False
+    ) -> bool:
         """Wait until this process is called, and adopt the environment that comes with the call.
 
+        ``at``: "init" or "loop". With ``later`` it can also park at its loop: return False if it is to do that.
         ``call``: the training call that it is in. ``is_over`` is asked when results of calls have come; if it is true,
         this raises :class:`CallOver`.
         """
-        self.link.send("parked", call=call)
+        self.link.send("parked", at=at, later=later, call=call)
         with self._changed:
             while self._go is None:
+                if later and self._goes_alone:
+                    return False
                 if self._results_came and is_over():
                     raise CallOver
                 self._results_came = False
@@ -152,6 +170,7 @@ class Standby:
         self._environ.setdefault(ADDRESS, "127.0.0.1")
         self._environ.setdefault(PORT, self._environ.get(RENDEZVOUS_PORT, ""))
         self._live, self.planned = True, None
+        return True
 
     def was_shown_another_place(self, place: tuple[int, ...]) -> bool:
         """Whether user code has seen other ranks or sizes than the real ones."""
@@ -243,6 +262,21 @@ class Standby:
             if self.planned is None:
                 self._plan(place_of(self._environ.get(PLAN, "")))
 
+    def _join_first(self, join: Callable[[], None], shutdown: Callable[[], None]) -> None:
+        """Leave the world of one, and join that of the others. If it does not form, leave it and wait for the next one:
+        nobody has done anything in it.
+        """
+        for attempt in range(1, ATTEMPTS + 1):
+            shutdown()
+            try:
+                return self._join(join)
+            except Exception as error:
+                if attempt == ATTEMPTS or not (isinstance(error, ValueError) or error_report.follows_lost_peer(error)):
+                    raise
+                log.warning("joining the job failed, trying again: %s", error)
+            time.sleep(ATTEMPT_PAUSE_S * attempt)
+        return None
+
     def _join(self, join: Callable[[], None]) -> None:
         with self._changed:
             leaving = self.leaving
@@ -294,6 +328,7 @@ class Standby:
     def _on_message(self, message: Message) -> None:
         act = {
             "go": self._on_go,
+            "alone": self._on_alone,
             "plan": self._on_plan,
             "world": self._on_world,
             "update": self._on_update,
@@ -312,6 +347,11 @@ class Standby:
     def _on_go(self, message: Message) -> None:
         with self._changed:
             self._go = message
+            self._changed.notify_all()
+
+    def _on_alone(self, _: Message) -> None:
+        with self._changed:
+            self._goes_alone = True
             self._changed.notify_all()
 
     def _on_plan(self, message: Message) -> None:

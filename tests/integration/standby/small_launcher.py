@@ -60,6 +60,8 @@ class Member:
         self.said: list[dict[str, Any]] = []
         self.beats: list[dict[str, Any]] = []
         self.world: World | None = None
+        self.alone = True
+        """Whether it is sent from ``hvd.init()`` to its training loop alone, as if others trained already."""
         self.process: RunningProcess
         self.end, self.its_end = socket.socketpair()
         self.proxy = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
@@ -75,6 +77,9 @@ class Member:
         with self.end.makefile("rb") as lines:
             for line in lines:
                 message = json.loads(line)
+                if message["say"] == "parked" and message["later"] and self.alone:
+                    self.tell("alone")
+                    continue
                 (self.beats if message["say"] == "beat" else self.said).append(message)
 
     def tell(self, what: str, **fields: Any) -> None:
@@ -160,9 +165,13 @@ class Job:
         plan: Place | None = None,
         env: Mapping[str, str] | None = None,
         python: Sequence[str | Path] = (sys.executable,),
+        alone: bool = True,
     ) -> Member:
-        """Start a training process with a link. ``plan``: the place that it sees while it is parked."""
+        """Start a training process with a link. ``plan``: the place that it sees while it is parked; ``alone``: as in
+        :class:`Member`.
+        """
         member = Member(self, host)
+        member.alone = alone
         self._stack.callback(member.close)
         planned = plan or ALONE
         fd = member.its_end.fileno()

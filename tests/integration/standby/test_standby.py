@@ -104,6 +104,20 @@ def told_to_leave(job: Job, stays: Member, leaves: Member) -> None:
     finished(stays)
 
 
+def test_the_first_processes_meet_in_init_and_their_loop_finds_the_world_formed(job: Job) -> None:
+    members = [job.start(host, TRAINEE, plan=Place(0, 1, 0, 1, 0, 1), alone=False) for host in ("alpha", "beta")]
+    for member in members:
+        assert member.wait_said("parked") == {"say": "parked", "at": "init", "later": True}
+        assert "built as" not in member.process.stdout
+    job.live(*members)
+    for rank, member in enumerate(members):
+        member.wait_step(size=2, more=3)
+        assert f"built as {rank} 2 0 1 {rank} 2" in member.process.stdout
+        assert len(member.heard("parked")) == len(member.heard("entered")) == 1
+        assert "reset" not in member.process.stdout
+    finished(*members)
+
+
 def test_a_plain_script_parks_at_hvd_init_and_goes_live_there(job: Job) -> None:
     """It ends with 0 at its next init when it is told to leave."""
     first = first_of(job, STOCK)

@@ -56,6 +56,9 @@ def _look(job: JobState) -> None:
     if not _all_hosts_heard(job):
         state.moved.clear()
         return
+    if job.options.progress_timeout_s is None and job.in_prologue:
+        state.moved.clear()  # one rank may prepare the data while the others wait for it
+        return
     still_s, limit = _note_progress(job), job.options.progress_timeout_s
     limit_s = stall_limit_s(job) if limit is None else limit
     found = stall(now, _members(job), limit_s, idle=limit is not None) if still_s >= limit_s else None

@@ -10,6 +10,7 @@ import logging
 
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.rules.health.endings import WorldPhase, first_cause, restart_reason
+from hvd_elastic_ext.launcher.rules.membership.next_world import WorldDecision
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, HeldBack, Plan
 
@@ -64,11 +65,28 @@ def _warn_of_unreported_training(job: JobState) -> None:
     lost = members and job.formed and not job.roster.present(members)
     if lost and not state.loops and state.unknown != generation and job.world_outcome.phase is WorldPhase.LOST:
         state.unknown = generation
+        if state.later:
+            _report_lost_prologue(job)
+            return
         log.warning(
             "no process of the world is left (%s), and none has reported a step or a commit: the script is "
             "started again from its beginning, and what it had trained, if anything, is lost",
             _why_lost(job),
         )
+
+
+def _report_lost_prologue(job: JobState) -> None:
+    """All processes of a world were lost before its training loop: nothing that they trained there is lost."""
+    state = job.loopless
+    lost = "no process of the world is left"
+    if not state.early_step:
+        log.info("%s (%s); none had begun its training loop: the script is started again", lost, _why_lost(job))
+        return
+    log.warning(
+        "%s (%s), and none had begun its training loop: the script is started again from its beginning, and %d steps "
+        "that it did before the loop, or without one, are lost",
+        *(lost, _why_lost(job), state.early_step),
+    )
 
 
 def _why_lost(job: JobState) -> str:
@@ -92,6 +110,9 @@ def report_unchanged_world(job: JobState) -> Plan:
         return NOTHING
     _fence_waiting_members(job)
     if job.world_outcome.phase is WorldPhase.RUNNING and decision.cause not in state.logged:
+        if job.in_prologue and not any(worker.step for worker in job.roster.present(job.world.members)):
+            _report_prologue(job, decision)
+            return NOTHING
         state.logged.add(decision.cause)
         why = (
             f"{decision.cause}: {decision.reason}; the world stays as it is: no process has begun an elastic loop "
@@ -100,6 +121,15 @@ def report_unchanged_world(job: JobState) -> Plan:
         log.warning("%s", why)
         job.record("not_resized", cause=decision.cause, reason=why)
     return NOTHING
+
+
+def _report_prologue(job: JobState, decision: WorldDecision) -> None:
+    """Log once that a change waits for the training loop. If none comes, a warning follows with the first step."""
+    said = f"{decision.cause}, before the loop"
+    if said not in job.loopless.logged:
+        job.loopless.logged.add(said)
+        then = "the world changes when its training loop begins, or when its processes have ended"
+        log.info("%s: %s; %s", decision.cause, decision.reason, then)
 
 
 def _fence_waiting_members(job: JobState) -> None:

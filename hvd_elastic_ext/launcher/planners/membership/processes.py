@@ -38,7 +38,8 @@ def plan(job: JobState) -> Plan:
         useful = worker.seat in needed and worker.stage is not Stage.LIVE
         if not useful and id(worker) not in kept and worker.leaving is None and not worker.done:
             orders.remove(job, worker, "it is not needed")
-        if worker.stage is Stage.BOOTING and now - worker.since > job.options.standby_timeout_s:
+        boots = worker.stage is Stage.BOOTING and not worker.at_init  # else it waits for others
+        if boots and now - worker.since > job.options.standby_timeout_s:
             detail = f"{worker.seat} did not get ready in time"
             tried_s = worker.tried_s(now)
             job.strike(Cause.NEVER_READY, worker.host, worker.seat.slot, detail=detail, tried_s=tried_s)

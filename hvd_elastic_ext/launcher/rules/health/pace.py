@@ -38,7 +38,7 @@ class StepPause:
     progress yet. ``killed``: those that were killed, and whose end is not known yet.
 
     ``busy``: the share of their hosts' CPUs that is used, if nobody has begun and that is known; ``looping``: whether
-    one has entered an elastic loop.
+    one has entered an elastic loop; ``prologue``: whether a loop is to come, which may take long.
     """
 
     still_s: float
@@ -50,6 +50,7 @@ class StepPause:
     killed: tuple[Member, ...] = ()
     busy: float | None = None
     looping: bool = False
+    prologue: bool = False
 
     @property
     def without_sign(self) -> bool:
@@ -59,7 +60,7 @@ class StepPause:
     @property
     def is_told(self) -> bool:
         """Whether lines tell of it. A script that gives no sign for long may report none."""
-        return not self.without_sign or self.still_s < UNBEGUN_S + LAST_LINE_S
+        return not self.without_sign or self.prologue or self.still_s < UNBEGUN_S + LAST_LINE_S
 
     @property
     def waited_for(self) -> bool:
@@ -97,6 +98,8 @@ class StepPause:
     def lacks(self) -> str:
         """What members without any sign of training have not done."""
         have = "has" if len(self.unbegun) == 1 else "have"
+        if self.prologue:
+            return f"{have} not begun the training loop yet"
         return (
             f"{have} reported no step"
             if self.looping
@@ -108,7 +111,7 @@ class StepPause:
         what = f"{named(self.unbegun)} {self.lacks}"
         if self.busy is not None:
             what += f" (CPU of {'its host' if len(self.unbegun) == 1 else 'their hosts'}: {self.busy:.0%})"
-        if self.still_s < UNBEGUN_S:
+        if self.still_s < UNBEGUN_S or self.prologue:
             return what
         return f"{what}: the script hangs, or reports no steps, and no more lines tell of it"
 

@@ -57,7 +57,8 @@ def without_sign(job: JobState, present: tuple[Worker, ...]) -> StepPause | None
     shares = [agent.usage["cpu"] for agent in agents if agent is not None and "cpu" in agent.usage]
     looping = any(each.loops for each in present)
     busy = fmean(shares) if shares else None
-    return StepPause(still_s, 0.0, (), 0, unbegun=tuple(members), busy=busy, looping=looping)
+    prologue = job.in_prologue
+    return StepPause(still_s, 0.0, (), 0, unbegun=tuple(members), busy=busy, looping=looping, prologue=prologue)
 
 
 def what_follows(job: JobState, found: StepPause) -> str:
@@ -74,7 +75,8 @@ def what_follows(job: JobState, found: StepPause) -> str:
     if found.finished and not found.lag:
         return f"reported as stalled after {finished_limit_s(job):g} s"
     if options.progress_timeout_s is None:
-        limit = f"after {stall_limit_s(job):.0f} s" if found.waiting else "only if --progress-timeout S is given"
+        always = found.waiting and not job.in_prologue
+        limit = f"after {stall_limit_s(job):.0f} s" if always else "only if --progress-timeout S is given"
         return f"reported as stalled {limit}"
     then = "ended and started again" if options.restart_stalled and found.lag else "reported as stalled"
     return f"{then} after {options.progress_timeout_s:g} s (--progress-timeout)"

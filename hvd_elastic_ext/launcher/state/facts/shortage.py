@@ -41,7 +41,8 @@ def list_refused(job: JobState) -> str:
 
 def unready(job: JobState) -> list[str]:
     """Processes that were started and are not ready, and for how long."""
-    booting = [worker for worker in job.roster.workers.values() if worker.stage is Stage.BOOTING]
+    workers = job.roster.workers.values()
+    booting = [worker for worker in workers if worker.stage is Stage.BOOTING and not worker.at_init]
     return [f"{worker.seat}, started {job.now - worker.created:.0f} s ago, {NOT_READY}" for worker in booting]
 
 

@@ -12,8 +12,8 @@ from hvd_elastic_ext.launcher.state.roster import Worker
 BEAT_S: Final = 2.0
 """A process may have received a message this long before its silence: the time between heartbeats."""
 INTERPRETER_S: Final = 60.0
-"""Longest silence of a process that is starting, is done, or was sent away: imports and the end of an interpreter
-take time, and on a busy machine no thread sends heartbeats meanwhile.
+"""Longest silence of a process that is starting, has not begun its training loop, is done, or was sent away: imports,
+preparations and the end of an interpreter take time, and on a busy machine no thread sends heartbeats meanwhile.
 """
 STARTS_S: Final = 120.0
 """Longest time until a process trains; one without an elastic loop cannot report that it does."""
@@ -26,7 +26,7 @@ def limit_s(job: JobState, worker: Worker) -> float:
     silent_since = job.now - worker.silent_s + BEAT_S
     ordered = worker.leaving is not None and silent_since > worker.leaving_since
     left = ordered and rendezvous.formed and worker.life not in rendezvous.members
-    slow = worker.done or left or worker.stage is Stage.BOOTING
+    slow = worker.done or left or worker.stage is Stage.BOOTING or worker.in_prologue
     slow = slow or (not job.in_place and (_imports(job, worker) or _ends(job, worker, silent_since)))
     return max(limit, INTERPRETER_S) if slow else limit
 

@@ -31,7 +31,8 @@ jobs heartbeats are seconds apart.
 """
 NOT_CONNECTED: Final = "has not connected yet"
 STEPS_ALONE: Final = "does steps, alone: before hvd.init(), or outside a function with @elastic.run"
-"""With hvd_elastic_ext.torch a process trains in a world of its own from hvd.init() until the loop."""
+"""With hvd_elastic_ext.torch a newcomer trains in a world of its own from hvd.init() until the loop."""
+WAITS_FOR_LOOP: Final = "waits in hvd.init(): the world has not begun its training loop (elastic.run)"
 STANDBY: Final = "--standby-timeout"
 FAILS: Final = ", then the job fails (--elastic-timeout)"
 ARRIVES: Final = "it ends when that commit has arrived, or its holder is gone"
@@ -152,7 +153,9 @@ def starting(job: JobState, now: float) -> dict[str, Starting]:
             continue
         what, since_s = f"the process in slot {seat.slot}", now - worker.created
         one = Starting(what, since_s, _joins(job))
-        if worker.stage is Stage.BOOTING:
+        if worker.stage is Stage.BOOTING and worker.at_init:
+            one = Starting(what, since_s, WAITS_FOR_LOOP)
+        elif worker.stage is Stage.BOOTING:
             why = NOT_READY if worker.step_s is None else STEPS_ALONE
             one = Starting(what, since_s, why, worker.since + boot_s - now, STANDBY)
         if seat.host not in found or found[seat.host].since_s < one.since_s:
@@ -403,7 +406,8 @@ def _silence(job: JobState) -> Wait | None:
 def _shortage(job: JobState, *, brief: bool) -> Wait:
     workers = job.roster.workers
     fails_at = None if job.short_since is None else job.short_since + job.options.elastic_timeout_s
-    booting = {str(seat): worker for seat, worker in workers.items() if worker.stage is Stage.BOOTING}
+    early = {str(seat): worker for seat, worker in workers.items() if worker.stage is Stage.BOOTING}
+    booting = {seat: worker for seat, worker in early.items() if not worker.at_init}
     if booting and job.options.limits.size(len(workers), begun=job.world.begun):
         latest = min(worker.since for worker in booting.values()) + job.options.standby_timeout_s
         alone = [seat for seat, worker in booting.items() if worker.step_s is not None]
@@ -416,6 +420,10 @@ def _shortage(job: JobState, *, brief: bool) -> Wait:
             return Wait("; ".join(boots), fails_at, FAILS)
         return Wait("; ".join(boots), latest, f" ({STANDBY})")
     what = [job.decision.reason or "no world is formed yet"]
+    if outside := [seat for seat, worker in early.items() if worker.at_init]:
+        what.append(
+            f"in hvd.init() until the others have begun their training loop, or have ended: {first_few(outside)}"
+        )
     what += why_too_few(job)
     if done := [str(worker.seat) for worker in job.roster.present(job.world.members) if worker.done]:
         what.append(f"the others go on when processes that are done with training have ended: {first_few(done)}")

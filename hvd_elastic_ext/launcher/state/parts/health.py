@@ -146,6 +146,10 @@ class Loopless:
     """The generation of ``ended``."""
     loops: bool = False
     """A process has begun an elastic loop."""
+    later: bool = False
+    """A process has joined its world in ``hvd.init()``, with a training loop to come."""
+    early_step: int = 0
+    """The newest step of such a process before its loop."""
     trained: bool = False
     """A process has trained that keeps no commit."""
     kept: bool = False
@@ -173,6 +177,9 @@ class Loopless:
         """Note what a process has reported."""
         self.loops = self.loops or worker.loops
         self.kept = self.kept or worker.every is not None
+        self.later = self.later or worker.at_init
+        if worker.in_prologue:
+            self.early_step = max(self.early_step, worker.step)
         if worker.keeps_nothing:
             self.trained = True
             self.step = max(self.step, worker.step)

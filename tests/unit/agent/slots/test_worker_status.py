@@ -36,6 +36,24 @@ def test_where_a_process_stands_follows_from_what_it_said_and_was_told() -> None
     assert not worker.done
 
 
+def test_whether_it_waits_in_init_or_goes_to_its_loop_alone_is_known_until_it_is_over() -> None:
+    worker = WorkerStatus(10.0)
+
+    def known() -> list[str]:
+        return [name for name in ("parked", "at_init", "alone") if worker.status().get(name)]
+
+    worker.received(11.0, {"say": "parked", "at": "init", "later": False})
+    assert known() == ["parked"]  # it has no other place to park
+    worker.received(11.0, {"say": "parked", "at": "init", "later": True})
+    assert known() == ["parked", "at_init"]
+    worker.note_message({"tell": "go", "generation": 3})
+    assert known() == ["at_init"]  # it is in its prologue, in a world
+    worker.note_message({"tell": "alone"})
+    assert known() == ["alone"]
+    worker.received(12.0, {"say": "parked", "at": "loop", "later": False})
+    assert known() == ["parked", "alone"]
+
+
 def test_a_process_seen_at_work_is_as_good_as_one_that_speaks() -> None:
     worker = WorkerStatus(10.0)
     worker.received(11.0, {"say": "beat", "step": 4})

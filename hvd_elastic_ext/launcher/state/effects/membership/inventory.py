@@ -90,8 +90,10 @@ def _catch_up(job: JobState, worker: Worker, status: Mapping[str, Any]) -> None:
     worker.done = worker.done or bool(status.get("done"))
     job.roster.watch(worker)
     worker.warned = worker.reclaimed = bool(status.get("warned"))
-    if status.get("parked") and worker.stage is Stage.BOOTING:
-        worker.stage, worker.since = Stage.PARKED, now
+    if worker.stage is Stage.BOOTING:
+        worker.at_init, worker.alone = status.get("at_init") is True, status.get("alone") is True
+        if status.get("parked") and not worker.at_init:
+            worker.stage, worker.since = Stage.PARKED, now
     if isinstance(generation, int) and worker.generation < generation <= job.generation:
         worker.generation, worker.since = generation, now
     if isinstance(agreed := status.get("agreed"), int):
@@ -112,9 +114,11 @@ def _adopted(life: ProcessId, host: Host, status: Mapping[str, Any], now: float)
     """A process that an earlier launcher started."""
     generation = status.get("generation")
     live = isinstance(generation, int) and generation > 0
-    stage = Stage.LIVE if live else Stage.PARKED if status.get("parked") else Stage.BOOTING
+    at_init = status.get("at_init") is True
+    stage = Stage.LIVE if live else Stage.PARKED if status.get("parked") and not at_init else Stage.BOOTING
     loops = status.get("loops") is not False  # if unknown, as in most scripts
     worker = Worker(life, host, stage, now, started=True, pid=status.get("pid"), loops=loops)
+    worker.at_init, worker.alone = at_init, status.get("alone") is True
     worker.done = bool(status.get("done"))
     worker.warned = worker.reclaimed = bool(status.get("warned"))
     noted = slot_number(str(status.get("note")))

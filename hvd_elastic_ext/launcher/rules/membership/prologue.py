@@ -1,0 +1,55 @@
+"""Whether processes that wait in ``hvd.init()`` meet others there, before their training loop. Pure.
+
+A script that imports ``hvd_elastic_ext.torch`` can join a world in two places: in ``hvd.init()``, where nobody trains
+yet, and in its training loop. What lies between is its *prologue*: its collectives act on all ranks only if all of them
+run it together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import NamedTuple
+
+
+class Where(Enum):
+    """Where in its program a living process is."""
+
+    INIT = "init"
+    """In ``hvd.init()``, or before it. Its world, if it was called to one, has not formed."""
+    PROLOGUE = "prologue"
+    """Between ``hvd.init()`` and its training loop, in a world with others."""
+    APART = "apart"
+    """In its training loop, or alone on its way there: it passes no place any more where it could be met earlier."""
+
+
+class Meeting(Enum):
+    """What happens to a process that waits in ``hvd.init()``."""
+
+    READY = "ready"
+    """It is ready for a world, which forms there."""
+    WAIT = "wait"
+    """It waits until the others have begun their training loop, or are lost."""
+    ALONE = "alone"
+    """It goes on alone, and meets the others in the training loop."""
+
+
+class Decision(NamedTuple):
+    """What happens, and why."""
+
+    meeting: Meeting
+    reason: str
+
+
+def decide(others: Iterable[Where]) -> Decision:
+    """Decide about all processes that wait in ``hvd.init()``. ``others``: where the other living processes are.
+
+    If those in a prologue are lost before their loop, the waiting ones can still run a prologue together with their
+    successors: so they are not sent alone before.
+    """
+    places = set(others)
+    if Where.APART in places:
+        return Decision(Meeting.ALONE, "others are past the place where they could be met before the training loop")
+    if Where.PROLOGUE in places:
+        return Decision(Meeting.WAIT, "the others have not begun their training loop yet")
+    return Decision(Meeting.READY, "no other process has passed hvd.init()")

@@ -1,0 +1,218 @@
+"""Where the processes of a script meet that imports our module: in ``hvd.init()``, or in its training loop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from hvd_elastic_ext.launcher.state.facts.waits import status
+from tests.unit.launcher.scenarios import Scenario, play
+from tests.unit.launcher.simulated_cluster import Cluster
+from tests.unit.launcher.simulated_processes import Process
+
+
+class Early(Cluster):
+    """Processes that park in ``hvd.init()``. In a world that forms there they stay in their prologue until `loop`.
+
+    ``busy``: hosts with a process that is in no collective in its prologue, and so does not notice a lost peer.
+    """
+
+    def __init__(self, *options: Any) -> None:
+        super().__init__(*options)
+        self.busy: set[str] = set()
+        self.prologue: set[tuple[str, int]] = set()
+        self.alone: set[tuple[str, int]] = set()
+        self.looping: set[tuple[str, int]] = set()
+
+    def _park(self, process: Process) -> None:
+        if process.state == "booting":
+            process.state = "init"
+            self.say(process, "parked", at="init", later=True)
+
+    def _park_in_loop(self, process: Process) -> None:
+        if process.state == "alone":
+            process.state = "parked"
+            self._begin_loop(process)
+            self.say(process, "parked", at="loop", later=False)
+
+    def _begin_loop(self, process: Process) -> None:
+        self.looping.add((process.host, process.life))
+        self.say(process, "looping")
+
+    def _told(self, process: Process, message: Mapping[str, Any]) -> None:
+        if message["tell"] == "alone" and process.state == "init":
+            process.state = "alone"
+            self.alone.add((process.host, process.life))
+            self.later(2.0, self._park_in_loop, process)
+        elif message["tell"] == "go" and process.state == "init":
+            self.prologue.add((process.host, process.life))
+            self._ask(process)
+        elif not (message["tell"] == "update" and self._before_loop(process)):
+            super()._told(process, message)
+
+    def _before_loop(self, process: Process) -> bool:
+        return (process.host, process.life) in self.prologue
+
+    def enter(self, process: Process) -> None:
+        if not self._before_loop(process):
+            super().enter(process)
+        elif process.state == "training":
+            self.say(process, "entered", generation=process.generation)
+
+    def _train(self, process: Process) -> None:
+        if not self._before_loop(process):
+            super()._train(process)
+
+    def _lose(self, process: Process, generation: int | None = None) -> None:
+        if not self._before_loop(process):
+            super()._lose(process, generation)
+        elif process.state == "training" and process.host not in self.busy and generation in (None, process.generation):
+            process.interrupted = True
+            self.say(process, "peer_lost", error="HorovodInternalError: closed")
+            self.later(0.2, self._end, process, 1)
+
+    def says(self, host: str, what: str) -> None:
+        for process in [each for each in self.training if each.host == host]:
+            self.prologue.discard((host, process.life))
+            if what == "looping":
+                self._begin_loop(process)
+            elif {each.generation for each in self.training} != {self.driver.job.generation} or self.missing:
+                self.later(0.1, super()._lose, process, process.generation)
+            else:
+                process.agreed = process.generation
+                self.say(process, what)
+
+    @property
+    def missing(self) -> bool:
+        """Whether the newest world has lost a member."""
+        return not self.driver.job.standing
+
+    def _account(self, process: Process) -> dict[str, Any]:
+        key = process.host, process.life
+        found = super()._account(process)
+        found |= {"parked": process.state in ("init", "parked"), "loops": key in self.looping}
+        early = {"at_init": process.state == "init" or key in self.prologue, "alone": key in self.alone}
+        return found | {name: True for name, value in early.items() if value}
+
+
+def test_the_processes_of_the_first_world_meet_in_init_and_the_loop_finds_their_world() -> None:
+    play(
+        "train a b; messages alone 0; messages go 2; run 30; goes-on; generation 1; loop a b; run 5; generation 1;"
+        "is resized.size 2; is parked.host a, b; blameless",
+        Early,
+    )
+
+
+def test_hosts_that_are_listed_during_the_prologue_wait_for_the_loop_and_come_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    cluster = play("train a b standby_timeout_s=20; hosts a b c; run 60; state c init; messages alone 0", Early)
+    assert "waits in hvd.init(): the world has not begun its training loop" in caplog.text
+    assert "c (slot 0, ready)" in status(cluster.driver.job)
+    play_on(cluster, "no struck not_resized; generation 1; loop a b; until a b c <10; messages alone 1; blameless")
+    assert not [record for record in caplog.records if record.levelno > logging.INFO]
+    play_on(cluster, "is parked.host a, b, c")
+
+
+def test_one_that_was_late_for_the_first_world_waits_for_its_loop_and_comes_alone() -> None:
+    play(
+        "begin start=1 settle_s=1; boot b 20; hosts a b; until a; run 40; state b init; messages alone 0; loop a;"
+        "until a b <10; messages alone 1; no struck",
+        Early,
+    )
+
+
+def test_one_that_the_first_world_does_not_need_waits_in_init_and_is_ready_for_another_first_world() -> None:
+    play(
+        "begin start=2 most=2; boot a 3; hosts a b c; until a b; run 5; kill a; until b c <30; messages alone 0",
+        Early,
+    )
+
+
+def test_a_process_lost_in_the_prologue_makes_victims_of_the_others_and_all_meet_in_init_again() -> None:
+    cluster = play(
+        "train a b least=2 cooldown_s=(1.0,1.0); run 5; kill a; until a b <30; messages alone 0; loop a b", Early
+    )
+    causes = {line["host"]: line["cause"] for line in cluster.events("exited")}
+    assert causes == {"a": "crashed", "b": "peer lost"}
+    play_on(cluster, "run 5; generation 2; is struck.host a; no training_restarted not_resized")
+
+
+def test_one_that_replaces_a_lost_one_waits_while_the_others_are_before_their_loop() -> None:
+    cluster = play("start a b cooldown_s=(1.0,1.0)", Early)
+    cluster.busy.add("b")
+    play_on(
+        cluster,
+        "until a b; run 5; kill a; state a init; run 20; messages alone 0; generation 1; loop b; until b a <20;"
+        "messages alone 1; is exited.host a; no not_resized",
+    )
+
+
+def test_after_the_loss_of_all_in_the_loop_the_next_ones_meet_in_init_again() -> None:
+    play(
+        "train a b least=2 cooldown_s=(1.0,1.0); loop a b; run 5; kill a; kill b; until a b <30; messages alone 0;"
+        "loop a b; run 5; generation 2",
+        Early,
+    )
+
+
+def test_an_order_to_go_on_alone_that_was_lost_is_given_again() -> None:
+    play(
+        "train a b; loop a b; lose alone 1; hosts a b c; told alone 1; disconnect c; reconnect c; until a b c <20",
+        Early,
+    )
+
+
+def test_another_launcher_knows_who_waits_in_init_and_who_goes_on_alone() -> None:
+    """One is in its prologue alone: who waits in init cannot meet it there."""
+    cluster = play("begin start=2", Early)
+    cluster.inherit("a")
+    (process,) = cluster.agents["a"].values()
+    process.state, process.generation, process.agreed, process.rank = "alone", 0, 0, None
+    cluster.alone.add(("a", process.life))
+    play_on(cluster, "hosts a b; state b init; told alone 1; state b parked")
+    worker = cluster.driver.job.roster.of("a", 0, process.life)
+    assert worker is not None
+    assert worker.alone
+
+
+def test_a_rank_that_waits_long_for_another_ones_preparation_does_not_stall_the_world(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    cluster = play("start a b", Early)
+    cluster._held_up = lambda process: process.host == "b"  # type: ignore[method-assign]
+    play_on(cluster, "until a b; run 300; no stalled fenced struck; loop a b")
+    assert "rank 0 (a[0]) has not begun a step yet and is waited for" in caplog.text
+    assert "reported as stalled only if --progress-timeout S is given" in caplog.text
+
+
+def test_a_long_prologue_is_told_at_the_pace_of_waits_until_its_loop_begins(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    play("train a b; run 600; no stalled fenced struck", Early)
+    lines = [line for line in caplog.messages if "have not begun the training loop yet" in line]
+    assert len(lines) > 3
+    assert "hangs" not in caplog.text
+
+
+def test_a_removed_host_stays_until_the_loop_without_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    play("train a b; run 15; hosts a; run 20; generation 1; no not_resized", Early)
+    said = [line for line in caplog.messages if "the world changes when its training loop begins" in line]
+    assert len(said) == 1
+    assert not [record for record in caplog.records if record.levelno > logging.INFO]
+
+
+def play_on(cluster: Cluster, text: str) -> None:
+    """Play more steps on a cluster."""
+
+    class Further(Scenario):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            self.cluster = cluster
+
+    play(text, Early, steps=Further)
