@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import logging
 import os
 import sys
@@ -112,6 +113,11 @@ def torch(module: Any) -> None:
     broadcast = _not_a_step(module.broadcast_optimizer_state)
     for user in (module, module.functions, module.elastic.state):
         user.broadcast_optimizer_state = broadcast
+    for name in ("broadcast_object", "allgather_object"):
+        named = _with_one_name(getattr(module.functions, name))
+        for user in (module, module.functions, module.elastic.state):
+            if hasattr(user, name):
+                setattr(user, name, named)
     ours = sys.modules.get(STOCK)
     if ours is None or hasattr(ours, "PRESENT"):
         complete()  # otherwise STOCK has imported Horovod, and calls this when its own classes exist
@@ -269,6 +275,23 @@ def _not_a_step(horovods: Callable[..., Any]) -> Callable[..., Any]:
             return horovods(*args, **kwargs)
 
     return prepares
+
+
+def _with_one_name(horovods: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an operation on objects whose name is the same on all ranks, unless the script gives one.
+
+    Horovod's own is the object's type, so ``broadcast_object(settings if rank() == 0 else None)`` would never end.
+    """
+    called = inspect.signature(horovods)
+
+    @functools.wraps(horovods)
+    def operation(*args: Any, **kwargs: Any) -> Any:
+        given = called.bind(*args, **kwargs).arguments
+        if given.get("name") is None:
+            given["name"] = horovods.__name__
+        return horovods(**given)
+
+    return operation
 
 
 def _shown(name: str, real: Callable[[], int]) -> Callable[[], int]:
