@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.faults.agent.launching import AGENT, Agent
+from tests.faults.agent.launching import AGENT, Agent, check_all_was_closed, linked
 from tests.support import marks
 from tests.support.processes import RunningProcess, run_process
 from tests.support.stopped_helpers import Stopping
@@ -33,6 +33,7 @@ def agent(tmp_path: Path) -> Iterator[Stoppable]:
     stopping = Stopping(tmp_path / "stopping")
     with run_process(AGENT, stdin=subprocess.PIPE, env=stopping.env) as process:
         yield Stoppable(process, stopping)
+    check_all_was_closed(process)
 
 
 KEEP = """
@@ -105,6 +106,18 @@ def test_helpers_write_a_kept_commit_and_load_it_into_the_memory_of_another_slot
     agent.order(*({"do": "stop", "slot": slot, "grace_s": 0} for slot in range(2)), {"do": "finish"})
     agent.process.wait(30)
     assert marks.start_time(helper) is None  # it must not exist any more when the agent has ended
+
+
+def test_an_agent_that_ends_has_closed_all_that_it_opened(agent: Stoppable, tmp_path: Path) -> None:
+    """Links, proxies and helpers, also one that was replaced; every warning of this agent is an error."""
+    agent.order(linked(0, "say(say='parked'); hear()"))
+    agent.wait_for("said", 0)
+    for number in (1, 2):
+        agent.order(load(number, tmp_path, 0))
+    agent.wait_for("errand_ended")
+    agent.order({"do": "stop", "slot": 0, "grace_s": 0}, load(3, tmp_path, 0), {"do": "finish"})
+    agent.process.wait(30)
+    check_all_was_closed(agent.process)
 
 
 def load(number: int, store: Path, slot: int) -> dict[str, Any]:
