@@ -147,6 +147,8 @@ class Worker:
     """What its script has observed, by its last heartbeat."""
     loops: bool = False
     """It has begun an elastic training function."""
+    call: int = 0
+    """The training call that it has begun last, from 1; 0: none, or unknown."""
     agreed_at_heartbeat: int = 0
     """:attr:`agreed` at its last heartbeat, which would have named a commit of that world."""
     done: bool = False
@@ -166,6 +168,8 @@ class Worker:
     """When it got that order (mono)."""
     reclaimed: bool = False
     """It was told that its host, or the whole job, will be preempted."""
+    terminated: bool = False
+    """It got a SIGTERM that its script handles."""
     warned: bool = False
     """Its script has seen, by ``check_alive()``, that it has to leave, and may end by itself."""
     stopping_at: float | None = None

@@ -189,11 +189,17 @@ def in_training(state: Any, rejoin: Callable[[], None]) -> Iterator[None]:
     """Context around a training loop. A process in standby parks first, and then joins the job.
 
     At the end of the loop a State of ours commits its final values, and the result of the loop is reported to the
-    launcher.
+    launcher. A script may also end training by ``sys.exit(0)``.
     """
-    with standby.current().training():
+    process = standby.current()
+    with process.training():
         _go_live(state, rejoin)
-        yield
+        try:
+            yield
+        except SystemExit as end:
+            if process.ends_training(end):
+                getattr(state, "_left", lambda: None)()
+            raise
         getattr(state, "_returned", lambda: None)()
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import sys
 import threading
 import time
@@ -39,6 +40,12 @@ log = logging.getLogger(__name__)
 
 ADDRESS: Final = "HOROVOD_GLOO_RENDEZVOUS_ADDR"
 PORT: Final = "HOROVOD_GLOO_RENDEZVOUS_PORT"
+
+
+class OrderedExit(SystemExit):
+    """This process leaves for the launcher: it is not in the next world, or ends with its own. The script's own
+    ``sys.exit()`` raises another ``SystemExit``.
+    """
 
 
 class Standby:
@@ -67,6 +74,10 @@ class Standby:
         self._fence = fence
         self._environ = environ
         self._reclaimed = False
+        self.call = 0
+        """Number of the training call that it is in, from 1; 0 before the first one."""
+        self._terminated = False
+        """Whether it got a SIGTERM that its script handles."""
         self._warned = False
         self._shown: set[Place] = set()
         self._alone = False
@@ -106,7 +117,7 @@ class Standby:
     def init(self, join: Callable[[], None], shutdown: Callable[[], None], *, later: bool) -> None:
         """Replace ``hvd.init()``. With ``later``, the script's training loop parks this process; else this call does.
 
-        Raises ``SystemExit`` in a process that must leave.
+        Raises :class:`OrderedExit` in a process that must leave.
         """
         if not self.link.connected:
             self._fence.tracking(join)()
@@ -131,7 +142,7 @@ class Standby:
         with self._changed:
             while self._go is None:
                 if self.leaving:
-                    raise SystemExit(0)  # the process was never in the job: no ``on_removed``
+                    raise OrderedExit(0)  # the process was never in the job: no ``on_removed``
                 if not self.link.connected:
                     raise SystemExit("hvd-elastic: the agent of this host has gone; a parked process cannot continue")
                 self._changed.wait()
@@ -148,20 +159,39 @@ class Standby:
     def leave(self) -> None:
         """End this process after its last world."""
         self._call_removed()
-        raise SystemExit(0)
+        raise OrderedExit(0)
 
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
         """Report that the script has an elastic loop, and how the loop ends."""
-        self.link.send("looping")
+        self.call += 1
+        self.link.send("looping", call=self.call)
         try:
             yield
         except Exception as error:
             self.failed(error)
             raise
+        except SystemExit:
+            self.link.read_signals()
+            status = self.link.status
+            self.link.send("left", call=self.call, step=status.step, commit=status.commit)
+            self.link.flush()
+            raise
         self.link.beat()  # reports the last step
-        self.link.send("done")
+        self.link.send("done", call=self.call)
         self.link.flush()
+
+    def watch_signals(self) -> None:
+        """Report a SIGTERM that the script handles. Only the main thread can begin that."""
+        self.link.on_signal = self._on_signal
+        self.link.watch_signals()
+
+    def ends_training(self, end: SystemExit) -> bool:
+        """Whether the script itself ends training well, as by ``sys.exit(0)``, and nothing has told it to leave."""
+        self.link.read_signals()
+        well = end.code is None or (isinstance(end.code, int) and end.code == 0)
+        told = self.leaving or self._reclaimed or self._terminated
+        return well and not told and not isinstance(end, OrderedExit)
 
     def failed(self, error: BaseException) -> None:
         """Report a failure of the script, once for each error, and whether it only follows from a lost peer."""
@@ -324,6 +354,12 @@ class Standby:
         longer the case."""
         self._reclaimed = message.get("leaving") is True
 
+    def _on_signal(self, number: int) -> None:
+        """Report a SIGTERM that the script handles: it may end training because of it. On any thread."""
+        if number == signal.SIGTERM and not self._terminated:
+            self._terminated = True
+            self.link.send("terminated")
+
     def _on_fence(self, message: Message) -> None:
         with self._changed:  # no thread enters a world meanwhile
             if self._between_worlds:
@@ -359,6 +395,7 @@ def current() -> Standby:
         _current[:] = [Standby(link.current())]
         if _current[0].link.connected:
             _report_uncaught_errors()
+            _current[0].watch_signals()
     return _current[0]
 
 

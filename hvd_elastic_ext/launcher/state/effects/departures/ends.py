@@ -11,7 +11,7 @@ from hvd_elastic_ext.launcher.rules.health.causes import Cause, Ending, ending
 from hvd_elastic_ext.launcher.rules.health.endings import Ended, WorldPhase
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.state import orders
-from hvd_elastic_ext.launcher.state.effects.departures import shutdown
+from hvd_elastic_ext.launcher.state.effects.departures import clean_exits, shutdown
 from hvd_elastic_ext.launcher.state.effects.engines.engine import engine_of
 from hvd_elastic_ext.launcher.state.effects.health import blame, early_ends, victims
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -45,12 +45,15 @@ def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
     job.record("exited", **place, code=code, cause=str(cause), reason=why)
     _note_end(job, worker, cause, how, code, victim=victim)
     early_ends.ended(job, worker, well=worker.done or (cause is Cause.LEFT and code == 0))
+    decided_later = code == 0 and worker.loops and not worker.done and clean_exits.note(job, worker, cause)
     if worker.done:
         _done(job, worker, code)
     elif job.world_outcome.phase in (WorldPhase.ENDING, WorldPhase.DONE, WorldPhase.FAILED):
         return  # the last end decides
     elif cause is Cause.LEFT:
         orders.delay_restart(job, worker.seat)
+        if decided_later:
+            return
         _end_job(job, blame.process_left(job, worker, found.text, members=members))
     elif job.outcome.finishing:
         trained = worker.life in members and not worker.is_newcomer
