@@ -245,6 +245,10 @@ class Scenario(HelperSteps):
     def warned_(self, host: str, leaving: str = "1") -> None:
         self.cluster.warned(host, leaving=leaving == "1")
 
+    def terminated_(self, host: str) -> None:
+        """The processes of a host have got a SIGTERM that their script handles."""
+        self.cluster.says(host, "terminated")
+
     def standstill_(self, seconds: str) -> None:
         self.cluster.standstill(float(seconds))
 
