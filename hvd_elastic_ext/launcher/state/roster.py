@@ -168,6 +168,8 @@ class Worker:
     """When it got that order (mono)."""
     reclaimed: bool = False
     """It was told that its host, or the whole job, will be preempted."""
+    left: bool = False
+    """Its script ends within the training function, with exit code 0."""
     terminated: bool = False
     """It got a SIGTERM that its script handles."""
     warned: bool = False

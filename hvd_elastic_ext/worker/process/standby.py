@@ -171,10 +171,9 @@ class Standby:
         except Exception as error:
             self.failed(error)
             raise
-        except SystemExit:
-            self.link.read_signals()
-            status = self.link.status
-            self.link.send("left", call=self.call, step=status.step, commit=status.commit)
+        except SystemExit as end:
+            well, status = self.ends_training(end), self.link.status
+            self.link.send("left", call=self.call, well=well, step=status.step, commit=status.commit)
             self.link.flush()
             raise
         self.link.beat()  # reports the last step

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 
-from hvd_elastic_ext.launcher.rules.health.endings import REMEDY, Departure, DepartureOutcome
+from hvd_elastic_ext.launcher.rules.health.endings import Departure, DepartureOutcome
 from hvd_elastic_ext.launcher.state.effects.departures import clean_exits
 from hvd_elastic_ext.launcher.state.effects.health import blame
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -34,20 +34,16 @@ def plan(job: JobState) -> Plan:
         job.outcome.finishing = True
         return NOTHING
     _log(job, found, waited=waited)
-    members = job.world.members
-    last = max(part.left, key=lambda life: part.left[life].at)
-    if last in members and not job.roster.present(members):
+    if part.alone:
+        last = max(part.left, key=lambda life: part.left[life].at)
         job.fail(blame.all_left(job, f"{last.seat}: left with exit code 0 before training was done"))
     return NOTHING
 
 
 def _log(job: JobState, found: DepartureOutcome, *, waited: bool) -> None:
-    part = job.clean_exits
-    if found.departure is Departure.LOSS:
-        return
     if found.departure is Departure.RESUMABLE:
         log.info("ranks left the training function with exit code 0, and training goes on: %s", found.reason)
-    elif not part.told or waited:
-        remedy = "" if part.told else f". To end training, {REMEDY}"
-        part.told = True
-        log.warning("%s: training goes on%s", found.reason, remedy)
+    elif found.departure is Departure.PART and not job.clean_exits.advised:
+        clean_exits.advise(job, found.reason)
+    elif found.departure is Departure.PART and waited:
+        log.info("%s: training goes on", found.reason)

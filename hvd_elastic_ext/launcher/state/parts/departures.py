@@ -71,7 +71,9 @@ class CleanExits:
     """Until when others are waited for (mono); None if they are not."""
     open: bool = False
     """What the newest end means is not decided yet."""
-    told: bool = False
+    alone: bool = False
+    """The newest end left no process of the newest world."""
+    advised: bool = False
     """The log has the remedy."""
 
 

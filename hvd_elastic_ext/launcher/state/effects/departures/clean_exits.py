@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.rules.health.endings import DepartureOutcome, Left, Staying, outcome_of_departure
+from hvd_elastic_ext.launcher.rules.health.endings import REMEDY, DepartureOutcome, Left, Staying, outcome_of_departure
 from hvd_elastic_ext.launcher.rules.membership.next_world import WorldDecision
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
 from hvd_elastic_ext.launcher.state.effects.health import blame
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Worker
+
+log = logging.getLogger(__name__)
 
 
 def note(job: JobState, worker: Worker, cause: Cause) -> bool:
@@ -24,8 +28,16 @@ def note(job: JobState, worker: Worker, cause: Cause) -> bool:
     held = job.roster.commits.held.get(worker.seat)
     step = max(worker.step, 0 if held is None else held.step)
     part.left[worker.life] = Left(blame.named(job, worker), job.now, step, worker.call, told)
-    part.open = True
+    members = job.world.members
+    part.open, part.alone = True, worker.life in members and not job.roster.present(members)
     return cause is Cause.LEFT
+
+
+def advise(job: JobState, reason: str) -> None:
+    """Log once how a script ends training, since ranks have left and training goes on."""
+    if not job.clean_exits.advised:
+        job.clean_exits.advised = True
+        log.warning("%s: training goes on. To end training, %s", reason, REMEDY)
 
 
 def forget_after_next_world(job: JobState) -> None:
@@ -59,7 +71,8 @@ def _staying(job: JobState, life: ProcessId) -> Staying | None:
     """A member that has not left; None for a newcomer that was never in a world."""
     worker = job.roster.alive(life)
     if worker is None:
-        return Staying(str(life.seat), lost=True)
+        victim = life in job.world.not_at_fault  # it has ended because it lost its peers: its successor trains on
+        return Staying(str(life.seat), lost=not victim, joins=victim)
     if not worker.generation:
         return None
     joins = life in job.rendezvous.waiting or life in job.rendezvous.asked_again

@@ -48,6 +48,8 @@ def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
     job.record("exited", **place, code=code, cause=str(cause), reason=why)
     _note_end(job, worker, cause, how, code, victim=victim)
     early_ends.ended(job, worker, well=worker.done or (cause is Cause.LEFT and code == 0))
+    if worker.left and code and not worker.done:  # under MPI it waits for its peers before it ends
+        clean_exits.advise(job, f"{blame.named(job, worker)} left the training function, and others did not")
     decided_later = code == 0 and worker.loops and not worker.done and clean_exits.note(job, worker, cause)
     if worker.done:
         _done(job, worker, code)

@@ -60,8 +60,8 @@ LEAVING = {
     "a process that stayed long rests as briefly as the first time": f"""
         train a b {QUICK} run 1; kill b 0; sees spawned 3 <2.1; until a b; run 60; kill b 0; sees spawned 4 <2.1""",
     "a job that all processes leave repeatedly ends with the reason": f"""
-        train a b {QUICK} run 1; kill a 143; kill b 143; run 0.1; goes-on; size 2; run 1; kill a 143; kill b 143; run 0.1
-        goes-on; size 2; run 1; kill a 143; kill b 143
+        train a b {QUICK} run 1; kill a 143; kill b 143; run 0.1; goes-on; size 2
+        run 1; kill a 143; kill b 143; run 0.1; goes-on; size 2; run 1; kill a 143; kill b 143
         fails all processes have left 3 times within an hour, more than --failure-budget allows; took 0 0.1; over
         gone a b; no struck""",
 }
@@ -93,7 +93,8 @@ SOME_LEAVE = {
         train a b c cooldown_s=(60.0,60.0); run 2; well a; run 2; kill b; members c <0.5; run 1; goes-on
         is struck.subject slot 0 of b""",
     "a failure is followed at once, although another one leaves after it": """
-        train a b c cooldown_s=(60.0,60.0); run 2; kill b; well a; members c <0.5; goes-on; is struck.subject slot 0 of b""",
+        train a b c cooldown_s=(60.0,60.0); run 2; kill b; well a; members c <0.5; goes-on
+        is struck.subject slot 0 of b""",
     "they leave at different steps, long after one another": """
         train a b least=2 failure_budget=1 cooldown_s=(20.0,20.0); run 2; well a; run 11; well b; run 0.2; goes-on
         together a b""",
