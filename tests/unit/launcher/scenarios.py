@@ -262,9 +262,9 @@ class Scenario(HelperSteps):
             self.cluster.says(host, "looping")
             self.cluster.says(host, "synced")
 
-    def well_(self, host: str) -> None:
-        """The processes of a host end with exit code 0."""
-        self.cluster.ends_well(host)
+    def well_(self, host: str, code: str = "0") -> None:
+        """The processes of a host end, and the others do not notice it."""
+        self.cluster.ends_unnoticed(host, int(code))
 
     def finish_(self, hanging: str | None = None) -> None:
         self.cluster.finish(hanging=hanging)

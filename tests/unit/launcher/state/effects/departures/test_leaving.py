@@ -99,6 +99,23 @@ SOME_LEAVE = {
         train a b least=2 failure_budget=1 cooldown_s=(20.0,20.0); run 2; well a; run 11; well b; run 0.2; goes-on
         together a b""",
 }
+BETWEEN_CALLS = {
+    "a process is killed, and all train on": """
+        train a b cooldown_s=(1.0,1.0); run 2; done a b; well b 137; run 0.2; goes-on; is struck.cause crashed
+        loop a; together a b; goes-on""",
+    "a process fails, and all train on": """
+        train a b cooldown_s=(1.0,1.0); run 2; done a b; well b 1; run 0.2; goes-on; loop a; together a b; goes-on""",
+    "a process fails, and the others end well": """
+        train a b; run 2; done a b; well b 1; run 0.2; goes-on; well a
+        fails b[0] crashed: exit code 1, after its training was done""",
+    "the only process is killed": """
+        train a cooldown_s=(1.0,1.0); run 2; done a; kill a; run 0.2; goes-on; is struck.cause crashed; until a""",
+    "the only process fails after its first call": """
+        train a; run 2; done a; kill a 1; fails a[0] ended with exit code 1 after training was done""",
+    "a process fails after others have ended": """
+        train a b; run 2; done a b; well a; run 0.2; well b 1
+        fails b[0] ended with exit code 1 after training was done""",
+}
 MAY_GO_ON = {
     "check_alive() was False on one": "warned b; run 0.1",
     "one host has notice": "notice b 60 drained",
@@ -113,6 +130,11 @@ def test_training_is_done_if_all_ranks_leave_the_training_function_with_exit_cod
 
 @pytest.mark.parametrize("text", SOME_LEAVE.values(), ids=SOME_LEAVE)
 def test_training_goes_on_if_only_some_ranks_leave_the_training_function(text: str) -> None:
+    play(text)
+
+
+@pytest.mark.parametrize("text", BETWEEN_CALLS.values(), ids=BETWEEN_CALLS)
+def test_a_failure_after_a_training_call_is_a_failure_like_any_other_while_training_may_go_on(text: str) -> None:
     play(text)
 
 
