@@ -41,9 +41,11 @@ def plan(job: JobState) -> Plan:
 
 
 def _log(job: JobState, found: DepartureOutcome, *, waited: bool) -> None:
-    if found.departure is Departure.RESUMABLE:
+    part = job.clean_exits
+    if found.departure is Departure.RESUMABLE and not part.logged:
+        part.logged = True
         log.info("ranks left the training function with exit code 0, and training goes on: %s", found.reason)
-    elif found.departure is Departure.PART and not job.clean_exits.advised:
+    elif found.departure is Departure.PART and not part.advised:
         clean_exits.advise(job, found.reason)
     elif found.departure is Departure.PART and waited:
         log.info("%s: training goes on", found.reason)

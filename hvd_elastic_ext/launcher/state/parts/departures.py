@@ -62,7 +62,7 @@ class CleanExits:
     """Members of a world that have ended with exit code 0 within their training function."""
 
     of: int = 0
-    """The number of that world, or of the next one if that was forming then."""
+    """The number of that world, or of one between that and the next one that forms."""
     members: tuple[ProcessId, ...] = ()
     """All members of that world."""
     left: dict[ProcessId, Left] = field(default_factory=dict)
@@ -73,6 +73,8 @@ class CleanExits:
     """What the newest end means is not decided yet."""
     alone: bool = False
     """The newest end left no process of the newest world."""
+    logged: bool = False
+    """The log says that training goes on although they have left."""
     advised: bool = False
     """The log has the remedy."""
 

@@ -21,7 +21,8 @@ def note(job: JobState, worker: Worker, cause: Cause) -> bool:
     if not part.left or _is_over(job):
         # While a world forms, the members of the one before are still in that one.
         world = job.world.members if job.formed else (*job.world.members, *sorted(job.world.left_out))
-        part.of, part.members, part.left, part.until = job.generation, world, {}, None
+        part.of = job.generation if job.formed else job.generation - 1
+        part.members, part.left, part.until, part.logged = world, {}, None, False
     if worker.life not in part.members:
         return False
     told = _why_told(job, worker) or ("" if cause is Cause.LEFT else str(cause))

@@ -79,6 +79,9 @@ ALL_LEAVE = {
         number resized 1""",
     "one has returned and the other has left": f"{TRAIN} done a; well b; run 0.2; goes-on; well a; ended-well <1",
     "one has left and the other returns": f"{TRAIN} well a; run 1; done b; run 1; well b; ended-well <1",
+    "of the world after one that lost a member": """
+        train a b c cooldown_s=(60.0,60.0); run 2; kill b; well a; members c; run 2; goes-on; well c; ended-well <0.2""",
+    "while there is no launcher": "left a b; well a; well b; expect a b; ended-well <20; no resized spawned",
     "of which only one is left after a failure": """
         train a b cooldown_s=(60.0,60.0) failure_budget=1; run 2; kill b; members a; run 2; well a; ended-well <0.2""",
 }
@@ -95,6 +98,9 @@ SOME_LEAVE = {
     "a failure is followed at once, although another one leaves after it": """
         train a b c cooldown_s=(60.0,60.0); run 2; kill b; well a; members c <0.5; goes-on
         is struck.subject slot 0 of b""",
+    "in a world that formed after another one has left the world before": """
+        train a b c cooldown_s=(2.0,2.0); run 2; kill a 0; members b c; run 1; kill b 0; members c; together a b c
+        goes-on; no struck""",
     "they leave at different steps, long after one another": """
         train a b least=2 failure_budget=1 cooldown_s=(20.0,20.0); run 2; well a; run 11; well b; run 0.2; goes-on
         together a b""",
