@@ -55,6 +55,8 @@ class WorkerStatus:
         self.done = False
         self.warned = False
         """Whether its script has seen that it must leave."""
+        self.terminated = False
+        """Whether it got a SIGTERM that its script handles."""
         self.generation: int | None = None
         self.agreed: int | None = None
         """The newest generation with which it has agreed on the state."""
@@ -79,6 +81,8 @@ class WorkerStatus:
                 self.done = True
             case "warned":
                 self.warned = message.get("leaving") is True
+            case "terminated":
+                self.terminated = True
             case "imported":
                 self.imports = self.imports.merged_with(message)
             case "entered":
@@ -104,7 +108,8 @@ class WorkerStatus:
         world = {"generation": self.generation, "agreed": self.agreed}
         reported = {"loops": self.loops, "done": self.done, "warned": self.warned, "beat": self.heartbeat}
         before_loop = {name: True for name in ("at_init", "alone") if getattr(self, name)}
-        return {"parked": self.parked, **before_loop, **world, **reported}
+        terminated = {"terminated": True} if self.terminated else {}
+        return {"parked": self.parked, **before_loop, **world, **reported, **terminated}
 
     def _know_generation(self, message: Mapping[str, Any]) -> None:
         generation = message.get("generation")

@@ -14,7 +14,7 @@ from hvd_elastic_ext.launcher.planners.checkpoints import (
     final_checkpoint,
     restore,
 )
-from hvd_elastic_ext.launcher.planners.departures import exits, preemption, shutdown
+from hvd_elastic_ext.launcher.planners.departures import clean_exits, exits, preemption, shutdown
 from hvd_elastic_ext.launcher.planners.health import cooldowns, link_loss, liveness, loopless, pace, silence, victims
 from hvd_elastic_ext.launcher.planners.membership import (
     adoption,
@@ -84,6 +84,7 @@ PLANNERS: Final = (
     Planner(hosts.plan),  # an empty list of hosts
     Planner(exits.plan),  # ends that were reported to no launcher
     Planner(victims.plan),  # ends that follow from the loss of a peer count for nothing
+    Planner(clean_exits.plan),  # is training done, because all ranks have left?
     Planner(loopless.plan),  # is the job over?
     Planner(liveness.at_the_end, ending=True),  # members that wait for one that is done with training
     Planner(world.finish, ending=True),  # members that are not done yet finish

@@ -92,6 +92,7 @@ def environment(
         "plm_rsh_agent": " ".join(words[: words.index("--")]),
         "hwloc_base_binding_policy": "none",
         "rmaps_base_oversubscribe": "1",  # the number of a host's slots decides how many processes it has
+        "orte_allowed_exit_without_sync": "1",  # ranks may leave by os._exit(0), one after the other
         "mpi_yield_when_idle": "1",  # processes that wait leave the cores to those that work
     }
     if interfaces:

@@ -42,7 +42,7 @@ from hvd_elastic_ext.launcher.state.parts.checkpoints import (
     Restore,
 )
 from hvd_elastic_ext.launcher.state.parts.commit_holders import NotedCommit
-from hvd_elastic_ext.launcher.state.parts.departures import Notices, Outcome, Preemption, Shutdown
+from hvd_elastic_ext.launcher.state.parts.departures import CleanExits, Notices, Outcome, Preemption, Shutdown
 from hvd_elastic_ext.launcher.state.parts.health import Faults, LauncherPauses, LinkLoss, Liveness, Loopless, Pace
 from hvd_elastic_ext.launcher.state.parts.membership import (
     Adoption,
@@ -130,6 +130,7 @@ class JobState:
     before_exit: BeforeExit = field(default_factory=BeforeExit)
     shutdown: Shutdown = field(default_factory=Shutdown)
     outcome: Outcome = field(default_factory=Outcome)
+    clean_exits: CleanExits = field(default_factory=CleanExits)
 
     helpers: dict[Purpose, dict[str, int]] = field(default_factory=lambda: {purpose: {} for purpose in Purpose})
     """For each purpose, the hosts that have to answer, and the number of their helper. Its planner removes a host

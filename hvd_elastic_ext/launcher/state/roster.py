@@ -151,6 +151,8 @@ class Worker:
     """It was sent from ``hvd.init()`` to its training loop alone."""
     loops: bool = False
     """It has begun an elastic training function."""
+    call: int = 0
+    """The training call that it has begun last, from 1; 0: none, or unknown."""
     agreed_at_heartbeat: int = 0
     """:attr:`agreed` at its last heartbeat, which would have named a commit of that world."""
     done: bool = False
@@ -170,6 +172,10 @@ class Worker:
     """When it got that order (mono)."""
     reclaimed: bool = False
     """It was told that its host, or the whole job, will be preempted."""
+    left: bool = False
+    """Its script ends within the training function, with exit code 0."""
+    terminated: bool = False
+    """It got a SIGTERM that its script handles."""
     warned: bool = False
     """Its script has seen, by ``check_alive()``, that it has to leave, and may end by itself."""
     stopping_at: float | None = None

@@ -105,7 +105,7 @@ class MPIComms(Comms):
         with self._lost_peers("reset"):
             self._comm.Barrier()
         if standby.current().fixed_world:
-            raise SystemExit(0)  # with another exit code, mpirun ends the whole job
+            raise standby.OrderedExit(0)  # with another exit code, mpirun ends the whole job
 
     @contextlib.contextmanager
     def _lost_peers(self, name: str) -> Iterator[None]:

@@ -137,7 +137,7 @@ def _leave(reason: str) -> NoReturn:
     sys.stderr.flush()
     if dist.is_initialized():
         _never_destroy(dist.group.WORLD)
-    raise SystemExit(START_AGAIN)
+    raise standby.OrderedExit(START_AGAIN)
 
 
 _pins: Final[list[Tensor]] = []

@@ -194,14 +194,19 @@ def in_training(state: Any, rejoin: Callable[[], None]) -> Iterator[None]:
     """Context around a training loop. A process that is not in a world with others parks first, and then joins the job.
 
     At the end of the loop a State of ours commits its final values, and the result of the loop is reported to the
-    launcher.
+    launcher. A script may also end training by ``sys.exit(0)``.
     """
     from hvd_elastic_ext.worker.calls.calls import current as current_calls
 
-    calls = current_calls()
-    with standby.current().training(calls.number):
+    calls, process = current_calls(), standby.current()
+    with process.training(calls.number):
         _go_live(state, rejoin, call=calls.number, is_over=lambda: calls.finished() is not None)
-        yield
+        try:
+            yield
+        except SystemExit as end:
+            if process.ends_training(end):
+                getattr(state, "_left", lambda: None)()
+            raise
         getattr(state, "_returned", lambda: None)()
 
 

@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import select
+import signal
 import socket
 import stat
 import threading
@@ -97,12 +98,14 @@ class Link:
     """One connection. Every method may be called from any thread, connected or not. Only ``flush`` and ``close`` wait.
 
     ``on_message`` gets each message on the link's thread; ``on_lost`` is called there when the agent is gone.
+    ``on_signal`` gets the number of each signal that the script handles, see :meth:`watch_signals`.
     """
 
     def __init__(self, connection: socket.socket | None = None, *, interval: float = 1.0) -> None:
         self.status = Status()
         self.on_message: Callable[[Message], None] = lambda message: None
         self.on_lost: Callable[[], None] = lambda: None
+        self.on_signal: Callable[[int], None] = lambda number: None
         self._interval = interval
         self._connection = connection
         self._lock = threading.Lock()
@@ -110,6 +113,8 @@ class Link:
         self._received = bytearray()
         self._closing = False
         self._thread: threading.Thread | None = None
+        self._signals: tuple[int, int] | None = None
+        """The ends of a pipe, into which Python writes the numbers of signals."""
         if connection is not None:
             connection.setblocking(False)
             connection.set_inheritable(False)
@@ -146,6 +151,43 @@ class Link:
         finally:
             self._lock.release()
 
+    def watch_signals(self) -> None:
+        """Note signals for which the script has a handler of its own; other signals end the process or do nothing.
+
+        Without effect in another thread than the main one, and if the script uses Python's descriptor for signals.
+        """
+        if threading.current_thread() is not threading.main_thread() or self._signals is not None:
+            return
+        reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        if before == -1:
+            self._signals = reader, writer
+            return
+        signal.set_wakeup_fd(before)
+        os.close(reader)
+        os.close(writer)
+
+    def read_signals(self) -> None:
+        """Pass the signals that have come on to ``on_signal``. The link's thread does this, too."""
+        if self._signals is None:
+            return
+        try:
+            numbers = os.read(self._signals[0], 1 << 12)
+        except OSError:  # there is none, or the other thread was faster
+            return
+        for number in numbers:
+            self.on_signal(number)
+
+    def _end_signals(self) -> None:
+        if self._signals is None or threading.current_thread() is not threading.main_thread():
+            return
+        before = signal.set_wakeup_fd(-1)
+        if before not in (-1, self._signals[1]):
+            signal.set_wakeup_fd(before)
+        for end in self._signals:
+            os.close(end)
+        self._signals = None
+
     def flush(self, timeout: float = 2.0) -> bool:
         """Wait until everything is sent, at most ``timeout`` seconds; return whether it is."""
         deadline = time.monotonic() + timeout
@@ -167,6 +209,7 @@ class Link:
                 with contextlib.suppress(OSError):  # closed already
                     connection.shutdown(socket.SHUT_RDWR)
             self._thread.join()
+        self._end_signals()
         self._drop()
 
     def _run(self) -> None:
@@ -184,7 +227,13 @@ class Link:
     def _wait(self, connection: socket.socket, seconds: float) -> None:
         poll = select.poll()
         poll.register(connection, select.POLLIN | (select.POLLOUT if self._unsent else 0))
-        for _, event in poll.poll(max(0.0, seconds) * 1000):
+        signals = self._signals
+        if signals is not None:
+            poll.register(signals[0], select.POLLIN)
+        for descriptor, event in poll.poll(max(0.0, seconds) * 1000):
+            if signals is not None and descriptor == signals[0]:
+                self.read_signals()
+                continue
             if event & select.POLLOUT:
                 with self._lock:
                     self._send()
@@ -264,6 +313,7 @@ class Link:
         self._lock = threading.Lock()
         self._unsent = bytearray()
         self._thread = None
+        self._end_signals()  # a signal to the child is not one to this process
         self._drop()
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import sys
 import threading
 import time
@@ -51,6 +52,12 @@ class CallOver(Exception):
     """The training call that this process is in is over: its result is known, and the process goes on with it."""
 
 
+class OrderedExit(SystemExit):
+    """This process leaves for the launcher: it is not in the next world, or ends with its own. The script's own
+    ``sys.exit()`` raises another ``SystemExit``.
+    """
+
+
 class Standby:
     """The state of this process. The main thread and the thread of ``link`` share it."""
 
@@ -77,6 +84,8 @@ class Standby:
         self._fence = fence
         self._environ = environ
         self._reclaimed = False
+        self._terminated = False
+        """Whether it got a SIGTERM that its script handles."""
         self._warned = False
         self._shown: set[Place] = set()
         self._alone = False
@@ -122,7 +131,7 @@ class Standby:
         With ``later``, the script's training loop can do that, too: if the others are there already, this process stays
         in a world of its own until its loop.
 
-        Raises ``SystemExit`` in a process that must leave.
+        Raises :class:`OrderedExit` in a process that must leave.
         """
         if not self.link.connected:
             self._fence.tracking(join)()
@@ -161,7 +170,7 @@ class Standby:
                     raise CallOver
                 self._results_came = False
                 if self.leaving:
-                    raise SystemExit(0)  # the process was never in the job: no ``on_removed``
+                    raise OrderedExit(0)  # the process was never in the job: no ``on_removed``
                 if not self.link.connected:
                     raise SystemExit("hvd-elastic: the agent of this host has gone; a parked process cannot continue")
                 self._changed.wait()
@@ -179,7 +188,7 @@ class Standby:
     def leave(self) -> None:
         """End this process after its last world."""
         self._call_removed()
-        raise SystemExit(0)
+        raise OrderedExit(0)
 
     @contextlib.contextmanager
     def training(self, call: int = 1) -> Iterator[None]:
@@ -192,9 +201,26 @@ class Standby:
         except Exception as error:
             self.failed(error)
             raise
+        except SystemExit as end:
+            well, status = self.ends_training(end), self.link.status
+            self.link.send("left", call=call, well=well, step=status.step, commit=status.commit)
+            self.link.flush()
+            raise
         self.link.beat()  # reports the last step
         self.link.send("done", call=call)
         self.link.flush()
+
+    def watch_signals(self) -> None:
+        """Report a SIGTERM that the script handles. Only the main thread can begin that."""
+        self.link.on_signal = self._on_signal
+        self.link.watch_signals()
+
+    def ends_training(self, end: SystemExit) -> bool:
+        """Whether the script itself ends training well, as by ``sys.exit(0)``, and nothing has told it to leave."""
+        self.link.read_signals()
+        well = end.code is None or (isinstance(end.code, int) and end.code == 0)
+        told = self.leaving or self._reclaimed or self._terminated
+        return well and not told and not isinstance(end, OrderedExit)
 
     def failed(self, error: BaseException) -> None:
         """Report a failure of the script, once for each error, and whether it only follows from a lost peer."""
@@ -385,6 +411,12 @@ class Standby:
             self._results_came = True
             self._changed.notify_all()
 
+    def _on_signal(self, number: int) -> None:
+        """Report a SIGTERM that the script handles: it may end training because of it. On any thread."""
+        if number == signal.SIGTERM and not self._terminated:
+            self._terminated = True
+            self.link.send("terminated")
+
     def _on_fence(self, message: Message) -> None:
         with self._changed:  # no thread enters a world meanwhile
             if self._between_worlds:
@@ -420,6 +452,7 @@ def current() -> Standby:
         _current[:] = [Standby(link.current())]
         if _current[0].link.connected:
             _report_uncaught_errors()
+            _current[0].watch_signals()
     return _current[0]
 
 

@@ -370,6 +370,15 @@ class Keeper:
         If the commit fails, that checkpoint is lost, but the finished training is not. Also write the last step to the
         journal.
         """
+        self._end_training(changed_only=False)
+
+    def left(self) -> None:
+        """The same for a script that ends within the training function, with exit code 0, if anything has changed since
+        the last commit: if the other ranks do not end, this commit is newer than theirs.
+        """
+        self._end_training(changed_only=True)
+
+    def _end_training(self, *, changed_only: bool) -> None:
         self._stopping.training_ended()
         self._held_end = None
         if self._last_step_unreported and self._comms.rank() == 0:
@@ -380,7 +389,8 @@ class Keeper:
             self._held_end = None if self._calls is None else self._buffer.hold()
             return
         try:
-            self.seal()
+            if not changed_only or self._difference() is not None:
+                self.seal()
         except Exception as error:  # a user's own save may raise anything
             log.exception("what training left is not committed; the job's last checkpoint is older than that")
             self._record(

@@ -111,6 +111,10 @@ class StateMethods:
         """Note that the training function has returned. Loops call this before they report the end of training."""
         self._keeper.returned()
 
+    def _left(self) -> None:
+        """Note that the script ends within the training function, with exit code 0. Loops call this."""
+        self._keeper.left()
+
     def on_hosts_update(self, update: HostsUpdate) -> None:
         """Receive a numbered notice, on any thread. Drop one that comes twice or late."""
         self._keeper.inbox.put(update)

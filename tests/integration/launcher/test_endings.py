@@ -9,13 +9,16 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+from hvd_elastic_ext import cli
+from tests.contract.comms.conftest import without_mpi
 from tests.integration.launcher.conftest import Launched
 from tests.support import marks
 from tests.support.pages import Answer, page, read_back, read_in_browser
 from tests.support.waiting import wait_until
 
-SCRIPT = Path(__file__).with_name("loopless.py")
+SCRIPT, LEAVER = (Path(__file__).with_name(name) for name in ("loopless.py", "leaver.py"))
 PLAIN, STOCK = ([sys.executable, str(SCRIPT), kind] for kind in ("plain", "stock"))
 QUICK = ("-np", "2", "--min-np", "1", "--settle", "0.2", "--blacklist-cooldown-range", "1", "2")
 
@@ -88,6 +91,91 @@ def test_a_rank_that_fails_at_each_start_ends_the_job_after_three_and_is_named(l
     assert [cause for slot, cause in ends if slot == 1] == ["crashed"] * 3
     assert {cause for slot, cause in ends if slot == 0} <= {"peer lost", "told to leave"}
     assert {record.get("subject") for record in launched.events("struck")} == {"slot 1 of localhost"}
+
+
+def leaver(*words: str) -> tuple[str, ...]:
+    return (
+        *("-np", "2", "--failure-budget", "0", "--blacklist-cooldown-range", "1", "2"),
+        sys.executable,
+        str(LEAVER),
+        *words,
+    )
+
+
+soak, mpi = pytest.mark.soak, pytest.mark.skipif(without_mpi() is not None, reason=str(without_mpi()))
+ALL_LEAVE = [
+    pytest.param((), "exit", id="exit"),
+    pytest.param((), "quit", id="quit"),
+    pytest.param((), "os", id="os"),
+    pytest.param((), "late", id="late", marks=soak),
+    pytest.param(("--adopt",), "exit plain", id="adopt-exit"),
+    pytest.param(("--adopt",), "os plain", id="adopt-os", marks=soak),
+    pytest.param((), "exit plain", id="stock-exit", marks=soak),
+    pytest.param((), "os plain", id="stock-os"),
+    pytest.param(("--engine", "torchrun"), "exit", id="torchrun-exit"),
+    pytest.param(("--engine", "torchrun"), "os", id="torchrun-os", marks=soak),
+    pytest.param(("--engine", "mpirun"), "exit", id="mpirun-exit", marks=[soak, mpi]),
+    pytest.param(("--engine", "mpirun"), "late-os", id="mpirun-late-os", marks=[soak, mpi]),
+]
+
+
+@pytest.mark.parametrize(("options", "how"), ALL_LEAVE)
+def test_training_is_done_when_all_ranks_leave_the_process_within_the_training_function(
+    launched: Launched, options: tuple[str, ...], how: str
+) -> None:
+    launched.set_hosts("localhost:2")
+    with launched.run(*options, *leaver(*how.split())) as process:
+        assert process.wait(90) == 0, process.output
+    assert process.stdout.count("begins at 0") == 2
+    assert "begins at 6" not in process.stdout
+    assert "all ranks left the training function with exit code 0" in process.stderr
+    assert [record.get("code") for record in launched.events("exited")] == [0, 0]
+    assert launched.events("finished")[-1].get("code") == 0
+
+
+@pytest.mark.parametrize(("how", "extra"), [("changed", 17), pytest.param("os", 0, marks=soak)])
+def test_the_last_checkpoint_is_what_the_ranks_had_when_they_left(launched: Launched, how: str, extra: int) -> None:
+    launched.set_hosts("localhost:2")
+    stored = launched.directory / "checkpoints"
+    with launched.run("--checkpoint-dir", stored, "--checkpoint-every", "notice", *leaver(how)) as process:
+        assert process.wait(90) == 0, process.output
+    assert "training is done; step 6 is in" in process.stderr
+    exported = launched.directory / "exported.pt"
+    assert cli.main(["checkpoints", "export", str(stored), "--to", str(exported)]) == 0
+    kept = torch.load(exported, weights_only=True)
+    assert (kept["step"], kept["extra"]) == (6, extra)
+    with launched.run("--checkpoint-dir", stored, *leaver(how)) as process:
+        assert process.wait(60) == 0, process.output
+    assert "begins" not in process.stdout
+
+
+@pytest.mark.soak
+def test_one_rank_that_leaves_is_replaced_and_the_first_time_a_line_says_how_to_end_training(
+    launched: Launched,
+) -> None:
+    launched.set_hosts("localhost:2")
+    with launched.run(*leaver("one")) as process:
+        launched.wait_for("the second replacement", lambda: len(launched.events("spawned")) >= 4)
+        process.terminate()
+        assert process.wait(60) == 143, process.output
+    advice = "To end training, let all ranks leave at the same step, or return from the training function"
+    first_start = process.stderr.index("localhost slot 0 starts a process")
+    assert process.stderr.index(advice) < first_start
+    assert process.stderr.count(advice) == 1
+    assert {record.get("cause") for record in launched.events("exited")[:2]} == {"left"}
+    assert not launched.events("struck")
+
+
+@pytest.mark.soak
+def test_ranks_that_leave_after_a_sigterm_to_one_of_them_are_replaced(launched: Launched) -> None:
+    launched.set_hosts("localhost:2")
+    with launched.run(
+        *leaver("term"), source=("--failure-budget", "9", "--hosts-file", str(launched.hosts))
+    ) as process:
+        launched.wait_for("replacements", lambda: len(launched.events("spawned")) >= 4)
+        process.terminate()
+        assert process.wait(60) == 143, process.output
+    assert "it got a SIGTERM" in process.stderr
 
 
 @pytest.mark.soak

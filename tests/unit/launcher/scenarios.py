@@ -245,6 +245,10 @@ class Scenario(HelperSteps):
     def warned_(self, host: str, leaving: str = "1") -> None:
         self.cluster.warned(host, leaving=leaving == "1")
 
+    def terminated_(self, host: str) -> None:
+        """The processes of a host have got a SIGTERM that their script handles."""
+        self.cluster.says(host, "terminated")
+
     def standstill_(self, seconds: str) -> None:
         self.cluster.standstill(float(seconds))
 
@@ -258,9 +262,9 @@ class Scenario(HelperSteps):
             self.cluster.says(host, "looping")
             self.cluster.says(host, "synced")
 
-    def well_(self, host: str) -> None:
-        """The processes of a host end with exit code 0."""
-        self.cluster.ends_well(host)
+    def well_(self, host: str, code: str = "0") -> None:
+        """The processes of a host end, and the others do not notice it."""
+        self.cluster.ends_unnoticed(host, int(code))
 
     def finish_(self, hanging: str | None = None) -> None:
         self.cluster.finish(hanging=hanging)

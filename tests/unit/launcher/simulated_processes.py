@@ -198,12 +198,12 @@ class Processes:
             process.agreed = process.generation
             self.say(process, "synced")
 
-    def ends_well(self, host: str) -> None:
-        """The processes of a host that are in a world end with exit code 0."""
+    def ends_unnoticed(self, host: str, code: int) -> None:
+        """The processes of a host that are in a world end, and the others do not notice it."""
         for process in self.training:
             if process.host == host:
                 process.interrupted = True
-                self._end(process, 0)
+                self._end(process, code)
 
     def _end(self, process: Process, code: int) -> None:
         if process.state == "gone" or process.host in self.undying:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.rules.membership.next_world import WorldDecision
+from hvd_elastic_ext.launcher.state.effects.departures import clean_exits
 from hvd_elastic_ext.launcher.state.effects.engines.engine import engine_of
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.planner_answer import Plan, WorldQuestion
@@ -16,7 +17,8 @@ log = logging.getLogger(__name__)
 
 def plan(job: JobState, questions: Sequence[WorldQuestion]) -> Plan:
     """Decide on the next world, unless an answer to the ``questions`` holds it back."""
-    before, job.decision = job.decision, engine_of(job).advance(job)
+    before, held = job.decision, clean_exits.why_not(job)
+    job.decision = engine_of(job).advance(job) if held is None else held
     for question in questions:
         if (held_back := question.why_not(job)) is not None:
             job.decision = WorldDecision(None, "", *held_back)

@@ -77,10 +77,10 @@ def _is_free(job: JobState, seat: Seat) -> bool:
 def _startable(job: JobState) -> tuple[Seat, ...]:
     """Wanted seats in which a process may be started.
 
-    A program that needs no world runs once, and no process starts after the script has ended.
+    A program that needs no world runs once, and no process starts after the script has ended, or may have.
     """
     workers, wanted = job.roster.workers, job.wanted
-    if job.world_outcome.phase is WorldPhase.ENDING:
+    if job.world_outcome.phase is WorldPhase.ENDING or job.clean_exits.until is not None:
         return tuple(seat for seat in wanted if seat in workers)
     if job.world.members or any(worker.stage is not Stage.BOOTING for worker in workers.values()):
         return wanted

@@ -17,7 +17,7 @@ MAX_NAMED: Final = 4
 def plan(job: JobState) -> Plan:
     """End the job if it has had too few processes for too long, unless it is to sleep."""
     forms = job.decision.members is not None
-    if not forms and job.can_end_by_itself:
+    if not forms and (job.can_end_by_itself or job.clean_exits.until is not None):
         return NOTHING
     if forms or job.custody.holds_back:  # that wait has its own limit
         job.short_since = None

@@ -1,14 +1,22 @@
-"""How a world ends if its script has no elastic loop, and what remains when all processes that trained are lost. Pure.
+"""How a world ends whose processes do not report that training is done, and what remains when all processes that
+trained are lost. Pure.
 
-A script with a loop reports that training is done, and asks for another world when it loses one. A script without a
-loop does neither: only the ends of its processes are known.
+A script with an elastic loop reports that training is done, and asks for another world when it loses one. A script
+without a loop does neither: only the ends of its processes are known. A script with a loop may also leave from within
+its training function, as by ``sys.exit(0)``: training is done if all members of the world do so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+LEAVE_WITHIN_S: Final = 10.0
+"""Members that leave their training function with exit code 0 so soon after one another have left together. So long
+the others are waited for at most, from the first one.
+"""
+REMEDY: Final = "let all ranks leave at the same step, or return from the training function"
 
 
 class Ended(NamedTuple):
@@ -60,6 +68,96 @@ def outcome_of_world(size: int, alive: int, ended: Sequence[Ended]) -> WorldOutc
     if well == size:
         return WorldOutcome(WorldPhase.DONE, "all have ended well")
     return WorldOutcome(WorldPhase.FAILED, _failure(size, well, ended))
+
+
+class Left(NamedTuple):
+    """A member that has ended with exit code 0 within its training function.
+
+    ``who``: its rank and seat. ``at``: when (mono). ``step``: its last step, as far as known. ``call``: the training
+    call; 0 if unknown. ``told``: the order, notice or signal because of which it may have left; empty: it left by
+    itself.
+    """
+
+    who: str
+    at: float
+    step: int = 0
+    call: int = 0
+    told: str = ""
+
+
+class Staying(NamedTuple):
+    """A member of the same world that has not.
+
+    ``lost``: it has ended in another way, or is about to. ``done``: it has reported that training is done. ``joins``:
+    it has lost that world, and asks for the next one. ``told``: as in :class:`Left`.
+    """
+
+    who: str
+    lost: bool = False
+    done: bool = False
+    joins: bool = False
+    told: str = ""
+
+
+class Departure(Enum):
+    """What it means that members have left their training function with exit code 0."""
+
+    WAIT = "wait"
+    """The others may be about to leave, too. Next: any other."""
+    DONE = "done"
+    """All have left: training is done."""
+    RESUMABLE = "resumable"
+    """They may have left because of an order, a notice or a signal: others take their places. Next: none, until
+    another world has formed."""
+    PART = "part"
+    """Only some have left, or they have not left together: others take their places. Next: DONE or RESUMABLE."""
+    LOSS = "loss"
+    """Another member is lost: its end decides. Next: none."""
+
+
+class DepartureOutcome(NamedTuple):
+    """What the departure of members means, and why. ``until``: the end of the wait (mono)."""
+
+    departure: Departure
+    reason: str
+    until: float | None = None
+
+
+def outcome_of_departure(now: float, left: Sequence[Left], others: Sequence[Staying]) -> DepartureOutcome:
+    """Return what it means that the members ``left`` of a world (at least one) have left their training function with
+    exit code 0. ``others``: the rest of its members.
+    """
+    lost = [each for each in others if each.lost and not each.done]
+    told = [(each.who, each.told) for each in left] + [(each.who, each.told) for each in others]
+    orders = [f"{who}: {why}" for who, why in told if why]
+    trains = [each for each in others if not each.done]
+    first, last = min(each.at for each in left), max(each.at for each in left)
+    if orders:
+        return DepartureOutcome(Departure.RESUMABLE, orders[0])
+    if lost:
+        return DepartureOutcome(Departure.LOSS, f"{lost[0].who} is lost")
+    who = _few([each.who for each in left])
+    if trains:
+        rest = _few([each.who for each in trains])
+        if now >= first + LEAVE_WITHIN_S or any(each.joins for each in trains):
+            return DepartureOutcome(
+                Departure.PART, f"{who} left the training function with exit code 0, {rest} did not"
+            )
+        reason = f"{who} left the training function with exit code 0; {rest} may do the same"
+        return DepartureOutcome(Departure.WAIT, reason, first + LEAVE_WITHIN_S)
+    if len({each.call for each in left if each.call}) > 1:
+        return DepartureOutcome(Departure.PART, "they left in different calls of training functions")
+    steps = sorted({each.step for each in left})
+    if len(steps) > 1 and last - first > LEAVE_WITHIN_S:
+        reason = f"they left at steps {steps[0]} to {steps[-1]}, {last - first:.0f} s apart"
+        return DepartureOutcome(Departure.PART, reason)
+    at = f" at step {steps[0]}" if len(steps) == 1 and steps[0] else ""
+    return DepartureOutcome(Departure.DONE, f"all ranks left the training function with exit code 0{at}")
+
+
+def _few(names: Sequence[str], most: int = 4) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def why_unjoined_failed(ended: Iterable[Ended], *, wanted: int) -> str | None:

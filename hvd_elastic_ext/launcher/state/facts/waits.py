@@ -131,6 +131,10 @@ def waits_for(job: JobState, *, brief: bool = True) -> Wait | None:
         return failing
     if (leaving := _leaving(job)) is not None:
         return leaving
+    if job.clean_exits.until is not None:
+        names = first_few([each.who for each in job.clean_exits.left.values()])
+        what = f"for the other ranks: {names} left the training function with exit code 0"
+        return Wait(what, job.clean_exits.until, ", then training goes on without it")
     if not job.standing:
         return _save(job) or _shortage(job, brief=brief)
     if not job.formed:

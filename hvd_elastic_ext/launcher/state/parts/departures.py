@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
+from hvd_elastic_ext.launcher.rules.health.endings import Left
 from hvd_elastic_ext.launcher.rules.health.stalls import Member
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
@@ -54,6 +55,28 @@ class Outcome:
     """Those others, and the step after which they did more than the first ones."""
     more: dict[Seat, int] = field(default_factory=dict)
     """How many steps more they did, for those that have ended."""
+
+
+@dataclass(slots=True)
+class CleanExits:
+    """Members of a world that have ended with exit code 0 within their training function."""
+
+    of: int = 0
+    """The number of that world, or of one between that and the next one that forms."""
+    members: tuple[ProcessId, ...] = ()
+    """All members of that world."""
+    left: dict[ProcessId, Left] = field(default_factory=dict)
+    """Those that have left; kept until another world has formed."""
+    until: float | None = None
+    """Until when others are waited for (mono); None if they are not."""
+    open: bool = False
+    """What the newest end means is not decided yet."""
+    alone: bool = False
+    """The newest end left no process of the newest world."""
+    logged: bool = False
+    """The log says that training goes on although they have left."""
+    advised: bool = False
+    """The log has the remedy."""
 
 
 @dataclass(slots=True)

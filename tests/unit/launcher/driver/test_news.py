@@ -118,6 +118,10 @@ PROCESSES: dict[str, Case] = {
         roster.ended[a:0] 2
         fleet.restart_delays._of[a:0] 1,110
         resize.stopped_at 100
+        clean_exits.of 3
+        clean_exits.members a:0#2,b:0#2
+        clean_exits.left[a:0#2] rank 0 on a[0],100,0,0,-
+        clean_exits.open True
         workers[a:0] gone
         world_of[a:0#2] gone
         > Record exited host=a slot=0 rank=0 code=0 cause=left

@@ -162,6 +162,8 @@ class _Play:
         if "starts without a step between" in str(outcome) and ("bad" in verbs or verbs.count("crash") >= STARTS):
             self._check_blame()
             return
+        if outcome is None and self._all_left():
+            return
         none_trained = "no process started training" in str(outcome)
         if self._cluster.oracle.begun or not none_trained:
             raise Broken("outcome", f"the job ended before training was done: {outcome}")
@@ -172,6 +174,16 @@ class _Play:
             raise Broken("outcome", f"training is done, and the job ends with: {outcome}")
         self._cluster.oracle.check_losses()
         self._check_blame()
+
+    def _all_left(self) -> bool:
+        """Whether all members of the last world have left with exit code 0: their training is done."""
+        size = left = 0
+        lines = map(json.loads, self._cluster.journal.getvalue().splitlines())
+        for line in sorted(lines, key=lambda line: line["mono"]):  # a world is reported after its first step
+            if line["event"] == "resized":
+                size, left = line["size"], 0
+            left += line["event"] == "exited" and line["code"] == 0 and line["cause"] == "left"
+        return 0 < size <= left
 
     def _check_blame(self) -> None:
         """Check that no process is blamed for the failure of another one. That is certain only if all networks, agents
@@ -192,7 +204,7 @@ class _Play:
             cluster.run(cluster.sim.now + TOLD_S)
         if self._over():
             assert cluster.launcher is not None
-            if not str(cluster.launcher.driver.outcome or ""):
+            if not (str(cluster.launcher.driver.outcome or "") or self._all_left()):
                 raise Broken("outcome", "the job has ended well, and training was not done")
         elif cluster.sim.now - cluster.oracle.trained_at > TOLD_S:
             raise Broken("waits end", f"nobody trains, and nothing ends that: {self._says()}")

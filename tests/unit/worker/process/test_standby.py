@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -12,7 +14,7 @@ import pytest
 
 from hvd_elastic_ext.worker.process.fence import Fence
 from hvd_elastic_ext.worker.process.link import Link
-from hvd_elastic_ext.worker.process.standby import ADDRESS, Standby
+from hvd_elastic_ext.worker.process.standby import ADDRESS, OrderedExit, Standby
 from tests.unit.worker.process.test_fence import closed, horovods
 
 FENCE = {"tell": "fence"}
@@ -101,3 +103,83 @@ def test_who_asks_for_a_rank_or_connects_says_that_it_waits_for_others(joining: 
     joining.join(lambda: (seen.append(status.waiting), joining.hear(world(2))))
     assert seen == [True]
     assert not status.waiting
+
+
+def ends(joining: Joining, how: Callable[[], object]) -> dict[str, object]:
+    """Leave a training function, and return what the process says last."""
+    with pytest.raises(SystemExit), joining.process.training():
+        how()
+    said = joining.agent.recv(1 << 16).splitlines()
+    assert json.loads(said[0]) == {"say": "looping", "call": 1}
+    return dict(json.loads(said[-1]))
+
+
+@pytest.mark.parametrize(
+    ("end", "well"),
+    [
+        (SystemExit, True),
+        (SystemExit(None), True),
+        (SystemExit(0), True),
+        (SystemExit(1), False),
+        (SystemExit("no data"), False),
+        (OrderedExit(0), False),
+    ],
+    ids=str,
+)
+def test_a_process_says_whether_its_script_ends_well_within_the_training_function(
+    joining: Joining, end: SystemExit, well: bool
+) -> None:
+    joining.process.link.status.step, joining.process.link.status.commit = 12, (1, 1, 5)
+
+    def leave() -> None:
+        raise end
+
+    assert ends(joining, leave) == {"say": "left", "call": 1, "well": well, "step": 12, "commit": [1, 1, 5]}
+
+
+@pytest.mark.parametrize(
+    "message", [{"tell": "update", "leave": True, "generation": 2}, {"tell": "reclaim", "leaving": True}]
+)
+def test_an_end_after_an_order_to_leave_does_not_end_training(joining: Joining, message: dict[str, object]) -> None:
+    joining.hear(message)
+    assert not joining.process.ends_training(SystemExit(0))
+
+
+def test_an_end_after_a_sigterm_that_the_script_handles_is_reported_as_such(joining: Joining) -> None:
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        joining.process.watch_signals()
+        assert joining.process.ends_training(SystemExit(0))
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert not joining.process.ends_training(SystemExit(0))
+    finally:
+        joining.process.link.close()
+        signal.signal(signal.SIGTERM, before)
+    assert json.loads(joining.agent.recv(1 << 16)) == {"say": "terminated"}
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_a_signal_to_a_child_process_is_not_one_to_the_process(joining: Joining) -> None:
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        joining.process.watch_signals()
+        child = os.fork()
+        if child == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert joining.process.ends_training(SystemExit(0))
+    finally:
+        joining.process.link.close()
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_script_with_a_descriptor_for_signals_of_its_own_keeps_it(joining: Joining) -> None:
+    reader, writer = os.pipe2(os.O_NONBLOCK)
+    signal.set_wakeup_fd(writer)
+    try:
+        joining.process.watch_signals()
+    finally:
+        assert signal.set_wakeup_fd(-1) == writer
+        os.close(reader)
+        os.close(writer)

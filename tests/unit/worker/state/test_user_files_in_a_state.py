@@ -142,6 +142,25 @@ def test_what_training_was_left_with_is_committed_once_more_and_the_files_are_sa
     assert "failed" not in answer
 
 
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_script_that_leaves_the_training_function_is_committed_once_more_if_anything_has_changed(
+    memory: list[int], *, changed: bool
+) -> None:
+    def rank_main(comms: LockstepComms) -> Any:
+        keeper, net, *_ = state_of(comms, memory, None, last_commit=True)
+        keeper.sync()
+        keeper.save()
+        if changed:
+            with torch.no_grad():
+                net.weight.fill_(7.0)
+        keeper.left()
+        number = keeper._buffer.record.identity.number
+        keeper.restore(world_lost=False)
+        return number, bool((net.weight == 7.0).all())
+
+    assert in_lockstep(1, rank_main)[0] == [(2, True) if changed else (1, False)]
+
+
 def test_a_last_commit_or_files_that_fail_are_told_and_training_is_done_all_the_same(memory: list[int]) -> None:
     def fails(folder: Path) -> None:
         raise OSError("the license server is away")

@@ -7,11 +7,11 @@ from typing import Any
 
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.secrets import external_text
-from hvd_elastic_ext.launcher.rules.health.causes import Cause, Ending, ending
+from hvd_elastic_ext.launcher.rules.health.causes import SIGNALLED, SSH_FAILED, Cause, Ending, ending
 from hvd_elastic_ext.launcher.rules.health.endings import Ended, WorldPhase
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.state import orders
-from hvd_elastic_ext.launcher.state.effects.departures import shutdown
+from hvd_elastic_ext.launcher.state.effects.departures import clean_exits, shutdown
 from hvd_elastic_ext.launcher.state.effects.engines.engine import engine_of
 from hvd_elastic_ext.launcher.state.effects.health import blame, early_ends, victims
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -22,6 +22,9 @@ def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
     """A process has ended. ``news``: its exit code, and what its agent knows of that."""
     code = code if isinstance(code := news.get("code"), int) else 1
     members, rank = job.world.members, job.rank(worker.life)
+    after = "after" if worker.done else "before"
+    if worker.done and code and _is_between_calls(job, worker, code):
+        worker.done = False
     rank = worker.rank if rank is None else rank  # it may have ended between two worlds
     job.roster.remove(worker)
     if worker.step_came:
@@ -45,26 +48,32 @@ def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
     job.record("exited", **place, code=code, cause=str(cause), reason=why)
     _note_end(job, worker, cause, how, code, victim=victim)
     early_ends.ended(job, worker, well=worker.done or (cause is Cause.LEFT and code == 0))
+    if worker.left and code and not worker.done:  # under MPI it waits for its peers before it ends
+        clean_exits.advise(job, f"{blame.named(job, worker)} left the training function, and others did not")
+    decided_later = code == 0 and worker.loops and not worker.done and clean_exits.note(job, worker, cause)
     if worker.done:
         _done(job, worker, code)
     elif job.world_outcome.phase in (WorldPhase.ENDING, WorldPhase.DONE, WorldPhase.FAILED):
         return  # the last end decides
     elif cause is Cause.LEFT:
         orders.delay_restart(job, worker.seat)
+        if decided_later:
+            return
         _end_job(job, blame.process_left(job, worker, found.text, members=members))
     elif job.outcome.finishing:
         trained = worker.life in members and not worker.is_newcomer
         if trained and (cause.fault or cause is Cause.PEER_LOST) and not _others_finish(job, worker):
             shutdown.end(job, JobFailed(f"{worker.seat} {how}, before its training was done; that of others is"))
     elif cause.fault:
-        _failed(job, worker, cause, how, code=code)
+        _failed(job, worker, cause, how, code=code, when=f"{after} its training was done")
 
 
 def not_a_victim(job: JobState, worker: Worker, cause: Cause, how: str, *, code: int) -> None:
     """A process was taken for one that ended because of a lost peer, and none was lost."""
     if job.world_outcome.phase not in (WorldPhase.ENDING, WorldPhase.DONE, WorldPhase.FAILED):
         error = "" if worker.lost_peer is None or worker.failure is not None else f": {worker.lost_peer}"
-        _failed(job, worker, cause, external_text(f"{how}{error}"), code=code)
+        how = external_text(f"{how}{error}")
+        _failed(job, worker, cause, how, code=code, when="before its training was done")
 
 
 def _why_killed(worker: Worker, cause: Cause) -> str:
@@ -102,16 +111,32 @@ def _done(job: JobState, worker: Worker, code: int) -> None:
     if code and worker.killed is None:
         shutdown.end(job, JobFailed(f"{worker.seat} ended with exit code {code} after training was done"))
     elif 0 < worker.generation == generation and not _others_finish(job, worker):  # the last world's
-        shutdown.end(job, JobFailed(f"{who}, before its training was done; that of others is"))
+        shutdown.end(job, JobFailed(f"{who}; that of others is"))
 
 
-def _failed(job: JobState, worker: Worker, cause: Cause, how: str, *, code: int) -> None:
-    """A process has failed while the job trains."""
+def _is_between_calls(job: JobState, worker: Worker, code: int) -> bool:
+    """Whether a process that was done with a training call, and has failed, was to train again, as far as known.
+
+    Others may begin another call. Nobody knows whether they do: if they end well instead, the job fails. A process that
+    the launcher has killed may have hung at the end of the script.
+    """
+    if job.outcome.finishing:
+        return False
+    if any(each.call > worker.call for each in job.roster.workers.values()):
+        return True
+    if worker.killed is not None:
+        return False
+    others = [each for each in job.roster.present(job.world.members) if each is not worker and each.killed is None]
+    return bool(others) or worker.call > 1 or code < 0 or SIGNALLED < code < SSH_FAILED
+
+
+def _failed(job: JobState, worker: Worker, cause: Cause, how: str, *, code: int, when: str) -> None:
+    """A process has failed while the job trains. ``when``: before or after the end of its training."""
     members = job.world.members
     # Once some are done, the others do the last steps without it.
     if not (any(each.done for each in job.roster.present(members)) and _others_finish(job, worker)):
         error = "" if worker.failure is None else f": {worker.failure[1]}"
-        job.outcome.failed = worker.generation, f"{worker.seat} {how}{error}"
+        job.outcome.failed = worker.generation, f"{worker.seat} {how}{error}, {when}"
     job.fleet.recovering.add(worker.seat.host)
     _end_job(job, blame.failed(job, worker, cause, how, code=code, members=members))
 

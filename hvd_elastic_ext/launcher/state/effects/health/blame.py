@@ -147,17 +147,19 @@ def process_left(job: JobState, worker: Worker, how: str, *, members: tuple[Proc
 
     One process may leave at any time. The job ends when all have left too often.
     """
-    state = job.faults
     if worker.life not in members or job.roster.present(members):
         return None
-    now = job.now
+    return all_left(job, f"{worker.seat}: {how}")
+
+
+def all_left(job: JobState, last: str) -> JobFailed | None:
+    """Note that all processes of a world have left without an order. ``last``: the last of them, and how it ended."""
+    state, now = job.faults, job.now
     state.all_left_at = [at for at in state.all_left_at if now - at < BUDGET_WINDOW_S] + [now]
     if len(state.all_left_at) <= job.options.failure_budget:
         return None
     times = f"all processes have left {len(state.all_left_at)} times within an hour, more than --failure-budget allows"
-    return JobFailed(
-        f"{times}; the last one was {worker.seat}: {how}. Training is done when the training function returns"
-    )
+    return JobFailed(f"{times}; the last one was {last}. Training is done when the training function returns")
 
 
 def _count(job: JobState, host: str, *, well: bool) -> bool:

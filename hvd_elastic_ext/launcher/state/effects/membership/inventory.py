@@ -58,7 +58,7 @@ def _apply_report(job: JobState, agent: Agent, seats: Mapping[str, Any], now: fl
             if heard or not isinstance(code, int):
                 continue
             job.adoption.ends[life] = worker.generation, code
-            if _reports_its_end(worker):
+            if _reports_its_end(worker, code):
                 job.fleet.unreported_ends[life] = worker, code
     return _compare(job, agent, there, ended)
 
@@ -76,6 +76,7 @@ def _compare(
             code = (status or {}).get("code")
             worker.done = worker.done or bool((status or {}).get("done"))
             worker.warned = worker.warned or bool((status or {}).get("warned"))
+            worker.terminated = worker.terminated or bool((status or {}).get("terminated"))
             gone.append((worker, code if isinstance(code, int) else KILLED))
         else:  # the order to start it was lost
             job.roster.remove(worker)
@@ -94,6 +95,7 @@ def _catch_up(job: JobState, worker: Worker, status: Mapping[str, Any]) -> None:
         worker.at_init, worker.alone = status.get("at_init") is True, status.get("alone") is True
         if status.get("parked") and not worker.at_init:
             worker.stage, worker.since = Stage.PARKED, now
+    worker.terminated = worker.terminated or bool(status.get("terminated"))
     if isinstance(generation, int) and worker.generation < generation <= job.generation:
         worker.generation, worker.since = generation, now
     if isinstance(agreed := status.get("agreed"), int):
@@ -121,6 +123,7 @@ def _adopted(life: ProcessId, host: Host, status: Mapping[str, Any], now: float)
     worker.at_init, worker.alone = at_init, status.get("alone") is True
     worker.done = bool(status.get("done"))
     worker.warned = worker.reclaimed = bool(status.get("warned"))
+    worker.terminated = bool(status.get("terminated"))
     noted = slot_number(str(status.get("note")))
     worker.local_rank = life.seat.slot if noted is None else noted
     if isinstance(status.get("beat"), dict):
@@ -131,6 +134,8 @@ def _adopted(life: ProcessId, host: Host, status: Mapping[str, Any], now: float)
     return worker
 
 
-def _reports_its_end(worker: Worker) -> bool:
-    """Whether the end of a process matters for training: it was done, kept no commit, or has no elastic loop."""
-    return worker.stage is Stage.LIVE and (worker.done or not worker.loops or worker.keeps_nothing)
+def _reports_its_end(worker: Worker, code: int) -> bool:
+    """Whether the end of a process matters for training: it was done or has ended it, kept no commit, or has no elastic
+    loop.
+    """
+    return worker.stage is Stage.LIVE and (worker.done or code == 0 or not worker.loops or worker.keeps_nothing)

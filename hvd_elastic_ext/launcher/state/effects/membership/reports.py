@@ -96,7 +96,8 @@ def take_message(workers: Sequence[Worker], message: Mapping[str, Any], now: flo
     match message.get("say"):
         case "looping":
             for worker in workers:
-                worker.loops, worker.done = True, False  # a script may train more than once
+                worker.loops, worker.done, worker.left = True, False, False  # a script may train more than once
+                worker.call = whole_number(message.get("call")) or worker.call
                 worker.failure = worker.lost_peer = None  # of a program that ran before
         case "synced":
             commit, step = _commit_of(message), whole_number(message.get("step"))
@@ -106,6 +107,14 @@ def take_message(workers: Sequence[Worker], message: Mapping[str, Any], now: flo
         case "done":
             for worker in workers:
                 worker.done = True
+        case "left":
+            commit, step = _commit_of(message), whole_number(message.get("step"))
+            for worker in workers:
+                _take_commit(worker, commit, step)
+                worker.left = message.get("well") is True
+        case "terminated":
+            for worker in workers:
+                worker.terminated = True
         case "failed":
             digest, error, traceback = (str(message.get(key, "")) for key in ("digest", "error", "traceback"))
             for worker in workers:

@@ -102,7 +102,7 @@ def test_who_has_finished_before_the_others_is_named_by_default_and_nobody_is_en
     cluster = play("train a b c; run 3; done c; run 0.1")
     cluster._held_up = lambda process: True  # type: ignore[method-assign]
     if ends:
-        cluster.ends_well("c")
+        cluster.ends_unnoticed("c", 0)
     cluster.run(FINISHED_S + 65.0)
     (told,) = cluster.events("stalled")
     assert (told["finished"], told["waiting"]) == ([2], 2)

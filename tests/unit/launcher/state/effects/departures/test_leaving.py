@@ -60,11 +60,93 @@ LEAVING = {
     "a process that stayed long rests as briefly as the first time": f"""
         train a b {QUICK} run 1; kill b 0; sees spawned 3 <2.1; until a b; run 60; kill b 0; sees spawned 4 <2.1""",
     "a job that all processes leave repeatedly ends with the reason": f"""
-        train a b {QUICK} run 1; kill a 0; kill b 0; run 0.1; goes-on; size 2; run 1; kill a 0; kill b 0; run 0.1
-        goes-on; size 2; run 1; kill a 0; kill b 0
+        train a b {QUICK} run 1; kill a 143; kill b 143; run 0.1; goes-on; size 2
+        run 1; kill a 143; kill b 143; run 0.1; goes-on; size 2; run 1; kill a 143; kill b 143
         fails all processes have left 3 times within an hour, more than --failure-budget allows; took 0 0.1; over
         gone a b; no struck""",
 }
+
+TRAIN = "train a b least=2 cooldown_s=(10.0,40.0) failure_budget=0; run 2; "
+ALL_LEAVE = {
+    "at once": f"{TRAIN} kill a 0; kill b 0; ended-well <0.2; no struck; number resized 1",
+    "one second apart, while the others only compute": f"""
+        {TRAIN} well a; run 1; goes-on; number spawned 2; well b; ended-well <0.2; number resized 1""",
+    "one by one, with enough processes left for another world": """
+        train a b c cooldown_s=(0.2,0.2) failure_budget=0; run 2; well a; run 2; well b; run 2; well c; ended-well <0.2
+        number resized 1; number spawned 3""",
+    "at the same step, long after one another": """
+        train a b failure_budget=0; stick b; wedge b; run 2; well a; run 30; goes-on; well b; ended-well <0.2
+        number resized 1""",
+    "one has returned and the other has left": f"{TRAIN} done a; well b; run 0.2; goes-on; well a; ended-well <1",
+    "one has left and the other returns": f"{TRAIN} well a; run 1; done b; run 1; well b; ended-well <1",
+    "of the world after one that lost a member": """
+        train a b c cooldown_s=(60.0,60.0); run 2; kill b; well a; members c; run 2; goes-on; well c; ended-well <0.2""",
+    "while there is no launcher": "left a b; well a; well b; expect a b; ended-well <20; no resized spawned",
+    "of which only one is left after a failure": """
+        train a b cooldown_s=(60.0,60.0) failure_budget=1; run 2; kill b; members a; run 2; well a; ended-well <0.2""",
+}
+SOME_LEAVE = {
+    "the others go on at once if they have lost the world by that": """
+        train a b c cooldown_s=(20.0,20.0); run 2; kill a 0; members b c <0.5; is resized.cause start, worker failed
+        run 5; number spawned 3; together a b c; goes-on; no struck""",
+    "the others are waited for, 10 s at most, if they have not": """
+        train a b c cooldown_s=(1.0,1.0); run 2; well a; run 9.5; number resized 1; number spawned 3
+        members b c <1; together a b c; goes-on; no struck""",
+    "a failure is followed at once, although another one has left before": """
+        train a b c cooldown_s=(60.0,60.0); run 2; well a; run 2; kill b; members c <0.5; run 1; goes-on
+        is struck.subject slot 0 of b""",
+    "a failure is followed at once, although another one leaves after it": """
+        train a b c cooldown_s=(60.0,60.0); run 2; kill b; well a; members c <0.5; goes-on
+        is struck.subject slot 0 of b""",
+    "in a world that formed after another one has left the world before": """
+        train a b c cooldown_s=(2.0,2.0); run 2; kill a 0; members b c; run 1; kill b 0; members c; together a b c
+        goes-on; no struck""",
+    "they leave at different steps, long after one another": """
+        train a b least=2 failure_budget=1 cooldown_s=(20.0,20.0); run 2; well a; run 11; well b; run 0.2; goes-on
+        together a b""",
+}
+BETWEEN_CALLS = {
+    "a process is killed, and all train on": """
+        train a b cooldown_s=(1.0,1.0); run 2; done a b; well b 137; run 0.2; goes-on; is struck.cause crashed
+        loop a; together a b; goes-on""",
+    "a process fails, and all train on": """
+        train a b cooldown_s=(1.0,1.0); run 2; done a b; well b 1; run 0.2; goes-on; loop a; together a b; goes-on""",
+    "a process fails, and the others end well": """
+        train a b; run 2; done a b; well b 1; run 0.2; goes-on; well a
+        fails b[0] crashed: exit code 1, after its training was done""",
+    "the only process is killed": """
+        train a cooldown_s=(1.0,1.0); run 2; done a; kill a; run 0.2; goes-on; is struck.cause crashed; until a""",
+    "the only process fails after its first call": """
+        train a; run 2; done a; kill a 1; fails a[0] ended with exit code 1 after training was done""",
+    "a process fails after others have ended": """
+        train a b; run 2; done a b; well a; run 0.2; well b 1
+        fails b[0] ended with exit code 1 after training was done""",
+}
+MAY_GO_ON = {
+    "check_alive() was False on one": "warned b; run 0.1",
+    "one host has notice": "notice b 60 drained",
+    "one got a SIGTERM that its script handles": "terminated b; run 0.1",
+}
+
+
+@pytest.mark.parametrize("text", ALL_LEAVE.values(), ids=ALL_LEAVE)
+def test_training_is_done_if_all_ranks_leave_the_training_function_with_exit_code_0(text: str) -> None:
+    play(text)
+
+
+@pytest.mark.parametrize("text", SOME_LEAVE.values(), ids=SOME_LEAVE)
+def test_training_goes_on_if_only_some_ranks_leave_the_training_function(text: str) -> None:
+    play(text)
+
+
+@pytest.mark.parametrize("text", BETWEEN_CALLS.values(), ids=BETWEEN_CALLS)
+def test_a_failure_after_a_training_call_is_a_failure_like_any_other_while_training_may_go_on(text: str) -> None:
+    play(text)
+
+
+@pytest.mark.parametrize("told", MAY_GO_ON.values(), ids=MAY_GO_ON)
+def test_ranks_that_may_have_left_because_they_were_told_are_replaced(told: str) -> None:
+    play(f"train a b; run 2; {told}; kill a 0; kill b 0; run 1; goes-on; sees spawned 3; goes-on")
 
 
 @pytest.mark.parametrize("text", SIGNALLED.values(), ids=SIGNALLED)
