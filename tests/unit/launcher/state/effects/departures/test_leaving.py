@@ -80,7 +80,8 @@ ALL_LEAVE = {
     "one has returned and the other has left": f"{TRAIN} done a; well b; run 0.2; goes-on; well a; ended-well <1",
     "one has left and the other returns": f"{TRAIN} well a; run 1; done b; run 1; well b; ended-well <1",
     "of the world after one that lost a member": """
-        train a b c cooldown_s=(60.0,60.0); run 2; kill b; well a; members c; run 2; goes-on; well c; ended-well <0.2""",
+        train a b c cooldown_s=(60.0,60.0); run 2; kill b; well a; members c; run 2; goes-on; well c;
+        ended-well <0.2""",
     "while there is no launcher": "left a b; well a; well b; expect a b; ended-well <20; no resized spawned",
     "of which only one is left after a failure": """
         train a b cooldown_s=(60.0,60.0) failure_budget=1; run 2; kill b; members a; run 2; well a; ended-well <0.2""",
