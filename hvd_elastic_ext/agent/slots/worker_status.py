@@ -49,6 +49,8 @@ class WorkerStatus:
         self.loops = False
         """Whether it has entered an elastic loop."""
         self.done = False
+        self.call: int | None = None
+        """The training call that it is in, or was in last."""
         self.warned = False
         """Whether its script has seen that it must leave."""
         self.generation: int | None = None
@@ -60,7 +62,10 @@ class WorkerStatus:
 
     def received(self, now: float, message: dict[str, Any]) -> None:
         """Apply a message of the process. ``now``: seconds of the agent's clock, the time of a heartbeat."""
-        match message["say"]:
+        say = message["say"]
+        if say in ("parked", "looping", "done") and type(call := message.get("call")) is int:
+            self.call = call
+        match say:
             case "beat":
                 self.heartbeat = {key: value for key, value in message.items() if key != "say"}
                 self._beat_at = now
@@ -95,7 +100,8 @@ class WorkerStatus:
         """The status for a new launcher. ``beat``: the newest heartbeat, None before the first."""
         world = {"generation": self.generation, "agreed": self.agreed}
         reported = {"loops": self.loops, "done": self.done, "warned": self.warned, "beat": self.heartbeat}
-        return {"parked": self.parked, **world, **reported}
+        call = {} if self.call is None else {"call": self.call}
+        return {"parked": self.parked, **world, **reported, **call}
 
     def _know_generation(self, message: Mapping[str, Any]) -> None:
         generation = message.get("generation")

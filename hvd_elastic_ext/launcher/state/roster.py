@@ -88,6 +88,14 @@ class Worker:
     host: Host
     stage: Stage
     since: float
+    call: int = 1
+    """The training call that it is in, or was in last."""
+    told_in: int | None = None
+    """The call in which it was last told to read the results in its slot; None: it was not told."""
+    useless: bool = False
+    """It was told of results once, and did not find them in its slot."""
+    blind: bool = False
+    """The same more than once."""
     planned: int = 0
     """The rank that user code sees until there is a real one."""
     rank: int | None = None

@@ -126,7 +126,7 @@ class Standby:
             if later:
                 return
         if not self._live:
-            self.park()
+            self.park(call=0)  # it is in no call that is known here
             shutdown()
         self._join(join)
 
@@ -139,9 +139,11 @@ class Standby:
         self.link.send("parked", call=call)
         with self._changed:
             while self._go is None:
-                if self._results_came and is_over():
-                    raise CallOver
-                self._results_came = False
+                if self._results_came:
+                    self._results_came = False
+                    if is_over():
+                        raise CallOver
+                    self.link.send("parked", call=call)  # they are not the ones that this call needs
                 if self.leaving:
                     raise SystemExit(0)  # the process was never in the job: no ``on_removed``
                 if not self.link.connected:
