@@ -42,6 +42,8 @@ RESULTS: Final = "HVD_ELASTIC_RESULTS_FD"
 """Variable: the descriptor of the memory file of a slot's past."""
 MOST_BYTES: Final = 4 << 30
 """Most bytes of all results of a slot, unless ``HVD_ELASTIC_RESULTS_BYTES`` says otherwise."""
+LARGEST: Final = 1 << 40
+"""Most bytes of a past that is transferred: what was kept once is kept again."""
 LIMIT: Final = "HVD_ELASTIC_RESULTS_BYTES"
 """Variable: most bytes of all results of a slot."""
 
@@ -153,6 +155,21 @@ def clear(descriptor: int) -> None:
             _set_counts(descriptor, 0, 0)
 
 
+@contextlib.contextmanager
+def mapped(descriptor: int) -> Iterator[tuple[int, memoryview]]:
+    """The number of results, and their bytes as :func:`body` yields them, without a copy."""
+    number, length = _counts(descriptor)
+    if not length:
+        yield number, memoryview(b"")
+        return
+    with (
+        mmap.mmap(descriptor, _PAGE + length, access=mmap.ACCESS_READ) as memory,
+        memoryview(memory) as view,
+        view[_PAGE:] as found,
+    ):
+        yield number, found
+
+
 def body(descriptor: int) -> Iterator[bytes]:
     """Yield the bytes of all results, in pieces: :func:`replace` takes them elsewhere."""
     at, until = _PAGE, end(descriptor)
@@ -192,6 +209,29 @@ def replace(descriptor: int, pieces: Iterator[bytes] | Sequence[bytes], number: 
         except Damaged:
             _set_counts(descriptor, 0, 0)
             raise
+
+
+def extend(descriptor: int, whole: memoryview, number: int, *, limit: int = LARGEST) -> int:
+    """Append those of the ``number`` results in ``whole``, the bytes of a :func:`body`, that are not here yet. Return
+    how many are here now. A process may read the past meanwhile. Raises :class:`Damaged`, before anything is appended.
+    """
+    found, at = list[tuple[Entry, memoryview]](), 0
+    for call in range(number):
+        head = whole[at : at + _OVERHEAD]
+        if len(head) != _OVERHEAD or _CHECK.unpack_from(head)[0] != zlib.crc32(head[_CHECK.size :]):
+            raise Damaged(f"the header of result {call} is damaged")
+        own, step, commit, its, digest = _HEADER.unpack_from(head, _CHECK.size)
+        at += _OVERHEAD
+        data = whole[at : at + its]
+        if own != call or its < 0 or len(data) != its or _digest([data]) != digest:
+            raise Damaged(f"result {call} is damaged")
+        found.append((Entry(call, step, commit, at, its, digest), data))
+        at += its
+    for entry, data in found:
+        why = append(descriptor, [data], call=entry.call, step=entry.step, number=entry.number, limit=limit)
+        if why is not None:
+            raise ValueError(f"the result of call {entry.call} was not kept: {why}")
+    return count(descriptor)
 
 
 def _demand_whole(descriptor: int, entry: Entry) -> None:

@@ -37,7 +37,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "downtime_s, steps_lost (null: no step is known of), lost_because (it continues behind a reported commit: its "
     "holders, and why they could not send it), without (at the start: what --min-np does not wait for, and why), "
     "slots_before (of hosts that stay in it with more or fewer slots), slots_added, slots_removed, slots_failed (by "
-    "host, the numbers of its slots; of hosts of which others stay)",
+    "host, the numbers of its slots; of hosts of which others stay), call (the training call, from the second one on)",
     "exited": "a training process ended; host, slot, rank (if it had one), code, cause, reason",
     "struck": "a slot, host, pod or node is blocked for a time after a fault; subject, cause, reason, host, "
     "cooldown_s, until, "
@@ -62,6 +62,9 @@ EVENTS: Final[Mapping[str, str]] = {
     "synced": "a world agreed on its state; step, rank, size, host, values, root, sent_bytes, reason",
     "rolled_back": "a process returned to its last commit; step, steps_lost, rank, host",
     "inherited": "a process continued from the commit of the one before it in its slot; step, number, rank, host",
+    "call_ended": "a training call is over, and its result was kept for processes that come later, or was not; call, "
+    "step, bytes, kept, reason (why it was not)",
+    "call_skipped": "a process that came later passed over a training call that was over; call, step, rank, host",
     "sent": "a commit went from one agent to another; source, host, slot, step, bytes, seconds, reason",
     "not_sent": "a commit could not be sent to a host, or no checkpoint loaded; host, reason",
     "deadline_missed": "hosts will be gone before the ranks can agree to let them go; steps_lost, reason",

@@ -53,6 +53,8 @@ class WorkerStatus:
         self.loops = False
         """Whether it has entered an elastic loop."""
         self.done = False
+        self.call: int | None = None
+        """The training call that it is in, or was in last."""
         self.warned = False
         """Whether its script has seen that it must leave."""
         self.terminated = False
@@ -66,7 +68,10 @@ class WorkerStatus:
 
     def received(self, now: float, message: dict[str, Any]) -> None:
         """Apply a message of the process. ``now``: seconds of the agent's clock, the time of a heartbeat."""
-        match message["say"]:
+        say = message["say"]
+        if say in ("parked", "looping", "done") and type(call := message.get("call")) is int:
+            self.call = call
+        match say:
             case "beat":
                 self.heartbeat = {key: value for key, value in message.items() if key != "say"}
                 self._beat_at = now
@@ -109,7 +114,8 @@ class WorkerStatus:
         reported = {"loops": self.loops, "done": self.done, "warned": self.warned, "beat": self.heartbeat}
         before_loop = {name: True for name in ("at_init", "alone") if getattr(self, name)}
         terminated = {"terminated": True} if self.terminated else {}
-        return {"parked": self.parked, **before_loop, **world, **reported, **terminated}
+        call = {} if self.call is None else {"call": self.call}
+        return {"parked": self.parked, **before_loop, **world, **reported, **terminated, **call}
 
     def _know_generation(self, message: Mapping[str, Any]) -> None:
         generation = message.get("generation")

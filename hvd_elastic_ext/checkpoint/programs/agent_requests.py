@@ -42,11 +42,19 @@ low priority for processor and disk, except if training waits for it, or with ``
         -> {"held": [i, g, n, step], "bytes": 3e8, "seconds": 0.6}
     {"do": "copy", "from": S, "to": D, "commit": [i, g, n]}
         copies it in the same way within a host
+    {"do": "send_past", "transfer": T, "slot": S, "results": 2, "address": "127.0.0.1"}
+        sends the results of finished calls, at least the first two, in the same way
+        -> {"listening": [address, port]}, and when the receiver holds them {"sent": 3e8, "seconds": 0.6}
+    {"do": "receive_past", "transfer": T, "slot": D, "results": 2, "from": [address, port]}
+        receives those that are not in the slot's memory yet
+        -> {"results": how many are there now, "bytes": 3e8, "seconds": 0.6}
+    {"do": "copy_past", "from": S, "to": D, "results": 2}
+        copies them in the same way within a host
 
 P is a folder or an fsspec URL, N the name of a checkpoint, R a record (``checkpoint/format/manifest.py``). The answer
 to a failed request is ``{"failed": "why", "for_good": whether another attempt is useless}``; for "load" also
-``"unwritable": true`` if no checkpoint can be written there. For the last three, ``for_good`` means that the memory
-does not hold the commit. After a failure, a slot's memory still holds its earlier commit.
+``"unwritable": true`` if no checkpoint can be written there. For transfers, ``for_good`` means that the memory
+does not hold the commit or the results. After a failure, a slot's memory still holds its earlier commit.
 """
 
 from __future__ import annotations
@@ -62,7 +70,7 @@ from hvd_elastic_ext.checkpoint.programs.requests import HelperAnswer, Request, 
 from hvd_elastic_ext.core.errors import ElasticError, Permanent
 from hvd_elastic_ext.core.json_text import to_text
 
-TRANSFERS: Final = ("send", "receive", "copy")
+TRANSFERS: Final = ("send", "receive", "copy", "send_past", "receive_past", "copy_past")
 URGENT: Final = ("load", *TRANSFERS)
 """Requests for which training waits."""
 NICE: Final = 5

@@ -1,20 +1,34 @@
-"""Requests about transfers of commits. See :mod:`agent_requests`."""
+"""Requests about transfers of commits, and of the results of finished calls. See :mod:`agent_requests`."""
 
 from __future__ import annotations
 
+import mmap
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from hvd_elastic_ext.checkpoint.programs.requests import HelperAnswer, Request, Send
 from hvd_elastic_ext.checkpoint.transfer import slot_memory, transfer
-from hvd_elastic_ext.core.commit_record import Record
-from hvd_elastic_ext.core.errors import Transient
+from hvd_elastic_ext.core import call_results
+from hvd_elastic_ext.core.commit_record import Identity, Record
+from hvd_elastic_ext.core.errors import Permanent, Transient
 
 
 def answer(request: Request, send: Send) -> HelperAnswer:
     """Return the last answer. For "send", ``send`` gets an earlier one."""
-    if request["do"] == "send":
-        return _send(request, send)
-    return _receive(request) if request["do"] == "receive" else _copy(request)
+    match request["do"]:
+        case "send":
+            return _send(request, send)
+        case "receive":
+            return _receive(request)
+        case "copy":
+            return _copy(request)
+        case "send_past":
+            return _send_past(request, send)
+        case "receive_past":
+            return _receive_past(request)
+        case _:
+            return _copy_past(request)
 
 
 def _send(request: Request, send: Send) -> HelperAnswer:
@@ -74,3 +88,68 @@ def _as_new(memory: list[int], commit: list[int]) -> HelperAnswer | None:
 def _got(record: Record, began: float) -> HelperAnswer:
     seconds = round(time.monotonic() - began, 3)
     return {"held": slot_memory.commit_numbers(record), "bytes": record.shared, "seconds": seconds}
+
+
+# --- the results of finished calls
+
+
+def _send_past(request: Request, send: Send) -> HelperAnswer:
+    secret, past = bytes.fromhex(request["secret"]), request["pasts"][str(request["slot"])]
+    with _enough(past, request["results"]) as (number, body), transfer.listening(request["address"]) as listener:
+        send({"listening": list(listener.getsockname()[:2])})
+        # A result is never changed, so there is nothing to compare when all is sent.
+        seconds = transfer.send(
+            listener, secret, _past_record(number, len(body)), data=body, demand_same=lambda: None,
+            wait_s=transfer.WAIT_S,
+        )  # fmt: skip
+        return {"sent": len(body), "seconds": round(seconds, 3)}
+
+
+def _receive_past(request: Request) -> HelperAnswer:
+    past, began, wanted = request["pasts"][str(request["slot"])], time.monotonic(), request["results"]
+    if call_results.count(past) >= wanted:
+        return _got_past(past, 0, began)
+    address, port = request["from"]
+    with transfer.receiving((address, port), bytes.fromhex(request["secret"])) as incoming:
+        record = incoming.record()
+        number = record.identity.number
+        if record != _past_record(number, record.data) or number < wanted or not record.data:
+            raise Transient("the sender has sent other results than were asked for")
+        with mmap.mmap(-1, record.data) as memory, memoryview(memory) as body:
+            incoming.read(body)
+            _extend(past, body, number)
+        incoming.confirm()
+    return _got_past(past, record.data, began)
+
+
+def _copy_past(request: Request) -> HelperAnswer:
+    past, began = request["pasts"][str(request["to"])], time.monotonic()
+    with _enough(request["pasts"][str(request["from"])], request["results"]) as (number, body):
+        _extend(past, body, number)
+        return _got_past(past, len(body), began)
+
+
+@contextmanager
+def _enough(past: int, wanted: int) -> Iterator[tuple[int, memoryview]]:
+    """The results of a slot, and how many they are. Raises :class:`Permanent` if they are fewer than ``wanted``."""
+    with call_results.mapped(past) as (number, body):
+        if number < wanted:
+            raise Permanent(f"the memory holds {number} results, not {wanted}")
+        yield number, body
+
+
+def _extend(past: int, body: memoryview, number: int) -> None:
+    try:
+        call_results.extend(past, body, number)
+    except ValueError as error:
+        raise Transient(str(error)) from error
+
+
+def _past_record(number: int, length: int) -> Record:
+    """The record with which a past is sent."""
+    return Record(Identity(1, 0, 0, number), step=0, loose=0, data=length, layout=0, tree=0, local=0)
+
+
+def _got_past(past: int, size: int, began: float) -> HelperAnswer:
+    seconds = round(time.monotonic() - began, 3)
+    return {"results": call_results.count(past), "bytes": size, "seconds": seconds}

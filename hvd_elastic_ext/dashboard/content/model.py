@@ -40,7 +40,9 @@ BEFORE_S, AFTER_S = 10.0, 1.0
 MAX_WHO: Final = 3
 _DETAILS: Final = ("cpu", "memory", "gpu", "gpu_memory", "price", "ranks", "heard_s", "step_s")
 """Fields that the launcher reports of a connected host."""
-_QUIET: Final = frozenset({"stepped", "committed", "spawned", "standby", "parked", "synced", "inherited", "published"})
+_QUIET: Final = frozenset(
+    {"stepped", "committed", "spawned", "standby", "parked", "synced", "inherited", "published", "call_skipped"}
+)
 
 
 @dataclass(frozen=True, slots=True)

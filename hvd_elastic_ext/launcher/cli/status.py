@@ -31,8 +31,8 @@ from hvd_elastic_ext.launcher.job.interfaces import is_this_machine
 from hvd_elastic_ext.launcher.rules.health import host_requests
 from hvd_elastic_ext.launcher.state.saved import Saved
 
-Processes = Mapping[str, Sequence[tuple[int | None, int | None]]]
-"""By host, rank and pid of each process; None where there is none."""
+Processes = Mapping[str, Sequence[Sequence[int | None]]]
+"""By host, rank and pid of each process, None where there is none; and its call, which older launchers do not name."""
 
 SAME_COMMAND: Final = "the same `hvd-elastic run` command as before"
 HOW_LONG: Final = (
@@ -135,7 +135,9 @@ def look(folder: Path, journal: str | None, *, wall: Callable[[], float] = time.
         "launcher": {"pid": int(pid), "host": host} if pid.isdigit() else None,
         "hosts": listed.get("hosts", []),
         "processes": [
-            {"host": host, "rank": rank, "pid": pid} for host, each in processes.items() for rank, pid in each
+            {"host": host, "rank": each[0], "pid": each[1], "call": each[2] if len(each) > 2 else None}
+            for host, numbers in processes.items()
+            for each in numbers
         ],
     }
 
@@ -234,14 +236,14 @@ def host_lines(processes: Processes) -> Iterator[str]:
     if processes:
         yield f"  {'':{width}}  RANK:PID"
     for host, numbers in processes.items():
-        each = (f"{'-' if rank is None else rank}:{'?' if pid is None else pid}" for rank, pid in numbers)
+        each = (f"{'-' if rank is None else rank}:{'?' if pid is None else pid}" for rank, pid, *_ in numbers)
         yield f"  {host:{width}}  {' '.join(each)}"
 
 
 def _pid_of(rank: int, processes: Processes, job: str, is_here: Callable[[str], bool]) -> int:
     """Raises :class:`UsageError` if there is no such rank here: a pid means another process elsewhere."""
     for host, numbers in processes.items():
-        pid = dict(numbers).get(rank)
+        pid = {each[0]: each[1] for each in numbers}.get(rank)
         if pid is not None and not is_here(host):
             raise UsageError(f"rank {rank} of {job} is on {host}, with pid {pid} there")
         if pid is not None:

@@ -19,6 +19,7 @@ from hvd_elastic_ext.launcher.planners.health import cooldowns, link_loss, liven
 from hvd_elastic_ext.launcher.planners.membership import (
     adoption,
     agents,
+    calls,
     custody,
     hosts,
     next_world,
@@ -99,6 +100,7 @@ PLANNERS: Final = (
     Planner(restore.plan),  # the newest checkpoint, before the first world
     Planner(processes.plan),  # processes in wanted seats
     Planner(prologue.plan),  # processes that wait in hvd.init(): do they meet the others there?
+    Planner(calls.plan),  # processes catch up with the training call that the others are in
     Planner(transfers.time_out),  # a transfer of a commit that takes too long
     Planner(lambda job: next_world.plan(job, MAY_A_WORLD_FORM)),  # does another world form?
     Planner(loopless.report_unchanged_world),  # not if no process would join it

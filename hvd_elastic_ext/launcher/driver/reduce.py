@@ -26,6 +26,7 @@ from hvd_elastic_ext.launcher.state.effects.membership import (
     adoption,
     hosts,
     inventory,
+    pasts,
     resize_report,
     scaling,
     transfers,
@@ -126,7 +127,7 @@ def _agent_lost(job: JobState, host: str, reason: str) -> None:
     if agent is not None:
         agent.joined = False
         job.roster.watch_agent(agent)
-    for part in (loads, attempts, memory, transfers):
+    for part in (loads, attempts, memory, transfers, pasts):
         part.agent_lost(job, host)  # also of a fenced host
     if agent is None:
         return
@@ -185,6 +186,8 @@ def _news(job: JobState, host: str, news: Mapping[str, Any]) -> None:
     if (handler := _NEWS.get(event)) is not None:  # nearly all, and thousands at a change of a large world
         if "held" in news:
             _note_held(job, agent, news)
+        if "past" in news:
+            pasts.note_held(job, agent, news)
         worker = job.roster.of(host, news.get("slot"), news.get("life"))
         if worker is not None:
             handler(job, (worker,), news)
@@ -226,6 +229,7 @@ def _note_held(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
     slot, event, slots, known = news.get("slot"), news.get("event"), news.get("slots"), job.roster.commits
     if not agent.joined:
         return
+    pasts.note_held(job, agent, news)
     host = agent.host.name
     if event == "forgotten" and isinstance(slot, int):
         known.forgotten(Seat(host, slot))
@@ -268,18 +272,25 @@ def _process_message(job: JobState, workers: Sequence[Worker], news: Mapping[str
 
 def _note_message(job: JobState, workers: Sequence[Worker], message: Mapping[str, Any]) -> None:
     take_message(workers, message, job.now)
+    if "call" in message:
+        pasts.note_call(job, workers, message["call"])
     for worker in workers if workers and workers[0].done else ():
         job.roster.watch(worker)
     job.roster.remember(workers)
 
 
 def _parked(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
-    if worker.stage is not Stage.BOOTING:
+    pasts.note_call(job, (worker,), message.get("call"))
+    if worker.stage is Stage.LIVE:
         return
     if message.get("at") == "init" and message.get("later") is True:
-        worker.at_init = True  # the next look decides whether it is ready there
-    else:
-        worker.stage, worker.since = Stage.PARKED, job.now
+        worker.at_init = worker.at_init or worker.stage is Stage.BOOTING  # the next look decides whether it is ready
+        return
+    first = worker.stage is Stage.BOOTING and worker.told_in is None
+    worker.stage, worker.since = Stage.PARKED, job.now
+    if worker.told_in == worker.call:
+        pasts.not_found(job, worker)
+    if first:
         job.record("parked", host=worker.seat.host, slot=worker.seat.slot)
 
 
@@ -366,7 +377,7 @@ _RESERVED_FIELDS: Final = frozenset({"t", "mono", "at_mono", "generation", "even
 """Fields of a journal line that no process may set."""
 _OF_PROCESSES: Final = frozenset(
     (
-        *("stepped", "committed", "synced", "rolled_back", "inherited"),
+        *("stepped", "committed", "synced", "rolled_back", "inherited", "call_skipped"),
         *("deadline_missed", "memory", "not_sealed", "trains_alone"),
     )
 )
@@ -377,6 +388,7 @@ _ANSWERED: Final[Mapping[Purpose, Callable[[JobState, Agent, HelperAnswer], None
     Purpose.RESTORE: loads.answered,
     Purpose.SLEEP: memory.answered,
     Purpose.TRANSFER: transfers.answered,
+    Purpose.PAST: pasts.answered,
 }
 _NEWS: Final[Mapping[str, _Handler]] = {
     "started": _each(
@@ -390,6 +402,7 @@ _NEWS: Final[Mapping[str, _Handler]] = {
 }
 _PROCESS_MESSAGES: Final[Mapping[str, _Handler]] = {
     "parked": _each(_parked),
+    "result": pasts.result,
     "entered": _entered,
     "record": _worker_record,
     "kept": _each(attempts.commit_kept),

@@ -14,6 +14,7 @@ class Purpose(Enum):
     RESTORE = "load the newest checkpoint before the first world"
     SLEEP = "report or verify what is saved before the job sleeps"
     TRANSFER = "send a commit to another memory, or load one into it"
+    PAST = "send the results of finished calls to another memory"
 
 
 class HelperAnswer(NamedTuple):

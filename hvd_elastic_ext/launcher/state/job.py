@@ -17,8 +17,10 @@ from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Last
 from hvd_elastic_ext.launcher.rules.health.causes import Cause, announced
 from hvd_elastic_ext.launcher.rules.health.endings import WorldOutcome, WorldPhase, outcome_of_world
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, LiftedBlock, Strike
+from hvd_elastic_ext.launcher.rules.membership import calls
+from hvd_elastic_ext.launcher.rules.membership.calls import Gate, InCall
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
-from hvd_elastic_ext.launcher.rules.membership.next_world import Situation, WorldDecision, WorldLimits
+from hvd_elastic_ext.launcher.rules.membership.next_world import Situation, Stage, WorldDecision, WorldLimits
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import (
     NO_ROOM,
     TOO_LARGE,
@@ -30,6 +32,7 @@ from hvd_elastic_ext.launcher.rules.membership.rendezvous import (
 from hvd_elastic_ext.launcher.state import actions
 from hvd_elastic_ext.launcher.state.helpers import Purpose
 from hvd_elastic_ext.launcher.state.options import JobOptions
+from hvd_elastic_ext.launcher.state.parts.calls import Calls
 from hvd_elastic_ext.launcher.state.parts.checkpoints import (
     BeforeExit,
     BeforePreemption,
@@ -121,6 +124,7 @@ class JobState:
     log_lacking: Lines | None = None
     """The lines about hosts blocked for a time, or about a newest list that is refused, while the job trains."""
     transfers: Transfers = field(default_factory=Transfers)
+    calls: Calls = field(default_factory=Calls)
     notices: Notices = field(default_factory=Notices)
     preemption: Preemption = field(default_factory=Preemption)
     link_loss: LinkLoss = field(default_factory=LinkLoss)
@@ -284,9 +288,18 @@ class JobState:
 
     def situation_for(self, wanted: tuple[Seat, ...]) -> Situation:
         """The same with other wanted seats."""
+        processes = self.roster.processes(broken=self.rendezvous.asked_again, leaves_by=self.leaves_by)
+        if (gate := self.gate) is not None:
+            stages = {seat: gate.stage(seat, each.stage) for seat, each in processes.items()}
+            wanted = tuple([seat for seat in wanted if seat not in stages or stages[seat] is not None])
+            processes = {
+                seat: each if stage is each.stage else each._replace(stage=stage)
+                for seat, each in processes.items()
+                if (stage := stages[seat]) is not None
+            }
         return Situation(
             wanted,
-            self.roster.processes(broken=self.rendezvous.asked_again, leaves_by=self.leaves_by),
+            processes,
             members=self.world.members,
             formed=self.formed,
             settled=self.settled,
@@ -299,6 +312,24 @@ class JobState:
     def in_prologue(self) -> bool:
         """Whether a member of the newest world has not begun its training loop yet."""
         return any(worker.in_prologue for worker in self.roster.present(self.world.members))
+
+    @property
+    def gate(self) -> Gate | None:
+        """Who may join a world by the training calls that processes are in. None if all are in the first one, or if
+        none is outside the world: nearly always.
+        """
+        if self.calls.newest <= 1 or not self.in_place:
+            return None
+        roster = self.roster
+        if not any(each.stage is not Stage.LIVE and each.killed is None for each in roster.unusual):
+            return None
+        pasts = {seat: each for seat, each in self.calls.pasts.items() if self.is_connected(seat.host)}
+        processes = [
+            InCall(seat, each.stage, calls.UNKNOWN if each.blind else each.call, each.has_state, each.done)
+            for seat, each in roster.workers.items()
+            if each.killed is None and (each.leaving is None or each.stage is Stage.LIVE)
+        ]
+        return calls.decide(processes, pasts, self.calls.refused, standing=self.standing)
 
     def rank(self, life: ProcessId) -> int | None:
         """The rank of a process; before the first world, its planned rank. None if it has none."""
@@ -530,8 +561,12 @@ class JobState:
     def run_helper(self, purpose: Purpose, host: str, slots: Sequence[int], request: Mapping[str, Any]) -> bool:
         """Have a host's agent run a helper with the memory of ``slots``; False if it is not connected."""
         self.helper_number += 1
+        if purpose is not Purpose.PAST:
+            self.helpers[Purpose.PAST].pop(host, None)  # an agent runs one helper at a time
         self.helpers[purpose][host] = self.helper_number
         # The protocol's word for a helper is "errand".
         order = {"do": "errand", "id": self.helper_number, "slots": slots, "request": request}
-        self.do(actions.SendCommit(host, order) if request["do"] == "send" else actions.Send(host, order))
+        self.do(
+            actions.SendCommit(host, order) if request["do"] in ("send", "send_past") else actions.Send(host, order)
+        )
         return self.is_connected(host)

@@ -88,6 +88,14 @@ class Worker:
     host: Host
     stage: Stage
     since: float
+    call: int = 1
+    """The training call that it is in, or was in last."""
+    told_in: int | None = None
+    """The call in which it was last told to read the results in its slot; None: it was not told."""
+    useless: bool = False
+    """It was told of results once, and did not find them in its slot."""
+    blind: bool = False
+    """The same more than once."""
     planned: int = 0
     """The rank that user code sees until there is a real one."""
     rank: int | None = None
@@ -151,8 +159,6 @@ class Worker:
     """It was sent from ``hvd.init()`` to its training loop alone."""
     loops: bool = False
     """It has begun an elastic training function."""
-    call: int = 0
-    """The training call that it has begun last, from 1; 0: none, or unknown."""
     agreed_at_heartbeat: int = 0
     """:attr:`agreed` at its last heartbeat, which would have named a commit of that world."""
     done: bool = False

@@ -208,6 +208,7 @@ class Calls:
         comms.broadcast(data, root=found.sender or 0, name="past")
         if comms.rank() in found.receives:
             call_results.replace(self._past, [data.numpy().tobytes()], count)
+            self._say("result", call=count - 1, bytes=length, kept=True)
 
     def _forget_of_others(self) -> None:
         """Forget the results of another program that has used this slot."""

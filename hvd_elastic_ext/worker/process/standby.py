@@ -146,10 +146,10 @@ class Standby:
             return
         again = self._alone
         self._join_alone(join)
-        if later and (again or not self.park(at="init", later=True)):
+        if later and (again or not self.park(at="init", later=True, call=0)):
             return
         if not later:
-            self.park(at="init", later=False)
+            self.park(at="init", later=False, call=0)  # it is in no call that is known here
         self._join_first(join, shutdown)
 
     def park(
@@ -166,9 +166,13 @@ class Standby:
             while self._go is None:
                 if later and self._goes_alone:
                     return False
-                if self._results_came and is_over():
-                    raise CallOver
-                self._results_came = False
+                if self._results_came:
+                    self._results_came = False
+                    if is_over():
+                        raise CallOver
+                    self.link.send(
+                        "parked", at=at, later=later, call=call
+                    )  # they are not the ones that this call needs
                 if self.leaving:
                     raise OrderedExit(0)  # the process was never in the job: no ``on_removed``
                 if not self.link.connected:

@@ -55,6 +55,26 @@ def test_a_process_that_is_killed_while_fine_tuning_comes_back_with_what_pretrai
     assert found == {call: {text} for call, text in expected("tune").items()}
 
 
+def test_a_newcomer_on_another_host_catches_up_before_it_interrupts_the_others(launched: Launched) -> None:
+    launched.set_hosts("localhost:1")
+    with launched.run(*QUICK, "-np", "1", "env", "USE=ours", sys.executable, str(FOLDS), "folds") as process:
+        launched.wait_for("the second call", lambda: "begins call 2" in process.stdout)
+        launched.set_hosts("localhost:1", "127.0.0.1:1")
+        assert process.wait(90) == 0, process.output
+        output = process.output
+    assert results(output) == {call: {text} for call, text in expected("folds").items()}
+    assert len(RESULT.findall(output)) == 6  # the newcomer printed all three results, too
+    joined = launched.events("resized")[-1]
+    assert (joined.get("size"), joined.get("call"), joined.get("cause")) == (2, 3, "hosts added")
+    skipped = launched.events("call_skipped")
+    assert [each.get("call") for each in skipped] == [1, 2]
+    # All this time the other one trains: it is interrupted once, when the newcomer is in its call.
+    ready = next(each for each in launched.events("parked") if each.get("host") == "127.0.0.1")
+    assert max(each.mono for each in skipped) < ready.mono < joined.mono
+    assert [each.get("size") for each in launched.events("resized")] == [1, 2]
+    assert [(each.get("call"), each.get("kept")) for each in launched.events("call_ended")] == [(1, True), (2, True)]
+
+
 def expected(kind: str) -> dict[str, str]:
     """What one process alone computes, without Horovod."""
     import torch

@@ -107,7 +107,7 @@ def told_to_leave(job: Job, stays: Member, leaves: Member) -> None:
 def test_the_first_processes_meet_in_init_and_their_loop_finds_the_world_formed(job: Job) -> None:
     members = [job.start(host, TRAINEE, plan=Place(0, 1, 0, 1, 0, 1), alone=False) for host in ("alpha", "beta")]
     for member in members:
-        assert member.wait_said("parked") == {"say": "parked", "at": "init", "later": True, "call": 1}
+        assert member.wait_said("parked") == {"say": "parked", "at": "init", "later": True, "call": 0}
         assert "built as" not in member.process.stdout
     job.live(*members)
     for rank, member in enumerate(members):

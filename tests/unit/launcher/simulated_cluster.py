@@ -209,6 +209,7 @@ class Cluster(Helpers):
         """Delete what an agent knew, and its memory."""
         self._ended = {seat: process for seat, process in self._ended.items() if seat[0] != host}
         self.memory = {seat: held for seat, held in self.memory.items() if seat[0] != host}
+        self.pasts = {seat: held for seat, held in self.pasts.items() if seat[0] != host}
 
     def terminate(self, host: str) -> None:
         """Send SIGTERM to an agent: it gives notice, starts no process any more, and ends after its processes."""
@@ -339,6 +340,7 @@ class Cluster(Helpers):
             "loops": self.loops,
             "warned": process.warned,
             "held": held,
+            **({"past": self.pasts.get((process.host, process.slot), 0), "call": process.call} if self.calls else {}),
             **more,
         }
 

@@ -23,6 +23,8 @@ class Helpers(Processes):
         super().__init__()
         self.sending: dict[str, tuple[str, int]] = {}
         self.transferred: list[tuple[str, str, int]] = []
+        self.pasts_sent: list[tuple[str, str, int]] = []
+        """Source host, target host and number of results."""
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.dropped: list[str] = []
         self.takes_s = {"write": 0.5, "seal": 0.1, "load": 0.5, "held": 0.2, "verify": 0.3}
@@ -102,6 +104,18 @@ class Helpers(Processes):
         self.transferred.append((source[0], host, self.memory[source][3]))
         return {"held": self.memory[target], "bytes": 8, "seconds": 0.1}
 
+    def _past_sent(self, host: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer of a host about results of calls that are sent to another slot."""
+        if request["do"] == "send_past":
+            self.sending[request["transfer"]] = (host, request["slot"])
+            return {"listening": [request["address"], 4711]}
+        copied = request["do"] == "copy_past"
+        source = (host, request["from"]) if copied else self.sending[request["transfer"]]
+        target = (host, request["to"] if copied else request["slot"])
+        self.pasts[target] = self.pasts[source]
+        self.pasts_sent.append((source[0], host, self.pasts[source]))
+        return {"results": self.pasts[target], "bytes": 8, "seconds": 0.1}
+
     def _answer(self, host: str, order: Mapping[str, Any], answer: dict[str, Any]) -> None:
         self.later(0.1, self._arrive, host, {"event": "errand", "id": order["id"], "answer": answer})
 
@@ -110,6 +124,9 @@ class Helpers(Processes):
             self.dropped.append(host)
             return
         request = dict(order["request"])
+        if request["do"].endswith("_past"):
+            self._answer(host, order, self._past_sent(host, request))
+            return
         if request["do"] in ("send", "receive", "copy"):
             self._answer(host, order, self._sent(host, request))
             return

@@ -53,6 +53,7 @@ class Process:
     done: bool = False
     warned: bool = False
     code: int | None = None
+    call: int = 1
 
 
 class Processes:
@@ -62,6 +63,8 @@ class Processes:
     """
 
     driver: Driver
+    calls = False
+    """Whether they name their training calls."""
     commits = True
     """Whether they have a State of ours."""
     loops = True
@@ -94,6 +97,8 @@ class Processes:
         self._asks = itertools.count()
         self.memory: dict[tuple[str, int], list[int]] = {}
         """By slot, the newest commit in its memory: incarnation, generation, number and step."""
+        self.pasts: dict[tuple[str, int], int] = {}
+        """By slot, the number of results of training calls in its memory."""
         self._steps: Counter[int] = Counter()
         """By generation, the number of steps of its processes, which is the same for all."""
 
@@ -113,7 +118,24 @@ class Processes:
     def _park(self, process: Process) -> None:
         if process.state == "booting":
             process.state = "parked"
-            self.say(process, "parked")
+            self._goes_on(process)
+
+    def _goes_on(self, process: Process) -> None:
+        """A process passes over the calls whose results are in its slot, and parks in the next one."""
+        process.call = max(process.call, self.pasts.get((process.host, process.slot), 0))
+        self.say(process, "parked", **({"call": process.call} if process.call > 1 or self.calls else {}))
+
+    def next_call(self, *, kept: bool = True, reason: str = "too large") -> None:
+        """All processes of the world end their call, and begin the next one."""
+        self.calls = True
+        for process in self.training:
+            if kept:
+                self.pasts[process.host, process.slot] = process.call + 1
+            why = {} if kept else {"reason": reason}
+            process.call += 1
+            self.say(process, "done", call=process.call - 1)
+            self.say(process, "looping", call=process.call)
+            self.say(process, "result", call=process.call - 1, bytes=9, kept=kept, **why)
 
     def _told(self, process: Process, message: Mapping[str, Any]) -> None:
         if message["tell"] == "go" and process.state == "parked":
@@ -121,6 +143,8 @@ class Processes:
         elif message["tell"] == "update" and process.state == "training":
             process.leave = process.leave or message["leave"]
             self._interrupt_all(process.generation)
+        elif message["tell"] == "results" and process.state == "parked":
+            self.later(0.5, self._goes_on, process)
         elif message["tell"] == "fence" and process.state == "training":
             self._lose(process)
 
@@ -194,7 +218,7 @@ class Processes:
         """A process joins a world, and agrees with the others at once."""
         if process.state == "training":
             self.say(process, "entered", generation=process.generation)
-            self.say(process, "looping")
+            self.say(process, "looping", **({"call": process.call} if self.calls else {}))
             process.agreed = process.generation
             self.say(process, "synced")
 
@@ -214,7 +238,9 @@ class Processes:
         process.code, self._ended[process.host, process.slot] = code, process
         if was_in:
             self._commit(process)
-        self._news(process, "exited", code=code, held=self.memory.get((process.host, process.slot)))
+        seat = process.host, process.slot
+        past = {"past": self.pasts.get(seat, 0)} if self.calls else {}
+        self._news(process, "exited", code=code, held=self.memory.get(seat), **past)
         if was_in and not process.interrupted:
             for peer in self._all():
                 if peer.generation == generation and peer.host not in self.cut:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hvd_elastic_ext.launcher.rules.membership.next_world import Difference, Stage
+from hvd_elastic_ext.launcher.rules.membership.calls import Gate
+from hvd_elastic_ext.launcher.rules.membership.next_world import Difference, Process, Stage
 from hvd_elastic_ext.launcher.state.job import JobState
 
 
@@ -31,6 +32,8 @@ def difference(job: JobState) -> Difference:
     outside = outside.union([life.seat for life in lost if life.seat in job.wanted_seats]) if lost else outside
     leaves_by = job.leaves_by if outside or unwanted else {}
     there = [roster.process(seat, leaves_by=leaves_by) for seat in outside]
+    if (gate := job.gate) is not None:
+        there = [_at_the_gate(gate, each) for each in there if each is None or gate.stage(each.seat, each.stage)]
     parked = [each for each in there if each is not None and each.stage is Stage.PARKED]
     if len(parked) > 1:
         seniority = {seat: number for number, seat in enumerate(job.wanted)}
@@ -50,3 +53,8 @@ def difference(job: JobState) -> Difference:
         settled=settled,
         begun=begun,
     )
+
+
+def _at_the_gate(gate: Gate, process: Process | None) -> Process | None:
+    """A process as the next world sees it: one that catches up with the others is not ready."""
+    return None if process is None else process._replace(stage=gate.stage(process.seat, process.stage) or process.stage)

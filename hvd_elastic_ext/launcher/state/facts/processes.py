@@ -7,15 +7,17 @@ from typing import Any
 from hvd_elastic_ext.launcher.state.facts.prices import price_of
 from hvd_elastic_ext.launcher.state.job import JobState
 
-Numbers = tuple[int | None, int | None]
-"""The rank of a process in the world, and its pid on its host; None if it has none yet."""
+Numbers = tuple[int | None, int | None, int]
+"""The rank of a process in the world, and its pid on its host, None if it has none yet; and its training call."""
 
 
 def by_host(job: JobState) -> dict[str, list[Numbers]]:
     """The living processes of each host, hosts and processes in the order of ranks; those in no world come last."""
     found: dict[str, list[Numbers]] = {}
     for seat, worker in sorted(job.roster.workers.items()):
-        found.setdefault(seat.host, []).append((job.rank(worker.life) if worker.generation else None, worker.pid))
+        found.setdefault(seat.host, []).append(
+            (job.rank(worker.life) if worker.generation else None, worker.pid, worker.call)
+        )
     for numbers in found.values():
         numbers.sort(key=_by_rank)
     return dict(sorted(found.items(), key=lambda host: _by_rank(host[1][0])))
@@ -31,7 +33,7 @@ def details(job: JobState) -> dict[str, Any]:
 
 
 def _hosts(job: JobState) -> dict[str, dict[str, Any]]:
-    ranks = {host: [rank for rank, _ in numbers if rank is not None] for host, numbers in by_host(job).items()}
+    ranks = {host: [rank for rank, *_ in numbers if rank is not None] for host, numbers in by_host(job).items()}
     training = {life.seat.host for life in job.world.members} if job.standing else set()
     steps: dict[str, float] = {}
     for worker in job.roster.present(job.world.members):

@@ -12,7 +12,7 @@ from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import longest_
 from hvd_elastic_ext.launcher.rules.health.host_requests import NEEDED, Starting
 from hvd_elastic_ext.launcher.rules.membership.next_world import STILL_FORMING, Stage
 from hvd_elastic_ext.launcher.rules.membership.world_change import ChangeAction
-from hvd_elastic_ext.launcher.state.facts import checkpoints, health, memory, pace
+from hvd_elastic_ext.launcher.state.facts import calls, checkpoints, health, memory, pace
 from hvd_elastic_ext.launcher.state.facts.shortage import NOT_READY, list_refused, why_too_few
 from hvd_elastic_ext.launcher.state.facts.silence import STARTS_S, limit_s
 from hvd_elastic_ext.launcher.state.helpers import Purpose
@@ -97,6 +97,7 @@ def status(job: JobState) -> str:
         parts.append(f"{1 / max(times):.3g} steps/s")
     if job.world.trains_alone is not None:
         parts.append("EACH RANK TRAINS ALONE (`hvd-elastic events` says why)")
+    parts += calls.lines(job)
     if newcomers := starting(job, job.now):
         parts.append(f"starting: {first_few([f'{host} ({one.brief})' for host, one in newcomers.items()])}")
     if (wanted := job.scaling.wanted) is not None and wanted != len({life.seat.host for life in job.world.members}):
@@ -152,15 +153,16 @@ def starting(job: JobState, now: float) -> dict[str, Starting]:
         for name, agent in job.roster.agents.items()
         if not agent.last_message_at
     }
+    apart = calls.apart(job)
     for seat, worker in job.roster.workers.items():
         if worker.generation or worker.killed is not None or worker.leaving is not None:
             continue
         what, since_s = f"the process in slot {seat.slot}", now - worker.created
-        one = Starting(what, since_s, _joins(job))
+        one = Starting(what, since_s, apart.get(seat) or _joins(job))
         if worker.stage is Stage.BOOTING and worker.at_init:
             one = Starting(what, since_s, WAITS_FOR_LOOP)
         elif worker.stage is Stage.BOOTING:
-            why = NOT_READY if worker.step_s is None else STEPS_ALONE
+            why = apart.get(seat) or (NOT_READY if worker.step_s is None else STEPS_ALONE)
             one = Starting(what, since_s, why, worker.since + boot_s - now, STANDBY)
         if seat.host not in found or found[seat.host].since_s < one.since_s:
             found[seat.host] = one
@@ -428,6 +430,7 @@ def _shortage(job: JobState, *, brief: bool) -> Wait:
         what.append(
             f"in hvd.init() until the others have begun their training loop, or have ended: {first_few(outside)}"
         )
+    what += calls.lines(job)
     what += why_too_few(job)
     if done := [str(worker.seat) for worker in job.roster.present(job.world.members) if worker.done]:
         what.append(f"the others go on when processes that are done with training have ended: {first_few(done)}")

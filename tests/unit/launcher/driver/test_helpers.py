@@ -11,7 +11,7 @@ from hvd_elastic_ext.launcher.driver.reduce import reduce
 from hvd_elastic_ext.launcher.planners.checkpoints import restore
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts, memory
-from hvd_elastic_ext.launcher.state.effects.membership import transfers
+from hvd_elastic_ext.launcher.state.effects.membership import pasts, transfers
 from hvd_elastic_ext.launcher.state.events import AgentJoined, News
 from hvd_elastic_ext.launcher.state.helpers import HelperAnswer, Purpose, answer_of
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -64,23 +64,33 @@ def for_transfer() -> Asked:
     return asked
 
 
+def for_past() -> Asked:
+    asked = begun("train a; run 3")
+    asked.cluster.next_call()
+    asked.cluster.hosts(a=1, b=1)
+    return asked
+
+
 BEGIN = {
     Purpose.CHECKPOINT: for_checkpoint,
     Purpose.RESTORE: for_restore,
     Purpose.SLEEP: for_sleep,
     Purpose.TRANSFER: for_transfer,
+    Purpose.PAST: for_past,
 }
 GOOD: dict[Purpose, dict[str, Any]] = {
     Purpose.CHECKPOINT: {"store": "here"},
     Purpose.RESTORE: {"path": "/store/y", "step": 40, "generation": 3},
     Purpose.SLEEP: {"held": {}, "newest": None},
     Purpose.TRANSFER: {"listening": ["address of a", 4711]},
+    Purpose.PAST: {"listening": ["address of a", 4711]},
 }
 GIVE_UP: dict[Purpose, Callable[[JobState], object]] = {
     Purpose.CHECKPOINT: attempts.withdraw_request,
     Purpose.RESTORE: restore._abandon,
     Purpose.SLEEP: memory.training_resumed,
     Purpose.TRANSFER: transfers.cancel,
+    Purpose.PAST: pasts.cancel,
 }
 each_purpose = pytest.mark.parametrize("purpose", Purpose, ids=lambda purpose: purpose.name.lower())
 
@@ -88,7 +98,7 @@ each_purpose = pytest.mark.parametrize("purpose", Purpose, ids=lambda purpose: p
 def running_helper(purpose: Purpose) -> Asked:
     """Host a runs a helper for this purpose, and b, too, if there may be two."""
     asked = BEGIN[purpose]()
-    asked.cluster.until(lambda: len(asked.helpers) == (1 if purpose is Purpose.TRANSFER else 2))
+    asked.cluster.until(lambda: len(asked.helpers) == (1 if purpose in (Purpose.TRANSFER, Purpose.PAST) else 2))
     assert asked.helpers[0][0] == "a"
     return asked
 

@@ -158,6 +158,12 @@ PROCESSES: dict[str, Case] = {
         commits.held[a:0].commit 1,3,5
         commits.held[a:0].step 50
         commits.held[a:0].agent agent of a"""),
+    "held: results of calls": (news("a", "held", slots={"0": None}, pasts={"0": 2}), """
+        calls.newest 2
+        calls.pasts[a:0] 2"""),
+    "held: no results any more": (
+        news("a", "held", slots={"0": None}, pasts={"0": 2}), news("a", "held", slots={"0": None}, pasts={}),
+        "calls.pasts[a:0] gone"),
     "held: something older than is known": (held("a"), news("a", "held", slots={"0": [1, 3, 4, 40]}), NOTHING),
     "held: an agent whose connection is lost": (AgentLost("a", "reset"), held("a"), NOTHING),
     "forgotten: the memory is given back": (held("a"), news("a", "forgotten", slot=0), """
@@ -295,6 +301,21 @@ MESSAGES: dict[str, Case] = {
     "record: what is for the launcher to tell": (said("a", "record", event="finished", fields={"code": 0}), NOTHING),
     "looping": (said("c", "looping"), "workers[c:0].loops True"),
     "looping: it trains once more": (said("a", "done"), said("a", "looping"), "workers[a:0].done -"),
+    "looping: in a later call": (said("a", "looping", call=2), """
+        workers[a:0].call 2
+        calls.newest 2"""),
+    "result": (said("a", "result", call=1, bytes=9, kept=True), """
+        calls.newest 2
+        calls.pasts[a:0] 2
+        calls.told[1] True
+        > Record call_ended call=1 step=0 bytes=9 kept=True"""),
+    "result: it was not kept": (said("a", "result", call=1, bytes=0, kept=False, reason="too large"), """
+        calls.newest 2
+        calls.refused[1] too large
+        > Record call_ended call=1 step=0 bytes=0 kept=False reason=too large"""),
+    "result: of which another rank has told": (
+        said("a", "result", call=1, bytes=9, kept=True), said("a", "result", call=1, bytes=9, kept=True), NOTHING),
+    "result: of no call": (said("a", "result", call="x", kept=True), NOTHING),
     "synced": (said("a", "synced", commit=[1, 3, 5], step=7), """
         commits.held[a:0].commit 1,3,5
         commits.held[a:0].step 7

@@ -10,6 +10,7 @@ from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, seat_of, slot_number
 from hvd_elastic_ext.launcher.state import orders
+from hvd_elastic_ext.launcher.state.effects.membership import pasts
 from hvd_elastic_ext.launcher.state.effects.membership.reports import take_heartbeat
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Agent, Worker
@@ -33,6 +34,7 @@ def joined(job: JobState, name: str, hello: Mapping[str, Any]) -> list[tuple[Wor
     # It may be a new agent. Orders to end and notices are repeated, so forget them here.
     agent.finishing, agent.dismissed, agent.leaves_by, agent.notice_reason = False, False, None, None
     job.roster.commits.agent_joined(name, agent.identity, hello.get("seats") or {})
+    pasts.inventory(job, name, hello.get("seats") or {})
     return _apply_report(job, agent, hello.get("seats") or {}, now)
 
 
@@ -48,9 +50,11 @@ def _apply_report(job: JobState, agent: Agent, seats: Mapping[str, Any], now: fl
         if status.get("state") == "running" and status.get("code") is None:
             there.add(life)
             if (worker := job.roster.alive(life)) is None:
-                job.roster.add(_adopted(life, agent.host, status, now))
+                worker = _adopted(life, agent.host, status, now)
+                job.roster.add(worker)
             else:
                 _catch_up(job, worker, status)
+            pasts.note_call(job, (worker,), status.get("call"))
         else:
             ended[life] = status
             worker, code = _adopted(life, agent.host, status, now), status.get("code")

@@ -27,6 +27,8 @@ def changed(job: JobState, first: ProcessId, *, lost: int | None, **fields: Any)
     rolled_back = max(reported, default=0) if known and resize.steps_are_reported else None
     fields["steps_lost"] = max((n for n in (lost, rolled_back) if n is not None), default=None)
     members = job.roster.present(job.world.members)
+    if (call := max([worker.call for worker in members], default=1)) > 1:
+        fields["call"] = call
     # Each of those that were in a world before, if the engine keeps them, reports its own pause.
     survivors = job.in_place and any(worker.generation for worker in members)
     stopped_at = None if survivors else resize.stopped_at

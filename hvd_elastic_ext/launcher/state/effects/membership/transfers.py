@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from hvd_elastic_ext.launcher.rules.membership.custody import CustodyAction, CustodyDecision, Holding
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.state.effects.membership import pasts
 from hvd_elastic_ext.launcher.state.helpers import HelperAnswer, Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.parts.commit_holders import read
@@ -45,8 +46,11 @@ def begin(job: JobState, decision: CustodyDecision) -> None:
     if decision.act not in (CustodyAction.SEND, CustodyAction.LOAD) or not job.transfers.may_begin(job.now):
         return
     assert target is not None
-    if not job.busy.isdisjoint({target.host, *([] if source is None else [source.seat.host])}):
+    hosts = [] if source is None else [source.seat.host]
+    if not job.busy.isdisjoint({target.host, *hosts}):
         return
+    if job.calls.transfer is not None and not {target.host, *hosts}.isdisjoint(job.calls.transfer.hosts):
+        pasts.cancel(job)  # training waits for this one
     if source is None:
         _load(job, target)
     else:

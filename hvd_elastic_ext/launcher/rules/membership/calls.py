@@ -1,0 +1,133 @@
+"""Which processes may share a world, by the training calls that they are in. Pure.
+
+A *training call* is one call of a training function; a process's calls have the numbers 1, 2, 3 and so on. Only
+processes in the same call share a world: the *front*, the newest call that the job has come to. A process behind it
+catches up: it passes over the calls whose results are in its slot's *past*, and stops at the first one without. A slot
+that lacks a result gets the past of another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+
+UNKNOWN = 0
+"""The call of a process that says nothing about calls, or that cannot read its slot's past: it may join any world, and
+the others send it their results when the ranks meet."""
+
+
+class InCall(NamedTuple):
+    """A living process. ``call``: the one that it is in, as far as is known, or :data:`UNKNOWN`.
+
+    ``has_state``: it has a trained state. ``done``: its training function has returned.
+    """
+
+    seat: Seat
+    stage: Stage
+    call: int
+    has_state: bool = False
+    done: bool = False
+
+
+class Act(Enum):
+    """What a process does next."""
+
+    JOINS = "joins"
+    """It is in the front: it is a member, or may become one."""
+    CATCHES_UP = "catches up"
+    """It goes on when the results of :attr:`Standing.source` are in its slot; they are there if that is its own."""
+    BEHIND = "behind"
+    """It is in a world, and behind. The ranks settle that when they meet."""
+    WAITS = "waits"
+    """It stays outside."""
+
+
+class Standing(NamedTuple):
+    """``why``: of a process that waits. ``for_good``: it waits until the job ends, or all others have ended."""
+
+    act: Act
+    source: Seat | None = None
+    why: str = ""
+    for_good: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """``standings``: of all processes except those that start, and have or need no results."""
+
+    front: int
+    standings: Mapping[Seat, Standing] = field(default_factory=dict)
+
+    def act(self, seat: Seat) -> Act | None:
+        """What the process in a seat does; None if there is nothing to say about it."""
+        found = self.standings.get(seat)
+        return None if found is None else found.act
+
+    def stage(self, seat: Seat, stage: Stage) -> Stage | None:
+        """The stage of a process, as the next world sees it; None if that does not wait for this process."""
+        match self.act(seat) if stage is Stage.PARKED else None:
+            case Act.CATCHES_UP:
+                return Stage.BOOTING
+            case Act.WAITS:
+                return None
+        return stage
+
+
+def decide(
+    processes: Sequence[InCall], pasts: Mapping[Seat, int], refused: Mapping[int, str], *, standing: bool
+) -> Gate:
+    """Decide. ``pasts``: by seat that can be reached, the number of results in its memory. ``refused``: calls whose
+    result was not kept, and why. ``standing``: a world trains, or forms, with all of its members.
+    """
+    best = max(pasts, key=lambda seat: (pasts[seat], seat), default=None)
+    most = 0 if best is None else pasts[best]
+    front = _front(processes, most)
+    late = min((each for each in processes if _is_late(each, front)), key=lambda each: each.call, default=None)
+    found: dict[Seat, Standing] = {}
+    for process in processes:
+        seat, stage, call = process.seat, process.stage, process.call
+        own = pasts.get(seat, 0)
+        if call == UNKNOWN:
+            found[seat] = Standing(Act.JOINS)
+        elif stage is Stage.LIVE:
+            found[seat] = Standing(Act.JOINS if call >= front else Act.BEHIND)
+        elif stage is Stage.BOOTING:
+            if best is not None and own < most and own < front:
+                found[seat] = Standing(Act.CATCHES_UP, best)
+        elif call >= front:
+            waits = late is not None and standing
+            why = "" if late is None or not waits else f"{late.seat} is still in call {late.call}"
+            found[seat] = Standing(Act.WAITS if waits else Act.JOINS, why=why)
+        elif own > call:
+            found[seat] = Standing(Act.CATCHES_UP, seat)
+        elif best is not None and most > call:
+            found[seat] = Standing(Act.CATCHES_UP, best)
+        else:
+            found[seat] = _waits(call, most, refused)
+    return Gate(front, found)
+
+
+def _front(processes: Sequence[InCall], most: int) -> int:
+    """The newest call that the job has come to."""
+    known = [each for each in processes if each.call != UNKNOWN]
+    trained = max((each.call for each in known if each.has_state and each.stage is Stage.LIVE), default=0)
+    parked = max((each.call for each in known if each.stage is Stage.PARKED), default=0)
+    reached = most if not trained and any(each.stage is not Stage.LIVE for each in known) else 0
+    return max(1, trained, parked, reached)
+
+
+def _is_late(process: InCall, front: int) -> bool:
+    return process.stage is Stage.LIVE and UNKNOWN < process.call < front and not process.done
+
+
+def _waits(call: int, most: int, refused: Mapping[int, str]) -> Standing:
+    """A process whose call is over, and nobody who can be reached has its result."""
+    lost = [number for number in sorted(refused) if most <= number <= call]
+    if lost:
+        return Standing(Act.WAITS, why=f"the result of call {lost[0]} was not kept: {refused[lost[0]]}", for_good=True)
+    return Standing(Act.WAITS, why=f"no result of call {call} can be reached")

@@ -1,0 +1,196 @@
+"""Sends the results of finished calls from one slot to another, one at a time, and applies what is reported of them.
+
+As with commits, the launcher only says which slot's results go where; the agents' helpers send them and verify them
+(``checkpoint/programs/transfer_requests.py``). A transfer of a commit, and any other helper on the same host, comes
+first: this one is then tried again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from hvd_elastic_ext.core.secrets import external_text
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat, seat_of
+from hvd_elastic_ext.launcher.state.actions import Record
+from hvd_elastic_ext.launcher.state.helpers import HelperAnswer, Purpose
+from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.parts.calls import PastTransfer, call_number
+from hvd_elastic_ext.launcher.state.parts.membership import TRANSFER_S
+from hvd_elastic_ext.launcher.state.roster import Agent, Worker
+
+log = logging.getLogger(__name__)
+
+RETRY_S: Final = 1.0
+"""Pause after a failed try."""
+
+
+# --- facts
+
+
+def note_call(job: JobState, workers: Sequence[Worker], value: object) -> None:
+    """Processes have named the call that they are in."""
+    call = call_number(value)
+    if call is not None and workers:
+        for worker in workers:
+            worker.call = call
+        job.calls.named(call)
+
+
+def result(job: JobState, workers: Sequence[Worker], message: Mapping[str, Any]) -> None:
+    """Processes have kept the result of a call, or say why not."""
+    call = call_number(message.get("call"))
+    if call is None or not workers:
+        return
+    kept, calls = message.get("kept") is True, job.calls
+    reason = external_text(str(message.get("reason") or "")) or "no reason was given"
+    calls.named(call + 1)
+    for worker in workers if kept else ():
+        calls.holds(worker.seat, max(call + 1, calls.pasts.get(worker.seat, 0)))
+    if not kept and call not in calls.refused:
+        calls.refused[call] = reason
+        if len(calls.refused) == 1:  # all later ones are refused for it
+            log.warning("the result of call %d was not kept: %s; who comes from now on waits outside", call, reason)
+    before = calls.told.get(call)
+    if before is None or (kept and not before):  # one rank speaks for all; another one may have kept it
+        calls.told[call] = kept
+        size, step = call_number(message.get("bytes")), max(worker.step for worker in workers)
+        why = {} if kept else {"reason": reason}
+        fields = {"call": call, "step": step, "bytes": size, "kept": kept, **why}
+        job.do(Record("call_ended", workers[0].generation, fields))
+
+
+def not_found(job: JobState, worker: Worker) -> None:
+    """A process was told of results, and parks again in the same call: its slot's memory does not hold them, or it
+    cannot read that memory. Then the others send it their results when it is in their world.
+    """
+    seat, calls = worker.seat, job.calls
+    worker.blind = worker.blind or worker.useless
+    worker.useless = True
+    calls.holds(seat, min(calls.pasts.get(seat, 0), worker.call))
+
+
+def note_held(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
+    """An agent reports the results in the memory of one slot, or of some."""
+    host, slot, pasts = agent.host.name, news.get("slot"), news.get("pasts")
+    if news.get("event") == "forgotten" and isinstance(slot, int):
+        job.calls.holds(Seat(host, slot), 0)
+    elif isinstance(slot, int) and (found := call_number(news.get("past"))) is not None:
+        job.calls.holds(Seat(host, slot), found)
+    elif isinstance(pasts, dict):
+        slots = news.get("slots")
+        for number in slots if isinstance(slots, dict) else pasts:
+            if (seat := seat_of(host, number)) is not None:
+                job.calls.holds(seat, call_number(pasts.get(number)) or 0)
+
+
+def inventory(job: JobState, host: str, statuses: Mapping[str, Any]) -> None:
+    """An agent has joined, and reports its slots."""
+    found = [
+        (seat, results)
+        for number, status in statuses.items()
+        if isinstance(status, dict)
+        and (results := call_number(status.get("past"))) is not None
+        and (seat := seat_of(host, number)) is not None
+    ]
+    if found or job.calls.pasts:
+        job.calls.agent_joined(host, found)
+
+
+# --- transfers
+
+
+def begin(job: JobState, source: Seat, target: Seat) -> bool:
+    """Begin to send the results of ``source`` to ``target``, if their agents can do it now."""
+    calls, hosts = job.calls, {source.host, target.host}
+    if calls.transfer is not None or job.now < calls.not_before:
+        return False
+    if not hosts.isdisjoint(job.busy) or not hosts.isdisjoint(job.transferring):
+        return False
+    results = calls.pasts[source]
+    token = f"{job.helper_number + 1:032x}"  # as of commits
+    calls.transfer = PastTransfer(target, source, results, token, job.now)
+    if source.host == target.host:
+        request = {"do": "copy_past", "from": source.slot, "to": target.slot, "results": results}
+        _ask(job, target.host, [source.slot, target.slot], request)
+    else:
+        request = {"do": "send_past", "transfer": token, "slot": source.slot, "results": results}
+        _ask(job, source.host, [source.slot], request)
+    return True
+
+
+def look(job: JobState) -> None:
+    """Give up a transfer that takes too long, or whose helper was replaced."""
+    transfer = job.calls.transfer
+    if transfer is None:
+        return
+    if not transfer.asked <= job.helpers[Purpose.PAST].keys():
+        _failed(job, "another helper took the place of its own")
+    elif job.now >= transfer.began + TRANSFER_S:
+        _failed(job, f"it took longer than {TRANSFER_S:g} s")
+
+
+def cancel(job: JobState) -> None:
+    """Stop the transfer under way, if any."""
+    if job.calls.transfer is not None:
+        _end(job, drop=True)
+
+
+def agent_lost(job: JobState, host: str) -> None:
+    """A connection was lost, perhaps with an answer."""
+    if job.calls.transfer is not None and host in job.calls.transfer.hosts:
+        _failed(job, f"the connection to {host} was lost")
+
+
+def answered(job: JobState, agent: Agent, answer: HelperAnswer) -> None:
+    """One end listens for the other, or is done, or has failed."""
+    transfer, host = job.calls.transfer, agent.host.name
+    if transfer is None:
+        return
+    receives, content = host == transfer.target.host, answer.content
+    if answer.failed is not None:
+        if receives or not answer.ended_well:  # the sender ends before the receiver
+            if content.get("for_good") is True and not receives:
+                job.calls.holds(transfer.source, 0)  # it does not hold them; the next report says what it holds
+            _failed(job, f"{host}: {answer.failed}")
+    elif not receives and isinstance(address := content.get("listening"), list):
+        request = {"do": "receive_past", "transfer": transfer.token, "slot": transfer.target.slot, "from": address}
+        _ask(job, transfer.target.host, [transfer.target.slot], {**request, "results": transfer.results})
+    elif receives and "results" in content:
+        _done(job, transfer, content)
+
+
+def _done(job: JobState, transfer: PastTransfer, content: Mapping[str, Any]) -> None:
+    results = call_number(content.get("results"))
+    if results is None or results < transfer.results:
+        _failed(job, f"{transfer.target.host}: an invalid answer")
+        return
+    sender = transfer.source.host
+    if sender != transfer.target.host and sender in job.helpers[Purpose.PAST]:
+        job.send(sender, {"do": "drop", "slots": []})  # it still waits if the receiver had the results already
+    _end(job, drop=False)
+    job.calls.holds(transfer.target, results)
+    log.info("the results of %d calls went from %s to %s", results - 1, transfer.source, transfer.target)
+
+
+def _ask(job: JobState, host: str, slots: list[int], request: Mapping[str, Any]) -> None:
+    assert job.calls.transfer is not None
+    job.calls.transfer.asked.add(host)
+    if not job.run_helper(Purpose.PAST, host, slots, request):
+        _failed(job, f"{host} is not connected")
+
+
+def _failed(job: JobState, why: str) -> None:
+    transfer = job.calls.transfer
+    assert transfer is not None
+    _end(job, drop=True)
+    job.calls.not_before = job.now + RETRY_S
+    log.warning("%s got no results of calls from %s: %s", transfer.target, transfer.source, why)
+
+
+def _end(job: JobState, *, drop: bool) -> None:
+    for host in job.helpers[Purpose.PAST] if drop else ():
+        job.send(host, {"do": "drop", "slots": []})
+    job.helpers[Purpose.PAST].clear()
+    job.calls.transfer = None

@@ -1,0 +1,29 @@
+"""What is said of processes that are not in the training call of the others."""
+
+from __future__ import annotations
+
+from hvd_elastic_ext.launcher.rules.membership.calls import Act
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.state.job import JobState
+
+
+def apart(job: JobState) -> dict[Seat, str]:
+    """By seat, what a process does that is not in the call of the others. Usually empty, and cheap then."""
+    if (gate := job.gate) is None:
+        return {}
+    found: dict[Seat, str] = {}
+    for seat, standing in gate.standings.items():
+        if standing.act is Act.CATCHES_UP:
+            found[seat] = f"catches up with call {gate.front}"
+        elif standing.act is Act.WAITS:
+            until = " until the job ends" if standing.for_good else ""
+            found[seat] = f"waits outside{until}: {standing.why}"
+    for seat, worker in job.roster.workers.items():
+        if worker.told_in is not None and worker.call < gate.front and seat not in found:
+            found[seat] = f"catches up with call {gate.front}"
+    return found
+
+
+def lines(job: JobState) -> list[str]:
+    """The same, in one line for each of them."""
+    return [f"{seat} {what}" for seat, what in apart(job).items()]

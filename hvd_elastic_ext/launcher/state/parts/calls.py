@@ -1,0 +1,73 @@
+"""The training calls of the job: the results of those that are over, and where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+
+MOST_KNOWN: Final = 1 << 31
+"""No call has a larger number: a message that names one is wrong."""
+
+
+@dataclass(slots=True)
+class PastTransfer:
+    """A past that is sent to another slot. ``results``: how many of them at least. ``began``: when (mono).
+
+    ``asked``: the hosts whose helpers were started for it.
+    """
+
+    target: Seat
+    source: Seat
+    results: int
+    token: str
+    began: float
+    asked: set[str] = field(default_factory=set)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts that take part."""
+        return (self.source.host, self.target.host)
+
+
+@dataclass(slots=True)
+class Calls:
+    """Facts about calls. In a job with one call, which nearly all are, they stay as they begin."""
+
+    newest: int = 1
+    """The largest number of a call, or of results, that was ever reported. While it is 1, nothing is decided."""
+    pasts: dict[Seat, int] = field(default_factory=dict)
+    """By seat, the number of results in its memory, by its agent or process."""
+    refused: dict[int, str] = field(default_factory=dict)
+    """Calls whose result was not kept, and why."""
+    told: dict[int, bool] = field(default_factory=dict)
+    """Calls whose end is in the journal, and whether the result was kept."""
+    transfer: PastTransfer | None = None
+    not_before: float = 0.0
+    """No transfer before then (mono): the last one has failed."""
+
+    def named(self, call: int) -> None:
+        """A process has named a call."""
+        self.newest = max(self.newest, call)
+
+    def holds(self, seat: Seat, results: int) -> None:
+        """A slot holds this many results."""
+        if results > 0:
+            self.pasts[seat] = results
+            self.newest = max(self.newest, results)
+        else:
+            self.pasts.pop(seat, None)
+
+    def agent_joined(self, host: str, found: Iterable[tuple[Seat, int]]) -> None:
+        """An agent has joined, and reports the results in its slots."""
+        for seat in [seat for seat in self.pasts if seat.host == host]:
+            del self.pasts[seat]
+        for seat, results in found:
+            self.holds(seat, results)
+
+
+def call_number(value: object) -> int | None:
+    """The number of a call, or of results, in a message; None for anything else."""
+    return value if type(value) is int and 0 <= value < MOST_KNOWN else None

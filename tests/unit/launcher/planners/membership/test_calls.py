@@ -1,0 +1,120 @@
+"""Processes that come when training calls are over catch up before they join."""
+
+from __future__ import annotations
+
+import pytest
+
+from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.state.facts import waits
+from tests.unit.launcher.scenarios import play
+from tests.unit.launcher.simulated_cluster import Cluster
+
+
+def in_call(number: int, text: str = "train a; run 3", *, kept: bool = True) -> Cluster:
+    cluster = play(text)
+    while cluster.training[0].call < number:
+        cluster.next_call(kept=kept)
+        cluster.run(1.0)
+    return cluster
+
+
+def calls(cluster: Cluster) -> dict[str, int]:
+    return {process.host: process.call for process in cluster.training}
+
+
+def test_a_newcomer_in_a_later_call_has_the_results_before_it_is_ready_and_interrupts_nobody_before() -> None:
+    cluster = in_call(2)
+    cluster.hosts(a=1, b=1)
+    cluster.until(lambda: cluster.world == ["a", "b"])
+    assert cluster.pasts_sent == [("a", "b", 2)]
+    assert cluster.told["results"] == 0  # they were there when it came to the call
+    assert calls(cluster) == {"a": 2, "b": 2}
+    [_, resized] = cluster.events("resized")
+    assert resized["call"] == 2
+
+
+def test_a_parked_newcomer_is_sent_the_result_of_a_call_that_ends_meanwhile_and_goes_on_by_itself() -> None:
+    cluster = play("train a settle_s=8; run 3")
+    cluster.hosts(a=1, b=1, c=1)
+    cluster.boot_s["c"] = 30.0
+    cluster.until(lambda: cluster.events("parked")[1:])
+    cluster.next_call()
+    cluster.run(0.4)
+    assert cluster.driver.job.roster.workers[Seat("b", 0)].stage is Stage.BOOTING  # it walks through its program
+    assert "b[0] catches up with call 2" in waits.status(cluster.driver.job)
+    assert cluster.world == ["a"]
+    cluster.until(lambda: cluster.world == ["a", "b"])
+    assert calls(cluster) == {"a": 2, "b": 2}
+    assert [each["host"] for each in cluster.events("parked")] == ["a", "b"]
+    assert cluster.told["results"] == 1
+
+
+def test_two_slots_of_a_host_copy_results() -> None:
+    cluster = in_call(3)
+    cluster.hosts(a=2)
+    cluster.until(lambda: cluster.world == ["a", "a"])
+    assert cluster.pasts_sent == [("a", "a", 3)]
+
+
+def test_a_newcomer_that_cannot_catch_up_waits_outside_and_delays_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = in_call(2, "train a b; run 3", kept=False)
+    cluster.hosts(a=1, b=1, c=1)
+    cluster.run(20.0)
+    assert cluster.world == ["a", "b"]
+    assert cluster.driver.job.roster.workers[Seat("c", 0)].stage is Stage.PARKED
+    text = "c[0] waits outside until the job ends: the result of call 1 was not kept: too large"
+    assert text in waits.status(cluster.driver.job)
+    [ended] = cluster.events("call_ended")
+    assert (ended["call"], ended["kept"], ended["reason"]) == (1, False, "too large")
+    assert sum("was not kept" in each.message for each in caplog.records if each.levelname == "WARNING") == 1
+    cluster.kill("b")
+    cluster.until(lambda: cluster.world == ["a"], within=0.5)  # c, which is parked, is not taken in its place
+
+
+def test_a_call_that_is_over_is_in_the_journal_once() -> None:
+    cluster = in_call(3, "train a b; run 3")
+    assert [(each["call"], each["kept"]) for each in cluster.events("call_ended")] == [(1, True), (2, True)]
+
+
+def test_a_member_that_comes_back_in_a_later_call_joins_with_what_its_slot_has() -> None:
+    cluster = in_call(3, "train a b; run 3")
+    cluster.kill("b")
+    cluster.until(lambda: cluster.world == ["a", "b"])
+    assert calls(cluster) == {"a": 3, "b": 3}
+    assert not cluster.pasts_sent
+
+
+def test_after_the_loss_of_all_the_results_go_to_a_new_host_before_a_world_forms() -> None:
+    cluster = in_call(3, "train a least=2 start=1; run 3")
+    cluster.kill("a")
+    cluster.hosts(a=1, b=1)
+    cluster.until(lambda: cluster.world == ["a", "b"])
+    assert calls(cluster) == {"a": 3, "b": 3}
+
+
+def test_a_process_that_does_not_find_the_results_in_its_slot_joins_as_it_is_after_a_second_try() -> None:
+    cluster = in_call(2)
+    cluster.hosts(a=1, b=1)
+    cluster._goes_on = lambda process: cluster.say(process, "parked", call=1)  # type: ignore[method-assign]
+    cluster.until(lambda: cluster.world == ["a", "b"])
+    assert cluster.told["results"] == 2
+
+
+def test_a_transfer_whose_connection_breaks_is_tried_again() -> None:
+    cluster = in_call(2)
+    cluster.hosts(a=1, b=1)
+    cluster.until(lambda: cluster.driver.job.calls.transfer is not None)
+    cluster.disconnect("a")
+    cluster.run(0.2)
+    assert cluster.driver.job.calls.transfer is None
+    cluster.reconnect("a")
+    cluster.until(lambda: cluster.world == ["a", "b"])
+    assert calls(cluster) == {"a": 2, "b": 2}
+
+
+def test_a_job_in_its_first_call_asks_nothing_about_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hvd_elastic_ext.launcher.rules.membership.calls.decide", None)
+    cluster = play("train a; run 3")
+    cluster.hosts(a=1, b=1)
+    cluster.until(lambda: cluster.world == ["a", "b"])
