@@ -77,6 +77,14 @@ class HeldCommit:
         if missed:
             self._link.send("not_kept", wanted=wanted, newest=self._newest)
 
+    def pass_on(self, to: HeldCommit) -> None:
+        """Give an open request to the State of the next training call: its commits go on with the numbers."""
+        with self._turn:
+            wanted, self._wanted = self._wanted, None
+            message = {"commit": wanted, "stay": self._waits_there}
+        if wanted is not None:
+            to.request(message)
+
     def committed(self, identity: Identity, step: int, *, instead: Instead | None = None) -> None:
         """Note a sealed commit: hold it if it is the requested one. If that one was missed, the launcher names another.
 

@@ -75,6 +75,27 @@ def test_a_kept_commit_stays_whole_until_it_is_released_or_another_is_kept(memor
     assert lies_on(second)[0] in (15, 16)
 
 
+def test_a_request_that_is_open_when_a_training_call_ends_is_met_in_the_next_one(memory: list[int]) -> None:
+    """Defect: the launcher waited for that commit for ever, and no checkpoint was made in the second call."""
+    link = Said()
+    first = CommitBuffer(open_sides(memory))
+    before = HeldCommit(first, link)
+    before.request({"tell": "keep", "commit": [0, 1, 3]})
+    commit(first, 1, 2)
+    before.committed(identity(2), 2)
+    second = CommitBuffer(open_sides(memory))
+    after = HeldCommit(second, link)
+    before.pass_on(after)
+    assert (before.is_requested, after.is_requested, link.heard) == (False, True, [])
+    commit(second, 3)
+    after.committed(identity(3), 3)
+    [(what, fields)] = link.heard
+    assert (what, fields["commit"]) == ("kept", identity(3))
+    assert lies_on(memory[fields["side"]])[0] == 3
+    before.pass_on(after)
+    assert not after.is_requested
+
+
 def test_memory_for_a_kept_commit_is_there_before_it_is_needed(memory: list[int]) -> None:
     buffer = CommitBuffer(open_sides(memory))
     commit(buffer, 1, 2)
