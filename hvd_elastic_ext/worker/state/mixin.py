@@ -257,7 +257,7 @@ def keeper_for(
         program=program(),
         keep_rng=rng,
         calls=calls,
-        takes_memory=lambda: _SLOT.for_call_of(keeper),
+        takes_memory=lambda: _SLOT.for_call_of(keeper, calls.number),
     )
     _SLOT.made(keeper)
     keeper.seal = owner.save
@@ -276,6 +276,7 @@ class _SlotMemory:
         self._looked = False
         self._owner: weakref.ref[Keeper] | None = None
         self._given = False
+        self._held: HeldCommit | None = None
 
     def for_new(self, call: int) -> Memory | None:
         """The memory for a State that is made now; None if another one has it or had it."""
@@ -296,24 +297,30 @@ class _SlotMemory:
         if self._given and self._owner is None:
             self._owner = weakref.ref(keeper)
 
-    def for_call_of(self, keeper: Keeper) -> Memory | None:
-        """The memory for the State whose call begins; None if it has it, or if there is none."""
+    def for_call_of(self, keeper: Keeper, call: int) -> Memory | None:
+        """The memory for the State whose call begins; None if it has it, if there is none, or if the commit there is of
+        a later call: then this call is over, and its State must not replace that commit."""
         before = None if self._owner is None else self._owner()
         if self._descriptors is None or before is keeper:
+            return None
+        last = CommitBuffer(open_sides(self._descriptors)).record
+        if last is not None and last.call > call:
             return None
         if before is not None:
             before.leave_memory()
         self._owner, self._given = weakref.ref(keeper), True
         return self._opened(self._descriptors)
 
-    @staticmethod
-    def _opened(descriptors: tuple[int, ...]) -> Memory:
+    def _opened(self, descriptors: tuple[int, ...]) -> Memory:
         process, buffer = standby.current(), CommitBuffer(open_sides(descriptors))
         if not buffer.can_keep:
             return buffer, None, CommitSchedule()
         held = HeldCommit(buffer, process.link)
         schedule = CommitSchedule(process.link.status, named=lambda: held.is_requested)
         process.on_keep, process.on_commit_interval = held.request, schedule.asked
+        if self._held is not None:
+            self._held.pass_on(held)
+        self._held = held
         return buffer, held, schedule
 
 
