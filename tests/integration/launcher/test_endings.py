@@ -93,13 +93,9 @@ def test_a_rank_that_fails_at_each_start_ends_the_job_after_three_and_is_named(l
     assert {record.get("subject") for record in launched.events("struck")} == {"slot 1 of localhost"}
 
 
-def leaver(*words: str) -> tuple[str, ...]:
-    return (
-        *("-np", "2", "--failure-budget", "0", "--blacklist-cooldown-range", "1", "2"),
-        sys.executable,
-        str(LEAVER),
-        *words,
-    )
+def leaver(*words: str, budget: int = 0) -> tuple[str, ...]:
+    options = ("-np", "2", "--failure-budget", str(budget), "--blacklist-cooldown-range", "1", "2")
+    return (*options, sys.executable, str(LEAVER), *words)
 
 
 soak, mpi = pytest.mark.soak, pytest.mark.skipif(without_mpi() is not None, reason=str(without_mpi()))
@@ -154,7 +150,7 @@ def test_one_rank_that_leaves_is_replaced_and_the_first_time_a_line_says_how_to_
     launched: Launched,
 ) -> None:
     launched.set_hosts("localhost:2")
-    with launched.run(*leaver("one")) as process:
+    with launched.run(*leaver("one", budget=9)) as process:
         launched.wait_for("the second replacement", lambda: len(launched.events("spawned")) >= 4)
         process.terminate()
         assert process.wait(60) == 143, process.output
@@ -169,9 +165,7 @@ def test_one_rank_that_leaves_is_replaced_and_the_first_time_a_line_says_how_to_
 @pytest.mark.soak
 def test_ranks_that_leave_after_a_sigterm_to_one_of_them_are_replaced(launched: Launched) -> None:
     launched.set_hosts("localhost:2")
-    with launched.run(
-        *leaver("term"), source=("--failure-budget", "9", "--hosts-file", str(launched.hosts))
-    ) as process:
+    with launched.run(*leaver("term", budget=9)) as process:
         launched.wait_for("replacements", lambda: len(launched.events("spawned")) >= 4)
         process.terminate()
         assert process.wait(60) == 143, process.output

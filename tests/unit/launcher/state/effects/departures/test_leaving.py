@@ -80,8 +80,8 @@ ALL_LEAVE = {
     "one has returned and the other has left": f"{TRAIN} done a; well b; run 0.2; goes-on; well a; ended-well <1",
     "one has left and the other returns": f"{TRAIN} well a; run 1; done b; run 1; well b; ended-well <1",
     "of the world after one that lost a member": """
-        train a b c cooldown_s=(60.0,60.0); run 2; kill b; well a; members c; run 2; goes-on; well c;
-        ended-well <0.2""",
+        train a b c cooldown_s=(60.0,60.0); run 2; kill b; well a; members c; run 2; goes-on
+        well c; ended-well <0.2""",
     "while there is no launcher": "left a b; well a; well b; expect a b; ended-well <20; no resized spawned",
     "of which only one is left after a failure": """
         train a b cooldown_s=(60.0,60.0) failure_budget=1; run 2; kill b; members a; run 2; well a; ended-well <0.2""",
@@ -138,6 +138,17 @@ def test_training_is_done_if_all_ranks_leave_the_training_function_with_exit_cod
 @pytest.mark.parametrize("text", SOME_LEAVE.values(), ids=SOME_LEAVE)
 def test_training_goes_on_if_only_some_ranks_leave_the_training_function(text: str) -> None:
     play(text)
+
+
+def test_a_rank_that_wants_to_leave_and_is_killed_because_its_peers_do_not_is_told_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = play("train a b; run 2")
+    cluster.say(cluster.training[0], "left", well=True, step=2)
+    cluster.run(0.1)
+    cluster.kill("a")
+    cluster.run(0.1)
+    assert "rank 0 on a[0] left the training function, and others did not: training goes on. To end" in caplog.text
 
 
 @pytest.mark.parametrize("text", BETWEEN_CALLS.values(), ids=BETWEEN_CALLS)
