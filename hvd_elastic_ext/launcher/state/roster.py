@@ -222,8 +222,7 @@ class Worker:
 
     @property
     def in_prologue(self) -> bool:
-        """Whether it is in a world with others, and has not begun the training loop that its script is known to have
-        or to import."""
+        """Whether it is in a world and has not begun its training loop. Its script imports ours, so one should come."""
         return self.at_init and self.generation > 0 and not self.loops
 
     @property

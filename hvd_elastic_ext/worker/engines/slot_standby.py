@@ -61,7 +61,7 @@ class SlotStandby:
 
     def join(self) -> Membership:
         """Park, and ask for a rank once all members are called. Blocks until it is known."""
-        self._link.send("parked", at="init", later=False)
+        self._link.send("parked")
         while not self._called:
             self._take(self._link.receive())
         place = None

@@ -79,6 +79,7 @@ def test_the_step_with_which_horovod_makes_the_state_of_an_optimizer_is_not_a_st
     )
     here, there = socket.socketpair()
     with here, there:
+        here.sendall(b'{"tell": "alone"}\n')  # the State joins the world, and nobody else is there
         found = python(code.replace("weight = ", "status.fresh = True\nweight = "), path=HOOK, link=there)
     assert found.stdout.split() == ["0", "True", "1", "False"], found.stderr
 

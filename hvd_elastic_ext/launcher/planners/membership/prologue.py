@@ -33,7 +33,7 @@ def plan(job: JobState) -> Plan:
 
 
 def _where(job: JobState, worker: Worker) -> Where:
-    """Where a living process is. One without a training loop of ours is never in it."""
+    """Where a living process is. Members of a world that has not formed yet are in ``hvd.init()``."""
     if worker.alone or worker.loops:
         return Where.APART
     called_only = worker.generation == 0 and (worker.rank is None or worker.life in job.rendezvous.waiting)

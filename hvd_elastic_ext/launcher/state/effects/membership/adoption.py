@@ -119,7 +119,8 @@ def take_over(job: JobState) -> None:
     world.provisional = places(members)
     job.rendezvous.adopt(job.generation, world.provisional)
     for worker in job.roster.present(members):
-        worker.generation = worker.agreed = job.generation
+        worker.generation = job.generation
+        worker.agreed = 0 if worker.in_prologue else job.generation
     world.members, world.begun = tuple(members), True
     world.before = Counter(life.seat.host for life in members)
     world.seats_before = frozenset(life.seat for life in members)

@@ -134,7 +134,8 @@ def _adopted(life: ProcessId, host: Host, status: Mapping[str, Any], now: float)
         take_heartbeat((worker,), status["beat"], now)
     if live:
         worker.live_at = now
-        worker.generation = worker.agreed = int(str(generation))
+        worker.generation = int(str(generation))
+        worker.agreed = 0 if worker.in_prologue else worker.generation
     return worker
 
 

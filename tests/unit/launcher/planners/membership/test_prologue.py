@@ -180,6 +180,18 @@ def test_another_launcher_knows_who_waits_in_init_and_who_goes_on_alone() -> Non
     assert worker.alone
 
 
+def test_another_launcher_changes_a_world_that_it_takes_over_in_its_prologue_only_in_the_loop() -> None:
+    cluster = play("begin start=2", Early)
+    play_on(cluster, "left a b")
+    cluster.prologue.update((host, process.life) for host in "ab" for process in cluster.agents[host].values())
+    play_on(cluster, "expect a b; members a b <9; run 15; hosts a b c; state c init; run 20; generation 7")
+    assert [cluster.driver.job.roster.workers[life.seat].agreed for life in cluster.driver.job.world.members] == [0, 0]
+    play_on(
+        cluster,
+        "messages alone 0; messages update 0; loop a; run 20; generation 7; messages alone 1; loop b; until a b c",
+    )
+
+
 def test_a_rank_that_waits_long_for_another_ones_preparation_does_not_stall_the_world(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
