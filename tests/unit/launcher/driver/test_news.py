@@ -79,7 +79,7 @@ PROCESSES: dict[str, Case] = {
         loopless.never_joined[c:0] rank 0 on c[0],crashed: could not be started: no such file,False,False,False,-
         roster.ended[c:0] 2
         fleet.recovering c
-        outcome.failed 0,c[0] crashed: could not be started: no such file
+        outcome.failed 0,c[0] crashed: could not be started: no such file, before its training was done
         workers[c:0] gone
         > Record exited host=c slot=0 code=125 cause=crashed reason=crashed: could not be started: no such file
         > Record struck subject=slot 0 of c cause=crashed cooldown_s=10 until=110
@@ -103,7 +103,7 @@ PROCESSES: dict[str, Case] = {
         commits.held[a:0].agent agent of a
         fleet.recovering a
         resize.stopped_at 100
-        outcome.failed 3,a[0] crashed: exit code 1
+        outcome.failed 3,a[0] crashed: exit code 1, before its training was done
         workers[a:0] gone
         world_of[a:0#2] gone
         > Record exited host=a slot=0 rank=0 code=1 cause=crashed reason=crashed: exit code 1
@@ -120,7 +120,7 @@ PROCESSES: dict[str, Case] = {
         resize.stopped_at 100
         clean_exits.of 3
         clean_exits.members a:0#2,b:0#2
-        clean_exits.left[a:0#2] rank 0 on a[0],100,0,0,-
+        clean_exits.left[a:0#2] rank 0 on a[0],100,0,1,-
         clean_exits.open True
         workers[a:0] gone
         world_of[a:0#2] gone
@@ -146,7 +146,7 @@ PROCESSES: dict[str, Case] = {
         loopless.never_joined[c:0] rank 0 on c[0],crashed: exit code 1,False,False,False,-
         roster.ended[c:0] 2
         fleet.recovering c
-        outcome.failed 0,c[0] crashed: exit code 1
+        outcome.failed 0,c[0] crashed: exit code 1, before its training was done
         workers[c:0] gone
         > Record exited host=c slot=0 code=1 cause=crashed reason=crashed: exit code 1
         > Record struck subject=slot 0 of c cause=crashed cooldown_s=10 until=110 host=c reason=crashed: exit code 1

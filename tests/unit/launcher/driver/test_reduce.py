@@ -160,7 +160,7 @@ JOINS: dict[str, Case] = {
         commits.gone[a:0].why its agent was replaced by another one
         fleet.recovering a
         resize.stopped_at 100
-        outcome.failed 3,a[0] crashed: killed by SIGKILL
+        outcome.failed 3,a[0] crashed: killed by SIGKILL, before its training was done
         commits.held[a:0] gone
         workers[a:0] gone
         world_of[a:0#2] gone
@@ -180,7 +180,7 @@ JOINS: dict[str, Case] = {
         roster.ended[a:0] 2
         fleet.recovering a
         resize.stopped_at 100
-        outcome.failed 3,a[0] crashed: exit code 1
+        outcome.failed 3,a[0] crashed: exit code 1, before its training was done
         workers[a:0] gone
         world_of[a:0#2] gone
         > Record exited host=a slot=0 rank=0 code=1 cause=crashed reason=crashed: exit code 1

@@ -133,7 +133,7 @@ def started(agent: Agent) -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 def joins(agent: Agent) -> None:
     """Let the slot's program into the fourth world."""
-    assert agent.hear() == {"say": "parked", "at": "init", "later": False}
+    assert agent.hear() == {"say": "parked"}
     agent.tell("go", generation=4, env={"HOROVOD_GLOO_IFACE": "lo"})
     agent.tell("world", generation=4)
 
