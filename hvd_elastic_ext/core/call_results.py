@@ -155,19 +155,12 @@ def clear(descriptor: int) -> None:
             _set_counts(descriptor, 0, 0)
 
 
-@contextlib.contextmanager
-def mapped(descriptor: int) -> Iterator[tuple[int, memoryview]]:
+def mapped(descriptor: int) -> tuple[int, memoryview]:
     """The number of results, and their bytes as :func:`body` yields them, without a copy."""
     number, length = _counts(descriptor)
     if not length:
-        yield number, memoryview(b"")
-        return
-    with (
-        mmap.mmap(descriptor, _PAGE + length, access=mmap.ACCESS_READ) as memory,
-        memoryview(memory) as view,
-        view[_PAGE:] as found,
-    ):
-        yield number, found
+        return number, memoryview(b"")
+    return number, memoryview(mmap.mmap(descriptor, _PAGE + length, access=mmap.ACCESS_READ))[_PAGE:]
 
 
 def body(descriptor: int) -> Iterator[bytes]:

@@ -489,6 +489,15 @@ def _training_restarted(moment: Moment) -> Row:
     return replace(_with_reason(moment), steps_lost=whole(moment.record.get("steps_lost")))
 
 
+def _unless_kept(moment: Moment) -> Row | None:
+    """The end of a training call is worth a row if processes that come later cannot pass over it."""
+    record = moment.record
+    if record.get("kept") is not False:
+        return None
+    call = text(record.get("call")) or "?"
+    return replace(_with_reason(moment), cause=f"call {call}: its result was not kept: {text(record.get('reason'))}")
+
+
 _WITH_REASON: Final = [
     "refused",
     "not_sent",
@@ -516,6 +525,7 @@ _SINGLE: Final[Mapping[str, Callable[[Moment], Row | None]]] = {
     **dict.fromkeys(_WITH_REASON, _with_reason),
     "started": _started_again,
     "struck": _struck,
+    "call_ended": _unless_kept,
     "exited": _exited,
     "rolled_back": _rolled_back,
     "sent": _sent,

@@ -10,7 +10,7 @@ Each folder may import those below it::
     hook                       the folder for ``PYTHONPATH``: it applies the patches
     patches, kubeai, engines   changes of Horovod; Alibaba's SDK; programs in standby for torchrun and mpirun
     state                      commit, roll back, sync: the State and its loop
-    parts, sync, data, optim, calls   parts of a State; agreements of ranks; samples; optimizers
+    parts, sync, data, optim, calls   parts of a State; agreements of ranks; samples; optimizers; training calls
     comms, commits             collectives, one module for each library; commits as bytes in memory
     stock, process             Horovod's classes, or stand-ins; this process, its link, how it enters a world
 """

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import mmap
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from hvd_elastic_ext.checkpoint.programs.requests import HelperAnswer, Request, Send
 from hvd_elastic_ext.checkpoint.transfer import slot_memory, transfer
@@ -95,7 +93,8 @@ def _got(record: Record, began: float) -> HelperAnswer:
 
 def _send_past(request: Request, send: Send) -> HelperAnswer:
     secret, past = bytes.fromhex(request["secret"]), request["pasts"][str(request["slot"])]
-    with _enough(past, request["results"]) as (number, body), transfer.listening(request["address"]) as listener:
+    number, body = _enough(past, request["results"])
+    with transfer.listening(request["address"]) as listener:
         send({"listening": list(listener.getsockname()[:2])})
         # A result is never changed, so there is nothing to compare when all is sent.
         seconds = transfer.send(
@@ -115,27 +114,26 @@ def _receive_past(request: Request) -> HelperAnswer:
         number = record.identity.number
         if record != _past_record(number, record.data) or number < wanted or not record.data:
             raise Transient("the sender has sent other results than were asked for")
-        with mmap.mmap(-1, record.data) as memory, memoryview(memory) as body:
-            incoming.read(body)
-            _extend(past, body, number)
+        body = memoryview(mmap.mmap(-1, record.data))
+        incoming.read(body)
+        _extend(past, body, number)
         incoming.confirm()
     return _got_past(past, record.data, began)
 
 
 def _copy_past(request: Request) -> HelperAnswer:
     past, began = request["pasts"][str(request["to"])], time.monotonic()
-    with _enough(request["pasts"][str(request["from"])], request["results"]) as (number, body):
-        _extend(past, body, number)
-        return _got_past(past, len(body), began)
+    number, body = _enough(request["pasts"][str(request["from"])], request["results"])
+    _extend(past, body, number)
+    return _got_past(past, len(body), began)
 
 
-@contextmanager
-def _enough(past: int, wanted: int) -> Iterator[tuple[int, memoryview]]:
+def _enough(past: int, wanted: int) -> tuple[int, memoryview]:
     """The results of a slot, and how many they are. Raises :class:`Permanent` if they are fewer than ``wanted``."""
-    with call_results.mapped(past) as (number, body):
-        if number < wanted:
-            raise Permanent(f"the memory holds {number} results, not {wanted}")
-        yield number, body
+    number, body = call_results.mapped(past)
+    if number < wanted:
+        raise Permanent(f"the memory holds {number} results, not {wanted}")
+    return number, body
 
 
 def _extend(past: int, body: memoryview, number: int) -> None:

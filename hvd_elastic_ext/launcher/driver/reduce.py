@@ -186,8 +186,6 @@ def _news(job: JobState, host: str, news: Mapping[str, Any]) -> None:
     if (handler := _NEWS.get(event)) is not None:  # nearly all, and thousands at a change of a large world
         if "held" in news:
             _note_held(job, agent, news)
-        if "past" in news:
-            pasts.note_held(job, agent, news)
         worker = job.roster.of(host, news.get("slot"), news.get("life"))
         if worker is not None:
             handler(job, (worker,), news)

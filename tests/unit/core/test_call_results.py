@@ -73,6 +73,37 @@ def test_a_past_that_has_as_many_results_is_not_replaced(memory: int, other: int
     assert bytes(past.read(other, past.entries(other)[0])) == b"mine"
 
 
+def test_what_a_slot_lacks_is_appended_and_what_it_has_stays(memory: int, other: int) -> None:
+    for call in range(3):
+        past.append(memory, [bytes([call]) * 9000], call=call, step=call * 10, number=call)
+    past.append(other, [b"mine"], call=0, step=0, number=0)
+    number, body = past.mapped(memory)
+    assert past.extend(other, body, number) == 3
+    assert past.extend(other, body, number) == 3
+    assert bytes(past.read(other, past.entries(other)[0])) == b"mine"
+    assert past.read(other, past.entries(other)[2]) == bytes([2]) * 9000
+    assert past.entries(other)[2].step == 20
+
+
+@pytest.mark.parametrize("at", [3, 60, 9100])
+def test_nothing_of_a_damaged_past_is_appended(memory: int, other: int, at: int) -> None:
+    for call in range(2):
+        past.append(memory, [bytes(9000)], call=call, step=0, number=0)
+    number, body = past.mapped(memory)
+    damaged = bytearray(body)
+    damaged[at] ^= 1
+    with pytest.raises(past.Damaged, match="damaged"):
+        past.extend(other, memoryview(damaged), number)
+    with pytest.raises(past.Damaged, match="damaged"):
+        past.extend(other, memoryview(damaged)[:-1], number)
+    assert past.count(other) == 0
+
+
+def test_an_empty_past_is_mapped_as_nothing(memory: int) -> None:
+    number, body = past.mapped(memory)
+    assert (number, bytes(body)) == (0, b"")
+
+
 def test_a_damaged_result_is_not_used_and_not_taken_over(memory: int, other: int) -> None:
     past.append(memory, [b"content"], call=0, step=0, number=0)
     (entry,) = past.entries(memory)

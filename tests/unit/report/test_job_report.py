@@ -153,6 +153,13 @@ def test_what_a_start_did_not_wait_for_and_that_ranks_train_alone_is_told(journa
     assert (rows[1].event, rows[1].cause) == ("trains alone", "nothing was averaged over the 2 ranks for 30 s")
 
 
+def test_a_call_whose_result_was_not_kept_has_a_row_and_others_have_none(journal: JournalMaker) -> None:
+    journal.resized("start", 2).steps(2).add("call_ended", call=1, step=2, bytes=9, kept=True)
+    journal.add("call_ended", call=2, step=4, bytes=0, kept=False, reason="too large")
+    [_, row] = build_report(journal.records).rows
+    assert (row.event, row.cause) == ("call ended", "call 2: its result was not kept: too large")
+
+
 def lost_all(journal: JournalMaker) -> None:
     journal.resized("start", 1).steps(9).add("sent", source="b", host="c", step=3, reason="only b[0] held it")
     journal.resized("all were lost", 1, steps_lost=6, lost_because="a did not come back in time").steps(2)

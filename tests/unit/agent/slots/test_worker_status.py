@@ -54,6 +54,13 @@ def test_whether_it_waits_in_init_or_goes_to_its_loop_alone_is_known_until_it_is
     assert known() == ["parked", "alone"]
 
 
+def test_the_call_of_a_process_is_the_last_one_that_it_named() -> None:
+    worker = WorkerStatus(10.0)
+    for message in ({"say": "parked", "call": 1}, {"say": "looping", "call": 3}, {"say": "done", "call": None}):
+        worker.received(11.0, message)
+    assert worker.status()["call"] == 3
+
+
 def test_a_process_seen_at_work_is_as_good_as_one_that_speaks() -> None:
     worker = WorkerStatus(10.0)
     worker.received(11.0, {"say": "beat", "step": 4})

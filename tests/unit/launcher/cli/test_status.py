@@ -44,7 +44,7 @@ def test_the_launcher_of_the_job_is_asked(
     assert capsys.readouterr().out == f"{job}: status at {job}\n"
 
 
-PROCESSES = {"localhost": [[0, 4711], [2, 4713], [None, None]], "node-17": [[1, 4711]]}
+PROCESSES = {"localhost": [[0, 4711], [2, 4713], [None, None]], "node-17": [[1, 4711, 3]]}
 
 
 @pytest.fixture
@@ -202,7 +202,8 @@ def test_the_object_for_programs_has_every_key_of_its_page_with_and_without_a_la
     assert list(seen) == list(status.SCHEMA)
     assert {key: seen[key] for key in PRESENT} == PRESENT
     assert (seen["job"], seen["running"], seen["launcher"]["pid"]) == ("old", True, os.getpid())
-    assert seen["processes"][0] == {"host": "localhost", "rank": 0, "pid": 4711}
+    assert seen["processes"][0] == {"host": "localhost", "rank": 0, "pid": 4711, "call": None}  # of an older launcher
+    assert seen["processes"][-1] == {"host": "node-17", "rank": 1, "pid": 4711, "call": 3}
 
 
 @pytest.mark.parametrize(
