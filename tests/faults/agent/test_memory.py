@@ -53,7 +53,8 @@ def test_each_slot_has_memory_of_its_own_and_no_other_slots(agent: Agent) -> Non
         "for name in os.listdir('/proc/self/fd'):\n"
         "    try: links.append((int(name), os.readlink(f'/proc/self/fd/{name}')))\n"
         "    except OSError: pass\n"
-        "print(json.dumps([os.environ.get('HVD_ELASTIC_COMMIT_FDS'), links]), flush=True)\n"
+        "names = ('HVD_ELASTIC_RESULTS_FD', 'HVD_ELASTIC_COMMIT_FDS')\n"
+        "print(json.dumps([','.join(os.environ.get(name, '') for name in names), links]), flush=True)\n"
         "time.sleep(1000)"
     )
     sizes = (2, 3, 0)
@@ -62,7 +63,8 @@ def test_each_slot_has_memory_of_its_own_and_no_other_slots(agent: Agent) -> Non
         agent.wait_for_text(slot, b"\n")
     for slot, commits in enumerate(sizes):
         numbers, links = json.loads(agent.written(slot))
-        memory = [f"/memfd:hvd-commit-{slot}-{number} (deleted)" for number in range(commits)]
+        names = [f"past-{slot}", *(f"commit-{slot}-{number}" for number in range(commits))]
+        memory = [f"/memfd:hvd-{name} (deleted)" for name in names]
         assert [link for _, link in sorted(links) if "memfd" in link] == memory
         own = [int(number) for number in (numbers or "").split(",") if number]
         assert [number for number, _ in sorted(links) if number > 2] == own

@@ -21,7 +21,7 @@ for name in sys.argv[1:]:
 
 from hvd_elastic_ext.worker.process import imports, link  # noqa: E402 - of the product, last
 
-OF_THIS_ONE = ("HVD_ELASTIC_COMMIT_FDS", "HVD_ELASTIC_PLAN")
+OF_THIS_ONE = ("HVD_ELASTIC_COMMIT_FDS", "HVD_ELASTIC_PLAN", "HVD_ELASTIC_RESULTS_FD")
 
 
 def facts() -> dict[str, Any]:
@@ -41,6 +41,8 @@ def facts() -> dict[str, Any]:
             "descriptors": sorted(os.readlink(path).partition("[")[0] for path in descriptors if path.is_symlink()),
             "inherited": len(os.environ["HVD_ELASTIC_COMMIT_FDS"].split(",")),
             "inheritable": [os.get_inheritable(int(n)) for n in os.environ["HVD_ELASTIC_COMMIT_FDS"].split(",")],
+            "past": os.readlink(f"/proc/self/fd/{os.environ['HVD_ELASTIC_RESULTS_FD']}"),
+            "past_inheritable": os.get_inheritable(int(os.environ["HVD_ELASTIC_RESULTS_FD"])),
             "handlers": {int(number): str(signal.getsignal(number)) for number in signal.valid_signals()},
             "blocked": sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ()))),
             "leads": os.getsid(0) == os.getpgrp() == os.getpid(),

@@ -30,7 +30,7 @@ from hvd_elastic_ext.core.messages.slot_protocol import (
 )
 from hvd_elastic_ext.launcher.agents.transports.ssh import Ssh
 from hvd_elastic_ext.launcher.engines import mpirun
-from hvd_elastic_ext.worker.engines import slot_program, torchrun_slot
+from hvd_elastic_ext.worker.engines import mpirun_rank, slot_program, torchrun_slot
 from hvd_elastic_ext.worker.engines.mpirun_handover import Handover, address, receive_handover, send_handover
 from hvd_elastic_ext.worker.engines.slot_link import LauncherLink, LinkClosed
 from hvd_elastic_ext.worker.process.link import Link
@@ -317,6 +317,23 @@ def test_commands_environments_and_descriptors_of_any_size_are_handed_over(tmp_p
         os.close(got.descriptors["stdout"])
         assert (tmp_path / "file").read_text() == "hello"
     assert got[:3] == handover[:3]
+
+
+def test_a_rank_of_mpirun_gets_the_past_and_the_commits_of_its_slot(tmp_path: Path) -> None:
+    code = (
+        "import os; from pathlib import Path; one = os.environ['HVD_ELASTIC_RESULTS_FD'];"
+        "two = os.environ['HVD_ELASTIC_COMMIT_FDS'].split(',');"
+        "print(*[os.fstat(int(each)).st_ino for each in (one, *two)])"
+    )
+    memory = [os.memfd_create(name) for name in ("past", "one", "two")]
+    wanted = [os.fstat(each).st_ino for each in memory]
+    out, ours = (tmp_path / "out").open("w"), os.open(os.devnull, os.O_RDWR)
+    names = ("HVD_ELASTIC_RESULTS_FD", "HVD_ELASTIC_COMMIT_FDS.0", "HVD_ELASTIC_COMMIT_FDS.1")
+    streams = {"stdout": os.dup(out.fileno()), "stderr": os.dup(2), "HVD_ELASTIC_LINK": ours}
+    handover = Handover([sys.executable, "-c", code], {}, "/", {**streams, **dict(zip(names, memory, strict=True))})
+    assert mpirun_rank._start(handover, {}).wait() == 0
+    out.close()
+    assert [int(each) for each in (tmp_path / "out").read_text().split()] == wanted
 
 
 def test_slots_of_different_jobs_worlds_and_ranks_do_not_meet() -> None:
