@@ -92,13 +92,13 @@ def decide(
     for process in processes:
         seat, stage, call = process.seat, process.stage, process.call
         own = pasts.get(seat, 0)
-        if call == UNKNOWN:
+        if stage is Stage.BOOTING:  # also before its first call
+            if best is not None and own < most and own < front:
+                found[seat] = Standing(Act.CATCHES_UP, best)
+        elif call == UNKNOWN:
             found[seat] = Standing(Act.JOINS)
         elif stage is Stage.LIVE:
             found[seat] = Standing(Act.JOINS if call >= front else Act.BEHIND)
-        elif stage is Stage.BOOTING:
-            if best is not None and own < most and own < front:
-                found[seat] = Standing(Act.CATCHES_UP, best)
         elif call >= front:
             waits = late is not None and standing
             why = "" if late is None or not waits else f"{late.seat} is still in call {late.call}"

@@ -7,6 +7,8 @@ import pytest
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.facts import waits
+from hvd_elastic_ext.launcher.state.helpers import Purpose
+from hvd_elastic_ext.launcher.state.parts.calls import Calls
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster
 
@@ -118,3 +120,35 @@ def test_a_job_in_its_first_call_asks_nothing_about_calls(monkeypatch: pytest.Mo
     cluster = play("train a; run 3")
     cluster.hosts(a=1, b=1)
     cluster.until(lambda: cluster.world == ["a", "b"])
+
+
+def test_what_a_launcher_does_not_know_of_calls_it_learns_from_the_agent() -> None:
+    cluster = in_call(3)
+    job, seat = cluster.driver.job, Seat("a", 0)
+    job.calls, job.roster.workers[seat].call = Calls(), 1
+    cluster.disconnect("a")
+    cluster.run(0.2)
+    cluster.reconnect("a")
+    assert (job.roster.workers[seat].call, job.calls.pasts, job.calls.newest) == (3, {seat: 3}, 3)
+
+
+def test_results_that_vanish_with_their_agent_are_not_counted_on() -> None:
+    cluster = in_call(2, "train a b; run 3")
+    assert cluster.driver.job.calls.pasts == {Seat("a", 0): 2, Seat("b", 0): 2}
+    cluster.lose_agent("b")
+    cluster.until(lambda: cluster.world == ["a", "b"])
+    assert cluster.pasts_sent == [("a", "b", 2)]
+
+
+def test_another_helper_on_the_same_host_comes_first_and_the_results_are_sent_again_after_it() -> None:
+    cluster = in_call(2)
+    cluster.hosts(a=1, b=1)
+    cluster.until(lambda: cluster.driver.job.calls.transfer is not None)
+    job = cluster.driver.job
+    job.run_helper(Purpose.CHECKPOINT, "a", [0], {"do": "verify"})
+    job.helpers[Purpose.CHECKPOINT].clear()  # its answer does not matter
+    cluster.driver.look()
+    assert cluster.driver.job.calls.transfer is None
+    assert cluster.dropped == []  # the other helper goes on
+    cluster.until(lambda: cluster.world == ["a", "b"])
+    assert calls(cluster) == {"a": 2, "b": 2}

@@ -51,6 +51,8 @@ def test_else_it_gets_the_results_of_the_slot_that_has_most_of_them() -> None:
 def test_one_that_starts_gets_the_results_before_it_needs_them_and_only_if_it_lacks_them() -> None:
     assert gate(live(A, 2), booting(B), pasts={A: 2}).standings[B] == Standing(Act.CATCHES_UP, A)
     assert gate(live(A, 2), booting(B), pasts={A: 2, B: 2}).act(B) is None
+    before_its_first_call = booting(B)._replace(call=UNKNOWN)
+    assert gate(live(A, 2), before_its_first_call, pasts={A: 2}).standings[B] == Standing(Act.CATCHES_UP, A)
 
 
 def test_a_result_that_was_not_kept_keeps_newcomers_outside_until_the_job_ends_and_delays_nobody() -> None:
