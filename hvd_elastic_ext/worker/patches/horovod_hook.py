@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import logging
 import os
 import sys
@@ -112,6 +113,8 @@ def torch(module: Any) -> None:
     broadcast = _not_a_step(module.broadcast_optimizer_state)
     for user in (module, module.functions, module.elastic.state):
         user.broadcast_optimizer_state = broadcast
+    for name in ("broadcast_object", "allgather_object"):
+        setattr(module, name, _named_alike(getattr(module, name)))
     ours = sys.modules.get(STOCK)
     if ours is None or hasattr(ours, "PRESENT"):
         complete()  # otherwise STOCK has imported Horovod, and calls this when its own classes exist
@@ -263,6 +266,22 @@ def _not_a_step(horovods: Callable[..., Any]) -> Callable[..., Any]:
             return horovods(*args, **kwargs)
 
     return prepares
+
+
+def _named_alike(horovods: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of Horovod that has one default name on all ranks. Horovod takes the type of the object, and
+    waits for ever if only rank 0 has one and the others give None.
+    """
+    signature = inspect.signature(horovods)
+
+    @functools.wraps(horovods)
+    def named(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs)
+        if given.arguments.get("name") is None:
+            given.arguments["name"] = horovods.__name__
+        return horovods(*given.args, **given.kwargs)
+
+    return named
 
 
 def _shown(name: str, real: Callable[[], int]) -> Callable[[], int]:

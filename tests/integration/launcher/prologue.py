@@ -48,9 +48,9 @@ else:
         prepared("barrier", hvd.barrier),
         prepared("allreduce", lambda: hvd.allreduce(torch.zeros(1), name="wait")),
         hvd.allreduce(torch.tensor([rank + 1.0]), op=hvd.Average, name="mean").item(),
-        hvd.broadcast_object("of rank 0" if rank == 0 else None, root_rank=0, name="setting"),
+        hvd.broadcast_object("of rank 0" if rank == 0 else None, root_rank=0),
         hvd.allgather(torch.tensor([100 * (rank + 1)]), name="sizes").tolist(),
-        hvd.allgather_object(rank, name="ranks"),
+        hvd.allgather_object(None if rank == 0 else [rank]),
     ]
     print(f"rank {rank} of {size} found {found}", flush=True)
 
