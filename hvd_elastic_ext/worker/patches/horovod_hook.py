@@ -114,10 +114,7 @@ def torch(module: Any) -> None:
     for user in (module, module.functions, module.elastic.state):
         user.broadcast_optimizer_state = broadcast
     for name in ("broadcast_object", "allgather_object"):
-        named = _with_one_name(getattr(module.functions, name))
-        for user in (module, module.functions, module.elastic.state):
-            if hasattr(user, name):
-                setattr(user, name, named)
+        setattr(module, name, _named_alike(getattr(module, name)))
     ours = sys.modules.get(STOCK)
     if ours is None or hasattr(ours, "PRESENT"):
         complete()  # otherwise STOCK has imported Horovod, and calls this when its own classes exist
@@ -282,21 +279,20 @@ def _not_a_step(horovods: Callable[..., Any]) -> Callable[..., Any]:
     return prepares
 
 
-def _with_one_name(horovods: Callable[..., Any]) -> Callable[..., Any]:
-    """Return an operation on objects whose name is the same on all ranks, unless the script gives one.
-
-    Horovod's own is the object's type, so ``broadcast_object(settings if rank() == 0 else None)`` would never end.
+def _named_alike(horovods: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of Horovod that has one default name on all ranks. Horovod takes the type of the object, and
+    waits for ever if only rank 0 has one and the others give None.
     """
-    called = inspect.signature(horovods)
+    signature = inspect.signature(horovods)
 
     @functools.wraps(horovods)
-    def operation(*args: Any, **kwargs: Any) -> Any:
-        given = called.bind(*args, **kwargs).arguments
-        if given.get("name") is None:
-            given["name"] = horovods.__name__
-        return horovods(**given)
+    def named(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs)
+        if given.arguments.get("name") is None:
+            given.arguments["name"] = horovods.__name__
+        return horovods(*given.args, **given.kwargs)
 
-    return operation
+    return named
 
 
 def _shown(name: str, real: Callable[[], int]) -> Callable[[], int]:

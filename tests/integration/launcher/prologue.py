@@ -50,7 +50,7 @@ else:
         hvd.allreduce(torch.tensor([rank + 1.0]), op=hvd.Average, name="mean").item(),
         hvd.broadcast_object("of rank 0" if rank == 0 else None, root_rank=0),
         hvd.allgather(torch.tensor([100 * (rank + 1)]), name="sizes").tolist(),
-        hvd.allgather_object(rank),
+        hvd.allgather_object(None if rank == 0 else [rank]),
     ]
     print(f"rank {rank} of {size} found {found}", flush=True)
 

@@ -10,7 +10,7 @@ import pytest
 from tests.integration.launcher.conftest import Launched
 
 SCRIPT = [sys.executable, str(Path(__file__).with_name("prologue.py"))]
-FOUND = "found [True, True, 1.5, 'of rank 0', [100, 200], [0, 1]]"
+FOUND = "found [True, True, 1.5, 'of rank 0', [100, 200], [None, [1]]]"
 
 
 @pytest.mark.parametrize(
