@@ -9,6 +9,7 @@ import pytest
 
 from hvd_elastic_ext.cli import main as hvd_elastic
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.cli.horovodrun import read_hostfile
 from hvd_elastic_ext.launcher.job.finished_check import mark_of
 
@@ -46,7 +47,7 @@ def test_what_the_shell_opens_for_a_command_is_read() -> None:
     os.write(writing, b"a slots=2\nb slots=1\n")
     os.close(writing)
     try:
-        assert read_hostfile(f"/dev/fd/{reading}") == "a:2,b:1"
+        assert read_hostfile(f"/dev/fd/{reading}") == HostSet.of({"a": 2, "b": 1})
     finally:
         os.close(reading)
 
