@@ -218,13 +218,14 @@ class Slot:
         if self._commits is None:
             self._commits = CommitMemory(self.number, self._order.commits)
         stdin = self._agent.stdin if self._order.stdin else None
+        past = self._commits.past if self._commits.descriptors else None  # for a process that trains only
         if not self._order.link:
             self._close_worker_link()
-            return Inheritance(self._commits.descriptors, stdin=stdin, past=self._commits.past)
+            return Inheritance(self._commits.descriptors, stdin=stdin, past=past)
         if self.worker_link is None:
             self.worker_link = WorkerLink(self.number, self._agent)
         link, proxy = self.worker_link.begin(self.life)
-        return Inheritance(self._commits.descriptors, link, proxy, stdin, self._commits.past)
+        return Inheritance(self._commits.descriptors, link, proxy, stdin, past)
 
     def _written(self, stream: str, text: str) -> None:
         self._tell("output", stream=stream, text=text)

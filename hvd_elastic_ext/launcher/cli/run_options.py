@@ -55,7 +55,10 @@ from hvd_elastic_ext.launcher.sources.sources import connector, read_hosts_file
 from hvd_elastic_ext.launcher.state.options import ScaleOptions
 
 PREFIX: Final = "HVD_ELASTIC_"
-RESERVED: Final = ("WORKER_JOURNAL", "SAMPLE", "DEVICES", "NOTICE_FILE", "OBSERVE", "OBSERVE_TOKEN")
+RESERVED: Final = (
+    *("WORKER_JOURNAL", "SAMPLE", "DEVICES", "NOTICE_FILE", "OBSERVE", "OBSERVE_TOKEN"),
+    *("VERIFY", "RESULTS_BYTES", "RESULTS_FD", "COMMIT_FDS"),
+)
 """Environment names with our prefix that are not options of ``run``: workers and agents read them."""
 
 BUILD: Final = "hvd-elastic build-horovod builds its wheel (docs/install.md)"

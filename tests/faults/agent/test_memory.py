@@ -63,7 +63,7 @@ def test_each_slot_has_memory_of_its_own_and_no_other_slots(agent: Agent) -> Non
         agent.wait_for_text(slot, b"\n")
     for slot, commits in enumerate(sizes):
         numbers, links = json.loads(agent.written(slot))
-        names = [f"past-{slot}", *(f"commit-{slot}-{number}" for number in range(commits))]
+        names = [f"results-{slot}", *(f"commit-{slot}-{number}" for number in range(commits))] if commits else []
         memory = [f"/memfd:hvd-{name} (deleted)" for name in names]
         assert [link for _, link in sorted(links) if "memfd" in link] == memory
         own = [int(number) for number in (numbers or "").split(",") if number]

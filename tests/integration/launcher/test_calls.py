@@ -42,7 +42,7 @@ def run(launched: Launched, kind: str, *options: str, kill_in: str | None, use: 
         return process.output
 
 
-@pytest.mark.parametrize("use", ["ours", "stock"])
+@pytest.mark.parametrize("use", ["ours", pytest.param("stock", marks=pytest.mark.soak)])
 def test_a_process_that_is_killed_in_a_later_fold_comes_back_in_that_fold(launched: Launched, use: str) -> None:
     options = ("--adopt",) if use == "stock" else ()
     found = results(run(launched, "folds", *options, kill_in="2", use=use))
@@ -50,6 +50,7 @@ def test_a_process_that_is_killed_in_a_later_fold_comes_back_in_that_fold(launch
     assert [each.get("size") for each in launched.events("resized")][-1] == 2
 
 
+@pytest.mark.soak
 def test_a_process_that_is_killed_while_fine_tuning_comes_back_with_what_pretraining_left(launched: Launched) -> None:
     found = results(run(launched, "tune", kill_in="2"))
     assert found == {call: {text} for call, text in expected("tune").items()}

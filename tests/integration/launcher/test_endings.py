@@ -101,13 +101,13 @@ def leaver(*words: str, budget: int = 0) -> tuple[str, ...]:
 soak, mpi = pytest.mark.soak, pytest.mark.skipif(without_mpi() is not None, reason=str(without_mpi()))
 ALL_LEAVE = [
     pytest.param((), "exit", id="exit"),
-    pytest.param((), "quit", id="quit"),
+    pytest.param((), "quit", id="quit", marks=soak),
     pytest.param((), "os", id="os"),
     pytest.param((), "late", id="late", marks=soak),
-    pytest.param(("--adopt",), "exit plain", id="adopt-exit"),
+    pytest.param(("--adopt",), "exit plain", id="adopt-exit", marks=soak),
     pytest.param(("--adopt",), "os plain", id="adopt-os", marks=soak),
     pytest.param((), "exit plain", id="stock-exit", marks=soak),
-    pytest.param((), "os plain", id="stock-os"),
+    pytest.param((), "os plain", id="stock-os", marks=soak),
     pytest.param(("--engine", "torchrun"), "exit", id="torchrun-exit"),
     pytest.param(("--engine", "torchrun"), "os", id="torchrun-os", marks=soak),
     pytest.param(("--engine", "mpirun"), "exit", id="mpirun-exit", marks=[soak, mpi]),

@@ -14,7 +14,12 @@ FOUND = "found [True, True, 1.5, 'of rank 0', [100, 200], [None, [1]]]"
 
 
 @pytest.mark.parametrize(
-    ("loop", "options"), [("ours", ()), ("stock", ("--adopt",)), pytest.param("stock", (), marks=pytest.mark.soak)]
+    ("loop", "options"),
+    [
+        ("ours", ()),
+        pytest.param("stock", ("--adopt",), marks=pytest.mark.soak),
+        pytest.param("stock", (), marks=pytest.mark.soak),
+    ],
 )
 def test_collectives_before_the_loop_act_on_all_processes_of_the_first_world(
     launched: Launched, monkeypatch: pytest.MonkeyPatch, loop: str, options: tuple[str, ...]
@@ -49,6 +54,7 @@ def test_a_process_lost_before_the_loop_makes_victims_of_the_others_and_all_star
     assert "none had begun its training loop: the script is started again" in process.stderr
 
 
+@pytest.mark.soak
 def test_a_script_that_fails_on_one_rank_before_its_loop_is_named_and_the_others_are_victims(
     launched: Launched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,6 +69,7 @@ def test_a_script_that_fails_on_one_rank_before_its_loop_is_named_and_the_others
     assert {record.get("subject") for record in launched.events("struck")} <= {"slot 1 of localhost"}
 
 
+@pytest.mark.soak
 def test_a_host_that_is_listed_before_the_loop_waits_for_it_and_joins_there(
     launched: Launched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
