@@ -40,7 +40,7 @@ from typing import Final, NamedTuple
 
 RESULTS: Final = "HVD_ELASTIC_RESULTS_FD"
 """Variable: the descriptor of the memory file of a slot's past."""
-MOST_BYTES: Final = 4 << 30
+MOST_BYTES: Final = 1 << 30
 """Most bytes of all results of a slot, unless ``HVD_ELASTIC_RESULTS_BYTES`` says otherwise."""
 LARGEST: Final = 1 << 40
 """Most bytes of a past that is transferred: what was kept once is kept again."""

@@ -49,7 +49,7 @@ class Calls:
         self._left: Left | None = result.left_by(0, None, step=0, last=End().last, content=None, keep_rng=False)
         self._refused = False
         self._named: set[object] = set()
-        self._forget_of_others()
+        self._checked = False
 
     # The calls
 
@@ -109,6 +109,23 @@ class Calls:
             return result.read(entry, call_results.read(self._past, entry))
         except ValueError as error:
             raise StateError(f"the result of call {self.number} cannot be read: {error}") from error
+
+    def check_program(self, *, ours: bool | None) -> None:
+        """Forget the results that another program has left in this slot, the first time that this is called.
+
+        ``ours``: whether the commit in the slot's memory is for this program, since an earlier process of it has made
+        it, or since the user has named its checkpoint. None: there is no commit, and the results themselves tell.
+        """
+        if self._checked:
+            return
+        self._checked = True
+        if not call_results.count(self._past):
+            return
+        if ours is None:
+            ours = self._is_ours()
+        if not ours:
+            log.warning("the results in this slot are of another script, or of other arguments; they are dropped")
+            call_results.clear(self._past)
 
     def row(self) -> Row:
         """This rank's row of a meeting."""
@@ -210,13 +227,13 @@ class Calls:
             call_results.replace(self._past, [data.numpy().tobytes()], count)
             self._say("result", call=count - 1, bytes=length, kept=True)
 
-    def _forget_of_others(self) -> None:
-        """Forget the results of another program that has used this slot."""
-        if call_results.count(self._past):
-            entry = call_results.entries(self._past)[0]
-            if result.program_of(call_results.read(self._past, entry)) != self._program:
-                log.warning("the results in this slot are of another script, or of other arguments; they are dropped")
-                call_results.clear(self._past)
+    def _is_ours(self) -> bool:
+        """Whether this program has left the newest result."""
+        try:
+            entry = call_results.entries(self._past)[-1]
+            return result.program_of(call_results.read(self._past, entry)) == self._program
+        except ValueError:  # it is damaged
+            return False
 
     def _name_rebound(self, function: Callable[..., Any]) -> None:
         names = result.rebound_names(function)

@@ -27,7 +27,7 @@ from hvd_elastic_ext.worker.parts import Part, torch_parts
 from hvd_elastic_ext.worker.parts.handler_part import HandlerPart
 from hvd_elastic_ext.worker.parts.snapshot_part import SnapshotPart
 from hvd_elastic_ext.worker.process import standby
-from hvd_elastic_ext.worker.state import observed
+from hvd_elastic_ext.worker.state import observed, rank_local
 from hvd_elastic_ext.worker.state.arguments import check_has_state, check_mixin
 from hvd_elastic_ext.worker.state.contents import Inventory
 from hvd_elastic_ext.worker.state.held_commit import HeldCommit
@@ -242,6 +242,7 @@ def keeper_for(
     clock, process, calls = SystemClock(), standby.current(), current_calls()
     link = process.link
     buffer, held, schedule = _SLOT.for_new(calls.upcoming) or (CommitBuffer(open_sides(None)), None, CommitSchedule())
+    calls.check_program(ours=_SLOT.ours)
     keeper = Keeper(
         inventory,
         buffer=buffer,
@@ -277,6 +278,8 @@ class _SlotMemory:
         self._owner: weakref.ref[Keeper] | None = None
         self._given = False
         self._held: HeldCommit | None = None
+        self.ours: bool | None = None
+        """Whether the commit in it was this program's when the first State was made; None without a commit."""
 
     def for_new(self, call: int) -> Memory | None:
         """The memory for a State that is made now; None if another one has it or had it."""
@@ -286,8 +289,11 @@ class _SlotMemory:
         if self._descriptors is None:
             return None
         memory = self._opened(self._descriptors)
-        record = memory[0].record
-        if record is not None and record.call > call:
+        commit, record = memory[0].last(), memory[0].record
+        if commit is not None:
+            is_given = commit.record.stored or not commit.local
+            self.ours = is_given or rank_local.read(commit).program == program()
+        if record is not None and record.call > call and self.ours:
             return None  # this process has to catch up first: the commit is not its own to replace
         self._given = True
         return memory
@@ -304,7 +310,7 @@ class _SlotMemory:
         if self._descriptors is None or before is keeper:
             return None
         last = CommitBuffer(open_sides(self._descriptors)).record
-        if last is not None and last.call > call:
+        if last is not None and last.call > call and self.ours:
             return None
         if before is not None:
             before.leave_memory()

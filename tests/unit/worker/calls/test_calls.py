@@ -1,0 +1,99 @@
+"""The calls of one process: their numbers, and whose results it uses."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from hvd_elastic_ext.core import call_results
+from hvd_elastic_ext.core.commit_record import Identity
+from hvd_elastic_ext.worker.calls import result
+from hvd_elastic_ext.worker.calls.calls import Calls
+from hvd_elastic_ext.worker.calls.result import Generators, left_by, parts_of
+
+
+@pytest.fixture
+def past() -> Iterator[int]:
+    descriptor = os.memfd_create("past")
+    yield descriptor
+    os.close(descriptor)
+
+
+def keep(past: int, value: object, *, call: int, program: str = "mine") -> None:
+    """Append the result of a call without a State."""
+    left = left_by(call, value, step=10 * call, last=Identity(5, 1, 2, call), content=None, keep_rng=False)
+    parts = parts_of(left, program=program, generators=Generators())
+    assert call_results.append(past, parts, call=call, step=left.step, number=left.last.number) is None
+
+
+def train() -> None:
+    """Stands for a training function."""
+
+
+def test_a_finished_call_gives_its_value_and_where_it_ended(past: int) -> None:
+    keep(past, None, call=0)
+    keep(past, {"loss": 0.25, "best": [1, 2]}, call=1)
+    calls = Calls(past, program="mine")
+    calls.begin(train)
+    finished = calls.finished()
+    assert finished is not None
+    assert (finished.value, finished.step, finished.last) == ({"loss": 0.25, "best": [1, 2]}, 10, Identity(0, 0, 2, 1))
+    calls.skipped(finished)
+    assert (calls.upcoming, calls.end.step) == (2, 10)
+    calls.begin(train)
+    assert calls.finished() is None
+
+
+@pytest.mark.parametrize(
+    ("program", "ours", "kept"),
+    [("mine", None, True), ("other", None, False), ("other", True, True), ("mine", False, False)],
+)
+def test_results_of_another_program_are_dropped_unless_the_commit_beside_them_is_for_this_one(
+    past: int, program: str, ours: bool | None, kept: bool
+) -> None:
+    keep(past, None, call=0, program=program)
+    Calls(past, program="mine").check_program(ours=ours)
+    assert call_results.count(past) == int(kept)
+
+
+def test_a_damaged_result_is_that_of_nobody(past: int) -> None:
+    keep(past, None, call=0)
+    os.pwrite(past, b"X", call_results.entries(past)[0].at)
+    Calls(past, program="mine").check_program(ours=None)
+    assert call_results.count(past) == 0
+
+
+def test_a_value_that_is_not_plain_cannot_be_kept_and_the_reason_names_it() -> None:
+    left = left_by(1, {"model": object()}, step=1, last=Identity(1, 1, 1, 1), content=None, keep_rng=False)
+    assert left.value is None
+    assert "its return value cannot be kept" in left.unfit
+    assert "'model'" in left.unfit
+
+
+best = 0.0
+
+
+def assigns_outside() -> None:
+    global best
+    best = 1.0
+
+
+def test_names_that_a_function_assigns_outside_of_itself_are_named_once(
+    past: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    count = 0
+
+    def counts() -> None:
+        nonlocal count
+        count += 1
+
+    assert list(result.rebound_names(assigns_outside)) == ["best"]
+    assert list(result.rebound_names(counts)) == ["count"]
+    calls = Calls(past, program="mine")
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            calls.begin(counts)
+    assert len([each for each in caplog.records if "assigns count outside" in each.message]) == 1
