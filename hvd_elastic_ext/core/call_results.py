@@ -79,11 +79,6 @@ def count(descriptor: int) -> int:
     return _counts(descriptor)[0]
 
 
-def end(descriptor: int) -> int:
-    """Return where the past ends, in bytes from the beginning of the file."""
-    return _PAGE + _counts(descriptor)[1]
-
-
 def length(descriptor: int) -> int:
     """Return the bytes of all results, as :func:`body` yields them."""
     return _counts(descriptor)[1]
@@ -165,7 +160,7 @@ def mapped(descriptor: int) -> tuple[int, memoryview]:
 
 def body(descriptor: int) -> Iterator[bytes]:
     """Yield the bytes of all results, in pieces: :func:`replace` takes them elsewhere."""
-    at, until = _PAGE, end(descriptor)
+    at, until = _PAGE, _PAGE + length(descriptor)
     while at < until:
         piece = os.pread(descriptor, min(_CHUNK, until - at), at)
         if not piece:

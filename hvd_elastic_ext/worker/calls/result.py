@@ -2,7 +2,7 @@
 
 It contains the last content of the call's State, as in a commit; the value that the function returned; the random
 generators, if they were the same on all ranks; and what the collectives between this call and the next one returned.
-The bytes are an envelope (:mod:`hvd_elastic_ext.core.call_results`): nothing in it is unpickled.
+Its bytes: :mod:`hvd_elastic_ext.checkpoint.format.result_file`. Nothing in it is unpickled.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def test_results_beyond_the_limit_are_refused_with_both_sizes(memory: int) -> No
 
 def test_a_process_that_dies_while_it_appends_leaves_the_past_as_it_was(memory: int) -> None:
     past.append(memory, [b"kept"], call=0, step=0, number=0)
-    os.pwrite(memory, b"half of a result", past.end(memory))
+    os.pwrite(memory, b"half of a result", 4096 + past.length(memory))
     assert past.count(memory) == 1
     assert past.append(memory, [b"whole"], call=1, step=1, number=1) is None
     assert [bytes(past.read(memory, each)) for each in past.entries(memory)] == [b"kept", b"whole"]

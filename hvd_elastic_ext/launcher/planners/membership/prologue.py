@@ -17,7 +17,7 @@ def plan(job: JobState) -> Plan:
         return NOTHING  # the usual case, and there may be thousands
     waiting = frozenset(map(id, here))
     living = [each for each in job.roster.workers.values() if each.killed is None and id(each) not in waiting]
-    meeting = decide(_where(job, each) for each in living).meeting
+    meeting = decide(_where(job, each) for each in living)
     for worker in here:
         if meeting is Meeting.READY and worker.stage is Stage.BOOTING:
             worker.stage, worker.since = Stage.PARKED, job.now

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import NamedTuple
 
 
 class Where(Enum):
@@ -34,14 +33,7 @@ class Meeting(Enum):
     """It goes on alone, and meets the others in the training loop."""
 
 
-class Decision(NamedTuple):
-    """What happens, and why."""
-
-    meeting: Meeting
-    reason: str
-
-
-def decide(others: Iterable[Where]) -> Decision:
+def decide(others: Iterable[Where]) -> Meeting:
     """Decide about all processes that wait in ``hvd.init()``. ``others``: where the other living processes are.
 
     If those in a prologue are lost before their loop, the waiting ones can still run a prologue together with their
@@ -49,7 +41,7 @@ def decide(others: Iterable[Where]) -> Decision:
     """
     places = set(others)
     if Where.APART in places:
-        return Decision(Meeting.ALONE, "others are past the place where they could be met before the training loop")
+        return Meeting.ALONE
     if Where.PROLOGUE in places:
-        return Decision(Meeting.WAIT, "the others have not begun their training loop yet")
-    return Decision(Meeting.READY, "no other process has passed hvd.init()")
+        return Meeting.WAIT
+    return Meeting.READY

@@ -137,7 +137,7 @@ WRONG: dict[str, Callable[[dict[str, Any]], object]] = {
     "facts that are none": lambda told: told.update(facts=[]),
     "no record": lambda told: told.update(record=None),
     "a record without a step": lambda told: told["record"].pop("step"),
-    "a call that is none": lambda told: told["record"].update(call="2"),
+    "a call that is text": lambda told: told["record"].update(call="2"),
     "an identity that is none": lambda told: told["record"].update(identity=[1, 2, 3]),
     "more loose than there is": lambda told: told["record"].update(loose=1 << 40),
 }
@@ -157,10 +157,10 @@ WRONG_RESULTS: dict[str, Callable[[list[Any]], object]] = {
     "a path out": lambda told: told[0]["file"].update(name="../manifest.json"),
     "another kind": lambda told: told[0]["file"].update(kind="shard"),
     "a length beyond its checksums": lambda told: told[0]["file"].update(bytes=1 << 60),
-    "a digest that is none": lambda told: told[0].update(digest="-0000000000000a"),
-    "a step that is none": lambda told: told[0].update(step=None),
+    "a digest that is not hexadecimal": lambda told: told[0].update(digest="-0000000000000a"),
+    "no step": lambda told: told[0].update(step=None),
     "more than there is": lambda told: told[0].update(more=1),
-    "a result that is none": lambda told: told.insert(0, 3),
+    "a result that is a number": lambda told: told.insert(0, 3),
 }
 
 

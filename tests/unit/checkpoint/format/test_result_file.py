@@ -59,7 +59,7 @@ WRONG: dict[str, Callable[[dict[str, Any]], object]] = {
     "a later format": lambda head: head.update(format=2),
     "no format": lambda head: head.pop("format"),
     "no value": lambda head: head.update(value=5),
-    "a generator state that is none": lambda head: head.update(rng=3),
+    "a generator state that is a number": lambda head: head.update(rng=3),
     "collectives that are none": lambda head: head.update(collectives={}),
     "lengths that are none": lambda head: head.update(record=[1]),
     "a negative length": lambda head: head["record"].update(tree=-1),
