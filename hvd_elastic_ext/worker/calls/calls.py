@@ -35,7 +35,7 @@ class End(NamedTuple):
 class Calls:
     """The training calls of this process. ``past``: the memory file of their results; ``program`` as in commits."""
 
-    def __init__(self, past: int, *, program: str, say: Say = lambda *_, **__: None, limit: int | None = None) -> None:
+    def __init__(self, past: int, *, program: str, say: Say | None = None, limit: int | None = None) -> None:
         self.number = 0
         """The newest call, begun or over; 0 before the first one."""
         self.running = False
@@ -44,7 +44,9 @@ class Calls:
         """Where the call before it ended, as far as this process knows."""
         self._past = past
         self._program = program
-        self._say = say
+        self._say: Say = say or (lambda *_, **__: None)
+        self._is_told_elsewhere = say is not None
+        """Whether a launcher says that a result was not kept."""
         self._limit = call_results.MOST_BYTES if limit is None else limit
         self._left: Left | None = result.left_by(0, None, step=0, last=End().last, content=None, keep_rng=False)
         self._refused = False
@@ -192,7 +194,7 @@ class Calls:
             self._tell(left, why, generators=found.generators)
 
     def _tell(self, left: Left, why: str | None, *, generators: bool) -> None:
-        if why is not None and not self._refused:
+        if why is not None and not (self._refused or self._is_told_elsewhere):
             self._refused = True
             log.warning(
                 "call %d cannot be skipped: %s; a process that comes from now on waits until the job ends, and the "
@@ -254,7 +256,8 @@ def current() -> Calls:
     """The calls of this process."""
     if not _current:
         link = standby.current().link
-        _current.append(Calls(_memory(os.environ), program=result.program(), say=link.send, limit=_limit(os.environ)))
+        say = link.send if link.connected else None
+        _current.append(Calls(_memory(os.environ), program=result.program(), say=say, limit=_limit(os.environ)))
     return _current[0]
 
 
