@@ -13,9 +13,9 @@ from hvd_elastic_ext.core.hosts import Host
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """``published``: hosts by the UID of their pods. ``notes``: further reasons why a pod is no host. ``nodes``: None
-    if the daemon may not read them. ``job``: None if it is not known. ``advice``: the part of a failed pod's reason
-    that tells people what to do.
+    """``published``: hosts by the UID of their pods. ``notes``: further reasons why a pod is not a host. ``nodes``:
+    None if the daemon may not read them. ``job``: None if it is not known. ``advice``: the part of a failed pod's
+    reason that tells people what to do.
     """
 
     verdicts: tuple[Verdict, ...] = ()
@@ -30,6 +30,6 @@ class ClusterView:
         return self.job is None or not self.job.uid or verdict.pod.owner == self.job.uid
 
     def reason(self, verdict: Verdict) -> str:
-        """Return every reason why a pod is no host, in one line, without the advice."""
+        """Return every reason why a pod is not a host, in one line, without the advice."""
         reason = verdict.reason.removesuffix(f"; {self.advice}") if self.advice else verdict.reason
         return "; ".join(filter(None, [reason, self.notes.get(verdict.pod.key, "")]))

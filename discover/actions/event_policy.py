@@ -1,4 +1,4 @@
-"""Decides which Events are written: about hosts that leave or are lost, pods that run and are no hosts, and deleted
+"""Decides which Events are written: about hosts that leave or are lost, pods that run and are not hosts, and deleted
 pods. Pure.
 
 Changes that come together make one Event, and each kind of Event has a rate limit.
@@ -18,7 +18,7 @@ from hvd_elastic_ext.core.hosts import Host
 
 class Reason(Enum):
     """The reasons of Events. LEAVING: hosts were removed after a notice. LOST: hosts were removed without a notice.
-    EXCLUDED: pods have run for long and are no hosts. REAPED: ``--reap-failed`` has deleted pods.
+    EXCLUDED: pods have run for long and are not hosts. REAPED: ``--reap-failed`` has deleted pods.
     """
 
     LEAVING = "HostsLeaving"
@@ -35,7 +35,7 @@ class Reason(Enum):
 @dataclass(frozen=True, slots=True)
 class EventLimits:
     """Times in seconds. ``gather``: how long changes are collected before an Event. ``pause``: the least time between
-    two Events of one kind. ``long``: after so long, a pod that runs and is no host is reported. ``names``: how many
+    two Events of one kind. ``long``: after so long, a pod that runs and is not a host is reported. ``names``: how many
     pods a message names.
     """
 
@@ -173,7 +173,7 @@ def _text(kind: Reason, items: tuple[PodNote, ...], left: int, limits: EventLimi
             what = f"{count} host{' is' if one else 's are'} lost, {left} left"
         case Reason.EXCLUDED:
             pods = "pod has" if one else "pods have"
-            hosts = "is no host" if one else "are no hosts"
+            hosts = "is not a host" if one else "are not hosts"
             what = f"{count} {pods} run for {limits.long / 60:.0f} minutes and {hosts}"
         case Reason.REAPED:
             what = f"deleted {count} pod{'' if one else 's'}, so that the job's controller makes new ones"

@@ -1,4 +1,4 @@
-"""Finds out whether the daemon runs as an init container that is no sidecar, so that its pod waits for its end.
+"""Finds out whether the daemon runs as an init container that is not a sidecar, so that its pod waits for its end.
 
 This happens to a native sidecar if the cluster, or the operator that makes the pod, does not know the field
 ``restartPolicy`` of init containers and drops it. Then the launcher never starts, and no message gives the reason.

@@ -101,7 +101,7 @@ class KubernetesSettings:
             raise UsageError(f"--namespace {self.namespace!r}: small letters, digits and inner '-', at most 63")
         for option, value in (("--selector", self.selector), ("--node-selector", self.node_selector)):
             if value and not _SELECTOR.fullmatch(value):
-                raise UsageError(f"{option} {value!r} is no label selector; write LABEL=VALUE[,LABEL=VALUE…]")
+                raise UsageError(f"{option} {value!r} is not a label selector; write LABEL=VALUE[,LABEL=VALUE…]")
         if not (math.isfinite(self.settle) and 0 <= self.settle <= LONGEST_SETTLE):
             raise UsageError(f"--settle {self.settle:g}: write seconds from 0 to {LONGEST_SETTLE:g}")
         for option, name in (("--exit-with-container", self.exit_with), ("--own-pod", self.own_pod)):

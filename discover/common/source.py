@@ -58,8 +58,8 @@ class Source(Protocol):
     def read(self) -> Observation | Unsettled:
         """Look now.
 
-        Raises :class:`SourceUnavailable` if the source cannot be read now, :class:`BadHosts` if its content is no list
-        of hosts.
+        Raises :class:`SourceUnavailable` if the source cannot be read now, :class:`BadHosts` if its content is not a
+        list of hosts.
         """
 
     def stop(self) -> None:

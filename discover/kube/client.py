@@ -261,7 +261,7 @@ class ClientCollection:
             raise RequestFailed(Ending.UNREACHABLE, f"TLS: {error}") from None
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise RequestFailed(Ending.CUT, f"the connection broke: {error}") from None
-        except ValueError:  # for example a token that is no valid header; the error's text would reveal it
+        except ValueError:  # for example a token that is not a valid header; the error's text would reveal it
             why = "the connection broke" if started else "the credentials make no request"
             raise RequestFailed(Ending.CUT if started else Ending.NO_CREDENTIALS, why) from None
 

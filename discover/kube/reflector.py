@@ -272,7 +272,7 @@ class Reflector(Generic[V]):
     def _take_event(self, line: object) -> bool:
         """Apply one event of a watch. Return False for a bookmark, which only has a version (rule R5)."""
         if not isinstance(line, Mapping) or not isinstance(thing := line.get("object"), Mapping):
-            raise ValueError("a line of the watch is no event")
+            raise ValueError("a line of the watch is not an event")
         match line.get("type"):
             case "BOOKMARK":
                 metadata = thing.get("metadata")

@@ -53,7 +53,7 @@ class ListParser:
         self._wanted = 0
 
     def feed(self, piece: bytes) -> list[Any]:
-        """Add ``piece``; return the objects that are complete now. Raises ``ValueError`` if the body is no list."""
+        """Add ``piece``; return the objects that are complete now. Raises ``ValueError`` if the body is not a list."""
         self._text += self._utf8.decode(piece)
         return self._complete() if len(self._text) >= self._wanted else []
 
@@ -63,7 +63,7 @@ class ListParser:
         found = self._complete()
         around = json.loads(self._head + self._text)  # the list without its objects
         if not isinstance(around, dict) or around.get("items", self) not in (None, []):
-            raise ValueError("the answer is no list: it has no items")
+            raise ValueError("the answer is not a list: it has no items")
         if isinstance(metadata := around.get("metadata"), dict):
             self.metadata = metadata
         return found
@@ -75,7 +75,7 @@ class ListParser:
         found, at = [], 0
         while self._head and (before := _BEFORE_OBJECT.match(self._text, at)) is not None:
             if bool(before[1]) is not self._began:
-                raise ValueError("the answer is no list: commas separate its items")
+                raise ValueError("the answer is not a list: commas separate its items")
             try:
                 item, at = _DECODER.raw_decode(self._text, before.end())
             except ValueError:

@@ -123,7 +123,7 @@ def _deleting(metadata: Mapping[str, Any], what: str) -> float | None:
     moment = unix_seconds(said)
     if said is not None and moment is None:
         # If it were ignored, a pod that is being deleted would become a host.
-        raise ValueError(f"{what}: metadata.deletionTimestamp {said!r:.60} is no RFC 3339 time")
+        raise ValueError(f"{what}: metadata.deletionTimestamp {said!r:.60} is not an RFC 3339 time")
     return moment
 
 

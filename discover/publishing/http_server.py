@@ -110,7 +110,7 @@ def _clear(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise CannotListen(f"--listen unix://{path}: that is no socket; name another path")
+        raise CannotListen(f"--listen unix://{path}: that is not a socket; name another path")
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(1.0)
         try:

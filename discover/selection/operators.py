@@ -145,7 +145,7 @@ class HostRules:
             raise UsageError(f"--cluster-domain {self.domain}: {problem}")
         for pattern in self.resources:
             if not _RESOURCE.fullmatch(pattern):
-                raise UsageError(f"--gpu-resource {pattern!r} is no resource; write one such as nvidia.com/mig-*")
+                raise UsageError(f"--gpu-resource {pattern!r} is not a resource; write one such as nvidia.com/mig-*")
 
 
 PLACEHOLDERS: Final = ("name", "namespace", "hostname", "subdomain", "ip", "node")
@@ -166,22 +166,24 @@ def operator_named(name: str) -> Operator:
 
 
 def check_slots(slots: int | None) -> None:
-    """Raises :class:`UsageError` if ``slots`` is no number of slots. None is accepted: the option is not given."""
+    """Raises :class:`UsageError` if ``slots`` is not a number of slots. None is accepted: the option is not given."""
     if slots is not None and not 1 <= slots <= MAX_SLOTS:
         raise UsageError(f"--slots {slots}: write a number from 1 to {MAX_SLOTS}")
 
 
 def check_job(name: str) -> None:
-    """Raises :class:`UsageError` if ``name`` is no name of an object: it would be unsafe in a path or a selector."""
+    """Raises :class:`UsageError` for what is not the name of an object: it would be unsafe in a path or selector."""
     if not OBJECT_NAME.fullmatch(name):
-        raise UsageError(f"--job {name!r} is no name of a Kubernetes object: small letters, digits, '-' and '.' only")
+        raise UsageError(
+            f"--job {name!r} is not the name of a Kubernetes object: small letters, digits, '-' and '.' only"
+        )
 
 
 def selector_of(operator: Operator, *, job: str, own: str = "", view: JobView | None = None) -> str:
     """Return the label selector of a job's workers. ``own``: the user's selector, which has priority. ``view``: the
     job, if it was read.
 
-    Raises :class:`UsageError` if the selector is not known, or if ``job`` is no valid name.
+    Raises :class:`UsageError` if the selector is not known, or if ``job`` is not a valid name.
     """
     if own:
         return own
@@ -203,7 +205,7 @@ def job_view(raw: object, operator: Operator) -> JobView:
     no such object.
     """
     if not isinstance(raw, dict) or not isinstance(raw.get("metadata"), dict):
-        raise ValueError(f"this is no object of {operator.name}: it has no metadata")
+        raise ValueError(f"this is not an object of {operator.name}: it has no metadata")
     metadata = raw["metadata"]
     value: Any = raw if operator.slots_at else None
     for step in operator.slots_at:
@@ -220,7 +222,7 @@ def job_view(raw: object, operator: Operator) -> JobView:
 
 def host_name(pod: PodView, rules: HostRules) -> str:
     """Return the name by which the launcher reaches a pod. Raises ``ValueError``, in one line with the remedy, if there
-    is no valid one.
+    is not a valid one.
     """
     name = _host_name(pod, rules)
     problem = name_error(name) if name else "the pod has no name that others can reach it by, and no address yet"
@@ -234,7 +236,7 @@ def slots_of(pod: PodView, rules: HostRules, job: JobView | None = None) -> tupl
 
     The number is the first one that is given of: the pod's annotation, ``--slots``, ``slotsPerWorker``, the pod's GPUs,
     1. But GPUs have priority over a ``slotsPerWorker`` that is only the operator's default. Raises ``ValueError``, in
-    one line with the remedy, if that is no valid number.
+    one line with the remedy, if that is not a valid number.
     """
     annotation = pod.annotations.get(SLOTS_ANNOTATION)
     if annotation is not None:
@@ -322,7 +324,7 @@ def _gpus(container: Container | None, rules: HostRules) -> tuple[str, int]:
 
 def _whole(amount: str, name: str) -> int:
     if not _COUNT.fullmatch(amount):
-        raise ValueError(f"its limit of {name} is {amount!r:.40}, which is no whole number; give --slots N")
+        raise ValueError(f"its limit of {name} is {amount!r:.40}, which is not a whole number; give --slots N")
     return int(amount)
 
 

@@ -102,7 +102,7 @@ def _options(rule: object, place: str) -> dict[str, Any]:
         raise UsageError(f"{place} is {_shown(rule)}; write a table of its keys, or false to leave a built-in one out")
     for key in rule:
         if key not in _OPTIONS:
-            raise UsageError(f"{place}: {_shown(key)} is no key of a signal{_near(str(key), _OPTIONS)}")
+            raise UsageError(f"{place}: {_shown(key)} is not a key of a signal{_near(str(key), _OPTIONS)}")
     return dict(rule)
 
 
@@ -154,8 +154,8 @@ def _deadline(text: object, kind: str, place: str) -> Deadline | None:
     if found is None or found["base"] not in bases:
         near = _near(found["base"], bases) if found else ""
         raise UsageError(
-            f"{place}: deadline {_shown(text)} is no deadline of a {kind}{near}; write none, or {' or '.join(bases)}, "
-            "and +SECONDS or +grace after it"
+            f"{place}: deadline {_shown(text)} is not a deadline of a {kind}{near}; write none, "
+            f"or {' or '.join(bases)}, and +SECONDS or +grace after it"
         )
     more = found["more"] or "0"
     seconds = 0.0 if more == "grace" else float(more)

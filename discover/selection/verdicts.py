@@ -101,7 +101,7 @@ def _is_of_another_job(pod: PodView, job: JobView | None) -> bool:
 
 
 def _no_host(pod: PodView, signs: tuple[ActiveSignal, ...], rules: HostRules, job: JobView | None) -> str:
-    """Return why a pod is no host, independent of its signals; "" if it runs by its last report."""
+    """Return why a pod is not a host, independent of its signals; "" if it runs by its last report."""
     if _is_of_another_job(pod, job):
         return "pod is not this job's: another object controls it, or none does"
     if pod.phase == "Failed":

@@ -163,7 +163,7 @@ def _mark(pairs: _Pairs, signal: str, text: str) -> Mark:
     if high is None or high <= 0 or (two and (low is None or not 0 <= low < high)):
         raise pairs.wrong(f"{signal} is {text!r}; write a target such as 0.8, or two marks such as 0.4..0.8")
     if not _SIGNAL.fullmatch(signal):
-        raise pairs.wrong(f"{signal!r} is no name of a signal; write letters, digits and _")
+        raise pairs.wrong(f"{signal!r} is not the name of a signal; write letters, digits and _")
     if signal in SHARES and high > 1:
         raise pairs.wrong(f"{signal} is {text!r}; write a share from 0 to 1, such as 0.8 for 80 %")
     return Mark(signal, high, low, total=signal in TOTALS)

@@ -193,7 +193,7 @@ class HostChange:
 
 
 def diff(before: HostSet, after: HostSet, *, among: Iterable[str] | None = None) -> HostChange:
-    """Return the changes from ``before`` to ``after``; a different order is no change.
+    """Return the changes from ``before`` to ``after``; a different order is not a change.
 
     ``among``: the names under which they may differ, in order, if these are known.
     """

@@ -128,7 +128,7 @@ def parse_hosts_text(text: str, *, where: str, default_slots: int | None = None)
     lines and a byte-order mark.
 
     ``where`` names the file in errors. Raises :class:`BadHosts` naming the first
-    bad line and counting the others: a list with one bad line is no list.
+    bad line and counting the others: a list with one bad line is not a list.
     """
     return _parsed(text, where, functools.partial(parse_hosts_line, default_slots=default_slots))
 

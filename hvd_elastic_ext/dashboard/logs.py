@@ -236,7 +236,7 @@ class Logs:
 
 def _check(name: str) -> None:
     if not _NAME.fullmatch(name) or "/.." in f"/{name}":
-        raise UsageError(f"{name!r} is no file of a rank's output")
+        raise UsageError(f"{name!r} is not a file of a rank's output")
 
 
 def _hits(data: bytes, wanted: bytes) -> Iterator[tuple[int, bytes]]:

@@ -245,7 +245,7 @@ def _number(given: str | None) -> float | None:
     try:
         found = float(given)
     except ValueError:
-        raise UsageError(f"{given!r} is no number") from None
+        raise UsageError(f"{given!r} is not a number") from None
     if not 0 <= found < 1e15:
-        raise UsageError(f"{given!r} is no number that can be meant")
+        raise UsageError(f"{given!r} is not a number that can be meant")
     return found

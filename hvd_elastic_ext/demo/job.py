@@ -220,7 +220,7 @@ class Job:
         self._folder.publish(text)
 
     def kill(self, worker: Worker) -> None:
-        """``kill -9``. Raises :class:`Transient` if it is no process below the agent of this job."""
+        """``kill -9``. Raises :class:`Transient` if it is not a process below the agent of this job."""
         self._kill(worker.pid, f"process {worker.pid} of {worker.host} is not there")
 
     def kill_launcher(self, pid: int) -> None:

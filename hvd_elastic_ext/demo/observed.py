@@ -100,7 +100,7 @@ def _stepped(seen: Observed, record: Record) -> Observed:
     observed, worlds = values(record), seen.worlds
     loss, epoch, step = number(observed.get("loss")), whole(observed.get("epoch")), whole(record.get("step"))
     size = whole(record.get("size"))
-    # A late record of an earlier world is no progress of this one.
+    # A late record of an earlier world is not progress of this one.
     if worlds and size in (None, worlds[-1].size):
         worlds = (*worlds[:-1], replace(worlds[-1], steps=worlds[-1].steps + 1))
     return replace(

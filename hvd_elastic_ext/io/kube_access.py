@@ -258,7 +258,7 @@ class Access:
         usual = variable or "~/.kube/config"
         if _is_there(usual):
             return cls(usual)
-        raise UsageError(f"no cluster: this is no pod, and {usual} does not exist; {remedy}")
+        raise UsageError(f"no cluster: this is not a pod, and {usual} does not exist; {remedy}")
 
     @property
     def namespace(self) -> str:

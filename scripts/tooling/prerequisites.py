@@ -62,7 +62,7 @@ def hints() -> list[str]:
 def require(purpose: Purpose) -> None:
     """Raise one ToolingError that names everything that `purpose` lacks."""
     if shutil.which(purpose.python) is None:
-        raise ToolingError(f"{purpose.python} is no program that can be run; give --python the path of a Python.")
+        raise ToolingError(f"{purpose.python} is not a program that can be run; give --python the path of a Python.")
     absent = missing(needs_of(purpose))
     if absent:
         raise ToolingError(report(absent))

@@ -123,7 +123,7 @@ def _remove_environment() -> None:
     if not VENV.exists() and not VENV.is_symlink():
         return
     if VENV.is_symlink() or (any(VENV.iterdir()) and not (VENV / "pyvenv.cfg").exists() and not UNFINISHED.exists()):
-        raise ToolingError(f"{VENV} exists but is no virtual environment; move it away and run this again.")
+        raise ToolingError(f"{VENV} exists but is not a virtual environment; move it away and run this again.")
     say(f"Removing the old {VENV}.")
     shutil.rmtree(VENV)
 

@@ -22,7 +22,7 @@ def stops(folder):
     try:
         request = json.loads(os.pread(0, 1 << 24, 0))
     except OSError:
-        return False  # it is no agent's: its request comes by a pipe
+        return False  # it is not an agent's: its request comes by a pipe
     try:
         with open(os.path.join(folder, {WANTED!r})) as file:
             wanted = request["do"] in file.read().split()

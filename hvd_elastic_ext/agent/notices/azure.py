@@ -70,7 +70,7 @@ def _own_name(ask: Ask) -> str:
     request = Request("GET", NAME, HEADERS)
     name = body_of(request, ask(request)).strip()
     if not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
-        raise NoResponse("this machine's name is answered with what is no name")
+        raise NoResponse("this machine's name is answered with what is not a name")
     return name
 
 

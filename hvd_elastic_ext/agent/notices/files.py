@@ -52,9 +52,9 @@ def read(text: str) -> Notice | None:
     entry: dict[str, Any] = json.loads(text) if text.startswith("{") else {"reason": text.splitlines()[0]}
     reason, by = entry.get("reason", "no reason given"), entry.get("deadline")
     if not isinstance(reason, str):
-        raise ValueError("reason is no text")
+        raise ValueError("reason is not text")
     if by is not None and (type(by) not in (int, float) or not math.isfinite(by)):
-        raise ValueError("deadline is no number of Unix seconds")
+        raise ValueError("deadline is not a number of Unix seconds")
     shown = "".join(letter if letter.isprintable() else " " for letter in reason)
     return Notice(shown[:MAX_REASON], None if by is None else float(by))
 
@@ -140,7 +140,7 @@ def _text(path: str) -> str:
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise ValueError("it is no plain file")
+            raise ValueError("it is not a plain file")
         # Check the name's owner, too: in a folder where others may create files, any user can link to a file of root.
         for user in (status.st_uid, os.lstat(path).st_uid):
             if user not in (0, os.geteuid()):

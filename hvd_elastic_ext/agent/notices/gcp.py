@@ -82,7 +82,7 @@ def preemption(body: str) -> list[Announcement]:
 
 
 def maintenance(body: str) -> list[Announcement]:
-    """Parse the maintenance event of the host. A live migration is no announcement, because the machine keeps
+    """Parse the maintenance event of the host. A live migration is not an announcement, because the machine keeps
     running."""
     if body.strip() != "TERMINATE_ON_HOST_MAINTENANCE":
         return []

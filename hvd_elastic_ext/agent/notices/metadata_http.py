@@ -26,7 +26,7 @@ class HttpClient:
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         if parts.scheme != "http" or not parts.hostname or parts.username or parts.query or parts.fragment:
-            raise ValueError(f"{url!r} is no address of a metadata service; write it as http://host:port")
+            raise ValueError(f"{url!r} is not an address of a metadata service; write it as http://host:port")
         self._address = (parts.hostname, parts.port or 80)
         self._named = parts.netloc
         self._prefix = parts.path.rstrip("/")
@@ -47,7 +47,7 @@ class HttpClient:
         except OSError as error:
             problem = error.strerror or str(error)
         except (HTTPException, ValueError) as error:
-            problem = f"answers what is no HTTP ({type(error).__name__})"
+            problem = f"answers what is not HTTP ({type(error).__name__})"
         raise NoResponse(f"{self._named}: {problem}")
 
     def _words(self, request: Request) -> bytes:

@@ -54,5 +54,5 @@ class Session:
         token = body_of(request, answer).strip()
         # It becomes a header line of a request, so only plain characters are allowed.
         if not 0 < len(token) <= _LONGEST or not all("!" <= letter <= "~" for letter in token):
-            raise NoResponse(f"PUT {_PATH} is answered with what is no token")
+            raise NoResponse(f"PUT {_PATH} is answered with what is not a token")
         return token

@@ -305,7 +305,7 @@ class JoinedJob:
             self._metrics = MetricsPort(self._agent, wanted, self._answer)
         except (OSError, ValueError) as error:
             number = getattr(error, "errno", None)
-            reason = os.strerror(number) if number else "that is no ADDRESS:PORT"
+            reason = os.strerror(number) if number else "that is not an ADDRESS:PORT"
             warn(f"--agent-metrics {wanted}: {reason}; host {self._order.host} goes on without figures")
         else:
             if wanted.endswith(":0"):

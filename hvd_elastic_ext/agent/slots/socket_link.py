@@ -91,7 +91,7 @@ class SocketLink:
         if isinstance(message, dict) and isinstance(message.get("say"), str):
             self._received(message)
         else:
-            self._warn_once("a line on its link that is no JSON object with 'say' was dropped")
+            self._warn_once("a line on its link that is not a JSON object with 'say' was dropped")
 
     def _warn_once(self, problem: str) -> None:
         if problem not in self._warnings:

@@ -75,7 +75,7 @@ def _head(data: bytes) -> tuple[Request, int]:
         raise BadRequest(501, "its body comes in an encoding")
     length = fields.get("content-length", "0")
     if not (length.isascii() and length.isdigit()):
-        raise BadRequest(400, "the length of its body is no number")
+        raise BadRequest(400, "the length of its body is not a number")
     if len(length) > 10 or int(length) > MAX_BODY:
         raise BadRequest(413, f"its body is longer than {MAX_BODY} bytes")
     return Request(words[0], words[1]), int(length)

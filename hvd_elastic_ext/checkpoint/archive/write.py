@@ -93,7 +93,7 @@ def seal(
     try:
         encoded = manifests.encode(made)
     except (ValueError, TypeError) as error:
-        raise Permanent(f"checkpoint {name} cannot be sealed: its facts are no plain data ({error})") from None
+        raise Permanent(f"checkpoint {name} cannot be sealed: its facts are not plain data ({error})") from None
     if len(encoded) > manifests.LIMIT:
         raise Permanent(f"checkpoint {name} cannot be sealed: its facts are too long")
     store.put(name, MANIFEST, encoded)

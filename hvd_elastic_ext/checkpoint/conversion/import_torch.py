@@ -45,7 +45,9 @@ def import_torch_save(path: Path) -> Any:
         held = re.search(r"GLOBAL ([\w.]+)|type (?:<class ')?([\w.]+)(?:'>)? ", str(error))
         if held is not None and "nsupported" in str(error):
             name = held[1] or held[2]
-            why = f"it holds {name}, which is no plain value; load it with your own program once, and save state dicts"
+            why = (
+                f"it holds {name}, which is not a plain value; load it with your own program once, and save state dicts"
+            )
         else:
-            why = "it is no checkpoint of torch.save, or it is damaged"
+            why = "it is not a checkpoint of torch.save, or it is damaged"
         raise StateError(f"{path}: {why}") from error

@@ -180,7 +180,7 @@ def decode(data: bytes) -> Manifest:
         _demand(plain["checksum"] == checksums.ALGORITHM and plain["block"] == checksums.BLOCK, "of known checksums")
         return _checked(plain)
     except (KeyError, TypeError, AttributeError, RecursionError, MemoryError, OverflowError) as error:
-        raise ValueError(f"it is no manifest ({type(error).__name__})") from None
+        raise ValueError(f"it is not a manifest ({type(error).__name__})") from None
 
 
 def _checked(plain: Mapping[str, Any]) -> Manifest:
@@ -229,7 +229,7 @@ def _seal(plain: Mapping[str, Any]) -> str:
 
 def _count(value: Any) -> int:
     if type(value) is not int or not 0 <= value <= _MOST:
-        raise ValueError(f"{str(value)[:40]!r} is no count")
+        raise ValueError(f"{str(value)[:40]!r} is not a count")
     return value
 
 

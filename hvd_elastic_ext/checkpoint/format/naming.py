@@ -25,7 +25,7 @@ def name_of(identity: Identity) -> str:
     (This holds for up to a million launchers; :func:`age` is always right.)
     """
     if not all(0 <= part < _LIMIT for part in identity):
-        raise Permanent(f"{tuple(identity)} is no commit's identity")
+        raise Permanent(f"{tuple(identity)} is not a commit's identity")
     lineage, incarnation, generation, number = identity
     return f"{incarnation:06d}-{generation:06d}-{number:09d}-{lineage:016x}"
 

@@ -103,14 +103,14 @@ def _name(piece: Piece, places: Places) -> str:
 def _piece(name: str, places: Places) -> Piece:
     match = _NAME.fullmatch(name)
     if match is None or int(match[1]) >= len(places.all):
-        raise ValueError(f"its header names {name[:40]!r}, which is no tensor of the layout")
+        raise ValueError(f"its header names {name[:40]!r}, which is not a tensor of the layout")
     number = int(match[1])
     place = places.all[number]
     width = WIDTHS[place.dtype]
     whole = Piece(number, 0, place.length)
     piece = whole if match[2] is None else Piece(number, int(match[2]) * width, int(match[3]) * width)
     if not 0 <= piece.start <= piece.end <= place.length or _name(piece, places) != name:
-        raise ValueError(f"its header names {name!r}, which is no part of a tensor of the layout")
+        raise ValueError(f"its header names {name!r}, which is not a part of a tensor of the layout")
     return piece
 
 

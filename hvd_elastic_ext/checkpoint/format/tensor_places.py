@@ -115,7 +115,7 @@ Row = tuple[str, tuple[int, ...], tuple[int, ...], str, bool]
 
 def _row(dtype: Any, shape: Any, stride: Any, device: Any, firm: Any) -> Row:
     if dtype not in WIDTHS:
-        raise ValueError(f"{dtype!r} is no type of element that is known here")
+        raise ValueError(f"{dtype!r} is not a type of element that is known here")
     if max(len(shape), len(stride)) > _DIMENSIONS:
         raise ValueError(f"a tensor of {len(shape)} dimensions")
     numbers = [*shape, *stride]

@@ -32,7 +32,7 @@ def put(folder: Path, files: Mapping[str, Writable], *, durable: bool = False) -
     """
     wrong = next((name for name in files if not is_inside(name)), None)
     if wrong is not None:
-        raise ValueError(f"{str(wrong)[:80]!r} is no file of a folder")
+        raise ValueError(f"{str(wrong)[:80]!r} is not a file of a folder")
     for name, data in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -52,7 +52,7 @@ def _tensor(dtype: str, shape: list[int], data: str, *, kind: str) -> Any:
 
     known: Mapping[str, Any] = vars(torch)
     if not isinstance(known.get(dtype), torch.dtype):
-        raise ValueError(f"{dtype} is no type of a tensor")
+        raise ValueError(f"{dtype} is not a type of a tensor")
     found = torch.empty(shape, dtype=known[dtype])
     if found.numel():
         raw = torch.frombuffer(bytearray(base64.b64decode(data)), dtype=torch.uint8)

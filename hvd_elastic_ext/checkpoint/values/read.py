@@ -92,7 +92,7 @@ def _demand_shallow(text: str) -> None:
 
 
 def _refuse(word: str) -> Any:
-    raise ValueError(f"{word} is no JSON")
+    raise ValueError(f"{word} is not JSON")
 
 
 class _Reader:
@@ -250,7 +250,7 @@ def _dtype(word: Any) -> Any:
 
     dtype = numpy.dtype(word) if type(word) is str and _DTYPE.fullmatch(word) else None
     if dtype is None or not dtype.itemsize:
-        raise TypeError(f"{word!r:.60} is no plain type of NumPy's")
+        raise TypeError(f"{word!r:.60} is not a plain type of NumPy's")
     return dtype
 
 
@@ -265,7 +265,7 @@ def _torch_dtype(reader: _Reader, given: Any) -> Any:
 
     found = vars(torch).get(given)
     if not isinstance(found, torch.dtype):
-        raise TypeError(f"{given!r:.60} is no type of torch's")
+        raise TypeError(f"{given!r:.60} is not a type of torch's")
     return found
 
 

@@ -309,7 +309,7 @@ def _other(writer: _Writer, value: Any) -> str:
         fields = {field.name: getattr(value, field.name, _MISSING) for field in dataclasses.fields(kind)}
         more = getattr(value, "__dict__", {}).keys() - fields.keys()
         if more:
-            raise Unfit(f"it is a {kind.__name__} with {min(more)!r}, which is no field of that dataclass")
+            raise Unfit(f"it is a {kind.__name__} with {min(more)!r}, which is not a field of that dataclass")
         return f'{{"$dataclass":[{_name(kind)},{writer.mapping(fields)}]}}'
     raise _refusal(value)
 

@@ -73,7 +73,7 @@ def _finite(text: str) -> float:
 
 
 def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 _encode: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
@@ -95,7 +95,7 @@ class Sealer:
         try:
             payload = _encode(dict(message)).encode("ascii")
         except (TypeError, ValueError, RecursionError) as error:
-            raise WireError(f"a message that is no JSON cannot be sent ({type(error).__name__})") from None
+            raise WireError(f"a message that is not JSON cannot be sent ({type(error).__name__})") from None
         size, limit = _MAC + len(payload), _limit(self._sequence)
         if size > limit:
             raise WireError(f"a message of {size} bytes cannot be sent; the limit is {limit}")
@@ -147,7 +147,7 @@ class Opener:
         except (ValueError, RecursionError) as error:
             raise WireError(f"a frame holds no JSON ({type(error).__name__})") from None
         if not isinstance(message, dict):
-            raise WireError("a frame holds JSON that is no object")
+            raise WireError("a frame holds JSON that is not an object")
         return message
 
 

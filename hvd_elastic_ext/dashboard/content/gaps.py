@@ -25,7 +25,7 @@ SHORTEST_S: Final = 0.02
 
 def gaps(moments: Sequence[Moment]) -> list[tuple[float, float]]:
     """Return each pause from the last step before it to the first step after it, in order. Steps done without a
-    launcher are reported late; this is no pause.
+    launcher are reported late; this is not a pause.
     """
     pairs: list[tuple[float, float, bool]] = []
     paces: list[float] = []

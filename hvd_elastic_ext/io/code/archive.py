@@ -113,7 +113,7 @@ def _extracted(source: BinaryIO, staged: Path) -> dict[str, str]:
         for entry in archive:
             content = archive.extractfile(entry) if entry.isreg() else None
             if content is None or not _is_inside(entry.name):
-                raise ValueError(f"{entry.name!r} is no file of a folder")
+                raise ValueError(f"{entry.name!r} is not a file of a folder")
             left -= entry.size
             if left < 0:
                 raise ValueError(f"its files have more than {MAX_BYTES >> 20} MiB")
@@ -188,7 +188,7 @@ def _is_inside(name: str) -> bool:
 def _sum(path: Path) -> str:
     """Return the checksum of a file. Raises ``OSError`` if it is not a regular file."""
     if not stat.S_ISREG(path.lstat().st_mode):
-        raise OSError(errno.EINVAL, "it is no plain file")
+        raise OSError(errno.EINVAL, "it is not a plain file")
     whole = hashlib.sha256()
     with path.open("rb") as file:
         while piece := file.read(1 << 20):

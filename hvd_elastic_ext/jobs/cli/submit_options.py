@@ -42,7 +42,7 @@ def read(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argparse
 
 def _last_words(given: list[str], names: Sequence[int]) -> tuple[list[str], list[str]]:
     """Return the options, and the words after the kind as the command: arena's lines give the job's name by an option,
-    so these words are no name."""
+    so these words are not names."""
     tail = [number for number in names[1:] if number >= len(given) - len(names) + 1]
     if not tail or tail != list(names[1:]):
         return given, []
@@ -141,7 +141,9 @@ def settle(options: argparse.Namespace) -> None:
     if options.name and options.named:
         if options.named not in ARENA_KINDS:
             if options.named in OTHER_KINDS:
-                raise UsageError(f"arena's {options.named} is no kind of job here; there are {', '.join(ARENA_KINDS)}")
+                raise UsageError(
+                    f"arena's {options.named} is not a kind of job here; there are {', '.join(ARENA_KINDS)}"
+                )
             raise UsageError(f"{options.named!r} and --name {options.name!r}: give one name")
         options.kind = options.kind or ARENA_KINDS[options.named]
     elif options.named in {*ARENA_KINDS, *OTHER_KINDS}:

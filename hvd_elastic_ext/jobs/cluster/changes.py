@@ -161,7 +161,7 @@ def _is_ours(root: Body) -> bool:
 def _check(name: str) -> None:
     """Refuse an invalid name. With an empty name, a path would mean all objects of a kind, and labels all jobs."""
     if not _NAME.fullmatch(name):
-        raise UsageError(f"NAME {name!r} is no name of a job: small letters, digits, '-' and '.'")
+        raise UsageError(f"NAME {name!r} is not the name of a job: small letters, digits, '-' and '.'")
 
 
 def look(cluster: Cluster, name: str) -> JobStatus:

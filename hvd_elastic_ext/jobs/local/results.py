@@ -35,7 +35,7 @@ def text_of(value: Any, what: str) -> str:
 def run_and_store(function: Callable[..., Any], folder: str) -> None:
     """Run the function in a process of the job, and store its result in the folder, or why the result cannot be sent.
 
-    A result that cannot be sent is no failure of the training, which is complete by then.
+    A result that cannot be sent is not a failure of the training, which is complete by then.
     """
     given = from_text((Path(folder) / GIVEN).read_text(), source="run")
     try:

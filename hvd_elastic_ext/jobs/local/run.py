@@ -77,7 +77,7 @@ def run(
     given = text_of({"args": list(args), "kwargs": dict(kwargs or {})}, "run: given")
     with tempfile.TemporaryDirectory(prefix="hvd-elastic-run-") as name:
         folder = Path(name)
-        script = folder / f"{train.__name__}-function.py"  # this is no module's name, so the script hides no module
+        script = folder / f"{train.__name__}-function.py"  # this is not a module's name, so the script hides no module
         script.write_text(text)
         (folder / GIVEN).write_text(given)
         words = [*sizes, *more, "--state-dir", str(folder / "state"), "--quiet", *options]
@@ -119,7 +119,7 @@ def _hosts(hosts: str | os.PathLike[str]) -> list[str]:
     if isinstance(hosts, str) and _HOSTS.fullmatch(hosts) and not os.path.lexists(hosts):
         return ["-H", hosts]
     if isinstance(hosts, str) and not os.path.lexists(hosts):
-        raise UsageError(f"run: hosts={hosts!r} is no file, and no list of hosts, such as localhost:2")
+        raise UsageError(f"run: hosts={hosts!r} is not a file, nor a list of hosts, such as localhost:2")
     return ["--hosts-file", os.path.abspath(hosts)]  # noqa: PTH100
 
 

@@ -36,7 +36,7 @@ _GLOBAL: Final = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
 def script_of(function: Callable[..., Any]) -> str:
     """The text of the script. Raises :class:`UsageError` for a function that cannot be sent, with the reason."""
     if not inspect.isfunction(function) or function.__name__ == "<lambda>":
-        raise UsageError(f"{function!r} is no function with a name: write def train(...): …")
+        raise UsageError(f"{function!r} is not a function with a name: write def train(...): …")
     parts: dict[str, str] = {}
     name = _add(function, function.__name__, parts, what=function.__name__)
     return "from __future__ import annotations\n\n" + "\n".join(parts.values()) + _END.format(name=name)

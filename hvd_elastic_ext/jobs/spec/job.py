@@ -173,7 +173,10 @@ def _problems(job: Job) -> list[str]:
         ),
         *((number < 0, f"{option} is {number}; it is 0 at least") for option, number in counts.items()),
         *(
-            (bool(text) and not _QUANTITY.fullmatch(text), f"{option} {text!r} is no quantity; write 4, 500m or 16Gi")
+            (
+                bool(text) and not _QUANTITY.fullmatch(text),
+                f"{option} {text!r} is not a quantity; write 4, 500m or 16Gi",
+            )
             for option, text in quantities
         ),
         *(

@@ -70,7 +70,7 @@ def revision_of(sync: str) -> Revision | None:
     if not _URL.fullmatch(url) or parts.query or parts.fragment:
         raise UsageError(HOW)
     if not _REVISION.fullmatch(revision) or ".." in revision:
-        raise UsageError("--sync: what stands after @ is no name of a branch, tag or commit")
+        raise UsageError("--sync: what stands after @ is not the name of a branch, tag or commit")
     return Revision(url, revision)
 
 

@@ -140,7 +140,7 @@ class Control:
     def send(self, host: str, order: Mapping[str, Any]) -> bool:
         """Send ``order``, without waiting. False if there is no session with ``host``, or not any more.
 
-        True does not mean that it arrives. Raises ``WireError`` for an order that is no JSON or too large for a frame.
+        True does not mean that it arrives. Raises ``WireError`` for an order that is not JSON or too large for a frame.
         """
         session = self._sessions.get(host)
         return session is not None and session.send(order)
@@ -213,7 +213,7 @@ class Control:
     def receive(self, session: Session, news: Mapping[str, Any]) -> None:
         """Handle a message from an agent. Raises ``WireError`` if it is malformed."""
         if not isinstance(news.get("event"), str) or news["event"] == "hello":
-            raise WireError("a message is no news")
+            raise WireError("a message is not news")
         self._emit(News(session.host, news))
 
     def disconnected(self, session: Session) -> None:
@@ -278,7 +278,7 @@ async def _all_gone(sessions: tuple[Session, ...]) -> None:
 def hello_error(hello: Mapping[str, Any], *, job: str) -> str | None:
     """What is wrong with a first message, or None. Pure."""
     if hello.get("event") != "hello":
-        return "its first message is no hello"
+        return "its first message is not a hello"
     if hello.get("job") != job:
         return "its agent is one of another job"
     host, agent, incarnation = hello.get("host"), hello.get("agent"), hello.get("incarnation")

@@ -70,7 +70,7 @@ def listening(address: ListenAddress | None, *, where: str) -> Iterator[socket.s
             family, _, _, _, found = socket.getaddrinfo(*each, type=socket.SOCK_STREAM)[0]
             served = socket.create_server(found[:2], family=family, backlog=64)
             break
-        except OSError as error:  # also of a host that is no address of this machine
+        except OSError as error:  # also of a host that is not an address of this machine
             problem = f"{where} {each}: {error.strerror or error}; name another port"
     if served is None:
         raise UsageError(problem)

@@ -113,13 +113,13 @@ def folder_of(options: argparse.Namespace, environ: Mapping[str, str]) -> Path:
     job = options.job or environ.get("HVD_ELASTIC_JOB")
     if named is None and job is not None:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", job):
-            raise UsageError(f"{job!r} is no job's name; write letters, digits, '.', '_' and '-', as --job of `run`")
+            raise UsageError(f"{job!r} is not a job's name; write letters, digits, '.', '_' and '-', as --job of `run`")
         named = ROOT / job
         if not named.is_dir():
             raise UsageError(no_job(job, [path.name for path in ROOT.glob("*") if path.is_dir()]))
     if named is not None:
         if not Path(named).is_dir():
-            raise UsageError(f"{named} is no job's folder; give the --job or --state-dir that `hvd-elastic run` has")
+            raise UsageError(f"{named} is not a job's folder; give the --job or --state-dir that `hvd-elastic run` has")
         return Path(named)
     found = sorted(path for path in ROOT.glob("*") if path.is_dir())
     running = [path for path in found if state_folder.holder(path) is not None]

@@ -73,7 +73,7 @@ def main(argv: Sequence[str]) -> int:
             event = recording.from_json(before.event, now)
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
             why = f" ({error})" if isinstance(error, ValueError) else ""
-            raise UsageError(f"{options.replay}:{number}: is no line of a recording{why}; {REMEDY}") from None
+            raise UsageError(f"{options.replay}:{number}: is not a line of a recording{why}; {REMEDY}") from None
         if job is None:
             raise UsageError(
                 f"{options.replay}:{number}: an event before the start of its launcher; give a complete file"
@@ -86,7 +86,7 @@ def main(argv: Sequence[str]) -> int:
             sys.stdout.write(f"{options.replay}:{number}: {problem}\n")
             return DIFFERENT
     if job is None:
-        raise UsageError(f"{options.replay}: is no recording, or an empty one; {REMEDY}")
+        raise UsageError(f"{options.replay}: is not a recording, or an empty one; {REMEDY}")
     if options.state:
         sys.stdout.write(f"{job}\n")
     sys.stdout.write(f"{count} events: the same decisions\n")
@@ -105,7 +105,7 @@ def _lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
         if isinstance(found, dict):
             yield number, found
         elif number == 1 or found is not None:
-            raise UsageError(f"{path}:{number}: is no line of a recording; {REMEDY}")
+            raise UsageError(f"{path}:{number}: is not a line of a recording; {REMEDY}")
         else:
             sys.stderr.write(f"hvd-elastic events: {path}:{number}: the line is cut off; passed over\n")
 

@@ -245,7 +245,7 @@ def make_checkpoint_folder(settings: RunSettings) -> None:
     except OSError as error:
         if error.errno not in PERMANENT_ERRORS:
             return  # storage may be full or unavailable for a while: the job logs that, and tries again
-        why = "it is no folder" if isinstance(error, FileExistsError) else error.strerror
+        why = "it is not a folder" if isinstance(error, FileExistsError) else error.strerror
         raise UsageError(
             f"--checkpoint-dir {how.place} cannot be written: {why}; name another folder with --checkpoint-dir"
         ) from None

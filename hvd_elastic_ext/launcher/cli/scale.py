@@ -48,5 +48,5 @@ def main(argv: Sequence[str]) -> int:
 
 def _number(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 1 or len(text) > 6:
-        raise UsageError(f"{text!r} is no number of hosts; write a whole number above 0, or {AUTO}")
+        raise UsageError(f"{text!r} is not a number of hosts; write a whole number above 0, or {AUTO}")
     return int(text)

@@ -70,7 +70,7 @@ def text_of(line: object) -> str:
 
 
 def parsed(text: str) -> Any:
-    """What :func:`text_of` wrote. Raises ``ValueError`` for a text that is no JSON."""
+    """What :func:`text_of` wrote. Raises ``ValueError`` for a text that is not JSON."""
     return json.loads(text, object_hook=_number)
 
 

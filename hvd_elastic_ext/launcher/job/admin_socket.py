@@ -171,7 +171,7 @@ def ask(path: Path, request: Mapping[str, Any], *, timeout: float = IDLE_S) -> M
         raise ConnectionResetError("disconnected without an answer")
     answer = json.loads(line)
     if not isinstance(answer, dict):
-        raise ValueError("the answer is no JSON object")
+        raise ValueError("the answer is not a JSON object")
     return answer
 
 

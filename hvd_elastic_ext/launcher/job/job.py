@@ -405,7 +405,7 @@ class Job:
         if self._settings.scaling is None:
             raise UsageError("this job requests no hosts; start it with --autoscale POLICY --scale-with KIND/NAME")
         if not (hosts is None or (type(hosts) is int and hosts > 0)):
-            raise UsageError(f"{hosts!r} is no number of hosts")
+            raise UsageError(f"{hosts!r} is not a number of hosts")
         self._session.scale_by_hand(hosts)
         if hosts is None:
             return {"said": f"the policy {self._settings.scaling.policy} decides again"}

@@ -44,7 +44,7 @@ class Endpoint(Collector):
         try:
             family, _, _, _, found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
             self._server = HttpServer((str(found[0]), int(found[1])), self, most=MOST, family=family)
-        except OSError as error:  # also of a host that is no address of this machine
+        except OSError as error:  # also of a host that is not an address of this machine
             raise UsageError(f"--metrics {address}: {error.strerror}; name another port") from None
         self.port = int(self._server.server_address[1])
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="metrics", daemon=True)

@@ -1,7 +1,7 @@
 """Metrics of a job at one moment, by its state. Pure.
 
 Names and units follow Prometheus' conventions (https://prometheus.io/docs/practices/naming/). Labels are hosts of the
-job, and words of closed lists. Steps, ranks and reasons are no labels, nor are ``job`` and ``instance``, which
+job, and words of closed lists. Steps, ranks and reasons are not labels, nor are ``job`` and ``instance``, which
 Prometheus sets itself. With more than :data:`MAX_HOSTS` hosts, no host has samples of its own.
 """
 

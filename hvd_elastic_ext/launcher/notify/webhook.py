@@ -41,7 +41,7 @@ def webhook_url(given: str) -> str:
         try:
             text = read_regular(Path(given.removeprefix("file:")), most=MAX_URL).decode("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is no text"
+            reason = error.strerror if isinstance(error, OSError) else "it is not text"
             raise UsageError(f"{where} cannot be read: {reason}") from None
     try:
         url = urlsplit(text)

@@ -44,7 +44,7 @@ def check_here(command: Sequence[str]) -> None:
         near = nearest(Path(name).name, _files(there), within=there)
         raise UsageError(f"there is no {name}; {near or 'give the path of a script or program'}")
     near = nearest(name, [*_files(Path.cwd()), *_programs()])
-    what = f"{name} is no file in {Path.cwd()}, and no program on PATH"
+    what = f"{name} is not a file in {Path.cwd()}, nor a program on PATH"
     raise UsageError(f"{what}; {near or 'give a script, as in hvd-elastic run -np 2 train.py, or a program'}")
 
 

@@ -85,7 +85,7 @@ class CloudNotices:
         if self.source not in NOTICES_FROM:
             raise UsageError(f"--notices-from {self.source!r} is not one of {', '.join(NOTICES_FROM)}")
         if self.url is not None and not re.fullmatch(r"http://[^\s/?#@]+(/[^\s?#]*)?", self.url):
-            raise UsageError(f"--metadata-url {self.url!r} is no address; write it as http://host:port")
+            raise UsageError(f"--metadata-url {self.url!r} is not an address; write it as http://host:port")
 
     def env(self) -> dict[str, str]:
         """What agents learn it from; without a ``url``, each host's own environment may name one."""

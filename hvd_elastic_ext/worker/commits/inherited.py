@@ -49,8 +49,8 @@ def commit_descriptors(environ: Mapping[str, str]) -> tuple[int, ...] | None:
     """Return descriptors of the memory for this process's commits; None if no other process holds memory for it.
 
     A later process of the same slot gets the same memory. Under torchrun each call returns new descriptors, which
-    the caller may close. Raises :class:`UsageError` for a variable that is no list of numbers, and :class:`StateError`
-    if the keeper cannot be reached.
+    the caller may close. Raises :class:`UsageError` for a variable that is not a list of numbers, and
+    :class:`StateError` if the keeper cannot be reached.
     """
     given = environ.get(COMMITS)
     if given:

@@ -52,7 +52,7 @@ def samples_each(remaining: int, *, size: int, drop_last: bool) -> int:
 
 
 def _check(dataset: object, unknown: Iterable[str], *, seed: object, **switches: object) -> None:
-    """Raise :class:`UsageError` for a dataset without a length, a seed that is no whole number, other switches, and
+    """Raise :class:`UsageError` for a dataset without a length, a seed that is not a whole number, other switches, and
     arguments of ``unknown`` names."""
     for name in unknown:
         options = ("seed", *switches)

@@ -343,7 +343,7 @@ def current() -> Link:
 def open_link(environ: MutableMapping[str, str]) -> Link:
     """Return a link on the socket that ``environ`` names, or one that is not connected.
 
-    Remove the variable, because programs that this one starts are no training processes.
+    Remove the variable, because programs that this one starts are not training processes.
     """
     number = environ.get(LINK, "")
     connection = _socket(int(number)) if number.isdigit() else None

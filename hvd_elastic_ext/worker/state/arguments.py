@@ -19,7 +19,7 @@ METHODS = ("sync", "restore", "on_reset")
 _SCALARS = str | int | float
 """Types that can be neither a model nor an optimizer; a dict of tensors may be one."""
 _OPTIONS: Mapping[str, type] = {"rng": bool, "comms": str, "checkpoint": Checkpoint}
-"""Options of a State, which are no values to keep, with their types."""
+"""Options of a State, which are not values to keep, with their types."""
 _LAUNCHERS = ("commit_every", "checkpoint_every", "checkpoint_dir")
 """Options of ``hvd-elastic run`` that users may take for options of a State."""
 

@@ -154,7 +154,7 @@ def _fitted(part: Part, given: Any, name: str) -> Any:
 def _of_model(part: ModelPart, given: Any) -> tuple[Iterator[str], Any]:
     live = part.capture()
     if not isinstance(given, Mapping):
-        return iter(["it is no state_dict"]), None
+        return iter(["it is not a state_dict"]), None
     if given and all(str(key).startswith(DDP) for key in given) and not all(key.startswith(DDP) for key in live):
         given = {key.removeprefix(DDP): value for key, value in given.items()}
 
@@ -185,13 +185,13 @@ def _text(kind: tuple[Any, ...]) -> str:
 def _of_optimizer(part: OptimizerPart, given: Any) -> tuple[Iterator[str], Any]:
     captured = part.capture()
     if not isinstance(given, Mapping) or not {"state", "param_groups"} <= given.keys():
-        return iter(["it is no state_dict of an optimizer"]), None
+        return iter(["it is not a state_dict of an optimizer"]), None
 
     def problems() -> Iterator[str]:
         try:
             there = [len(group["params"]) for group in given["param_groups"]]
         except (TypeError, KeyError):
-            yield "it is no state_dict of an optimizer"
+            yield "it is not a state_dict of an optimizer"
             return
         yield from _of_another_class(part, given["param_groups"])
         here = [len(group["params"]) for group in captured["state_dict"]["param_groups"]]

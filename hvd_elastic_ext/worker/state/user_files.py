@@ -153,7 +153,9 @@ def _files(folder: Path) -> Iterator[tuple[str, Tensor]]:
         name = path.relative_to(folder).as_posix()
         facts = path.lstat()
         if not stat.S_ISREG(facts.st_mode):
-            raise StateError(f"save of checkpoint= has made {name}, which is no file: links and the like are not kept")
+            raise StateError(
+                f"save of checkpoint= has made {name}, which is not a file: links and the like are not kept"
+            )
         if not is_inside(name):
             raise StateError(f"save of checkpoint= has made {ascii(name)[:80]}, a name that is not UTF-8")
         yield name, _bytes_of(path, facts.st_size)
@@ -182,7 +184,7 @@ def take_back(own: Checkpoint | None, commit: Commit) -> None:
     files = read(trees.decode(commit.tree)[FILES], lambda index, kind: commit.views[index])
     parts = files.values() if isinstance(files, dict) else [files]
     if not all(isinstance(data, Tensor) and data.dtype == torch.uint8 for data in parts):
-        raise StateError("it has something in it that is no file")
+        raise StateError("it has something in it that is not a file")
     try:
         with _folder() as folder:
             put(folder, {name: data.numpy() for name, data in files.items()})

@@ -68,9 +68,9 @@ def test_what_a_broken_attempt_left_is_deleted_and_what_is_others_is_not(cluster
 def test_a_name_that_is_none_changes_nothing(cluster: Cluster, name: str) -> None:
     job = made(cluster, "mpijob")
     for act in (changes.delete, changes.look, changes.suspend, changes.resume):
-        with pytest.raises(UsageError, match="is no name of a job"):
+        with pytest.raises(UsageError, match="is not the name of a job"):
             act(cluster, name)
-    with pytest.raises(UsageError, match="is no name of a job"):
+    with pytest.raises(UsageError, match="is not the name of a job"):
         changes.wait_for(cluster, name, (GONE,), sleep=never)
     assert cluster.read(cluster.path_of({**job, "kind": "MPIJob", "apiVersion": "kubeflow.org/v2beta1"})) is not None
 

@@ -143,7 +143,7 @@ def test_the_pods_that_go_are_marked_before_a_deployments_number_is_lowered(
 ) -> None:
     for name in ("one", "two", "three"):
         where.space.pod(name, **LABELS)
-    with pytest.raises(RequestFailed, match="host four is no pod of deployment/w"):
+    with pytest.raises(RequestFailed, match="host four is not a pod of deployment/w"):
         the_deployment.resize(2, ["four"])
     assert the_deployment.asked_for() == 3, "whichever pod would go is not known"
     the_deployment.resize(2, ["two"])

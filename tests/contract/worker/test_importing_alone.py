@@ -148,7 +148,7 @@ WRONG: dict[str, tuple[Any, Any, str]] = {
     "a layer that is missing": (
         lambda old: {"model": {"weight": old["model"]["weight"]}}, ["model"], "model: there is no 'bias'",
     ),
-    "a model's own in place of its state": (lambda old: {"model": 5}, ["model"], "model: it is no state_dict"),
+    "a model's own in place of its state": (lambda old: {"model": 5}, ["model"], "model: it is not a state_dict"),
     "an optimizer of more": (
         lambda old: {"optimizer": {"state": {}, "param_groups": [{"params": [0, 1, 2]}]}}, ["optimizer"],
         r"optimizer: its groups have \[3\] parameters, and those of the State's optimizer \[2\]",
@@ -161,10 +161,10 @@ WRONG: dict[str, tuple[Any, Any, str]] = {
         lambda old: {"optimizer": trained(momentum)[1].state_dict()}, ["optimizer"],
         r"optimizer: it is of the class SGD, and the State's optimizer of Adam; make the same optimizer, or leave",
     ),
-    "no optimizer": (lambda old: {"optimizer": {"a": 1}}, ["optimizer"], "optimizer: it is no state_dict of an opt"),
+    "no optimizer": (lambda old: {"optimizer": {"a": 1}}, ["optimizer"], "optimizer: it is not a state_dict of an opt"),
     "an odd optimizer": (
         lambda old: {"optimizer": {"state": {}, "param_groups": 3}}, ["optimizer"],
-        "optimizer: it is no state_dict of an opt",
+        "optimizer: it is not a state_dict of an opt",
     ),
     "a list": (lambda old: [1], None, "it is a list, not a dict with names"),
 }  # fmt: skip

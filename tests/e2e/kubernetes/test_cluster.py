@@ -121,7 +121,7 @@ def silence(job: ClusterJob, pod: str) -> None:
     job.resized_without(pod, since=since)
     job.trains(1)
     assert any("trainee" in marks.command_line(pid) for pid in container.pids())
-    assert not job.notices(pod)  # silence is no word of anybody's
+    assert not job.notices(pod)  # silence is not a word of anybody's
     job.kubelets.regain(node)
     job.trains(2)
     assert job.uid(pod) == uid

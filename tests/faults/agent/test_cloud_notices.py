@@ -95,8 +95,8 @@ def test_a_cloud_that_does_not_answer_is_reported_once_and_so_is_its_return(laun
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"HVD_ELASTIC_NOTICES_FROM": "amazon"}, "'amazon' is no cloud"),
-        ({"HVD_ELASTIC_METADATA_URL": "https://metadata"}, "is no address"),
+        ({"HVD_ELASTIC_NOTICES_FROM": "amazon"}, "'amazon' is not a cloud"),
+        ({"HVD_ELASTIC_METADATA_URL": "https://metadata"}, "is not an address"),
     ],
 )
 def test_invalid_settings_are_reported_and_training_continues(

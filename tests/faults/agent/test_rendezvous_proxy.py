@@ -336,7 +336,7 @@ def test_a_link_carries_both_ways_through_a_shell(agent: Agent, linked: Callable
 
 def test_a_flood_of_records_is_limited_and_counted(agent: Agent, linked: Callable[..., None]) -> None:
     linked("[say(say='record', number=n) for n in range(3000)]; say(say='done'); hear()")
-    wait_until(lambda: [n for n in agent.news("said") if n["message"]["say"] == "done"], what="what is no record")
+    wait_until(lambda: [n for n in agent.news("said") if n["message"]["say"] == "done"], what="what is not a record")
     records = [news for news in agent.news("said") if news["message"]["say"] == "record"]
     assert 100 <= len(records) < 1000
     wait_until(lambda: agent.news("dropped", slot=0), what="the count")
@@ -354,7 +354,7 @@ def test_a_malformed_message_is_dropped_and_reported_once(agent: Agent, linked: 
     wait_until(lambda: len(said()) > 1, what="both complaints")  # another thread passes on standard error
     assert said() == [
         "hvd-elastic agent: slot 0: a line of more than 65536 bytes on its link was dropped",
-        "hvd-elastic agent: slot 0: a line on its link that is no JSON object with 'say' was dropped",
+        "hvd-elastic agent: slot 0: a line on its link that is not a JSON object with 'say' was dropped",
     ]
 
 

@@ -29,7 +29,7 @@ MARK: Final = "HVD_CHAOS"
 SCAN_S: Final = 0.2
 """Seconds between two looks for new agents."""
 LOOKS: Final = 4
-"""A process that was no agent at so many looks is not checked any more."""
+"""A process that was not an agent at so many looks is not checked any more."""
 MEMORY: Final = "/memfd:hvd-commit-"
 
 

@@ -1,4 +1,4 @@
-"""The same for stores that are no file system: every request that changes something fails in its turn."""
+"""The same for stores that are not a file system: every request that changes something fails in its turn."""
 
 from __future__ import annotations
 

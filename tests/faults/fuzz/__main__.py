@@ -33,7 +33,7 @@ def main() -> int:
     names = args.targets or list(TARGETS)
     unknown = set(names) - TARGETS.keys()
     if unknown:
-        options.error(f"{min(unknown)!r} is no target; there are {', '.join(TARGETS)}")
+        options.error(f"{min(unknown)!r} is not a target; there are {', '.join(TARGETS)}")
     seed = random.SystemRandom().randrange(1 << 32) if args.seed is None else args.seed
     if args.only is not None:
         found = [once(name, TARGETS[name], seed=seed, number=args.only) for name in names]

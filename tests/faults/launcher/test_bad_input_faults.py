@@ -51,7 +51,7 @@ SPOILT: dict[str, Callable[[Path], None]] = {
     "line 2 is not UTF-8 text": garbage,
     "has slots ''": a_torn_line,
     "may not be read by this user": unreadable,
-    "is no regular file": os.mkfifo,
+    "is not a regular file": os.mkfifo,
 }
 """The faults of a hosts file, one after the other, by a text of the refusal."""
 
@@ -153,8 +153,8 @@ STRANGERS: dict[str, Callable[[bytes, bytes], bytes]] = {
     "a frame is too short to be signed": lambda key, nonce: frame(b"", key, nonce, size=3),
     "a frame is too large": lambda key, nonce: frame(b"x" * 1000, key, nonce, size=1 << 31),
     "a frame holds no JSON": lambda key, nonce: frame(b'{"event":', key, nonce),
-    "a frame holds JSON that is no object": lambda key, nonce: frame(b"[1]", key, nonce),
-    "its first message is no hello": lambda key, nonce: frame(b'{"event":"exited","slot":0,"code":1}', key, nonce),
+    "a frame holds JSON that is not an object": lambda key, nonce: frame(b"[1]", key, nonce),
+    "its first message is not a hello": lambda key, nonce: frame(b'{"event":"exited","slot":0,"code":1}', key, nonce),
     "its agent is one of another job": lambda key, nonce: frame(b'{"event":"hello","job":"other"}', key, nonce),
 }
 """By the reason of the refusal. (Some know the job's key, and have a defect.)"""

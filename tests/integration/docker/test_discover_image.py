@@ -55,7 +55,7 @@ def test_the_image_holds_the_daemon_with_all_its_sources_and_nothing_to_train_wi
     once = run("hvd-discover", "--once", "--source", "static", "--hosts", "a:1")
     assert (once.returncode, "a" in once.stdout) == (0, True), once.stderr
     cluster = run("hvd-discover", "--once", "--source", "kubernetes", "--job", "digits")
-    assert "no cluster: this is no pod" in cluster.stderr  # and not: the client is missing
+    assert "no cluster: this is not a pod" in cluster.stderr  # and not: the client is missing
     probe = run("python", "-I", "-m", "discover.probe", str(tmp_path / "s"), "/livez")
     assert (probe.returncode, "No such file" in probe.stderr) == (1, True)
     installed = run("python", "-m", "pip", "list", "--format=freeze").stdout

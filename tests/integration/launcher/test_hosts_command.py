@@ -128,7 +128,7 @@ def test_a_job_is_found_by_its_name_its_folder_or_because_it_is_the_newest(user:
     ("arguments", "says"),
     [
         (("list", "--job", "none"), "there is no job none in ./.hvd-elastic"),
-        (("list", "--job", "../.."), "is no job's name"),
+        (("list", "--job", "../.."), "is not a job's name"),
         (("block", "a b"), "contains white space"),
         (("block", "a", "--for", "soon"), "such as --for 30s, 10m or 1h30m"),
         (("block", "a", "--reason", "two\nlines"), "write one line"),

@@ -434,7 +434,7 @@ async def test_a_connection_that_breaks_ends_the_input_and_not_the_agent(
     end = await launch.wait()
     assert (end.code, end.reached) == (137 if how == "close" else UNREACHABLE, True)
     assert how == "close" or end.message.startswith("the connection to the pod was lost")
-    assert said.empty()  # it is no news: agents that have joined do without
+    assert said.empty()  # it is not news: agents that have joined do without
     seen = tmp_path / "agent.saw-the-end"
     await asyncio.to_thread(wait_until, seen.exists, what="the end of the agent's input", timeout=60)
     assert marks.start_time(pid) is not None

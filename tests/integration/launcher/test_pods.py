@@ -69,7 +69,7 @@ def test_missing_requirements_are_reported_before_the_job_starts(
     with launched.run("-np", "1", "--rsh", "pod", sys.executable, COUNTER) as process:
         assert process.wait(60) == 2
     said = {
-        "cluster": "no cluster: this is no pod, and ~/.kube/config does not exist; for --rsh pod let KUBECONFIG",
+        "cluster": "no cluster: this is not a pod, and ~/.kube/config does not exist; for --rsh pod let KUBECONFIG",
         "client": "--rsh pod needs the package 'kubernetes'; install it: pip install kubernetes websocket-client",
     }
     assert said[lacking] in process.stderr

@@ -54,7 +54,7 @@ def test_a_venv_directory_of_another_kind_is_not_removed(
     (fresh_tree / ".venv/thesis.txt").write_text("the only copy")
     done = setup(fresh_tree, base_python, environment=bare_environment)
     assert done.returncode == 1
-    assert "is no virtual environment; move it away" in done.stderr
+    assert "is not a virtual environment; move it away" in done.stderr
     assert (fresh_tree / ".venv/thesis.txt").read_text() == "the only copy"
 
 

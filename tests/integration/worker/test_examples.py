@@ -77,7 +77,7 @@ def test_the_unmodified_script_knows_nothing_of_this_package() -> None:
 
 
 def test_the_example_for_lightning_is_python_and_trains_where_lightning_is_installed(tmp_path: Path) -> None:
-    """Lightning is no dependency of the tests: it would bring many packages for one example."""
+    """Lightning is not a dependency of the tests: it would bring many packages for one example."""
     script = EXAMPLES / "04-lightning/train.py"
     compile(script.read_text(), script, "exec")
     if importlib.util.find_spec("lightning") is None:

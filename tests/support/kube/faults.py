@@ -93,7 +93,7 @@ class Plan:
         return self._set(Answer(error.body, {name.replace("_", "-"): value for name, value in headers.items()}))
 
     def answer_raw(self, code: int, body: bytes, content_type: str = "text/plain") -> Plan:
-        """Answer with a body that is no Status, as proxies do."""
+        """Answer with a body that is not a Status, as proxies do."""
         return self._set(Answer({"code": code}, {"Content-Type": content_type}, body))
 
     def busy(self, retry_after: int = 1) -> Plan:

@@ -42,7 +42,7 @@ def wanted(call: Call) -> Callable[[Record], bool]:
 
 
 def version(call: Call) -> int | None:
-    """Return the version that the call asks for, None if it names none. Raises ApiError 400 if it is no version."""
+    """Return the version that the call asks for, None if it names none. Raises ApiError 400 if it is not a version."""
     text = call.option("resourceVersion")
     if not text:
         return None
@@ -53,7 +53,7 @@ def version(call: Call) -> int | None:
 
 
 def head(of: Resource) -> bytes:
-    """Return the first bytes of an object that is no item of a list."""
+    """Return the first bytes of an object that is not an item of a list."""
     return b'"kind":"%s","apiVersion":"%s",' % (of.kind.encode(), of.api_version.encode())
 
 

@@ -48,7 +48,7 @@ class Call:
         return self.option(name) in ("1", "t", "T", "true", "True", "TRUE")
 
     def number(self, name: str) -> int | None:
-        """Return an option as a number, None without it. Raises ApiError 400 if it is no number."""
+        """Return an option as a number, None without it. Raises ApiError 400 if it is not a number."""
         text = self.option(name)
         try:
             return int(text) if text else None

@@ -26,7 +26,7 @@ def everything(_: Mapping[str, str]) -> bool:
 @lru_cache(maxsize=256)
 def labels(text: str) -> Test:
     """Return the test of a label selector, as ``a=b,c in (d,e),!f``; all parts must match. Raises ApiError 400 if the
-    text is no selector.
+    text is not a selector.
     """
     if not text.strip():
         return everything

@@ -98,7 +98,7 @@ def _rest(metadata: Body, others: Body) -> bytes:
 _OF_METADATA: Final = frozenset(("finalizers", "ownerReferences", "managedFields", "labels", "annotations"))
 _OF_PODS: Final = ("nodeSelector", "matchLabels", "limits", "requests", "capacity", "allocatable")
 _MAPS: Final = frozenset(("labels", "annotations", *_OF_PODS, "data", "binaryData", "stringData"))
-"""Fields of typed objects that are maps, and are dropped if they are empty. ``emptyDir: {}`` is no map, and stays."""
+"""Fields of typed objects that are maps, and are dropped if empty. ``emptyDir: {}`` is not a map, and stays."""
 
 
 _VARIABLES: Final = "env"

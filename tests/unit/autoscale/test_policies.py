@@ -52,7 +52,7 @@ def test_limits_go_with_any_policy_and_signals_shrink_slowly_by_default() -> Non
         ("threshold:cpu=0.8..0.4", "cpu is '0.8..0.4'; write a target such as 0.8, or two marks such as 0.4..0.8"),
         ("threshold:cpu=80", "cpu is '80'; write a share from 0 to 1, such as 0.8 for 80 %"),
         ("threshold:gpu=40..80", "gpu is '40..80'; write a share from 0 to 1, such as 0.8 for 80 %"),
-        ("threshold:my-queue=1", "'my-queue' is no name of a signal; write letters, digits and _"),
+        ("threshold:my-queue=1", "'my-queue' is not the name of a signal; write letters, digits and _"),
         ("cost:per-hour=5,price=0", "price is 0; write what a host costs for an hour, or leave it out"),
         ("efficiency:changes=0.5", "changes is 0.5; write a whole number"),
         ("deadline:hours=2", "work is missing: how much is it, in steps of one host?"),

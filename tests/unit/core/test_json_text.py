@@ -16,7 +16,7 @@ LOST = {"loss": math.nan, "until": [1.5, math.inf, (-math.inf,)], "name": "a"}
 
 def strict(text: str) -> Any:
     def refuse(name: str) -> None:
-        raise AssertionError(f"{name} is no JSON")
+        raise AssertionError(f"{name} is not JSON")
 
     return json.loads(text, parse_constant=refuse)
 

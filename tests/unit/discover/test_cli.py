@@ -64,14 +64,17 @@ def test_the_environment_may_name_the_configuration_file(tmp_path):
         ([*KUBE, "--cluster-domain", "a b"], "--cluster-domain a b: "),
         ([*KUBE, "--slots", "0"], "--slots 0: write a number from 1"),
         ([*KUBE, "--namespace", "Big"], "--namespace 'Big'"),
-        ([*KUBE, "--selector", "a=b\n"], "is no label selector"),
-        ([*KUBE, "--node-selector", "{}"], "--node-selector '{}' is no label selector"),
+        ([*KUBE, "--selector", "a=b\n"], "is not a label selector"),
+        ([*KUBE, "--node-selector", "{}"], "--node-selector '{}' is not a label selector"),
         ([*KUBE, "--host-name", "{pod}"], "{pod} is not one of name, "),
-        ([*KUBE, "--job", "J", "--once"], "--job 'J' is no name"),
+        ([*KUBE, "--job", "J", "--once"], "--job 'J' is not a name"),
         ([*KUBE, "--kubeconfig", "/nonexistent", "--once"], "--kubeconfig /nonexistent: there is no such file"),
         ([*KUBE, "--signals", "/nonexistent", "--once"], "--signals /nonexistent cannot be read"),
-        ([*KUBE, "--gpu-resource", "a b"], "--gpu-resource 'a b' is no resource; write one such as nvidia.com/mig-*"),
-        (["--source", "kubernetes", "--operator", "statefulset", "--job", "../x"], "--job '../x' is no name of a"),
+        (
+            [*KUBE, "--gpu-resource", "a b"],
+            "--gpu-resource 'a b' is not a resource; write one such as nvidia.com/mig-*",
+        ),
+        (["--source", "kubernetes", "--operator", "statefulset", "--job", "../x"], "--job '../x' is not the name of a"),
         (["--source", "kubernetes", "--operator", "statefulset"], "--operator statefulset needs"),
         (["--source", "kubernetes", "--operator", "custom", "--job", "j"], "give --selector"),
         (["--sorce", "file"], "--sorce is not an option; did you mean --source?"),
@@ -161,7 +164,7 @@ def test_without_a_cluster_it_is_said_where_one_was_looked_for(capsys, monkeypat
         monkeypatch.delenv(name, raising=False)
     assert main([*KUBE, "--once"]) == 2
     error = capsys.readouterr().err
-    assert "this is no pod, and ~/.kube/config does not exist; give --kubeconfig FILE" in error
+    assert "this is not a pod, and ~/.kube/config does not exist; give --kubeconfig FILE" in error
 
 
 def test_without_its_client_a_cluster_is_refused_with_the_remedy(capsys, monkeypatch):

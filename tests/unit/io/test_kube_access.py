@@ -37,7 +37,7 @@ def test_where_there_is_nothing_it_is_said_what_to_do(tmp_path: Path, monkeypatc
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(UsageError, match="--kubeconfig /nowhere: there is no such file"):
         Access.found(Path("/nowhere"), {})
-    with pytest.raises(UsageError, match="this is no pod, and /nowhere does not exist; give --kubeconfig FILE"):
+    with pytest.raises(UsageError, match="this is not a pod, and /nowhere does not exist; give --kubeconfig FILE"):
         Access.found(None, {"KUBECONFIG": "/nowhere"})
     with pytest.raises(UsageError, match="does not exist; ask somebody"):
         Access.found(None, {}, remedy="ask somebody")

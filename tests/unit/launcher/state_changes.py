@@ -113,7 +113,7 @@ _SHORT: Final = {"roster.agents": "agents", "roster.workers": "workers", "roster
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield each value of the state that is no container, with its path."""
+    """Yield each value of the state that is not a container, with its path."""
     path = _SHORT.get(path, path)
     if isinstance(value, HealthLedger):
         for subject, record in value.records.items():

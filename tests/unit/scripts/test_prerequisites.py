@@ -41,7 +41,7 @@ def test_one_message_names_every_missing_package(tmp_path: Path) -> None:
 
 
 def test_a_python_that_does_not_exist_is_the_only_thing_reported() -> None:
-    with pytest.raises(ToolingError, match=r"^no-such-python is no program that can be run; give --python"):
+    with pytest.raises(ToolingError, match=r"^no-such-python is not a program that can be run; give --python"):
         require(Purpose(python="no-such-python", mpi=True))
 
 

@@ -58,7 +58,7 @@ class Pod(NamedTuple):
 def pod_of(host: str) -> Pod:
     """Return the pod that a host name means: a pod's own name, alone or as in ``pod.service.namespace.svc``.
 
-    Raises ``ValueError``, one line, for a name that is no pod's.
+    Raises ``ValueError``, one line, for a name that is not a pod's.
     """
     problem = name_error(host)
     if problem is not None:
@@ -69,7 +69,9 @@ def pod_of(host: str) -> Pod:
     pod = Pod(found["pod"], found["namespace"]) if found else Pod(host.partition(".")[0])
     bad = next((label for label in (pod.name, pod.namespace) if label and not _LABEL.fullmatch(label)), None)
     if bad is not None:
-        raise ValueError(f"host {host!r}: {bad!r} is no name of a pod or namespace: small letters, digits and '-' only")
+        raise ValueError(
+            f"host {host!r}: {bad!r} is not the name of a pod or namespace: small letters, digits and '-' only"
+        )
     return pod
 
 

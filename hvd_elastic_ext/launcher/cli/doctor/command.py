@@ -69,7 +69,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def wanted_hosts(named: Sequence[str], hosts_file: str | None) -> tuple[str, ...]:
-    """The hosts to look at, each once. Raises :class:`UsageError` or :class:`BadHosts` for what is no host name."""
+    """The hosts to look at, each once. Raises :class:`UsageError` or :class:`BadHosts` for what is not a host name."""
     for name in named:
         problem = name_error(name)
         if problem is not None:

@@ -16,7 +16,7 @@ PORT = "[HOST:]PORT"
 
 def _folder(text: str) -> Path:
     if not text or "://" in text:
-        raise UsageError(f"--tensorboard {text!r}: that is no folder of this machine")
+        raise UsageError(f"--tensorboard {text!r}: that is not a folder of this machine")
     return Path(text)
 
 

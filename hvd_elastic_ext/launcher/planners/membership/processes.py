@@ -31,7 +31,7 @@ def plan(job: JobState) -> Plan:
     for seat, place, neighbours in _plans(wanted, job.roster.workers, joining=bool(members)) if _may_start(job) else ():
         if _is_free(job, seat):
             _start(job, job.roster.agents[seat.host], seat, place, neighbours=neighbours, standby=bool(members))
-    # A live process that is no member lost its link, and its world went on without it.
+    # A live process that is not a member lost its link, and its world went on without it.
     others = _others(job, kept)
     needed = frozenset(wanted) if others and wanted is not job.wanted else job.wanted_seats
     for worker in others:

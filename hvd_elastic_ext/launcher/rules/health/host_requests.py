@@ -250,7 +250,7 @@ def _is_node(name: str, ledger: HealthLedger, hosts: Sequence[Host]) -> bool:
 
 def checked_name(name: object) -> str:
     """A name that can be a host's. Raises :class:`UsageError`."""
-    problem = name_error(name) if isinstance(name, str) else f"{name!r} is no host name"
+    problem = name_error(name) if isinstance(name, str) else f"{name!r} is not a host name"
     if problem is not None:
         raise UsageError(problem)
     return str(name)

@@ -90,7 +90,7 @@ def _host_subject(name: str, uid: str, life: str) -> Subject:
 def subject_of(cause: Cause, host: Host, slot: int | None = None) -> Subject:
     """What ``cause`` blames, by the table :data:`BLAME`. Raises ``ValueError`` for a cause without blame."""
     if not cause.fault:
-        raise ValueError(f"{cause.value} is no fault")
+        raise ValueError(f"{cause.value} is not a fault")
     if slot is not None and BLAME[cause].points_at == "slot":
         return Subject("slot", host.name, host.uid, slot, host.life)
     return _host_subject(host.name, host.uid, host.life)
@@ -125,7 +125,7 @@ class Strike:
         detail: str = "",
         longest: bool = False,
     ) -> Strike | None:
-        """The strike for ``cause``; None if it is no fault."""
+        """The strike for ``cause``; None if it is not a fault."""
         if not cause.fault:
             return None
         return cls(subject_of(cause, host, slot), cause, at, host.node, unproven_s, detail, longest)
@@ -444,7 +444,7 @@ def _end(status: BlockStatus) -> float:
 
 
 def _slots_failing(now: float, faults: Iterable[Strike], subject: Subject) -> set[Subject]:
-    """The slots that have failed about when ``subject`` did, itself included; none if that is no slot."""
+    """The slots that have failed about when ``subject`` did, itself included; none if that is not a slot."""
     if subject.kind != "slot":
         return set()
     host = subject.whole()

@@ -76,7 +76,7 @@ def saved_from_json(document: object) -> tuple[HealthLedger, float]:
     try:
         return _read(document)
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"this is no saved health ledger: {type(error).__name__} {error}") from None
+        raise ValueError(f"this is not a saved health ledger: {type(error).__name__} {error}") from None
 
 
 def _read(document: Any) -> tuple[HealthLedger, float]:

@@ -10,7 +10,7 @@ from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 
 @dataclass(slots=True)
 class RestartDelays:
-    """Delays by seat, as long as cooldowns. They are no faults, so they are not in the ledger. Times are mono."""
+    """Delays by seat, as long as cooldowns. They are not faults, so they are not in the ledger. Times are mono."""
 
     _of: dict[Seat, tuple[int, float]] = field(default_factory=dict)
     """By seat: exits in a row, and when the next process may start."""

@@ -231,7 +231,7 @@ def marks(of: Workload, now: Seen, leaving: Sequence[str]) -> list[tuple[str, st
     there = [pod for pod in now.pods if not pod.leaving]
     strange = [host for host in leaving if not any(pod.is_host(host) for pod in now.pods)]
     if strange:
-        raise ValueError(f"host {strange[0]} is no pod of {of}")
+        raise ValueError(f"host {strange[0]} is not a pod of {of}")
     goes = {pod.name for pod in there if any(pod.is_host(host) for host in leaving)}
     return [
         (pod.name, DELETION_COST if pod.name in goes else None)

@@ -71,7 +71,10 @@ FILES: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda to: torch.save(nn.Linear(1, 1), to),
         "holds torch.nn.modules.linear.Linear, .* state dicts",
     ),
-    "an object of one's own": (lambda to: torch.save({"best": Own()}, to), r"it holds [\w.]+\.Own, which is no plain"),
+    "an object of one's own": (
+        lambda to: torch.save({"best": Own()}, to),
+        r"it holds [\w.]+\.Own, which is not a plain",
+    ),
     "a pickle": (lambda to: to.write_bytes(pickle.dumps(Own())), "no checkpoint of torch.save"),
     "something else": (lambda to: to.write_bytes(b"hello" * 10), "no checkpoint of torch.save, or it is damaged"),
     "nothing": (lambda to: to.write_bytes(b""), "no checkpoint of torch.save, or it is damaged"),

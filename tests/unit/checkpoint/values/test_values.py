@@ -225,7 +225,7 @@ UNFIT: dict[str, Callable[[], Any]] = {
     r"it is a \S*Listed": Listed,
     r"several members of Mode as one": lambda: Mode.A | Mode.B,
     r"class \S*Local is not found under that name": local,
-    r"Best with 'more', which is no field": annotated,
+    r"Best with 'more', which is not a field": annotated,
     r"defaultdict of <function": lambda: collections.defaultdict(lambda: 1),
     r"a Linear, which needs a name of its own": lambda: nn.Linear(1, 1),
     r"NumPy data of the type object": lambda: numpy.array([None]),

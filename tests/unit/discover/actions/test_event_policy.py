@@ -114,7 +114,7 @@ def test_messages_fit_into_an_event_however_long_the_reasons(writer: Teller) -> 
     assert message.text.endswith("… and 1 more")
 
 
-# Pods that run and are no hosts
+# Pods that run and are not hosts
 
 
 def test_a_pod_that_runs_for_long_and_is_no_host_is_told_once(writer: Teller) -> None:
@@ -127,7 +127,7 @@ def test_a_pod_that_runs_for_long_and_is_no_host_is_told_once(writer: Teller) ->
     assert writer.look(after, after=1.0) == []
     (message,) = writer.look(after, after=2.0)
     assert (message.kind, message.kind.type) == (Reason.EXCLUDED, "Warning")
-    assert message.text == "1 pod has run for 5 minutes and is no host: e (ready; e port 22: connection refused)"
+    assert message.text == "1 pod has run for 5 minutes and is not a host: e (ready; e port 22: connection refused)"
     assert writer.look(after, after=3000.0) == []
     assert writer.again_at is None
 

@@ -42,7 +42,7 @@ def test_a_first_list_is_no_relist(numbers):
 def test_the_age_of_what_is_known_grows_by_itself(numbers):
     heard: list[float | None] = [None]
     numbers.cluster.follow("pods", lambda: heard[0])
-    assert numbers.value('last_sync_age_seconds{resource="pods"}') != 0.0, "before the first it is no number"
+    assert numbers.value('last_sync_age_seconds{resource="pods"}') != 0.0, "before the first it is not a number"
     heard[0] = numbers.clock.mono()
     numbers.clock.advance(12.0)
     assert numbers.value('last_sync_age_seconds{resource="pods"}') == pytest.approx(12.0)

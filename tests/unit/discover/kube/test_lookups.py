@@ -60,7 +60,7 @@ def test_the_job_is_read_and_read_again_every_minute(manual_clock):
     assert not rig.lookups.settled
     assert [rig.turn() for _ in range(3)] == [REFRESH] * 3
     assert rig.lookups.job == second
-    assert rig.changes == 2  # the same again is no change
+    assert rig.changes == 2  # the same again is not a change
 
 
 @pytest.mark.parametrize("code", [403, 404])

@@ -224,7 +224,7 @@ def test_the_socket_file_is_for_its_owner_only_and_no_other_thread_notices(route
 
 def test_a_path_that_is_not_its_own_is_left_alone(routes, tmp_path):
     (tmp_path / "file").write_text("precious")
-    with pytest.raises(CannotListen, match="that is no socket"):
+    with pytest.raises(CannotListen, match="that is not a socket"):
         Server(UnixAddress(tmp_path / "file"), routes)
     assert (tmp_path / "file").read_text() == "precious"
     with socket.socket(socket.AF_UNIX) as other:

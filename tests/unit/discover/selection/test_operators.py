@@ -83,7 +83,7 @@ def test_a_statefulset_that_does_not_say_so_needs_a_selector(selector: Any):
         ("custom", "j", "give --selector LABEL=VALUE"),
         ("statefulset", "j", "the StatefulSet cannot be read: "),
         ("mpi", "", "--operator mpi needs the job's name; give --job NAME"),
-        ("mpi", "j,x=y", "--job 'j,x=y' is no name of a Kubernetes object"),
+        ("mpi", "j,x=y", "--job 'j,x=y' is not the name of a Kubernetes object"),
         ("mpi", "j" * 64, "has 64 characters; labels of its pods have at most 63"),
     ],
 )
@@ -216,7 +216,12 @@ def test_a_default_of_the_server_does_not_outweigh_gpus_and_the_conflict_is_told
         (rules(), {"annotations": {SLOTS_ANNOTATION: "٣"}}, None, "write a whole number"),
         (rules(), {}, 0, "slotsPerWorker is '0'"),
         (rules(), {}, 4097, "slotsPerWorker is '4097'"),
-        (rules(), {"limits": {"nvidia.com/gpu": "8k"}}, None, "its limit of nvidia.com/gpu is '8k', which is no whole"),
+        (
+            rules(),
+            {"limits": {"nvidia.com/gpu": "8k"}},
+            None,
+            "its limit of nvidia.com/gpu is '8k', which is not a whole",
+        ),
         (rules(container="main"), {}, None, "the pod has no container 'main' (--container); it has worker"),
     ],
 )
@@ -271,7 +276,7 @@ def test_slots_of_a_job_that_are_no_whole_number_are_not_said(slots: Any):
 
 
 def test_what_is_no_job_is_refused():
-    with pytest.raises(ValueError, match="this is no object of et: it has no metadata"):
+    with pytest.raises(ValueError, match="this is not an object of et: it has no metadata"):
         job_view({"kind": "Status"}, OPERATORS["et"])
 
 

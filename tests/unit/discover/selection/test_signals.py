@@ -329,7 +329,7 @@ def test_every_built_in_row_is_what_it_says_in_the_words_of_a_user():
 @pytest.mark.parametrize(
     ("rules", "said"),
     [
-        ({"mine": {**OWN, "clas": "gone"}}, "signal 'mine': 'clas' is no key of a signal (did you mean 'class'?)"),
+        ({"mine": {**OWN, "clas": "gone"}}, "signal 'mine': 'clas' is not a key of a signal (did you mean 'class'?)"),
         (
             {"mine": {**OWN, "class": "iminent"}},
             "class 'iminent' is not one of gone, imminent, advisory, note (did you mean",
@@ -346,16 +346,16 @@ def test_every_built_in_row_is_what_it_says_in_the_words_of_a_user():
         ({"mine": {**OWN, "value": True}}, 'value is text, not True; put it in quotes: "true"'),
         (
             {"mine": {**OWN, "deadline": "condition-time+5"}},
-            "deadline 'condition-time+5' is no deadline of a taint (did you mean",
+            "deadline 'condition-time+5' is not a deadline of a taint (did you mean",
         ),
-        ({"mine": {**OWN, "deadline": "taint-time-5"}}, "deadline 'taint-time-5' is no deadline of a taint"),
+        ({"mine": {**OWN, "deadline": "taint-time-5"}}, "deadline 'taint-time-5' is not a deadline of a taint"),
         (
             {"mine": {**OWN, "deadline": "now+2592001"}},
             "deadline 'now+2592001' is too far away; write at most +2592000 (30 days)",
         ),
         (
             {"mine": {**OWN, "deadline": 60}},
-            "deadline 60 is no deadline of a taint; write none, or epoch-value or taint-time or now",
+            "deadline 60 is not a deadline of a taint; write none, or epoch-value or taint-time or now",
         ),
         ({"mine": {**OWN, "evidence": "silence"}}, "evidence 'silence' is not one of notice, absence"),
         ({"mine": {**OWN, "only-on": "x"}}, "only-on is a table of labels and their values, not 'x'"),

@@ -103,7 +103,7 @@ def hostile(name: str, kind: bytes = tarfile.REGTYPE, data: bytes = b"") -> byte
     ],
 )
 def test_what_is_no_archive_of_files_in_a_folder_is_refused(tmp_path: Path, data: bytes) -> None:
-    with pytest.raises(ValueError, match=r"is no file of a folder|the archive cannot be read"):
+    with pytest.raises(ValueError, match=r"is not a file of a folder|the archive cannot be read"):
         unpack(io.BytesIO(data), tmp_path / "b")
     assert not (tmp_path / "x").exists()
 

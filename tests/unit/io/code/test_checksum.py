@@ -133,4 +133,4 @@ def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None
     code, other = code_of("--code", filled(tmp_path / "a")), filled(tmp_path / "b")
     (other / "train.py").unlink()
     os.mkfifo(other / "train.py")
-    assert there(code, other) == {"problem": "train.py: it is no plain file"}
+    assert there(code, other) == {"problem": "train.py: it is not a plain file"}

@@ -58,7 +58,7 @@ def pipe() -> Iterator[Pipe]:
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a machine with much to do a thread may have to wait for its turn, which is no standing still."""
+    """On a machine with much to do a thread may have to wait for its turn, which is not standing still."""
     monkeypatch.setattr(writer_thread, "STALL_S", 30.0)
     monkeypatch.setattr(writer_thread, "CLOSE_S", 60.0)
 

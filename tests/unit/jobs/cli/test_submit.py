@@ -71,7 +71,7 @@ def test_an_option_of_arena_that_is_not_taken_says_what_to_do_instead(option: st
         ("", "NAME is missing"),
         ("--image x -- python t.py", "NAME is missing"),
         ("one --name two --image x -- python t.py", "give one name"),
-        ("tfjob --name=one --image x -- python t.py", "arena's tfjob is no kind of job here; there are etjob"),
+        ("tfjob --name=one --image x -- python t.py", "arena's tfjob is not a kind of job here; there are etjob"),
         ("etjob --image x -- python t.py", "NAME is missing: etjob is a kind of arena's"),
         ("one --image x --gang=maybe -- python t.py", "--gang has no value; leave 'maybe' out"),
         ("one --image x --kind mpijob --dry-run -- ''", "the command is missing"),

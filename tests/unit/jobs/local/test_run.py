@@ -74,8 +74,8 @@ def test_hosts_may_still_be_a_file(words: list[str], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        ({"hosts": "hosts.txt"}, "hosts='hosts.txt' is no file, and no list of hosts, such as localhost:2"),
-        ({"hosts": "a:1,"}, "is no file, and no list of hosts"),
+        ({"hosts": "hosts.txt"}, "hosts='hosts.txt' is not a file, nor a list of hosts, such as localhost:2"),
+        ({"hosts": "a:1,"}, "is not a file, nor a list of hosts"),
         ({"hosts": "a:1", "hostfile": "/h"}, "give one of hosts, hostfile and host_discovery_script"),
         ({"np": 1, "use_mpi": True}, "use_mpi: only Gloo can form a new world"),
         ({"np": 1, "num_proc": 2}, "give one of them"),

@@ -79,9 +79,9 @@ def test_workers_have_devices_and_shared_memory_and_every_image_its_policy(kind:
 @pytest.mark.parametrize(
     ("others", "why"),
     [
-        ({"shared_memory": "2GB"}, "--share-memory '2GB' is no quantity"),
-        ({"memory": "16K"}, "--memory '16K' is no quantity"),
-        ({"devices": {"amd.com/gpu": "two"}}, "--device amd.com/gpu 'two' is no quantity"),
+        ({"shared_memory": "2GB"}, "--share-memory '2GB' is not a quantity"),
+        ({"memory": "16K"}, "--memory '16K' is not a quantity"),
+        ({"devices": {"amd.com/gpu": "two"}}, "--device amd.com/gpu 'two' is not a quantity"),
         ({"devices": {"amd.com/gpu": "0.5"}}, "--device amd.com/gpu=0.5: devices are whole"),
         ({"devices": {"gpu": "1"}}, "--device gpu=1: write VENDOR/NAME=N, such as amd.com/gpu=1"),
         ({"devices": {"a b/c": "1"}}, "--device a b/c=1: write VENDOR/NAME=N"),

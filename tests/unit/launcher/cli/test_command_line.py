@@ -172,17 +172,17 @@ def test_a_script_that_is_not_there_is_refused_at_once(tmp_path: Path, monkeypat
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ("pyhtno3 train.py", "pyhtno3 is no file in {}, and no program on PATH; did you mean python3?"),
-        ("train", "train is no file in {}, and no program on PATH; did you mean train.py?"),
-        ("--rsh local -H a:1,b:1 train", "train is no file in {}, and no program on PATH; did you mean train.py?"),
-        ("--hosts-file here train", "train is no file in {}, and no program on PATH; did you mean train.py?"),
+        ("pyhtno3 train.py", "pyhtno3 is not a file in {}, nor a program on PATH; did you mean python3?"),
+        ("train", "train is not a file in {}, nor a program on PATH; did you mean train.py?"),
+        ("--rsh local -H a:1,b:1 train", "train is not a file in {}, nor a program on PATH; did you mean train.py?"),
+        ("--hosts-file here train", "train is not a file in {}, nor a program on PATH; did you mean train.py?"),
         ("--hosts-file elsewhere train", None),
         ("--hosts-file not-yet train", None),
         ("-H a:1 train", None),
         ("data", None),  # a file
         ("./tools/prepar", "there is no ./tools/prepar; did you mean tools/prepare?"),
         ("trian.py", "there is no trian.py in {}; did you mean train.py?"),
-        ("zzzzzz", "zzzzzz is no file in {}, and no program on PATH; give a script, as in"),
+        ("zzzzzz", "zzzzzz is not a file in {}, nor a program on PATH; give a script, as in"),
     ],
 )
 def test_on_this_machine_a_command_that_is_not_there_is_refused_at_once_with_what_is_near(

@@ -52,7 +52,7 @@ def test_the_job_is_never_guessed_and_the_one_that_runs_is_offered(jobs: Path) -
         (["nwe"], r"there is no job nwe in \./\.hvd-elastic; did you mean new\?; .*`hvd-elastic suspend NAME`"),
         (["new", "-n", "ml"], r"stop is for a job on this machine; .*`hvd-elastic delete NAME`"),
         (["new", "--kubeconfig", "x"], "stop is for a job on this machine"),
-        (["--state-dir", "nowhere"], "nowhere is no job's folder"),
+        (["--state-dir", "nowhere"], "nowhere is not a job's folder"),
     ],
 )
 def test_a_job_that_is_not_here_is_refused_with_the_words_for_a_cluster(words: list[str], why: str) -> None:

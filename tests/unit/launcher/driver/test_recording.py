@@ -198,19 +198,19 @@ def test_an_abbreviated_option_of_events_is_refused(capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("", "is no recording, or an empty one"),
-        ("1", "is no recording"),
-        ("1\n", ":1: is no line of a recording; give"),
-        ("{}\n", ":1: is no line of a recording; give"),
-        ("hello\n", ":1: is no line of a recording"),
-        ("[]\n", ":1: is no line of a recording"),
+        ("", "is not a recording, or an empty one"),
+        ("1", "is not a recording"),
+        ("1\n", ":1: is not a line of a recording; give"),
+        ("{}\n", ":1: is not a line of a recording; give"),
+        ("hello\n", ":1: is not a line of a recording"),
+        ("[]\n", ":1: is not a line of a recording"),
         ('{"recording":99}\n', "version 99"),
         (
             '{"number":1,"mono":1,"event":{"kind":"Look"},"done":[],"again_at":null,"error":null}\n',
             "before the start of its launcher",
         ),
         ('{"recording":3,"mono":1}\n', "version 3, and this program reads version 4"),
-        ('{"recording":4,"mono":1}\n', ":1: is no line of a recording"),
+        ('{"recording":4,"mono":1}\n', ":1: is not a line of a recording"),
     ],
 )
 def test_a_file_that_is_no_recording_is_refused_in_one_line(

@@ -37,7 +37,7 @@ NEWCOMERS = {
         is resized.size 1, 2""",
     "one that comes and goes every second interrupts nobody": f"""
         train a; {30 * "hosts a b; run 1; hosts a; run 1; "} is resized.cause start; no struck; hosts a b; until a b""",
-    "one that never gets ready is no fault of the job's": f"""
+    "one that never gets ready is not a fault of the job's": f"""
         train a failure_budget=2 cooldown_s=(1.0,4.0); hosts a b; {5 * "state b booting <20; run 0.5; kill b 1; "}
         run 1; world a; is resized.cause start; goes-on""",
     "its error again and again is not every rank's": f"""

@@ -293,7 +293,7 @@ def test_agents_are_told_where_to_answer_prometheus_by_an_address_of_each_host()
 
 def test_scalars_go_to_a_folder_of_this_machine() -> None:
     assert parse("-np", "1", "--tensorboard", "runs").tensorboard == Path("runs")
-    with pytest.raises(UsageError, match="--tensorboard 's3://runs': that is no folder"):
+    with pytest.raises(UsageError, match="--tensorboard 's3://runs': that is not a folder"):
         parse("-np", "1", "--tensorboard", "s3://runs")
 
 

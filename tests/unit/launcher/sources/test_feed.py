@@ -31,7 +31,7 @@ def publication(sequence: int, source: str = "file", **slots: int) -> Publicatio
 def test_a_late_publication_changes_nothing() -> None:
     feed, sink = make()
     feed.offer(publication(2, a=1))
-    feed.listener = lambda: pytest.fail("it is no news")
+    feed.listener = lambda: pytest.fail("it is not news")
     feed.offer(publication(1, a=1, b=1))
     assert feed.hosts().names == ("a",)
     assert len(lines(sink, "published")) == 1
@@ -60,7 +60,7 @@ def test_hosts_that_come_together_stand_in_the_order_of_their_list() -> None:
 def test_a_repeated_list_is_not_news() -> None:
     feed, sink = make()
     feed.offer(publication(1, a=1))
-    feed.listener = lambda: pytest.fail("it is no news")
+    feed.listener = lambda: pytest.fail("it is not news")
     feed.offer(publication(2, a=1))
     assert len(lines(sink, "published")) == 1
 

@@ -37,7 +37,7 @@ def draw() -> list[Any]:
 def committed(states: dict[str, Any]) -> dict[str, Any]:
     """As they come out of a commit."""
     text = write(states, [])
-    back = read(text, lambda index, kind: pytest.fail("a generator's state is no tensor"))
+    back = read(text, lambda index, kind: pytest.fail("a generator's state is not a tensor"))
     assert isinstance(back, dict)
     return back
 

@@ -81,7 +81,7 @@ def test_a_commit_of_another_optimizer_is_refused_before_anything_is_changed(wra
     plain.optimizer = torch.optim.SGD(plain.net.parameters(), lr=0.7)
     put_back(inventory(plain), last)
     assert plain.optimizer.param_groups[0]["lr"] == 0.1
-    assert vars(plain).keys() == vars(owner).keys(), "names of classes are no values of a State"
+    assert vars(plain).keys() == vars(owner).keys(), "names of classes are not values of a State"
 
 
 def test_a_commit_of_another_scheduler_is_refused_before_anything_is_changed() -> None:

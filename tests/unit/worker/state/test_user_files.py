@@ -201,9 +201,9 @@ def test_the_folder_of_a_process_that_was_killed_goes_with_the_next_one(
 @pytest.mark.parametrize(
     ("makes", "why"),
     [
-        (lambda folder: (folder / "odd").symlink_to("/etc/passwd"), "odd, which is no file"),
-        (lambda folder: (folder / "odd").symlink_to("nowhere"), "odd, which is no file"),
-        (lambda folder: os.mkfifo(folder / "odd"), "odd, which is no file"),
+        (lambda folder: (folder / "odd").symlink_to("/etc/passwd"), "odd, which is not a file"),
+        (lambda folder: (folder / "odd").symlink_to("nowhere"), "odd, which is not a file"),
+        (lambda folder: os.mkfifo(folder / "odd"), "odd, which is not a file"),
         (nothing, "no file into its folder"),
         (
             lambda folder: Path(os.fsdecode(bytes(folder) + b"/odd\xff")).write_bytes(b"abc"),

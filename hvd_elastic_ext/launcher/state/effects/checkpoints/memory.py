@@ -202,7 +202,7 @@ def _try_later(job: JobState, why: str) -> None:
 def _held(host: str, slots: Any) -> dict[Seat, Kept]:
     """An agent's report of the commit in each slot's memory; raises ValueError for anything else."""
     if not isinstance(slots, dict):
-        raise ValueError(f"{host}: held is no object")
+        raise ValueError(f"{host}: held is not an object")
     held = {}
     for slot, value in slots.items():
         seat, numbers = seat_of(host, slot), whole_numbers(value[1:], 2) if isinstance(value, list) else None

@@ -42,9 +42,9 @@ def test_a_host_name_means_the_pod_that_it_begins_with(host: str, pod: Pod) -> N
     ("host", "problem"),
     [
         ("10.0.0.7", "is an address; with --rsh pod hosts have names of pods"),
-        ("Job-0", "'Job-0' is no name of a pod"),
-        ("job_0", "'job_0' is no name of a pod"),
-        ("a.b.N.svc", "'N' is no name of a pod or namespace"),
+        ("Job-0", "'Job-0' is not the name of a pod"),
+        ("job_0", "'job_0' is not the name of a pod"),
+        ("a.b.N.svc", "'N' is not the name of a pod or namespace"),
         ("../secrets", "is not a valid name"),
         ("a?container=x", "is not a valid name"),
         ("a b", "white space"),

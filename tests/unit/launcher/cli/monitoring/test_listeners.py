@@ -60,5 +60,5 @@ def test_figures_that_nobody_can_count_end_no_job_and_are_told_once(
 
 @pytest.mark.parametrize("place", ["", "s3://bucket/runs"])
 def test_scalars_go_into_a_folder_that_is_named(place: str) -> None:
-    with pytest.raises(UsageError, match=f"--tensorboard '{place}': that is no folder of this machine"):
+    with pytest.raises(UsageError, match=f"--tensorboard '{place}': that is not a folder of this machine"):
         parse(["-np", "1", "--tensorboard", place, "true"], {})

@@ -144,7 +144,7 @@ def test_faults_of_a_node_long_ago_do_not_count() -> None:
 @pytest.mark.parametrize("cause", [Cause.DRAINED, Cause.EVICTED, Cause.PREEMPTED, Cause.TOLD, Cause.PEER_LOST])
 def test_leaving_is_not_failing(cause: Cause) -> None:
     assert Strike.of(cause, EIGHT, 0, at=0.0) is None
-    with pytest.raises(ValueError, match="is no fault"):
+    with pytest.raises(ValueError, match="is not a fault"):
         subject_of(cause, EIGHT, 0)
     strike = Strike(Subject("pod", "w-1", "u1"), cause, 0.0)
     assert HealthLedger().struck(0.0, strike, LIMITS) == HealthLedger()

@@ -146,7 +146,7 @@ def test_hosts_that_go_are_marked_and_marks_of_others_are_taken_back() -> None:
     assert workloads.marks(of, now, ["w-b", "w-z"]) == [], "it has its mark, and the other one goes already"
     assert workloads.marks(of, now, []) == [("w-b", None)]
     assert workloads.mark_patch(None) == {"metadata": {"annotations": {COST: None}}}
-    with pytest.raises(ValueError, match="host h1 is no pod of deployment/w"):
+    with pytest.raises(ValueError, match="host h1 is not a pod of deployment/w"):
         workloads.marks(of, now, ["w-a", "h1"])
 
 

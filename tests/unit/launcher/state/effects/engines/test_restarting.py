@@ -149,7 +149,7 @@ CHANGES = {
     "ranks that mpirun could not start are started again within the budget": f"""
         begin failure_budget=2; never-enter; hosts a b
         {"".join(f"worlds {number}; not-begun; " for number in (1, 2, 3))} fails last: mpirun has ended""",
-    "an end of mpirun after all have started is no fault by itself": TWO + "not-begun; run 5; world a b; worlds 1",
+    "an end of mpirun after all have started is not a fault by itself": TWO + "not-begun; run 5; world a b; worlds 1",
     "the world of an earlier launcher continues and is not restarted": """
         begin; inherit a b; run 5; world a b; worlds 0; hosts a b c; trains a b c; worlds 1""",
 }

@@ -21,7 +21,7 @@ WORDS = {
         "is struck.cause unreachable",
         "host b: unreachable: no route to host",
     ),
-    "a silent process is no crashed one, though the launcher killed it": (
+    "a silent process is not a crashed one, though the launcher killed it": (
         "train a b heartbeat_timeout_s=3; run 2; stop b; sees struck; is struck.cause silent; is exited.cause silent",
         "slot 0 of b: silent: no heartbeat for 3.0 s, killed by the launcher",
     ),
