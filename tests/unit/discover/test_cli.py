@@ -67,7 +67,7 @@ def test_the_environment_may_name_the_configuration_file(tmp_path):
         ([*KUBE, "--selector", "a=b\n"], "is not a label selector"),
         ([*KUBE, "--node-selector", "{}"], "--node-selector '{}' is not a label selector"),
         ([*KUBE, "--host-name", "{pod}"], "{pod} is not one of name, "),
-        ([*KUBE, "--job", "J", "--once"], "--job 'J' is not a name"),
+        ([*KUBE, "--job", "J", "--once"], "--job 'J' is not the name"),
         ([*KUBE, "--kubeconfig", "/nonexistent", "--once"], "--kubeconfig /nonexistent: there is no such file"),
         ([*KUBE, "--signals", "/nonexistent", "--once"], "--signals /nonexistent cannot be read"),
         (

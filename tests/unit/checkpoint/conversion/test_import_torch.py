@@ -75,9 +75,9 @@ FILES: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda to: torch.save({"best": Own()}, to),
         r"it holds [\w.]+\.Own, which is not a plain",
     ),
-    "a pickle": (lambda to: to.write_bytes(pickle.dumps(Own())), "no checkpoint of torch.save"),
-    "something else": (lambda to: to.write_bytes(b"hello" * 10), "no checkpoint of torch.save, or it is damaged"),
-    "nothing": (lambda to: to.write_bytes(b""), "no checkpoint of torch.save, or it is damaged"),
+    "a pickle": (lambda to: to.write_bytes(pickle.dumps(Own())), "not a checkpoint of torch.save"),
+    "something else": (lambda to: to.write_bytes(b"hello" * 10), "not a checkpoint of torch.save, or it is damaged"),
+    "nothing": (lambda to: to.write_bytes(b""), "not a checkpoint of torch.save, or it is damaged"),
     "a folder": (lambda to: to.mkdir(), "Is a directory"),
     "no file": (lambda to: None, "No such file"),
 }

@@ -46,7 +46,7 @@ def test_any_text_is_a_name_or_none(text: str) -> None:
 
 @pytest.mark.parametrize("identity", [Identity(-1, 0, 0, 0), Identity(1, 0, 0, 1 << 63)])
 def test_what_is_no_identity_has_no_name(identity: Identity) -> None:
-    with pytest.raises(Permanent, match="no commit's identity"):
+    with pytest.raises(Permanent, match="not a commit's identity"):
         name_of(identity)
 
 

@@ -110,17 +110,17 @@ def test_a_frame_that_is_sent_back_to_its_sender_is_refused():
 @pytest.mark.parametrize(
     ("payload", "why"),
     [
-        (b"[1]", "no object"),
-        (b'"x"', "no object"),
-        (b"", "no JSON"),
-        (b"{", "no JSON"),
-        (b'{"a":NaN}', "no JSON"),
-        (b'{"a":-Infinity}', "no JSON"),
-        (b'{"a":1e999}', "no JSON"),
-        ('{"a":"é"}'.encode(), "no JSON"),
-        (b'{"a":' + b"[" * 30000 + b"]" * 30000 + b"}", "no JSON"),
-        (b'{"a":' * 10000 + b"1" + b"}" * 10000, "no JSON"),
-        (b'{"a":' + b"9" * 50000 + b"}", "no JSON"),
+        (b"[1]", "not an object"),
+        (b'"x"', "not an object"),
+        (b"", "holds no JSON"),
+        (b"{", "holds no JSON"),
+        (b'{"a":NaN}', "holds no JSON"),
+        (b'{"a":-Infinity}', "holds no JSON"),
+        (b'{"a":1e999}', "holds no JSON"),
+        ('{"a":"é"}'.encode(), "holds no JSON"),
+        (b'{"a":' + b"[" * 30000 + b"]" * 30000 + b"}", "holds no JSON"),
+        (b'{"a":' * 10000 + b"1" + b"}" * 10000, "holds no JSON"),
+        (b'{"a":' + b"9" * 50000 + b"}", "holds no JSON"),
     ],
 )
 def test_what_is_signed_and_still_no_message_is_refused(payload, why):

@@ -54,8 +54,8 @@ def source_of(value: Any) -> str:
 @pytest.mark.parametrize(
     ("function", "why"),
     [
-        (lambda: 1, "no function with a name"),
-        (made_here.Model, "no function with a name"),
+        (lambda: 1, "not a function with a name"),
+        (made_here.Model, "not a function with a name"),
         (made_here.makes(), "uses outside of the function around it: pass it in args"),
     ],
 )

@@ -106,7 +106,7 @@ async def test_an_agent_that_obeyed_this_launcher_before_is_welcome(made: Scene)
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"event": "beats"}, "no hello"),
+        ({"event": "beats"}, "not a hello"),
         ({"job": "other"}, "another job"),
         ({"host": "-oProxyCommand=x"}, "no valid host"),
         ({"host": 7}, "no valid host"),
@@ -161,9 +161,9 @@ async def test_strangers_are_refused_counted_and_named_once(
     [
         (lambda agent: agent.writer.write(struct.pack(">I", 40) + bytes(40)), "not signed"),
         (lambda agent: agent.writer.write(struct.pack(">I", MAX_FRAME + 1)), "too large"),
-        (lambda agent: agent.say({"slot": 0}), "no news"),
-        (lambda agent: agent.say({"event": 7}), "no news"),
-        (lambda agent: agent.say(hello()), "no news"),
+        (lambda agent: agent.say({"slot": 0}), "not news"),
+        (lambda agent: agent.say({"event": 7}), "not news"),
+        (lambda agent: agent.say(hello()), "not news"),
     ],
 )
 async def test_a_session_ends_at_the_first_thing_wrong_with_it(made: Scene, say, why) -> None:

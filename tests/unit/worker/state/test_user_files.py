@@ -230,14 +230,14 @@ def with_files(memory: list[int], content: Any) -> CommitBuffer:
 def test_no_name_that_lay_on_storage_leads_out_of_the_folder(memory: list[int], name: Any) -> None:
     assert not is_inside(name)
     last = with_files(memory, {name: torch.zeros(3, dtype=torch.uint8)}).last()
-    with pytest.raises(StateError, match="no file of a folder"):
+    with pytest.raises(StateError, match="not a file of a folder"):
         user_files.take_back(Reads(), last)
     assert found == []
 
 
 @pytest.mark.parametrize("content", [{"a": 3}, {"a": torch.zeros(2)}, [1], None])
 def test_what_is_no_files_by_name_is_not_loaded(memory: list[int], content: Any) -> None:
-    with pytest.raises(StateError, match="no file"):
+    with pytest.raises(StateError, match="not a file"):
         user_files.take_back(Reads(), with_files(memory, content).last())
 
 
