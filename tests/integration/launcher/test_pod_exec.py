@@ -504,7 +504,9 @@ async def test_an_agent_that_writes_faster_than_the_launcher_reads_loses_nothing
 
 def test_without_a_cluster_the_error_names_where_it_looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    with pytest.raises(UsageError, match=r"not a pod, and ~/\.kube/config does not exist; for --rsh pod let KUBECONFIG"):
+    with pytest.raises(
+        UsageError, match=r"not a pod, and ~/\.kube/config does not exist; for --rsh pod let KUBECONFIG"
+    ):
         PodTransport.found({})
     with pytest.raises(UsageError, match="/nowhere does not exist"):
         PodTransport.found({"KUBECONFIG": "/nowhere"})
