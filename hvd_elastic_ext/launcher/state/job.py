@@ -324,12 +324,16 @@ class JobState:
         if not any(each.stage is not Stage.LIVE and each.killed is None for each in roster.unusual):
             return None
         pasts = {seat: each for seat, each in self.calls.pasts.items() if self.is_connected(seat.host)}
-        processes = [
+        return calls.decide(self.in_calls, pasts, self.calls.refused, standing=self.standing)
+
+    @property
+    def in_calls(self) -> list[InCall]:
+        """The training calls that processes are in: not those that are ending."""
+        return [
             InCall(seat, each.stage, calls.UNKNOWN if each.blind else each.call, each.has_state, each.done)
-            for seat, each in roster.workers.items()
+            for seat, each in self.roster.workers.items()
             if each.killed is None and (each.leaving is None or each.stage is Stage.LIVE)
         ]
-        return calls.decide(processes, pasts, self.calls.refused, standing=self.standing)
 
     def rank(self, life: ProcessId) -> int | None:
         """The rank of a process; before the first world, its planned rank. None if it has none."""

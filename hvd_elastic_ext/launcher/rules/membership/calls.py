@@ -3,12 +3,12 @@
 A *training call* is one call of a training function; a process's calls have the numbers 1, 2, 3 and so on. Only
 processes in the same call share a world: the *front*, the newest call that the job has come to. A process behind it
 catches up: it passes over the calls whose results are in its slot's *past*, and stops at the first one without. A slot
-that lacks a result gets the past of another one.
+that lacks a result gets the past of another one. A process that has trained, and is behind, is started again for that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -42,7 +42,7 @@ class Act(Enum):
     CATCHES_UP = "catches up"
     """It goes on when the results of :attr:`Standing.source` are in its slot; they are there if that is its own."""
     BEHIND = "behind"
-    """It is in a world, and behind. The ranks settle that when they meet."""
+    """It is in a world, and behind. It ends its call, or rolls back and asks for a rank: then :func:`behind` tells."""
     WAITS = "waits"
     """It stays outside."""
 
@@ -110,6 +110,19 @@ def decide(
         else:
             found[seat] = _waits(call, most, refused)
     return Gate(front, found)
+
+
+def behind(processes: Iterable[InCall], waiting: Container[Seat]) -> dict[Seat, str]:
+    """Live processes that cannot be in the next world, since they have rolled back in a call that others have ended;
+    and why, each.
+
+    ``waiting``: those that have asked for a rank. Only they are judged: their agents pass on all that they have said
+    before they ask. Of any other, a message with a later call may be on its way.
+    """
+    live = [each for each in processes if each.stage is Stage.LIVE and each.call != UNKNOWN]
+    front = max((each.call for each in live if each.has_state or each.seat in waiting), default=UNKNOWN)
+    late = [each for each in live if each.call < front and each.seat in waiting]
+    return {each.seat: f"{each.seat} is still in call {each.call}, others are in call {front}" for each in late}
 
 
 def _front(processes: Sequence[InCall], most: int) -> int:

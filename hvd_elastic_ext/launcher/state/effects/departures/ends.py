@@ -77,6 +77,8 @@ def not_a_victim(job: JobState, worker: Worker, cause: Cause, how: str, *, code:
 
 
 def _why_killed(worker: Worker, cause: Cause) -> str:
+    if cause is Cause.BEHIND:
+        return f"{cause}: {worker.behind}; the next process in its slot catches up"
     silent = f"no heartbeat for {worker.silent_then_s:.1f} s, " if cause is Cause.SILENT else ""
     return f"{cause}: {silent}killed by the launcher"
 

@@ -1,0 +1,113 @@
+"""Cross-validation in which a process is lost between two calls, or at the very end of one. See ``test_between_calls``.
+
+Each rank has the same data, so the numbers are those of one process alone. A file in ``MARKS`` says that something has
+happened once: processes wait for one another with them, so that the loss comes exactly there.
+"""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import horovod.torch as hvd
+import torch
+
+if os.environ.get("USE", "ours") == "ours":
+    import hvd_elastic_ext.torch as elastic
+else:
+    elastic = hvd.elastic
+
+EPOCHS = 10
+MARKS = Path(os.environ["MARKS"])
+
+
+def mark(name):
+    (MARKS / name).touch()
+
+
+def is_marked(name):
+    return (MARKS / name).exists()
+
+
+def wait_for(*names):
+    while not all(map(is_marked, names)):
+        time.sleep(0.005)
+
+
+def die():
+    """End as by a crash of the machine, once."""
+    mark("lost")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def at_the_end(call):
+    """Rank 0 goes on to call 3. Rank 1 loses rank 2 within call 2, and rolls back."""
+    if call != 2 or is_marked("lost"):
+        return
+    if hvd.rank() == 1:
+        mark("waits")
+        hvd.allreduce(torch.zeros(1), name="nobody answers")
+    elif hvd.rank() == 2:
+        wait_for("waits", "ahead")
+        die()
+
+
+def between(call):
+    """The script's own collectives, after call 1 with the loss of the last rank while the others are in one."""
+    dies, first = hvd.rank() == 2, call == 1 and not is_marked("lost")
+    if sys.argv[1] == "allreduce":
+        if first and dies:
+            wait_for("in-0", "in-1")
+            die()
+        elif first:
+            mark(f"in-{hvd.rank()}")
+        hvd.allreduce(torch.ones(2), name=f"mean {call}")
+    elif sys.argv[1] == "object":
+        if first and hvd.rank() == 0:
+            wait_for("in-1")
+            die()
+        elif first:
+            mark(f"in-{hvd.rank()}")
+        hvd.broadcast_object({"call": call}, root_rank=0, name=f"told {call}")
+
+
+@elastic.run
+def fit(state, net, optimizer, call, is_last):
+    if call == 3:
+        mark("in-call-3")
+    while state.epoch < EPOCHS:
+        if is_last and hvd.size() < int(os.environ["SIZE"]):
+            time.sleep(0.05)
+            state.check_host_updates()
+            continue
+        x = torch.randn(8, 4, generator=torch.Generator().manual_seed(call * 1000 + state.epoch)) + call
+        optimizer.zero_grad()
+        net(x).pow(2).mean().backward()
+        optimizer.step()
+        state.epoch += 1
+        if sys.argv[1] == "end" and state.epoch == EPOCHS:
+            at_the_end(call)
+        state.commit()
+    return {"sum": sum(p.double().sum().item() for p in net.parameters()), "bias": net[-1].bias.detach()}
+
+
+def train(call, net, is_last):
+    plain = torch.optim.SGD(net.parameters(), 0.01, momentum=0.9)
+    optimizer = hvd.DistributedOptimizer(plain, named_parameters=net.named_parameters())
+    state = elastic.TorchState(model=net, optimizer=optimizer, epoch=0)
+    print(f"rank {hvd.rank()} pid {os.getpid()} begins call {call}", flush=True)
+    if call == 3:
+        mark("ahead")
+    value = fit(state, net, optimizer, call, is_last)
+    bias = ",".join(f"{each:.9f}" for each in value["bias"])
+    drawn = torch.randperm(1000)[:2].tolist() if call == 1 else "-"
+    print(f"rank {hvd.rank()} call {call} result {value['sum']:.9f} {bias} drawn {drawn}", flush=True)
+
+
+hvd.init()
+for fold in range(3):
+    torch.manual_seed(fold)
+    train(fold + 1, torch.nn.Sequential(torch.nn.Linear(4, 1)), is_last=fold == 2)
+    between(fold + 1)
+print("done", flush=True)
