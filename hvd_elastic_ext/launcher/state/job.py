@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.engines import ENGINES
@@ -173,12 +174,13 @@ class JobState:
         commits: Iterable[NotedCommit] = (),
         stored: Stored | None = None,
         scaling: Scaling | None = None,
+        refused: Mapping[int, str] = MappingProxyType({}),
     ) -> JobState:
         """The state of a job at the start of its launcher.
 
         ``generation``: of the newest world that an earlier launcher had. ``expects``: a checkpoint that is known to
         have been made. ``commits``: what an earlier launcher noted of those in memory; ``stored``: of the newest one
-        on storage. ``scaling``: what was asked for and learned.
+        on storage. ``scaling``: what was asked for and learned. ``refused``: calls whose result was not kept, and why.
         """
         cadence = options.commit_every
         job = cls(
@@ -202,6 +204,7 @@ class JobState:
             restarting=Restarting(generation),
             scaling=scaling or Scaling(now),
             has_trained=generation > 0,
+            calls=Calls(refused=dict(refused)),
         )
         job.roster.commits.expect(commits, now=now)
         return job

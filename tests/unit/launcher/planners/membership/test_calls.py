@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from hvd_elastic_ext.launcher.folder.saved_text import from_text, to_text
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.facts import waits
 from hvd_elastic_ext.launcher.state.helpers import Purpose
 from hvd_elastic_ext.launcher.state.parts.calls import Calls
+from hvd_elastic_ext.launcher.state.saved import job_of, saved_of
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster
 from tests.unit.launcher.simulated_processes import Process
@@ -249,3 +251,10 @@ def test_a_newcomer_that_was_called_in_a_call_that_ends_meanwhile_catches_up_fir
     cluster.until(lambda: cluster.world == ["a", "b", "c"])
     assert calls(cluster) == {"a": 3, "b": 3, "c": 3}
     assert not cluster.events("struck")
+
+
+def test_the_next_launcher_knows_why_the_result_of_a_call_was_not_kept() -> None:
+    cluster = in_call(2, "train a b; run 3", kept=False)
+    saved = saved_of(cluster.driver.job, incarnation=1, ports={}, wall=0.0, run=None)
+    job = job_of(from_text(to_text(saved)), cluster.driver.job.options, now=0.0, wall=0.0, helper_number=1)
+    assert job.calls.refused == {1: "too large"}
