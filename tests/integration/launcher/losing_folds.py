@@ -79,7 +79,7 @@ WAITS_FOR = sys.argv[2:]
 @elastic.run
 def fit(state, net, optimizer, call, is_last):
     while state.epoch < EPOCHS:
-        if is_last and hvd.size() < int(os.environ["SIZE"]):
+        if is_last and hvd.size() < int(os.environ["SIZE"]) and not is_marked("enough"):
             time.sleep(0.05)
             state.check_host_updates()
             continue
