@@ -23,9 +23,9 @@ def command(launched: Launched, *arguments: str, size: int, use: str = "ours") -
     return ["env", f"USE={use}", f"MARKS={marks}", f"SIZE={size}", sys.executable, str(FOLDS), *arguments]
 
 
-def ends_well(launched: Launched, process: RunningProcess) -> None:
+def ends_well(launched: Launched, process: RunningProcess, *, draws: bool = True) -> None:
     assert process.wait(120) == 0, process.output
-    assert results(process.output) == {call: {text} for call, text in expected().items()}
+    assert results(process.output) == {call: {text} for call, text in expected(draws=draws).items()}
     assert launched.events("struck")
     assert {each.get("cause") for each in launched.events("struck")} == {"crashed"}
     assert len({(each.get("host"), each.get("subject")) for each in launched.events("struck")}) == 1  # nobody else
@@ -87,14 +87,14 @@ def test_survivors_of_a_loss_between_two_calls_are_victims_and_a_host_listed_mea
         launched.wait_for("the new host", lambda: any(e.get("host") == "127.0.0.1" for e in launched.events("spawned")))
         assert len(launched.events("resized")) == 1  # it waits for the loop
         (launched.directory / "marks" / "listed").touch()
-        ends_well(launched, process)
+        ends_well(launched, process, draws=False)
     assert causes(launched) == ["crashed", "peer lost"]
     last = launched.events("resized")[-1]
     assert (last.get("size"), "127.0.0.1" in last.get("hosts")) == (3, True)
     assert re.search("HorovodInternalError", process.output)
 
 
-def expected() -> dict[str, str]:
+def expected(*, draws: bool) -> dict[str, str]:
     """What one process alone computes, without Horovod."""
     import torch
 
@@ -111,6 +111,6 @@ def expected() -> dict[str, str]:
                 net(x).pow(2).mean().backward()
                 optimizer.step()
             whole = sum(parameter.sum().item() for parameter in net.parameters())
-            drawn = torch.randperm(1000)[:2].tolist() if call == 1 else "-"
+            drawn = torch.randperm(1000)[:2].tolist() if call == 1 and draws else "-"
             found[str(call)] = f"result {whole:.9f} {net.bias.item():.9f} drawn {drawn}"
     return found

@@ -38,7 +38,7 @@ def _end_those_behind(job: JobState) -> None:
     if job.calls.newest <= 1 or not job.in_place or not job.rendezvous.waiting:
         return  # the usual case
     waiting = {life.seat for life in job.rendezvous.waiting}
-    for seat, why in behind(job.in_calls, waiting).items():
+    for seat, why in behind(job.in_calls, waiting, job.calls.refused).items():
         worker = job.roster.workers[seat]
         worker.behind = why
         job.world.behind[worker.life] = why

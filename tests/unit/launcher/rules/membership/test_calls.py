@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.launcher.rules.membership.calls import UNKNOWN, Act, Gate, InCall, Standing, behind, decide
+from hvd_elastic_ext.launcher.rules.membership.calls import (
+    NONE_YET,
+    UNKNOWN,
+    Act,
+    Gate,
+    InCall,
+    Standing,
+    behind,
+    decide,
+)
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 
@@ -114,6 +123,18 @@ def test_if_all_ask_in_the_same_call_or_if_nobody_else_has_trained_nobody_is_beh
 
 def test_a_process_of_which_no_call_is_known_is_never_behind_and_nobody_is_behind_it() -> None:
     assert not behind([live(A, 2), live(B, UNKNOWN)], {A, B})
+
+
+def test_an_unmodified_script_that_would_begin_with_call_1_waits_outside_if_that_cannot_be_skipped() -> None:
+    refused = {1: "its State is Horovod's own", 2: "the same"}
+    found = gate(live(A, 3), parked(B, NONE_YET), refused=refused)
+    why = "the result of call 1 was not kept: its State is Horovod's own"
+    assert found.standings[B] == Standing(Act.WAITS, why=why, for_good=True)
+    assert gate(live(A, 1), parked(B, NONE_YET), refused=refused).act(B) is Act.JOINS
+    assert gate(live(A, 3), parked(B, NONE_YET), pasts={A: 3}).act(B) is Act.JOINS  # the ranks send it when they meet
+    called = InCall(B, Stage.LIVE, NONE_YET)
+    assert behind([live(A, 2), called], {B}, refused) == {B: "b[0] is still in call 1, others are in call 2"}
+    assert not behind([live(A, 2), called], {B})
 
 
 SEATS = [Seat(host, slot) for host in "abc" for slot in range(2)]
