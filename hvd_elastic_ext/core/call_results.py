@@ -143,6 +143,14 @@ def append(
     return None
 
 
+def drop_last(descriptor: int, call: int) -> None:
+    """Forget the result of ``call``, if it is the last one. Raises :class:`Damaged`."""
+    with _locked(descriptor):
+        found = entries(descriptor)
+        if found and found[-1].call == call:
+            _set_counts(descriptor, call, found[-1].at - _OVERHEAD - _PAGE)
+
+
 def clear(descriptor: int) -> None:
     """Forget all results: training starts from the beginning, or the memory holds the past of another program."""
     with _locked(descriptor):

@@ -10,8 +10,8 @@ from hvd_elastic_ext.report.timeline import Moment, number, text, whole
 
 TOLD_TO_LEAVE: Final = "told to leave"
 """The launcher's cause for exits that it requested."""
-_VICTIM: Final = "peer lost"
-"""Its cause for processes that ended because of another one."""
+_BECAUSE_OF_OTHERS: Final = ("peer lost", "behind")
+"""Its causes for processes that ended because of another one."""
 LEFT: Final = "left"
 """Its cause for processes that end without an order and without an error."""
 
@@ -19,7 +19,7 @@ LEFT: Final = "left"
 def note_of(faults: Sequence[Moment]) -> str:
     """Say what happened to each host; omit the name if there is only one."""
     exits = [m.record for m in faults if m.record.event == "exited" and explains(m.record)]
-    causes = [record for record in exits if text(record.get("cause")) != _VICTIM] or exits
+    causes = [record for record in exits if text(record.get("cause")) not in _BECAUSE_OF_OTHERS] or exits
     notes = [(host_of(record), _end_note(record)) for record in causes]
     explained = {host for host, _ in notes}
     struck = [m.record for m in faults if m.record.event == "struck"]

@@ -75,6 +75,7 @@ def to_json(saved: Saved) -> dict[str, Any]:
         "commits": [noted._asdict() for noted in saved.commits],
         "outcome": saved.outcome,
         "scaling": None if saved.scaling is None else _scaling_to_json(saved.scaling),
+        "refused": {str(call): why for call, why in saved.refused.items()},
     }
 
 
@@ -114,6 +115,7 @@ def _second(document: Mapping[str, Any]) -> Saved:
         tuple(map(_noted, _is(document["commits"], list))),
         _word_or_none(document.get("outcome")),
         None if scaling is None else _scaling(scaling),
+        _refused(document.get("refused", {})),
     )
 
 
@@ -170,6 +172,10 @@ def _ports(value: Any) -> Mapping[str, int]:
     if any(not 0 < port < PORTS for port in ports.values()):
         raise ValueError("with an invalid port")
     return MappingProxyType(ports)
+
+
+def _refused(value: Any) -> Mapping[int, str]:
+    return MappingProxyType({int(call): _is(why, str) for call, why in _is(value, dict).items()})
 
 
 def _commit(value: Any) -> Commit:

@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.engines import ENGINES
@@ -173,12 +174,13 @@ class JobState:
         commits: Iterable[NotedCommit] = (),
         stored: Stored | None = None,
         scaling: Scaling | None = None,
+        refused: Mapping[int, str] = MappingProxyType({}),
     ) -> JobState:
         """The state of a job at the start of its launcher.
 
         ``generation``: of the newest world that an earlier launcher had. ``expects``: a checkpoint that is known to
         have been made. ``commits``: what an earlier launcher noted of those in memory; ``stored``: of the newest one
-        on storage. ``scaling``: what was asked for and learned.
+        on storage. ``scaling``: what was asked for and learned. ``refused``: calls whose result was not kept, and why.
         """
         cadence = options.commit_every
         job = cls(
@@ -202,6 +204,7 @@ class JobState:
             restarting=Restarting(generation),
             scaling=scaling or Scaling(now),
             has_trained=generation > 0,
+            calls=Calls(refused=dict(refused)),
         )
         job.roster.commits.expect(commits, now=now)
         return job
@@ -324,12 +327,16 @@ class JobState:
         if not any(each.stage is not Stage.LIVE and each.killed is None for each in roster.unusual):
             return None
         pasts = {seat: each for seat, each in self.calls.pasts.items() if self.is_connected(seat.host)}
-        processes = [
+        return calls.decide(self.in_calls, pasts, self.calls.refused, standing=self.standing)
+
+    @property
+    def in_calls(self) -> list[InCall]:
+        """The training calls that processes are in: not those that are ending."""
+        return [
             InCall(seat, each.stage, calls.UNKNOWN if each.blind else each.call, each.has_state, each.done)
-            for seat, each in roster.workers.items()
+            for seat, each in self.roster.workers.items()
             if each.killed is None and (each.leaving is None or each.stage is Stage.LIVE)
         ]
-        return calls.decide(processes, pasts, self.calls.refused, standing=self.standing)
 
     def rank(self, life: ProcessId) -> int | None:
         """The rank of a process; before the first world, its planned rank. None if it has none."""

@@ -190,6 +190,8 @@ class Worker:
     """When it gets the order to end again: orders get lost."""
     killed: Cause | None = None
     """Why it was killed."""
+    behind: str = ""
+    """The same, for a process that was in an earlier training call than others."""
     killed_at: float = 0.0
     """When it was (mono)."""
     silent_then_s: float = 0.0

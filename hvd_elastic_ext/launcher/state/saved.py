@@ -85,6 +85,8 @@ class Saved:
     """How the run has ended, in one line."""
     scaling: SavedScaling | None = None
     """None without ``--autoscale``."""
+    refused: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
+    """As :attr:`Calls.refused`."""
 
     @property
     def hosts_left(self) -> tuple[Host, ...]:
@@ -117,6 +119,7 @@ def saved_of(job: JobState, *, incarnation: int, ports: Mapping[str, int], wall:
         else UnrecordedChange(change.generation, wall - (job.now - change.at), dict(change.fields)),
         commits=_commits_of(job),
         scaling=None if job.options.scaling is None else _scaling_of(job),
+        refused=MappingProxyType(dict(job.calls.refused)),
     )
 
 
@@ -138,6 +141,7 @@ def job_of(
         commits=saved.commits,
         stored=saved.stored if saved.stored is not None and _lies_in(place, saved.stored.path) else None,
         scaling=_continued(saved.scaling, options.scaling, now - (wall - saved.at)),
+        refused=saved.refused,
     )
 
 

@@ -33,9 +33,14 @@ class End(NamedTuple):
 
 
 class Calls:
-    """The training calls of this process. ``past``: the memory file of their results; ``program`` as in commits."""
+    """The training calls of this process. ``past``: the memory file of their results; ``program`` as in commits.
 
-    def __init__(self, past: int, *, program: str, say: Say | None = None, limit: int | None = None) -> None:
+    ``apart``: processes that are behind catch up outside the world.
+    """
+
+    def __init__(
+        self, past: int, *, program: str, say: Say | None = None, limit: int | None = None, apart: bool = False
+    ) -> None:
         self.number = 0
         """The newest call, begun or over; 0 before the first one."""
         self.running = False
@@ -49,6 +54,9 @@ class Calls:
         """Whether a launcher says that a result was not kept."""
         self._limit = call_results.MOST_BYTES if limit is None else limit
         self._left: Left | None = result.left_by(0, None, step=0, last=End().last, content=None, keep_rng=False)
+        self._apart = apart
+        self._uncompared: Left | None = None
+        """What the last call has left behind, if that is in the past, and was not compared with other ranks yet."""
         self._refused = False
         self._named: set[object] = set()
         self._checked = False
@@ -63,7 +71,7 @@ class Calls:
     def begin(self, function: Callable[..., Any]) -> None:
         """Note the begin of a call of ``function``."""
         self.number += 1
-        self.running = True
+        self.running, self._uncompared = True, None
         if self.number > 1:
             self._name_rebound(function)
 
@@ -76,6 +84,12 @@ class Calls:
         """What a call with a State that is not ours has left behind."""
         left = result.left_by(self.number, value, step=self.end.step, last=self.end.last, content=None, keep_rng=False)
         return left._replace(value=None, unfit="its State is Horovod's own; --adopt, or an import, gives it ours")
+
+    def never_compared(self) -> None:
+        """Say now that the result of the last call is not kept: the ranks' States do not meet in a sync of ours."""
+        if (left := self._left) is not None and left.call and left.unfit:
+            self._left = None
+            self._append(left, left.unfit, [])
 
     def raised(self) -> None:
         """Note that the call has ended with an error, and so without a result."""
@@ -134,7 +148,7 @@ class Calls:
         past = call_results.count(self._past)
         if not self.running:
             return Row(0, past)
-        left = self._left
+        left = self._left or self._uncompared
         if left is None or left.call != self.number - 1:
             return Row(self.number, past)
         return Row(self.number, past, left.digest, left.digest_of(result.TORCHS), left.digest_of(result.OTHERS))
@@ -159,22 +173,42 @@ class Calls:
             raise CallOver
         return bool(found.over)
 
+    def lost_world(self) -> None:
+        """Add the result of the last call to the past, as it is on this rank, since its world was lost before the ranks
+        have compared it.
+
+        Others may need it before this rank can be in a world again: those that are lost in the call before, and they
+        catch up outside. If the ranks have different results, they take them away when they meet.
+        """
+        if self._apart and self.running and (left := self._left) is not None and left.call == self.number - 1:
+            self._left = None
+            if self._append(left, left.unfit, [*result.TORCHS, *result.OTHERS]) is None:
+                self._uncompared = left
+
     # Inside
 
     def _keep(self, found: Meeting, comms: Comms) -> None:
         """Add the result of the last call to the past, or say why not."""
-        left = self._left
+        if comms.rank() in found.drops:
+            call_results.drop_last(self._past, self.number - 1)
+            self._say("result", call=self.number - 1, bytes=0, kept=False, reason=found.refused)
+        left, self._uncompared = self._left, None
         if left is None or left.call != self.number - 1:
             return
         self._left = None
         if comms.rank() not in found.keeps and not found.refused:
             left.release()  # another rank has it, and sends it
             return
-        why = found.refused or left.unfit or None
-        size = 0
+        equal = [*(result.TORCHS if found.generators else ()), *(result.OTHERS if found.others else ())]
+        why = self._append(left, found.refused or left.unfit, equal)
+        if comms.rank() == 0 and not (left.call == 0 and why is None):
+            self._tell(left, why, generators=found.generators)
+
+    def _append(self, left: Left, unfit: str, equal: Sequence[str]) -> str | None:
+        """Add what a call has left behind to the past, with these random generators. Return why not."""
+        why, size = unfit or None, 0
         if why is None:
             try:
-                equal = [*(result.TORCHS if found.generators else ()), *(result.OTHERS if found.others else ())]
                 parts = result.parts_of(left, program=self._program, generators=result.Generators(equal))
                 size = sum(map(len, parts))
                 why = call_results.append(
@@ -187,11 +221,9 @@ class Calls:
             except ValueError as error:
                 why = str(error)
         left.release()
-        if left.call == 0 and why is None:
-            return
-        self._say("result", call=left.call, bytes=size, kept=why is None, **({"reason": why} if why else {}))
-        if comms.rank() == 0:
-            self._tell(left, why, generators=found.generators)
+        if not (left.call == 0 and why is None):
+            self._say("result", call=left.call, bytes=size, kept=why is None, **({"reason": why} if why else {}))
+        return why
 
     def _tell(self, left: Left, why: str | None, *, generators: bool) -> None:
         if why is not None and not (self._refused or self._is_told_elsewhere):
@@ -255,9 +287,10 @@ _current: list[Calls] = []
 def current() -> Calls:
     """The calls of this process."""
     if not _current:
-        link = standby.current().link
-        say = link.send if link.connected else None
-        _current.append(Calls(_memory(os.environ), program=result.program(), say=say, limit=_limit(os.environ)))
+        process = standby.current()
+        say, apart = (process.link.send, not process.fixed_world) if process.link.connected else (None, False)
+        memory, limit = _memory(os.environ), _limit(os.environ)
+        _current.append(Calls(memory, program=result.program(), say=say, limit=limit, apart=apart))
     return _current[0]
 
 

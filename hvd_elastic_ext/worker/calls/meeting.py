@@ -15,8 +15,9 @@ from typing import NamedTuple
 class Row(NamedTuple):
     """One rank. ``call``: the call that it is in; 0 outside of any, where ranks do nothing about calls.
 
-    ``past``: number of results that it has. ``left``: the digest of what its last call has returned, 0 if it has not
-    run that call itself. ``generators`` and ``others``: the digests of torch's random generators then, and of others.
+    ``past``: number of results that it has. ``left``: the digest of what its last call has returned, until that was
+    compared; 0 if it has not run that call itself. ``generators`` and ``others``: the digests of torch's random
+    generators then, and of others.
     """
 
     call: int
@@ -31,11 +32,13 @@ class Meeting:
     """What follows.
 
     ``keeps``: ranks that add what their last call has left behind to their past. ``generators``, ``others``: whether
-    these random generators are equal on them. ``refused``: why they do not. ``sender``: the rank that then sends its
-    past to those in ``receives``. ``over``: ranks whose call is over; the others meet again if there are any.
+    these random generators are equal on them. ``refused``: why they do not. ``drops``: ranks that have added it before
+    it was compared, and take it away. ``sender``: the rank that then sends its past to those in ``receives``. ``over``:
+    ranks whose call is over; the others meet again if there are any.
     """
 
     keeps: frozenset[int] = frozenset()
+    drops: frozenset[int] = frozenset()
     generators: bool = False
     others: bool = False
     refused: str = ""
@@ -59,15 +62,16 @@ def meet(rows: Sequence[Row]) -> Meeting:
         sender = max(at_front, key=lambda rank: (rows[rank].past, -rank))
         short = frozenset(rank for rank in at_front if rows[rank].past < rows[sender].past)
         return Meeting(sender=sender, receives=short, over=frozenset(at_front))
-    whole = [rank for rank in at_front if rows[rank].past >= front]
-    may_keep = [rank for rank in at_front if rows[rank].past == front - 1 and rows[rank].left]
-    keeps, equal, others, refused = frozenset[int](), False, False, ""
-    if not whole:
-        refused = UNEQUAL if len({rows[rank].left for rank in may_keep}) > 1 else ""
-        keeps = frozenset() if refused else frozenset(may_keep)
-        equal = len({rows[rank].generators for rank in may_keep}) == 1
-        others = len({rows[rank].others for rank in may_keep}) == 1
-    have = keeps | frozenset(whole)
+    whole = frozenset(rank for rank in at_front if rows[rank].past >= front)
+    compared = frozenset(rank for rank in at_front if rows[rank].past >= front - 1 and rows[rank].left)
+    keeps, drops, equal, others, refused = frozenset[int](), frozenset[int](), False, False, ""
+    if whole <= compared:
+        refused = UNEQUAL if len({rows[rank].left for rank in compared}) > 1 else ""
+        keeps = frozenset() if refused else compared - whole
+        drops = whole if refused else frozenset()
+        equal = len({rows[rank].generators for rank in compared}) == 1
+        others = len({rows[rank].others for rank in compared}) == 1
+    have = keeps | whole - drops
     short = frozenset(rank for rank, row in enumerate(rows) if row.past < front)
     receives = short - have if have else frozenset[int]()
-    return Meeting(keeps, equal, others, refused, min(have) if receives else None, receives, behind)
+    return Meeting(keeps, drops, equal, others, refused, min(have) if receives else None, receives, behind)

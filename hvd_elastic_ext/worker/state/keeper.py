@@ -148,6 +148,7 @@ class Keeper:
         self.schedule.left_out = 0
         if world_lost:
             self._stopping.leave()
+            self._lost_world()
         self._record("rolled_back", steps_lost=lost)
 
     def fingerprint(self) -> str:
@@ -490,9 +491,17 @@ class Keeper:
         """Meet the other ranks' calls. Return whether to sync again."""
         rows = [Row(each.in_call, each.past, each.left, each.generators, each.others) for each in candidates]
         again = calls.met(rows, self._comms)
+        self._end_kept(calls)
+        return again
+
+    def _lost_world(self) -> None:
+        if self._calls is not None:
+            self._calls.lost_world()
+            self._end_kept(self._calls)
+
+    def _end_kept(self, calls: Calls) -> None:
         if self._held_end is not None and not calls.unkept:
             self._held_end = None
-        return again
 
     # Changes by the user
 

@@ -63,6 +63,8 @@ def one_call(
     """Run one training call, in the context ``whole(state)``. If it is over already, return its result instead."""
     calls, keeper = current_calls(), getattr(state, "_keeper", None)  # a State of Horovod's own has none
     calls.begin(train)
+    if keeper is None:
+        calls.never_compared()
     try:
         if standby.current().parks and calls.finished() is not None:
             raise CallOver  # noqa: TRY301 (as a sync does)

@@ -57,6 +57,17 @@ def test_a_process_that_dies_while_it_appends_leaves_the_past_as_it_was(memory: 
     assert [bytes(past.read(memory, each)) for each in past.entries(memory)] == [b"kept", b"whole"]
 
 
+def test_the_last_result_is_taken_away_and_only_the_last(memory: int) -> None:
+    for call in range(3):
+        past.append(memory, [bytes([call]) * 9000], call=call, step=call, number=call)
+    past.drop_last(memory, 1)
+    assert past.count(memory) == 3
+    past.drop_last(memory, 2)
+    assert [entry.call for entry in past.entries(memory)] == [0, 1]
+    assert past.append(memory, [b"other"], call=2, step=2, number=2) is None
+    assert past.read(memory, past.entries(memory)[2]) == b"other"
+
+
 def test_a_past_is_transferred_whole(memory: int, other: int) -> None:
     for call in range(3):
         past.append(memory, [bytes([call]) * (5 << 20)], call=call, step=call, number=call)

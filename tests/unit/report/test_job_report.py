@@ -128,6 +128,8 @@ def test_the_cause_of_a_lost_world_is_told_and_not_its_victims(journal: JournalM
     journal.resized("start", 2, hosts={"a": 2}).steps(2)
     journal.add("exited", after=0.01, host="a", slot=0, code=1, cause="peer lost", reason="peer lost: exit code 1")
     journal.add("exited", after=0.01, host="a", slot=1, code=3, cause="crashed", reason="crashed: exit code 3")
+    behind = "behind: a[2] is still in call 2, others are in call 3"
+    journal.add("exited", after=0.01, host="a", slot=2, code=137, cause="behind", reason=behind)
     waived = "no world can form without it, and no step is lost by another start"
     why = "crashed: exit code 3"
     journal.add("struck", subject="slot 1 of a", host="a", cause="crashed", reason=why, waived=waived)

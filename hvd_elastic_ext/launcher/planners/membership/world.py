@@ -74,9 +74,23 @@ def begin(job: JobState) -> Plan:
     if job.decision.members is not None:
         engine_of(job).world_begun(job)
         if job.outcome.failure is None:
-            _change(job, job.decision, job.decision.members)
+            _change(job, _without_those_behind(job, job.decision), job.decision.members)
             job.save()
     return NOTHING
+
+
+def _without_those_behind(job: JobState, decision: WorldDecision) -> WorldDecision:
+    """The decision with the right cause: members that are behind have not failed. They were left out of a world for
+    which there was another cause.
+    """
+    world = job.world
+    if not world.behind:
+        return decision
+    others = [life for life in job.roster.absent(world.members) if life not in world.behind]
+    others += [each.life for each in job.roster.present(world.members) if each.killed and not each.behind]
+    if decision.cause == "worker failed" and not others and not job.formed:
+        decision = replace(decision, cause=world.decision.cause, reason=world.decision.reason)
+    return replace(decision, reason="; ".join([decision.reason, *world.behind.values()]))
 
 
 def _change(job: JobState, decision: WorldDecision, members: tuple[ProcessId, ...]) -> None:
@@ -93,6 +107,7 @@ def _change(job: JobState, decision: WorldDecision, members: tuple[ProcessId, ..
     world.lost.update(seat.host for seat in lost)
     world.seats_lost.update(lost)
     world.not_at_fault.clear()
+    world.behind.clear()
     world.left_out = (old if job.formed else world.left_out | old) - new
     job.fleet.cut_off_live &= world.left_out  # no member waits for the others any more
     if world.begun and job.formed:

@@ -32,6 +32,7 @@ class Cause(str, Enum):
     EVICTED = "evicted"
     PREEMPTED = "preempted"
     PEER_LOST = "peer lost"
+    BEHIND = "behind"
     CRASHED = "crashed"
     MEMORY = "out of memory"
     SILENT = "silent"
@@ -68,6 +69,7 @@ BLAME: Final[Mapping[Cause, Blame]] = {
     Cause.EVICTED: Blame("none", "the cluster evicted the pod"),
     Cause.PREEMPTED: Blame("none", "the cloud took the machine back, or a pod of higher priority took its place"),
     Cause.PEER_LOST: Blame("none", "Horovod ends a whole process when a peer is gone: the peer is to blame"),
+    Cause.BEHIND: Blame("none", "it rolled back in a training call that others have ended, and is started again"),
     Cause.CRASHED: Blame("slot", "one process failed and its neighbours did not: its device, if it does so again"),
     Cause.MEMORY: Blame("slot", "the memory is the host's, but one process fewer is what relieves it"),
     Cause.SILENT: Blame("slot", "one process is stopped or stuck while its agent speaks"),

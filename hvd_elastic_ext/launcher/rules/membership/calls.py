@@ -3,26 +3,30 @@
 A *training call* is one call of a training function; a process's calls have the numbers 1, 2, 3 and so on. Only
 processes in the same call share a world: the *front*, the newest call that the job has come to. A process behind it
 catches up: it passes over the calls whose results are in its slot's *past*, and stops at the first one without. A slot
-that lacks a result gets the past of another one.
+that lacks a result gets the past of another one. A process that has trained, and is behind, is started again for that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 from typing import NamedTuple
 
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 
-UNKNOWN = 0
-"""The call of a process that says nothing about calls, or that cannot read its slot's past: it may join any world, and
-the others send it their results when the ranks meet."""
+UNKNOWN = -1
+"""The call of a process that cannot read its slot's past: it may join any world, and the others send it their results
+when the ranks meet."""
+NONE_YET = 0
+"""The call of a process that has begun none, and cannot be met later, as in an unmodified script: it joins in
+``hvd.init()``, and would begin with call 1."""
 
 
 class InCall(NamedTuple):
-    """A living process. ``call``: the one that it is in, as far as is known, or :data:`UNKNOWN`.
+    """A living process. ``call``: the one that it is in, as far as is known, or :data:`UNKNOWN`, or :data:`NONE_YET`.
 
     ``has_state``: it has a trained state. ``done``: its training function has returned.
     """
@@ -42,7 +46,7 @@ class Act(Enum):
     CATCHES_UP = "catches up"
     """It goes on when the results of :attr:`Standing.source` are in its slot; they are there if that is its own."""
     BEHIND = "behind"
-    """It is in a world, and behind. The ranks settle that when they meet."""
+    """It is in a world, and behind. It ends its call, or rolls back and asks for a rank: then :func:`behind` tells."""
     WAITS = "waits"
     """It stays outside."""
 
@@ -97,6 +101,9 @@ def decide(
                 found[seat] = Standing(Act.CATCHES_UP, best)
         elif call == UNKNOWN:
             found[seat] = Standing(Act.JOINS)
+        elif call == NONE_YET:
+            barred = stage is Stage.PARKED and bool(_lost(1, front, most, refused))
+            found[seat] = _waits(front - 1, most, refused) if barred else Standing(Act.JOINS)
         elif stage is Stage.LIVE:
             found[seat] = Standing(Act.JOINS if call >= front else Act.BEHIND)
         elif call >= front:
@@ -112,9 +119,27 @@ def decide(
     return Gate(front, found)
 
 
+def behind(
+    processes: Iterable[InCall], waiting: Container[Seat], refused: Mapping[int, str] = MappingProxyType({})
+) -> dict[Seat, str]:
+    """Live processes that cannot be in the next world, since they have rolled back in a call that others have ended;
+    and why, each.
+
+    ``waiting``: those that have asked for a rank. Only they are judged: their agents pass on all that they have said
+    before they ask. Of any other, a message with a later call may be on its way. ``refused`` as in :func:`decide`: one
+    that has begun no call is left out if it cannot skip those that are over.
+    """
+    live = [each for each in processes if each.stage is Stage.LIVE and each.call != UNKNOWN]
+    front = max((each.call for each in live if each.has_state or each.seat in waiting), default=UNKNOWN)
+    barred = bool(_lost(1, front, 0, refused))
+    late = [each for each in live if each.call < front and each.seat in waiting]
+    late = [each for each in late if each.call > NONE_YET or barred]
+    return {each.seat: f"{each.seat} is still in call {max(1, each.call)}, others are in call {front}" for each in late}
+
+
 def _front(processes: Sequence[InCall], most: int) -> int:
     """The newest call that the job has come to."""
-    known = [each for each in processes if each.call != UNKNOWN]
+    known = [each for each in processes if each.call > NONE_YET]
     trained = max((each.call for each in known if each.has_state and each.stage is Stage.LIVE), default=0)
     parked = max((each.call for each in known if each.stage is Stage.PARKED), default=0)
     reached = most if not trained and any(each.stage is not Stage.LIVE for each in known) else 0
@@ -122,12 +147,16 @@ def _front(processes: Sequence[InCall], most: int) -> int:
 
 
 def _is_late(process: InCall, front: int) -> bool:
-    return process.stage is Stage.LIVE and UNKNOWN < process.call < front and not process.done
+    return process.stage is Stage.LIVE and NONE_YET < process.call < front and not process.done
 
 
 def _waits(call: int, most: int, refused: Mapping[int, str]) -> Standing:
     """A process whose call is over, and nobody who can be reached has its result."""
-    lost = [number for number in sorted(refused) if most <= number <= call]
-    if lost:
+    if lost := _lost(most, call + 1, most, refused):
         return Standing(Act.WAITS, why=f"the result of call {lost[0]} was not kept: {refused[lost[0]]}", for_good=True)
     return Standing(Act.WAITS, why=f"no result of call {call} can be reached")
+
+
+def _lost(first: int, end: int, most: int, refused: Mapping[int, str]) -> list[int]:
+    """The calls from ``first`` to the one before ``end`` whose result nobody can have."""
+    return [number for number in sorted(refused) if max(first, most) <= number < end]

@@ -70,6 +70,8 @@ class World:
     """How many of them followed a lost world: each is a roll-back."""
     not_at_fault: set[ProcessId] = field(default_factory=set)
     """Members of the newest world that have ended by order, or because of others."""
+    behind: dict[ProcessId, str] = field(default_factory=dict)
+    """Those that were ended because they were in an earlier training call than others, and why."""
     decision: WorldDecision = field(default_factory=lambda: WorldDecision(None, "", ""))
     """Why it was formed."""
     provisional: Mapping[ProcessId, Place] = field(default_factory=dict)

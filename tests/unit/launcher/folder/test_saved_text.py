@@ -52,6 +52,7 @@ FULL = Saved(
         {2: (0.2, 0.3)},
         {2: (0.1,)},
     ),
+    refused={2: "its return value cannot be kept"},
 )
 
 
@@ -130,6 +131,8 @@ WRONG: dict[str, dict[str, Any]] = {
     "a size that is a word": {"scaling": {**to_json(FULL)["scaling"], "wanted": "4"}},
     "steps that take no time that is known": {"scaling": {**to_json(FULL)["scaling"], "steps_s": {"2": ["0.2"]}}},
     "steps that no float holds": {"scaling": {**to_json(FULL)["scaling"], "steps": 10**400}},
+    "a reason that is none": {"refused": {"2": None}},
+    "a call that is a word": {"refused": {"second": "too large"}},
     "a change that is half": {"scaling": {**to_json(FULL)["scaling"], "changes": [[1.0, 2]]}},
 }
 
@@ -141,7 +144,10 @@ def test_a_part_of_the_wrong_kind_makes_the_whole_text_a_damaged_one(part: dict[
         from_text(json.dumps({**document, "sum": sum_of(document)}))
 
 
-@pytest.mark.parametrize("name", [name for name in to_json(FULL) if name not in ("version", "outcome", "scaling")])
+LATER = ("version", "outcome", "scaling", "refused")
+
+
+@pytest.mark.parametrize("name", [name for name in to_json(FULL) if name not in LATER])
 def test_a_part_that_is_absent_is_named(name: str) -> None:
     document = to_json(FULL)
     del document[name]
@@ -149,11 +155,11 @@ def test_a_part_that_is_absent_is_named(name: str) -> None:
         from_json(document)
 
 
-def test_a_state_of_a_launcher_that_did_not_write_outcomes_or_sizes_is_read() -> None:
+def test_a_state_of_a_launcher_that_did_not_write_outcomes_or_sizes_or_refused_results_is_read() -> None:
     document = to_json(FULL)
-    del document["outcome"], document["scaling"]
+    del document["outcome"], document["scaling"], document["refused"]
     found = from_json(document)
-    assert (found.outcome, found.scaling) == (None, None)
+    assert (found.outcome, found.scaling, found.refused) == (None, None, {})
     assert from_text(to_text(FULL)).outcome == "training is done"
 
 

@@ -12,7 +12,9 @@ from hvd_elastic_ext.core import call_results
 from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.worker.calls import result
 from hvd_elastic_ext.worker.calls.calls import Calls
+from hvd_elastic_ext.worker.calls.meeting import UNEQUAL
 from hvd_elastic_ext.worker.calls.result import Generators, left_by, parts_of
+from hvd_elastic_ext.worker.comms.alone import AloneComms
 
 
 @pytest.fixture
@@ -97,3 +99,58 @@ def test_names_that_a_function_assigns_outside_of_itself_are_named_once(
         for _ in range(3):
             calls.begin(counts)
     assert len([each for each in caplog.records if "assigns count outside" in each.message]) == 1
+
+
+def after_call_1(past: int, said: list[tuple[str, dict[str, object]]], *, apart: bool = True) -> Calls:
+    """A process in call 2 that has run call 1 itself."""
+    calls = Calls(past, program="mine", say=lambda what, **fields: said.append((what, fields)), apart=apart)
+    calls.begin(train)
+    assert calls.met([calls.row()], AloneComms()) is False  # keeps what comes before the first call
+    left = left_by(1, {"loss": 0.5}, step=10, last=Identity(5, 1, 2, 1), content=None, keep_rng=False)
+    calls.returned(left)
+    calls.begin(train)
+    return calls
+
+
+def test_a_process_that_loses_its_world_before_the_result_is_compared_keeps_its_own(past: int) -> None:
+    said: list[tuple[str, dict[str, object]]] = []
+    calls = after_call_1(past, said)
+    calls.lost_world()
+    assert call_results.count(past) == 2
+    assert [(what, fields["call"], fields["kept"]) for what, fields in said] == [("result", 1, True)]
+    assert calls.met([calls.row(), calls.row()], AloneComms()) is False
+    calls.lost_world()
+    assert len(said) == 1
+    assert calls.row().left == 0
+
+
+def test_a_result_that_turns_out_to_be_different_on_another_rank_is_taken_away(past: int) -> None:
+    said: list[tuple[str, dict[str, object]]] = []
+    calls = after_call_1(past, said)
+    calls.lost_world()
+    mine = calls.row()
+    assert calls.met([mine, mine._replace(left=mine.left + 1)], AloneComms()) is False
+    assert call_results.count(past) == 1
+    assert [fields["kept"] for _, fields in said] == [True, False]
+    assert said[-1][1]["reason"] == UNEQUAL
+
+
+def test_where_no_launcher_sends_results_a_process_that_loses_its_world_keeps_nothing_alone(past: int) -> None:
+    calls = after_call_1(past, [], apart=False)
+    calls.lost_world()
+    assert call_results.count(past) == 1
+    assert calls.row().left
+
+
+def test_with_a_state_that_is_not_ours_the_reason_is_told_at_the_begin_of_the_next_call(past: int) -> None:
+    said: list[tuple[str, dict[str, object]]] = []
+    calls = Calls(past, program="mine", say=lambda what, **fields: said.append((what, fields)))
+    calls.begin(train)
+    calls.never_compared()
+    calls.returned(calls.left_by_others({"loss": 0.5}))
+    assert not said  # a script with one call has nothing to say
+    calls.begin(train)
+    calls.never_compared()
+    [(what, fields)] = said
+    assert (what, fields["call"], fields["kept"]) == ("result", 1, False)
+    assert "its State is Horovod's own" in str(fields["reason"])

@@ -58,6 +58,28 @@ def test_if_one_rank_knows_the_result_of_this_call_it_is_over_for_all() -> None:
     assert (found.sender, found.receives, found.over) == (1, {0}, {0, 1, 2})
 
 
+OWN = LEFT._replace(past=3)
+"""The same after it has lost a world in call 3, so that it has added the result of call 2 alone."""
+
+
+def test_a_rank_that_has_added_the_result_alone_compares_it_with_the_others() -> None:
+    assert meet([OWN, OWN]) == Meeting(generators=True, others=True)
+    assert meet([OWN, LEFT]) == Meeting(keeps=frozenset((1,)), generators=True, others=True)
+    found = meet([Row(3, 2), OWN])
+    assert (found.sender, found.receives, found.refused) == (1, {0}, "")
+
+
+def test_different_values_that_ranks_have_added_alone_are_taken_away() -> None:
+    other = OWN._replace(left=6)
+    assert meet([OWN, other, LEFT]) == Meeting(drops=BOTH, refused=UNEQUAL, generators=True, others=True)
+
+
+def test_a_result_that_another_rank_has_by_now_stays() -> None:
+    found = meet([Row(3, 3), OWN, LEFT._replace(left=6)])
+    assert (found.refused, found.drops, found.keeps) == ("", frozenset(), frozenset())
+    assert (found.sender, found.receives) == (0, {2})
+
+
 ROWS = st.builds(Row, st.integers(1, 4), st.integers(0, 5), st.integers(0, 2), st.integers(0, 2), st.integers(0, 2))
 
 

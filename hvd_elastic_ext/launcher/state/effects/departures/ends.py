@@ -77,6 +77,8 @@ def not_a_victim(job: JobState, worker: Worker, cause: Cause, how: str, *, code:
 
 
 def _why_killed(worker: Worker, cause: Cause) -> str:
+    if cause is Cause.BEHIND:
+        return f"{cause}: {worker.behind}; the next process in its slot catches up"
     silent = f"no heartbeat for {worker.silent_then_s:.1f} s, " if cause is Cause.SILENT else ""
     return f"{cause}: {silent}killed by the launcher"
 
@@ -118,11 +120,12 @@ def _is_between_calls(job: JobState, worker: Worker, code: int) -> bool:
     """Whether a process that was done with a training call, and has failed, was to train again, as far as known.
 
     Others may begin another call. Nobody knows whether they do: if they end well instead, the job fails. A process that
-    the launcher has killed may have hung at the end of the script.
+    the launcher has killed may have hung at the end of the script. One that has failed because its world has lost
+    another is not at fault, even if it is the last one.
     """
     if job.outcome.finishing:
         return False
-    if any(each.call > worker.call for each in job.roster.workers.values()):
+    if any(each.call > worker.call for each in job.roster.workers.values()) or victims.follows_another(job, worker):
         return True
     if worker.killed is not None:
         return False

@@ -41,6 +41,14 @@ def is_victim(job: JobState, worker: Worker, cause: Cause, how: str, *, code: in
     return True
 
 
+def follows_another(job: JobState, worker: Worker) -> bool:
+    """Whether a process has reported that an operation with its peers has failed, and its world has lost a member by
+    something else.
+    """
+    without = {worker.life, *(each.worker.life for each in job.faults.unexplained)}
+    return worker.lost_peer is not None and explained(job, job.world.members, without=without)
+
+
 def explained(job: JobState, members: tuple[ProcessId, ...], *, without: Container[ProcessId]) -> bool:
     """Whether a member other than ``without`` is lost, is killed, or has reported an error of its own."""
     for life in members:

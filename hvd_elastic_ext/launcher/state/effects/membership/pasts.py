@@ -48,8 +48,14 @@ def result(job: JobState, workers: Sequence[Worker], message: Mapping[str, Any])
     calls.named(call + 1)
     for worker in workers if kept else ():
         calls.holds(worker.seat, max(call + 1, calls.pasts.get(worker.seat, 0)))
+    if kept:
+        calls.refused.pop(call, None)  # by an earlier launcher, or by another rank
+    else:
+        for worker in workers:  # it may have been there until the ranks have compared it
+            calls.holds(worker.seat, min(call, calls.pasts.get(worker.seat, 0)))
     if not kept and call not in calls.refused:
         calls.refused[call] = reason
+        job.save()
         if len(calls.refused) == 1:  # all later ones are refused for it
             log.warning("the result of call %d was not kept: %s; who comes from now on waits outside", call, reason)
     before = calls.told.get(call)

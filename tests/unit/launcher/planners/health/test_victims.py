@@ -233,3 +233,20 @@ def test_with_engines_that_end_the_whole_world_the_cause_is_named_too(engine: st
         "peer lost",
         "told to leave",
     }
+
+
+class Between(Cluster):
+    """Their script is in an operation of its own between two training calls: its failure ends them."""
+
+    _lose = Taking._lose
+
+
+def test_survivors_of_a_loss_between_two_training_calls_are_victims_and_start_again_also_the_last_one() -> None:
+    cluster = play("train a b c cooldown_s=(1.0,1.0); run 2; done a b c; kill c; run 0.5; goes-on", Between)
+    assert [(each["host"], each["cause"]) for each in cluster.events("exited")] == [
+        ("c", "crashed"),
+        ("a", "peer lost"),
+        ("b", "peer lost"),
+    ]
+    cluster.until(lambda: sorted(cluster.world) == ["a", "b", "c"])
+    assert [each["host"] for each in cluster.events("struck")] == ["c"]

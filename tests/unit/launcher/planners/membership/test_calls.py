@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from hvd_elastic_ext.launcher.folder.saved_text import from_text, to_text
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.facts import waits
 from hvd_elastic_ext.launcher.state.helpers import Purpose
 from hvd_elastic_ext.launcher.state.parts.calls import Calls
+from hvd_elastic_ext.launcher.state.saved import job_of, saved_of
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster
+from tests.unit.launcher.simulated_processes import Process
 
 
 def in_call(number: int, text: str = "train a; run 3", *, kept: bool = True) -> Cluster:
@@ -152,3 +155,106 @@ def test_another_helper_on_the_same_host_comes_first_and_the_results_are_sent_ag
     assert cluster.dropped == []  # the other helper goes on
     cluster.until(lambda: cluster.world == ["a", "b"])
     assert calls(cluster) == {"a": 2, "b": 2}
+
+
+def one(cluster: Cluster, host: str) -> Process:
+    [found] = [each for each in cluster.training if each.host == host]
+    return found
+
+
+def goes_ahead(cluster: Cluster, host: str) -> None:
+    """A process ends its call and begins the next one, while the others are at the end of theirs."""
+    process = one(cluster, host)
+    process.call += 1
+    cluster.say(process, "done", call=process.call - 1)
+    cluster.say(process, "looping", call=process.call)
+
+
+def keeps_its_own(cluster: Cluster, host: str, *, kept: bool = True, reason: str = "too large") -> None:
+    """It loses its world in the next call, and keeps the result of the last one."""
+    process = one(cluster, host)
+    if kept:
+        cluster.pasts[host, 0] = process.call
+    why = {} if kept else {"reason": reason}
+    cluster.say(process, "result", call=process.call - 1, bytes=9, kept=kept, **why)
+
+
+def one_ahead(text: str = "train a b c; run 3", *, kept: bool = True) -> Cluster:
+    """The process on a is in call 3, that on b at the end of call 2, and that on c is lost."""
+    cluster = in_call(2, text)
+    goes_ahead(cluster, "a")
+    cluster.run(0.2)
+    cluster.kill("c")
+    keeps_its_own(cluster, "a", kept=kept)
+    return cluster
+
+
+def test_a_process_that_rolls_back_in_a_call_that_others_have_ended_starts_again_without_blame_and_catches_up() -> None:
+    cluster = one_ahead()
+    cluster.until(lambda: cluster.world == ["a"] and len(cluster.events("resized")) == 2, within=1.0)
+    [behind] = [each for each in cluster.events("exited") if each["host"] == "b"]
+    assert behind["cause"] == "behind"
+    assert "b[0] is still in call 2, others are in call 3" in behind["reason"]
+    cluster.until(lambda: sorted(cluster.world) == ["a", "b", "c"])
+    assert calls(cluster) == {"a": 3, "b": 3, "c": 3}
+    assert [each["host"] for each in cluster.events("struck")] == ["c"]
+    [_, alone, *_] = cluster.events("resized")
+    assert (alone["cause"], alone["failed"]) == ("worker failed", {"c": 1})
+    assert "b[0] is still in call 2" in alone["reason"]
+
+
+def test_those_that_are_too_few_to_train_alone_get_the_others_back_in_their_call() -> None:
+    cluster = one_ahead("train a b c least=3 cooldown_s=(1.0,1.0); run 3")
+    cluster.until(lambda: sorted(cluster.world) == ["a", "b", "c"])
+    assert calls(cluster) == {"a": 3, "b": 3, "c": 3}
+    assert len(cluster.events("resized")) == 2  # no world of a and b, which are in different calls
+
+
+def test_a_process_whose_message_of_the_next_call_is_late_is_not_behind() -> None:
+    cluster = in_call(2, "train a b c; run 3")
+    goes_ahead(cluster, "a")
+    cluster.run(5.0)
+    assert sorted(cluster.world) == ["a", "b", "c"]
+    goes_ahead(cluster, "b")
+    cluster.kill("c")
+    cluster.until(lambda: cluster.world == ["a", "b"] and len(cluster.events("resized")) == 2, within=1.0)
+    assert [each["cause"] for each in cluster.events("exited")] == ["crashed"]
+
+
+def test_what_the_slot_of_a_process_that_was_behind_holds_is_there_if_those_ahead_are_lost() -> None:
+    cluster = one_ahead()
+    cluster.until(lambda: cluster.world == ["a"])
+    cluster.lose_agent("a")
+    cluster.hosts(b=1, c=1)
+    cluster.until(lambda: sorted(cluster.world) == ["b", "c"])
+    assert calls(cluster) == {"b": 2, "c": 2}
+    assert cluster.events("resized")[-1].get("lost_because") is None
+
+
+def test_a_process_behind_whose_call_cannot_be_skipped_waits_outside_and_the_others_train() -> None:
+    cluster = one_ahead(kept=False)
+    cluster.until(lambda: cluster.world == ["a"])
+    cluster.run(30.0)
+    assert cluster.world == ["a"]
+    assert calls(cluster) == {"a": 3}
+    text = "b[0] waits outside until the job ends: the result of call 2 was not kept: too large"
+    assert text in waits.status(cluster.driver.job)
+    assert len([each for each in cluster.events("exited") if each["host"] == "b"]) == 1
+
+
+def test_a_newcomer_that_was_called_in_a_call_that_ends_meanwhile_catches_up_first() -> None:
+    cluster = in_call(2, "train a b; run 3")
+    cluster.step_s = 3.0
+    cluster.hosts(a=1, b=1, c=1)
+    cluster.until(lambda: any(each.host == "c" and each.state == "waiting" for each in cluster._all()))
+    cluster.next_call()
+    cluster.until(lambda: cluster.world == ["a", "b", "c"])
+    assert calls(cluster) == {"a": 3, "b": 3, "c": 3}
+    assert not cluster.events("struck")
+
+
+def test_the_next_launcher_knows_why_the_result_of_a_call_was_not_kept() -> None:
+    cluster = in_call(2, "train a b; run 3", kept=False)
+    saved = saved_of(cluster.driver.job, incarnation=1, ports={}, wall=0.0, run=None)
+    job = job_of(from_text(to_text(saved)), cluster.driver.job.options, now=0.0, wall=0.0, helper_number=1)
+    assert job.calls.refused == {1: "too large"}

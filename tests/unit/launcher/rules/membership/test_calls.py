@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.launcher.rules.membership.calls import UNKNOWN, Act, Gate, InCall, Standing, decide
+from hvd_elastic_ext.launcher.rules.membership.calls import (
+    NONE_YET,
+    UNKNOWN,
+    Act,
+    Gate,
+    InCall,
+    Standing,
+    behind,
+    decide,
+)
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 
@@ -100,6 +109,34 @@ def test_a_process_that_says_nothing_about_calls_joins_any_world() -> None:
     assert gate(live(A, 3), parked(B, UNKNOWN), pasts={A: 3}).act(B) is Act.JOINS
 
 
+def test_a_process_that_asks_for_a_rank_in_a_call_that_others_have_ended_is_behind() -> None:
+    found = behind([live(A, 3), live(B, 2), live(C, 2)], {A, B})
+    assert found == {B: "b[0] is still in call 2, others are in call 3"}  # what c says may be on its way
+
+
+def test_if_all_ask_in_the_same_call_or_if_nobody_else_has_trained_nobody_is_behind() -> None:
+    assert not behind([live(A, 2), live(B, 2), parked(C, 3)], {A, B})
+    newcomer = InCall(C, Stage.LIVE, 3)
+    assert not behind([live(A, 2), newcomer], {A})
+    assert behind([live(A, 2), newcomer], {A, C}) == {A: "a[0] is still in call 2, others are in call 3"}
+
+
+def test_a_process_of_which_no_call_is_known_is_never_behind_and_nobody_is_behind_it() -> None:
+    assert not behind([live(A, 2), live(B, UNKNOWN)], {A, B})
+
+
+def test_an_unmodified_script_that_would_begin_with_call_1_waits_outside_if_that_cannot_be_skipped() -> None:
+    refused = {1: "its State is Horovod's own", 2: "the same"}
+    found = gate(live(A, 3), parked(B, NONE_YET), refused=refused)
+    why = "the result of call 1 was not kept: its State is Horovod's own"
+    assert found.standings[B] == Standing(Act.WAITS, why=why, for_good=True)
+    assert gate(live(A, 1), parked(B, NONE_YET), refused=refused).act(B) is Act.JOINS
+    assert gate(live(A, 3), parked(B, NONE_YET), pasts={A: 3}).act(B) is Act.JOINS  # the ranks send it when they meet
+    called = InCall(B, Stage.LIVE, NONE_YET)
+    assert behind([live(A, 2), called], {B}, refused) == {B: "b[0] is still in call 1, others are in call 2"}
+    assert not behind([live(A, 2), called], {B})
+
+
 SEATS = [Seat(host, slot) for host in "abc" for slot in range(2)]
 PROCESSES = st.lists(
     st.builds(
@@ -135,3 +172,15 @@ def test_all_that_join_are_in_one_call_and_every_parked_process_has_an_answer(
                 assert pasts[answer.source] > each.call  # it gets ahead: nobody is told the same for ever
             if answer.act is Act.WAITS:
                 assert answer.why
+
+
+@given(PROCESSES, st.sets(st.sampled_from(SEATS)))
+def test_who_is_left_of_those_that_ask_is_in_one_call_and_somebody_is_left(
+    processes: list[InCall], waiting: set[Seat]
+) -> None:
+    found = behind(processes, waiting)
+    live = [each for each in processes if each.stage is Stage.LIVE]
+    assert found.keys() <= waiting & {each.seat for each in live}
+    rest = {each.call for each in live if each.seat in waiting and each.seat not in found}
+    assert len(rest) <= 1
+    assert rest or not found or any(each.has_state and each.seat not in waiting for each in live)
