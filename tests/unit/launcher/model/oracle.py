@@ -73,6 +73,9 @@ class Oracle(Observer):
     begun: bool = False
     ending: bool = False
     """Whether training is done, or is about to be."""
+    left: bool = False
+    """Whether all members of the last world have left their training function with exit code 0: what they held may be
+    given up, also by a launcher that dies before it has ended the job."""
     losses: list[Loss] = field(default_factory=list)
     trained_at: float = -1.0
     _told: dict[tuple[str, int], Commit] = field(default_factory=dict)
@@ -202,7 +205,7 @@ class Oracle(Observer):
 
     def released(self, agent: Agent, slot: int | None = None) -> None:
         """The launcher has ordered an agent to end, or to give back a slot's memory."""
-        if self.ending or self.cluster.launcher is None or self.cluster.launcher.driver.outcome is not None:
+        if self.ending or self.left or self.cluster.launcher is None or self.cluster.launcher.driver.outcome is not None:
             return
         if self._overdue(agent):
             return
@@ -240,7 +243,7 @@ class Oracle(Observer):
         if told and newest is not None and (elected is None or elected < newest):
             batches = max(0, newest.batch - (elected.batch if elected else 0))
             self.losses.append(Loss(key, batches, self.cluster.sim.now, newest, elected))
-        self.begun = True
+        self.begun, self.left = True, False
         if elected is None or (self.newest_told is not None and elected < self.newest_told):
             self.newest_told = elected
         self._heard = [] if self.newest_told is None else [(self.cluster.sim.now, self.newest_told)]
@@ -282,6 +285,10 @@ class Oracle(Observer):
         return within and isinstance(line["steps_lost"], int)
 
     # --- worlds
+
+    def all_leave(self, world: World) -> None:
+        """All members of a world leave their training function with exit code 0."""
+        self.left = True
 
     def steps(self, world: World, count: int) -> None:
         """A world does a step. No other world may train at the same time, unless none of its processes could be told to

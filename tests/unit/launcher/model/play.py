@@ -252,7 +252,9 @@ class _Play:
 
     def _leave(self, event: Event) -> None:
         process = self._cluster.process(event.host, event.slot)
-        if process is not None and process.state == "training":
+        if process is not None and process.state == "training" and process.world is not None:
+            if len(process.world.members) == 1:
+                self._cluster.oracle.all_leave(process.world)
             self._kill(event, 0)
 
     def _stop(self, event: Event) -> None:
