@@ -52,7 +52,12 @@ def forget_after_next_world(job: JobState) -> None:
 def outcome(job: JobState) -> DepartureOutcome:
     """What it means that they have left."""
     part = job.clean_exits
+    if not job.world.own:  # its members become known as the hosts of the earlier launcher come back
+        part.members = job.world.members
     others = [each for life in part.members if life not in part.left and (each := _staying(job, life)) is not None]
+    if not job.world.own:
+        others += [Staying(f"what may run on {host}") for host in job.adoption.missing]
+        others += [Staying(f"what ran on {host}", lost=True) for host in sorted(job.adoption.replaced)]
     return outcome_of_departure(job.now, list(part.left.values()), others)
 
 
