@@ -43,6 +43,8 @@ class Agent:
         self.memory: dict[int, Commit] = {}
         self.before: dict[int, Commit] = {}
         """The commit before the newest of each slot: it stays in memory until the next commit."""
+        self.pasts: dict[int, list[Commit | None]] = {}
+        """The results of finished training calls in each slot's memory: see :attr:`Process.past`."""
         self.processes: dict[int, Process] = {}
         self.line: Line | None = None
         self.alive = True
@@ -64,7 +66,8 @@ class Agent:
         self._sim, self._times = cluster.sim, cluster.times
         self._needed = False
         """Whether it has received SIGTERM, and stays until its launcher no longer needs its commits."""
-        self._ended: dict[int, tuple[int, int, bool]] = {}
+        self._ended: dict[int, tuple[Process, int]] = {}
+        """By slot, its last process that has ended, and the exit code."""
         self._kept: list[Message] = []
         self._recent: list[tuple[float, int, Message]] = []
         self._lost_at: float | None = None
@@ -175,7 +178,7 @@ class Agent:
             more["notice"] = {"reason": "SIGTERM", "grace_s": max(0.0, self.ends_by - self._sim.now)}
         if self.going is not None:
             more["going"] = {**self.going, "in_s": self._left_s()}
-        slots = sorted({*self._ended, *self.processes, *self.memory})
+        slots = sorted({*self._ended, *self.processes, *self.memory, *self.pasts})
         seats = {str(slot): self._status(slot) for slot in slots}
         return Message({"agent": self.identity, "facts": {}, "seats": seats, **more}, tuple(self.memory.items()))
 
@@ -189,20 +192,24 @@ class Agent:
         return None if self.going_by is None else max(0.0, self.going_by - self._sim.now)
 
     def _status(self, slot: int) -> dict[str, Any]:
-        process, held = self.processes.get(slot), self.memory.get(slot)
-        more = {} if held is None else {"held": held.held}
-        if process is None:
-            life, code, done = self._ended.get(slot, (0, 0, False))
-            return {"life": life, "state": "rest", "code": code if life else None, "done": done, **more}
+        process, held, past = self.processes.get(slot), self.memory.get(slot), self.pasts.get(slot)
+        more: dict[str, Any] = {} if held is None else {"held": held.held}
+        more |= {"past": len(past)} if past else {}
+        if process is None and slot not in self._ended:
+            return {"life": 0, "state": "rest", "code": None, **more}
+        process, code = self._ended[slot] if process is None else (process, None)
         return {
             "life": process.life,
-            "state": "running",
-            "code": None,
+            "state": "running" if code is None else "rest",
+            "code": code,
             "pid": 1,
             "parked": process.state == "parked",
             "generation": process.generation,
             "agreed": process.agreed,
             "done": process.done,
+            **({} if self._cluster.training.program.prologue_s is None else {"loops": process.looped}),
+            **{name: True for name in ("at_init", "alone") if getattr(process, name)},
+            **({} if process.state == "booting" and not process.call else {"call": process.call}),
             **more,
         }
 
@@ -304,6 +311,7 @@ class Agent:
             self.ended(process, 137)
         self.memory.pop(slot, None)
         self.before.pop(slot, None)
+        self.pasts.pop(slot, None)
         self._send({"event": "forgotten", "slot": slot})
 
     def seal(self, slot: int, commit: Commit) -> None:
@@ -316,8 +324,7 @@ class Agent:
     def park(self, process: Process) -> None:
         """Note that a process is ready."""
         if process.state == "booting" and not process.stopped:
-            self._cluster.training.moves(process, "parked")
-            self.report(process, "parked")
+            self._cluster.training.parks(process)
 
     def receive_message(self, process: Process, message: Mapping[str, Any]) -> None:
         """Give a process a message from the launcher."""
@@ -325,6 +332,11 @@ class Agent:
         match message["tell"]:
             case "go" if process.state == "parked" and not process.stopped:
                 self._sim.later(self._times.go_s, self._goes, process)
+            case "alone" if process.state == "parked" and process.at_init:
+                training.goes_alone(process)
+            case "results":
+                process.results_came = True
+                self._sim.later(self._times.go_s, training.reads_results, process)
             case "world":
                 process.assigned_world = message["generation"]
             case "update" if process.world is not None:
@@ -363,10 +375,11 @@ class Agent:
         self._cluster.disturbances += 1
         self._cluster.training.gone(process)
         del self.processes[process.slot]
-        self._ended[process.slot] = (process.life, code, process.done)
+        self._ended[process.slot] = (process, code)
         held = self.memory.get(process.slot)
         reported = ((process.slot, held),) if held else ()
-        self._send(self._news("exited", process, code=code, held=held.held if held else None), reported)
+        past = len(self.pasts.get(process.slot, ()))
+        self._send(self._news("exited", process, code=code, held=held.held if held else None, past=past), reported)
         self.unsettled = True
         self.lease()
         if self.finishing:
@@ -390,7 +403,7 @@ class Agent:
 
     def _see_out(self) -> None:
         if self.alive and not (self.processes or self._needed):
-            self._cluster.agent_dies(self, code=max((code for _, code, _ in self._ended.values()), default=0))
+            self._cluster.agent_dies(self, code=max((code for _, code in self._ended.values()), default=0))
 
     def announce(self, in_s: float | None) -> None:
         """Announce the end of the host, as by the notice file."""
@@ -424,7 +437,8 @@ class Agent:
         held = {slot: self.memory.get(slot) for slot in slots}
         reported = tuple((slot, commit) for slot, commit in held.items() if commit is not None)
         slots_held = {str(slot): commit.held if commit is not None else None for slot, commit in held.items()}
-        self._send({"event": "held", "slots": slots_held}, reported)
+        pasts = {str(slot): len(past) for slot in held if (past := self.pasts.get(slot))}
+        self._send({"event": "held", "slots": slots_held, "pasts": pasts}, reported)
 
     def helper_ended(self, number: int, words: str = "") -> None:
         self._send({"event": "errand_ended", "id": number, "code": 1 if words else 0, "words": words})

@@ -316,6 +316,7 @@ class Cluster:
         """Continue a process, as by SIGCONT. Its launcher sends messages again that the process may have missed."""
         process.stopped = False
         process.agent.park(process)
+        self.training.reads_results(process)
         self.training.look_again([process.agent.host])
 
     # --- hosts

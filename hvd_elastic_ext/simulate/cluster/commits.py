@@ -7,13 +7,16 @@ from typing import NamedTuple
 
 
 class Commit(NamedTuple):
-    """A commit, ordered by age as in ``worker/sync/election.py``. ``batch``: number of batches trained before it."""
+    """A commit, ordered by age as in ``worker/sync/election.py``. ``batch``: number of batches trained before it.
+    ``call``: the training call that it belongs to.
+    """
 
     incarnation: int
     generation: int
     number: int
     batch: int
     lineage: int
+    call: int = 1
 
     @property
     def name(self) -> list[int]:
@@ -30,11 +33,14 @@ class Commit(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """The commit of a rank in a sync. ``entered``: the newest generation of the State that the rank was part of."""
+    """The commit of a rank in a sync. ``entered``: the newest generation of the State that the rank was part of.
+    ``end``: the last commit of the training call before; commits of a call are newer than those of earlier ones.
+    """
 
     commit: Commit | None
     entered: int
     incarnation: int
+    end: Commit | None = None
 
 
 class Elected(NamedTuple):
@@ -50,7 +56,13 @@ def elect(candidates: Sequence[Candidate], *, lineage: int) -> Elected:
     """Elect a commit like ``worker/sync/election.py`` and ``State.sync``. ``lineage``: that of a history that begins
     here."""
     held = [each.commit for each in candidates if each.commit is not None]
+    ends = [each.end for each in candidates if each.end is not None]
     generation = 1 + max(each.entered for each in candidates)
     incarnation = max(each.commit.incarnation if each.commit else each.incarnation for each in candidates)
-    newest = max(held) if held else Commit(candidates[0].incarnation, 0, 0, 0, lineage)
-    return Elected(newest, generation, incarnation, not held)
+    if held or not ends:
+        newest = max(held) if held else Commit(candidates[0].incarnation, 0, 0, 0, lineage)
+        return Elected(newest, generation, incarnation, not held)
+    end = max(ends)
+    incarnation, generation = max(incarnation, end.incarnation), max(generation, end.generation + 1)
+    first = Commit(max(candidates[0].incarnation, end.incarnation), end.generation, end.number + 1, end.batch, lineage)
+    return Elected(first._replace(call=end.call + 1), generation, incarnation, anew=False)

@@ -28,6 +28,8 @@ class Helpers:
         """Whether hosts share their storage; else each has its own."""
         self._stored: dict[str, Commit] = {}
         """The commit of the newest checkpoint on each storage."""
+        self._pasts: dict[str, list[Commit | None]] = {}
+        """The results of finished training calls in it."""
         self._facts: dict[str, Mapping[str, Any]] = {}
         """The facts in its manifest."""
         self._cluster, self._sim, self._times = cluster, cluster.sim, cluster.times
@@ -45,6 +47,9 @@ class Helpers:
             "send": self._send,
             "receive": self._receive,
             "copy": self._copy,
+            "send_past": self._send_past,
+            "receive_past": self._receive_past,
+            "copy_past": self._copy_past,
             "write": self._write,
             "seal": self._seal,
             "load": self._load,
@@ -85,6 +90,9 @@ class Helpers:
         if self._found(agent, request["slot"], request) is None:
             self._fails(agent, number, "the memory does not hold that commit", for_good=True)
             return
+        self._offer(agent, number, request)
+
+    def _offer(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
         port = next(self._ports)
         self._offers[port] = (agent, number, request)
         agent.answer(number, {"listening": [request["address"], port]})
@@ -103,8 +111,9 @@ class Helpers:
         if sender is None or not reached or offer["transfer"] != request["transfer"]:
             self._fails(agent, number, "the sender cannot be reached")
             return
+        arrives = self._arrives if request["do"] == "receive" else self._past_arrives
         self._sim.later(
-            self._cluster.drawn(self.transfer_s), self._arrives, agent, number, request, sender, offered, offer["slot"]
+            self._cluster.drawn(self.transfer_s), arrives, agent, number, request, sender, offered, offer["slot"]
         )
 
     def _copy(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
@@ -117,6 +126,58 @@ class Helpers:
         self._sim.later(
             self._cluster.drawn(self.transfer_s), self._arrives, agent, number, whole, agent, number, request["from"]
         )
+
+    # --- results of finished training calls
+
+    def _send_past(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
+        if number not in agent.helpers or not agent.alive:
+            return
+        if len(agent.pasts.get(request["slot"], ())) < request["results"]:
+            self._fails(agent, number, "the memory does not hold so many results", for_good=True)
+        else:
+            self._offer(agent, number, request)
+
+    def _receive_past(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
+        if number in agent.helpers and agent.alive and self._has_results(agent, request["slot"], request):
+            self._over(agent, number, self._got_past(agent, request["slot"]))
+        else:
+            self._receive(agent, number, request)
+
+    def _copy_past(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
+        if number not in agent.helpers or not agent.alive:
+            return
+        whole = {**request, "slot": request["to"]}
+        self._sim.later(
+            self._cluster.drawn(self.transfer_s),
+            self._past_arrives,
+            agent,
+            number,
+            whole,
+            agent,
+            number,
+            request["from"],
+        )
+
+    def _past_arrives(
+        self, agent: Agent, number: int, request: Mapping[str, Any], sender: Agent, offered: int, of: int
+    ) -> None:
+        whole = self._linked(sender, agent) and offered in sender.helpers and number in agent.helpers
+        if not whole or not self._has_results(sender, of, request):
+            self._fails(agent, number, "the connection was lost")
+            if offered != number:
+                self._fails(sender, offered, "the connection was lost")
+            return
+        there = agent.pasts.setdefault(request["slot"], [])
+        there += sender.pasts[of][len(there) :]  # a result never changes
+        self._over(agent, number, self._got_past(agent, request["slot"]))
+        if offered != number:
+            self._over(sender, offered, {"sent": 1, "seconds": self.transfer_s})
+
+    def _has_results(self, agent: Agent, slot: int, request: Mapping[str, Any]) -> bool:
+        return len(agent.pasts.get(slot, ())) >= int(request["results"])
+
+    def _got_past(self, agent: Agent, slot: int) -> dict[str, Any]:
+        return {"results": len(agent.pasts[slot]), "bytes": 1, "seconds": self.transfer_s}
 
     # --- storage
 
@@ -148,6 +209,9 @@ class Helpers:
             store = self._store(agent)
             self._stored[store] = max(commit, self._stored.get(store, commit))
             self._facts[store] = request.get("facts", {})
+            newest = self._stored[store]
+            pasts = [past for past in agent.pasts.values() if len(past) >= newest.call]
+            self._pasts[store] = list(pasts[0][: newest.call]) if pasts else []
             answer = {"path": f"{request['place']}/{commit.number}", "bytes": self._times.bytes}
             self._ends(agent, number, answer, sealed=commit if self.shared else None)
 
@@ -169,6 +233,9 @@ class Helpers:
         for slot in slots:
             if (there := agent.memory.get(slot)) is None or there < stored:
                 agent.seal(slot, stored)
+            results = self._pasts.get(self._store(agent), [])
+            past = agent.pasts.setdefault(slot, [])
+            past += results[len(past) :]
         held = agent.memory[slots[0]]
         fields = {"path": f"{request['place']}/{stored.number}", "step": stored.batch, "generation": stored.generation}
         more = {

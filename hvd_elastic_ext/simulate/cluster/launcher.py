@@ -164,6 +164,7 @@ class Launcher:
             self._cluster.observer.sealed(message.sealed)
         if agent.down_since is not None and host not in self._cluster.cut:
             agent.reached()
+        self._cluster.observer.heard(agent, message.news)
         if message.news.get("event") == "exited":
             self._cluster.observer.end_received(agent, message.news["slot"])
         if "event" in message.news:
@@ -382,6 +383,8 @@ class Launcher:
         match order["do"]:
             case "answer":
                 self._cluster.observer.ranks_sent(self)
+            case "tell" if order["message"]["tell"] == "go":
+                self._cluster.observer.called(line.agent, order["to"])
             case "kill":
                 self._cluster.observer.kill_sent(line.agent, order["slot"])
             case "finish" | "forget":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hvd_elastic_ext.simulate.cluster.commits import Commit
 
@@ -26,6 +26,9 @@ class Observer:
         for process, state in zip(processes, before, strict=True):
             self.moved(process, state)
 
+    def entered(self, world: World) -> None:
+        """The members of a world are connected."""
+
     def agreed(self, world: World, elected: Commit | None) -> None:
         """The ranks of a world have agreed on their state; None: it begins anew."""
 
@@ -41,6 +44,12 @@ class Observer:
             self.rank_given(process, incarnation=incarnation, rank=process.rank)
 
     # --- launchers
+
+    def heard(self, agent: Agent, news: Mapping[str, Any]) -> None:
+        """A launcher has received news, or the first message of a connection."""
+
+    def called(self, agent: Agent, lives: Mapping[str, int]) -> None:
+        """A launcher has called parked processes to a world. ``lives``: the life of each, by slot."""
 
     def sealed(self, commit: Commit) -> None:
         """A launcher has received the report of a complete checkpoint."""

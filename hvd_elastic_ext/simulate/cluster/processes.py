@@ -12,7 +12,7 @@ from hvd_elastic_ext.simulate.cluster.commits import Candidate, Commit
 if TYPE_CHECKING:
     from hvd_elastic_ext.simulate.cluster.agent import Agent
 
-WITHIN: Final = ("joining", "syncing", "training")
+WITHIN: Final = ("joining", "prologue", "syncing", "training", "between")
 """States of processes that are in a world, or about to enter one."""
 
 
@@ -39,7 +39,8 @@ class Track(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Process:
-    """``state``: booting, parked, asking (for a rank), joining, syncing, training, or gone.
+    """``state``: booting, parked, asking (for a rank), joining, prologue, syncing, training, between (two training
+    calls), leaving (its training function), or gone.
 
     ``entered``: the newest generation of the State that it was part of, which is not the launcher's number of a world.
     ``assigned_world``: the launcher's number. ``sample``: (batch, commit) of its last heartbeat; ``commit``: the newest
@@ -70,6 +71,18 @@ class Process:
     stays: bool = False
     leave: bool = False
     done: bool = False
+    call: int = 0
+    """The training call that it is in; 0 before the first one."""
+    left: int | None = None
+    """The call whose result it has, and has not kept yet; 0: its prologue."""
+    end: Commit | None = None
+    """The last commit of the call before."""
+    at_init: bool = False
+    """Whether it has parked in ``hvd.init()``, and has not begun its training loop."""
+    alone: bool = False
+    """Whether it was told to go on to its training loop alone."""
+    results_came: bool = False
+    """Whether it was told of results in its slot that it has not looked for yet."""
     stepped_at: float | None = None
     id: ProcessId = field(init=False)
     """The process's identity for launchers."""
@@ -97,6 +110,17 @@ class Process:
         """The commit in its slot's memory."""
         return self.agent.memory.get(self.slot)
 
+    @property
+    def own(self) -> Commit | None:
+        """The same, if it is one of the training call that the process is in: it can continue from no other one."""
+        held = self.agent.memory.get(self.slot)
+        return held if held is None or held.call == self.call else None
+
+    @property
+    def past(self) -> list[Commit | None]:
+        """The results of finished calls in its slot's memory: of each, the last commit; of the prologue, None."""
+        return self.agent.pasts.setdefault(self.slot, [])
+
 
 @dataclass(eq=False, slots=True)
 class World:
@@ -104,6 +128,7 @@ class World:
 
     ``every``: steps from one commit to the next. ``writing``: number of its hosts that write a checkpoint.
     ``wake_at``: the next event, if not every step is one. ``ends_at``: the step after which training is done, if known.
+    ``phase``: joining, prologue, syncing, training, between (two calls), or lost.
     """
 
     key: tuple[int, int]
@@ -124,6 +149,10 @@ class World:
     """Seconds that the present step takes longer than ``step_s``, because of a checkpoint. They may be negative."""
     wake_at: float | None = None
     ends_at: int | None = None
+    call: int = 1
+    """The training call that its members are in."""
+    call_ends: int | None = None
+    """The step after which that call is over; None: it is the last one."""
     asked: Process | None = None
     """A member that must keep a commit."""
     track: Track | None = None
@@ -141,11 +170,11 @@ def candidates(processes: Iterable[Process]) -> list[Candidate]:
     Commits of a later world are newer than those of all earlier ones, even if none of its members was in those.
     """
     brought = dict.fromkeys(
-        [(each.agent.memory.get(each.slot), each.entered, each.assigned_world, each.incarnation) for each in processes]
+        [(each.own, each.entered, each.assigned_world, each.incarnation, each.end) for each in processes]
     )
     return [
-        Candidate(held, max(entered or 0, held.generation if held else 0, assigned_world - 1), incarnation)
-        for held, entered, assigned_world, incarnation in brought
+        Candidate(held, max(entered or 0, held.generation if held else 0, assigned_world - 1), incarnation, end)
+        for held, entered, assigned_world, incarnation, end in brought
     ]
 
 

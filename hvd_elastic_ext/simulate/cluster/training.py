@@ -14,10 +14,14 @@ from typing import Final
 from hvd_elastic_ext.simulate.cluster.commits import Commit, elect
 from hvd_elastic_ext.simulate.cluster.observer import Observer
 from hvd_elastic_ext.simulate.cluster.processes import GroupActions, Process, Track, World, candidates
+from hvd_elastic_ext.simulate.cluster.program import Program
 from hvd_elastic_ext.simulate.cluster.times import Times
 from hvd_elastic_ext.simulate.cluster.virtual_time import Sim
+from hvd_elastic_ext.worker.calls.meeting import Row, meet
 
 _RANK: Final = attrgetter("rank")
+VICTIM: Final = 41
+"""Exit code of a process that ends because of a lost peer."""
 ROUNDING: Final = 1e-9
 """Tolerance for rounding of summed times, as a share of a step."""
 
@@ -35,6 +39,8 @@ class Training:
         self.sync_s = times.sync_s
         self.thin = 1
         """Number of calls of ``commit()`` for each commit."""
+        self.program = Program()
+        """What the processes run."""
         self.records = False
         """Whether the journal contains sampled steps."""
         self.vanished: set[str] = set()
@@ -84,6 +90,50 @@ class Training:
             self._sim.later(self._times.notice_s, self._notice, world, process.agent.host)
         return True
 
+    # --- to a world
+
+    def parks(self, process: Process) -> None:
+        """A process is ready. It parks in ``hvd.init()``, or at its training loop."""
+        if self.program.prologue_s is not None and not process.alone:
+            process.at_init = True
+            self.moves(process, "parked")
+            process.agent.report(process, "parked", at="init", later=True, call=0)
+            return
+        self._pass_over(process)
+        self.moves(process, "parked")
+        process.agent.report(process, "parked", at="loop", later=False, call=process.call)
+
+    def goes_alone(self, process: Process) -> None:
+        """A process is told that it meets the others in the training loop, after a prologue of its own."""
+        process.at_init, process.alone = False, True
+        self.moves(process, "booting")
+        self._sim.later(self.program.prologue_s or 0.0, process.agent.park, process)
+
+    def reads_results(self, process: Process) -> None:
+        """A parked process that was told of results goes on with them, or parks again."""
+        if not process.results_came or process.stopped or process.state != "parked" or process.at_init:
+            return
+        process.results_came = False
+        if len(process.past) <= process.call:
+            process.agent.report(process, "parked", at="loop", later=False, call=process.call)
+            return
+        self.moves(process, "booting")
+        passed = len(process.past) - process.call
+        self._sim.later(self.program.between_s * passed, process.agent.park, process)
+
+    def _pass_over(self, process: Process) -> None:
+        """Begin the first training call without a result in the process's past."""
+        process.call = max(1, process.call)
+        process.left = 0 if process.call == 1 else None
+        while process.call < len(process.past):
+            self._skip(process)
+
+    def _skip(self, process: Process) -> None:
+        """Go on with the result of a call that is over."""
+        process.agent.report(process, "record", event="call_skipped", fields={"call": process.call})
+        process.end, process.left = process.past[process.call], None
+        process.call += 1
+
     # --- into a world
 
     def answered(self, processes: Sequence[Process], *, incarnation: int, size: int) -> None:
@@ -117,18 +167,40 @@ class Training:
             return
         if self._held_up(world, self._enter):
             return
-        world.phase = "syncing"
+        self._observer.entered(world)
+        before_loop = any(process.at_init for process in world.members)
+        world.phase = "prologue" if before_loop else "syncing"
         for process in world.members:
             process.generation = process.assigned_world
             if process.entered is None:
                 process.entered = process.held.generation if process.held else 0
-        self._move(world.members, "syncing")
+        self._move(world.members, world.phase)
         self._group_actions.report(world.members, "entered", generation=world.key[1])
-        new = [process for process in world.members if not process.looped]
-        for process in new:
-            process.looped = True
-        self._group_actions.report(new, "looping")
+        if before_loop:
+            self._sim.later(self.program.prologue_s or 0.0, self._begin_loops, world)
+            return
+        self._begin_loop([process for process in world.members if not process.looped])
         self._sim.later(self._times.meets(self.sync_s, world.after_loss), self._synced, world)
+
+    def _begin_loops(self, world: World) -> None:
+        """The prologue of a world is over."""
+        if world.phase != "prologue" or self._held_up(world, self._begin_loops):
+            return
+        world.phase = "syncing"
+        self._move(world.members, "syncing")
+        self._begin_loop(world.members)
+        self._sim.later(self._times.meets(self.sync_s, world.after_loss), self._synced, world)
+
+    def _begin_loop(self, processes: Sequence[Process]) -> None:
+        """Report that processes have begun the training call that they are in."""
+        by_call: dict[int, list[Process]] = {}
+        for process in processes:
+            process.looped, process.at_init, process.done = True, False, False
+            process.left = 0 if process.call == 0 else process.left
+            process.call = max(1, process.call)
+            by_call.setdefault(process.call, []).append(process)
+        for call, those in by_call.items():
+            self._group_actions.report(processes if len(those) == len(processes) else those, "looping", call=call)
 
     def _synced(self, world: World) -> None:
         if world.phase != "syncing":
@@ -137,6 +209,9 @@ class Training:
             return
         members = world.members
         members.sort(key=_RANK)  # usually they are sorted already
+        if self.program.steps and self._meet(world):
+            return
+        world.call = members[0].call
         lineage = next(self._lineages)
         elected = elect(candidates(members), lineage=lineage)
         world.phase, world.elected = "training", (elected.incarnation, elected.generation)
@@ -153,11 +228,48 @@ class Training:
         self._observer.agreed(world, None if elected.anew else elected.commit)
         self._move(members, "training")
         self._group_actions.report(members, "synced", reported=commit, step=commit.batch, commit=commit.name)
-        if self._times.every_step:
+        steps, end = self.program.steps_of(world.call), members[0].end
+        world.call_ends = None if steps is None else steps + (0 if end is None else end.batch)
+        if world.call_ends is not None and commit.batch >= world.call_ends:
+            self._end_call(world)  # it was over, but for its end
+        elif self._times.every_step:
             self._sim.later(self._times.step_s, self._step, world)
         else:
             world.stepped_at, world.ends_at = self._sim.now, self.last_step(world)
             self._wake(world)
+
+    def _meet(self, world: World) -> bool:
+        """Compare the calls of the ranks, and keep the result of the last one. Return whether they meet again."""
+        members = world.members
+        found = meet([self._row(process) for process in members])
+        for rank, process in enumerate(members):
+            if process.left is None or process.left != process.call - 1:
+                continue
+            if rank in found.keeps:
+                process.past.append(process.end)
+                if process.left:
+                    process.agent.report(process, "result", call=process.left, bytes=1, kept=True)
+            process.left = None
+        if found.sender is not None:
+            past = list(members[found.sender].past)
+            for process in [members[rank] for rank in sorted(found.receives)]:
+                process.past[:] = past
+                process.agent.report(process, "result", call=len(past) - 1, bytes=1, kept=True)
+        over = [members[rank] for rank in sorted(found.over)]
+        for process in [each for each in over if len(each.past) <= each.call]:
+            process.agent.report(process, "failed", digest="unkept", error="StateError", traceback="")
+            process.agent.ended(process, 1)
+        if world.phase != "syncing" or not over:
+            return bool(over)
+        for process in over:
+            self._skip(process)
+        self._begin_loop(over)
+        self._sim.later(self.program.between_s + self.sync_s, self._synced, world)
+        return True
+
+    def _row(self, process: Process) -> Row:
+        left = int(process.left is not None and process.left == process.call - 1)
+        return Row(process.call, len(process.past), left, left, left)
 
     # --- steps
 
@@ -263,6 +375,8 @@ class Training:
             self._commit(world, commits)
         elif world.ends_at is not None and world.batch >= world.ends_at:
             self._finish(world)
+        if world.phase == "training" and world.call_ends is not None and world.batch >= world.call_ends:
+            self._end_call(world)
 
     def _go_on(self, world: World, now: float) -> None:
         """Report the first step of a world."""
@@ -282,7 +396,7 @@ class Training:
         named = world.asked is not None and any(process.wanted is not None for process in world.members)
         if track is not None:
             held = track.commit
-            commit = Commit(*world.elected, held.number + commits, track.batch - left, held.lineage)
+            commit = Commit(*world.elected, held.number + commits, track.batch - left, held.lineage, world.call)
             world.track = track._replace(commit=commit, before=held)
         for process in world.members if named or track is None else ():
             if track is None:
@@ -291,7 +405,9 @@ class Training:
                 self.follow(process)
             if named:
                 self.keep(process)
-        if self.finishing or (world.ends_at is not None and world.batch >= world.ends_at):
+        if self.finishing and self.program.steps_of(world.call) is not None:
+            self._end_call(world)
+        elif self.finishing or (world.ends_at is not None and world.batch >= world.ends_at):
             self._finish(world)
         elif world.interrupted and not left:
             self._part(world)
@@ -334,7 +450,7 @@ class Training:
     def _next(self, process: Process, world: World, commits: int = 1, left: int = 0) -> Commit:
         held = process.held
         assert held is not None  # sealed when the world agreed
-        return Commit(*world.elected, held.number + commits, process.batch - left, held.lineage)
+        return Commit(*world.elected, held.number + commits, process.batch - left, held.lineage, world.call)
 
     def _seal(self, process: Process, commit: Commit) -> None:
         process.agent.seal(process.slot, commit)
@@ -374,9 +490,48 @@ class Training:
         members = self._close(world)
         for process in members:
             process.done = True
-            process.agent.report(process, "done")
+            process.agent.report(process, "done", call=process.call)
         for process in members:
             process.agent.ended(process, 0)
+
+    def _end_call(self, world: World) -> None:
+        """A training call of all ranks returns. Another one follows."""
+        world.phase, members = "between", world.members
+        for process in members:
+            if process.commit is None or process.commit.batch < process.batch:
+                self._seal(process, self._next(process, world))
+                self.keep(process)
+            process.done, process.left, process.end = True, process.call, process.commit
+        self._move(members, "between")
+        end = members[0].commit
+        assert end is not None  # sealed now, or before
+        self._group_actions.report(members, "beat", reported=end, step=end.batch, commit=end.name)
+        self._group_actions.report(members, "done", call=world.call)
+        self._sim.later(self.program.between_s, self._begin_call, world)
+
+    def _begin_call(self, world: World) -> None:
+        if world.phase != "between" or self._held_up(world, self._begin_call):
+            return
+        world.phase = "syncing"
+        for process in world.members:
+            process.call += 1
+        self._move(world.members, "syncing")
+        self._begin_loop(world.members)
+        self._sim.later(self.sync_s, self._synced, world)
+
+    def leave_together(self, world: World, *, apart_s: float) -> None:
+        """Have all ranks leave the training function at the same step, with exit code 0, one ``apart_s`` after the
+        other.
+        """
+        members = self._close(world)
+        self._move(members, "leaving")
+        for number, process in enumerate(members):
+            held = process.held
+            if held is not None and held.batch < process.batch:
+                self._seal(process, held := self._next(process, world))
+            name = None if held is None else held.name
+            process.agent.report(process, "left", call=process.call, well=True, step=process.batch, commit=name)
+            self._sim.later(number * apart_s, process.agent.ended, process, 0)
 
     def _part(self, world: World) -> None:
         """Let all ranks leave the world at the same commit."""
@@ -468,6 +623,7 @@ class Training:
     def _roll_back(self, processes: Sequence[Process]) -> None:
         """Roll back processes that have left a lost world."""
         self._lost = True
+        processes = self._go_to_loop(processes)
         alike = dict[tuple[int, int], list[Process]]()
         for process in processes:
             self.follow(process)
@@ -483,6 +639,23 @@ class Training:
             alone = processes if len(those) == len(processes) else those
             self._group_actions.report(alone, "record", event="rolled_back", fields={"step": step, "steps_lost": lost})
         self._ask(processes)
+
+    def _go_to_loop(self, processes: Sequence[Process]) -> Sequence[Process]:
+        """Have those that have lost their world between two calls, or before the first one, notice that in the next
+        one. Those whose collectives fail in a prologue end: return the others.
+        """
+        if not any(process.state in ("prologue", "between") for process in processes):
+            return processes
+        for process in [each for each in processes if each.state == "prologue" and not self.program.quiet]:
+            process.world = None
+            process.agent.report(process, "peer_lost", error="HorovodInternalError")
+            process.agent.ended(process, VICTIM)
+        rest = [process for process in processes if process.state != "gone"]
+        begin = [process for process in rest if process.state in ("prologue", "between")]
+        for process in begin:
+            process.call += process.state == "between"
+        self._begin_loop(begin)
+        return rest
 
     def look_again(self, hosts: Iterable[str]) -> None:
         """Let processes on these hosts, which continue or have their network again, notice what they have missed."""

@@ -78,7 +78,7 @@ def _facts(job: JobState) -> CustodyFacts:
     return CustodyFacts(
         holdings=job.roster.commits.holdings(leaving_or_unlisted(job)),
         stored=_stored(job),
-        sending=job.transfers.sending,
+        sending=job.transfers.sending or job.calls.sending,
         readers=None if how is not None and "://" in how.place else job.checkpoints.readers,
     )
 

@@ -16,7 +16,7 @@ MOST_KNOWN: Final = 1 << 31
 class PastTransfer:
     """A past that is sent to another slot. ``results``: how many of them at least. ``began``: when (mono).
 
-    ``asked``: the hosts whose helpers were started for it.
+    ``first``: a commit waits for it. ``asked``: the hosts whose helpers were started for it.
     """
 
     target: Seat
@@ -24,6 +24,7 @@ class PastTransfer:
     results: int
     token: str
     began: float
+    first: bool = False
     asked: set[str] = field(default_factory=set)
 
     @property
@@ -47,6 +48,17 @@ class Calls:
     transfer: PastTransfer | None = None
     not_before: float = 0.0
     """No transfer before then (mono): the last one has failed."""
+
+    @property
+    def sending(self) -> Seat | None:
+        """The seat whose results are being sent, and then its commit."""
+        return None if self.transfer is None or not self.transfer.first else self.transfer.source
+
+    def go_first(self, source: Seat, target: Seat) -> bool:
+        """Whether a slot lacks results that belong to the commit of another one: without them, its process could not
+        come to the training call of that commit.
+        """
+        return self.pasts.get(source, 0) > max(1, self.pasts.get(target, 0))
 
     def named(self, call: int) -> None:
         """A process has named a call."""

@@ -167,6 +167,8 @@ class Adoption:
     """Until when they are waited for (mono); None if they are not."""
     missing: dict[str, Host] = field(default_factory=dict)
     """Hosts that may train for this job, and have not connected to this launcher."""
+    replaced: set[str] = field(default_factory=set)
+    """Hosts with another agent than the one that it had: nobody knows how what ran there has ended."""
     failed: dict[str, float] = field(default_factory=dict)
     """When the last start of an agent on one of them has failed (mono)."""
     handed_over: dict[str, float] = field(default_factory=dict)
@@ -210,6 +212,8 @@ class FailedTries(NamedTuple):
         return self.ended - self.began
 
 
+IN_A_ROW_S: Final = 3.0
+"""Failed tries count as in a row if the next one begins within this time."""
 TRANSFER_S: Final = 900.0
 """Longest time for a transfer: the largest commit over a slow network."""
 
@@ -224,6 +228,17 @@ class Transfers:
     """By seat of the holder; None: tries to load a checkpoint."""
     looked: dict[str, str] = field(default_factory=dict)
     """Hosts that have loaded the newest complete checkpoint, or found none, with the identity of the agent."""
+
+    def failed(
+        self, seat: Seat | None, *, began: float, now: float, hosts: tuple[str, ...], blame: bool = True
+    ) -> None:
+        """A try has failed. Without ``blame`` it was because of a broken connection: one does not count against the
+        holder.
+        """
+        before, first = self.failures.get(seat), began if blame else now
+        if before is not None and began <= before.ended + IN_A_ROW_S:
+            first = before.began
+        self.failures[seat] = FailedTries(first, now, hosts, 0 if before is None else before.returns)
 
     def may_begin(self, now: float) -> bool:
         """Whether a transfer may start: none is under way, and the pause after a failed one is over."""

@@ -3,6 +3,7 @@
 0.0 hosts a:1 b:2          the list of hosts; `-c:5` will be gone in 5 s, `-c` at an unknown time
 8.0 kill a                 kill -9 of the process in slot 0; `a/1` is that in slot 1
 8.0 kill b ahead           ... after it has sealed one commit more than the others; `behind`: one less
+0.0 calls 6 9              the script has three training calls: of 6 steps, of 9, and one until training is done
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ VERBS: Final = {
     "garbage": "a list that is refused",
     "kill": "kill -9 of a process",
     "crash": "it ends with exit code 1",
-    "leave": "it ends with 0 before training is done",
+    "leave": "it ends with 0 before training is done; without a host all members do, so many seconds apart",
     "stop": "SIGSTOP",
     "cont": "SIGCONT",
     "slow": "processes of a host that are started from now on take so many seconds to get ready",
@@ -33,6 +34,9 @@ VERBS: Final = {
     "clear": "what is held against it is forgotten, by hand",
     "launcher": "kill -9 of the launcher; it is started again after so many seconds",
     "bad": "from now on the process in a slot ends with an exit code as soon as it is in a world",
+    "calls": "the script has more than one training call: the steps of all but the last one",
+    "prologue": "the first processes have their world from hvd.init() on, so long before their loop; `quiet`: without "
+    "collectives there",
     "brittle": "from now on processes do not live through the loss of a peer: they say so, and end",
     "sync": "from now on ranks take so long to agree",
     "transfer": "from now on commits take so long from agent to agent",
@@ -96,6 +100,8 @@ def _event(words: list[str]) -> Event:
         return Event(
             float(at), verb, hosts=listed, going=tuple((host, float(s) if s else None) for host, _, s in going)
         )
+    if verb == "calls":
+        return Event(float(at), verb, word=" ".join(rest))
     host, slot = rest.pop(0).split("/") if rest and "/" in rest[0] else (_name(rest), "0")
     value = float(rest.pop(0)) if rest and rest[0][0].isdigit() else None
     return Event(float(at), verb, host, int(slot), value, rest[0] if rest else "")
@@ -114,6 +120,10 @@ FIRST: Final = (4.0, 2.6, 5.5, 1.15, 0.5)
 WELL: Final = (12.0, 0.0, 3.0, 7.0)
 """Seconds from the last event until everything is repaired."""
 SLOTS: Final = (1, 1, 1, 2)
+CALLS: Final = ("6", "12 3", "9 2 20", "1 1 1 30")
+PROLOGUES: Final = (1.0, 3.0, 6.0)
+APART: Final = (0.0, 0.3, 3.0)
+"""Seconds from the end of one rank to that of the next one, when all leave the training function."""
 Raw = tuple[int, int, int, int]
 """The numbers that make an event, all below :data:`RANGE`: they choose its time, kind, host and value."""
 RANGE: Final = 720
@@ -150,6 +160,7 @@ def decode(shape: Raw, raw: Sequence[Raw]) -> History:
     begin = len(names) if slots % 3 else max(1, len(names) - 1)
     events = [Event(0.0, "store", value=2.0)] if count // 3 % 8 == 7 else []
     events += [Event(0.0, "disk")] if events and count // 24 % 3 == 2 else []
+    events += _program(count // 72 % 10, first // len(FIRST))
     events += [Event(0.0, "wait", value=20.0)] if alone // 12 % 6 == 5 else []
     events.append(Event(0.0, "hosts", hosts=tuple(list(sizes.items())[:begin])))
     at = FIRST[first % len(FIRST)]
@@ -163,11 +174,23 @@ def decode(shape: Raw, raw: Sequence[Raw]) -> History:
     return History(tuple(events))
 
 
+def _program(kind: int, which: int) -> list[Event]:
+    """What the processes run: most have one training call, and no prologue."""
+    events = []
+    if kind in (7, 8) or (kind == 9 and which % 2):
+        events.append(Event(0.0, "calls", word=CALLS[which % len(CALLS)]))
+    if kind == 8 or (kind == 9 and not which % 2):
+        events.append(Event(0.0, "prologue", value=PROLOGUES[which // 4 % 3], word=("", "", "quiet")[which // 12 % 3]))
+    return events
+
+
 def _decoded(at: float, raw: Raw, sizes: dict[str, int]) -> Event:
     _, kind, who, value = raw
     verb, names = _KINDS[kind % len(_KINDS)], list(sizes)
     if verb == "hosts":
         return _listed(at, raw, sizes)
+    if verb == "leave" and value // 14 % 3 == 2:
+        return Event(at, verb, value=APART[value % len(APART)])
     host = "" if verb in _NO_HOST else names[who % len(names)]
     slot = value // 7 % sizes[host] if verb in _WITH_SLOT else 0
     values = _VALUES.get(verb, (None,))

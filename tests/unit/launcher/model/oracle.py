@@ -73,6 +73,9 @@ class Oracle(Observer):
     begun: bool = False
     ending: bool = False
     """Whether training is done, or is about to be."""
+    left: bool = False
+    """Whether all members of the last world have left their training function with exit code 0: what they held may be
+    given up, also by a launcher that dies before it has ended the job."""
     losses: list[Loss] = field(default_factory=list)
     trained_at: float = -1.0
     _told: dict[tuple[str, int], Commit] = field(default_factory=dict)
@@ -98,6 +101,8 @@ class Oracle(Observer):
     _ranks: dict[tuple[int, int, str, int], int] = field(default_factory=dict)
     _whose: dict[tuple[int, int, int], str] = field(default_factory=dict)
     _agreed: list[World_] = field(default_factory=list)
+    _calls: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    """The training call of a process, by its agent, slot and life, as the present launcher knows it."""
 
     # --- what is known
 
@@ -202,7 +207,12 @@ class Oracle(Observer):
 
     def released(self, agent: Agent, slot: int | None = None) -> None:
         """The launcher has ordered an agent to end, or to give back a slot's memory."""
-        if self.ending or self.cluster.launcher is None or self.cluster.launcher.driver.outcome is not None:
+        if (
+            self.ending
+            or self.left
+            or self.cluster.launcher is None
+            or self.cluster.launcher.driver.outcome is not None
+        ):
             return
         if self._overdue(agent):
             return
@@ -240,7 +250,7 @@ class Oracle(Observer):
         if told and newest is not None and (elected is None or elected < newest):
             batches = max(0, newest.batch - (elected.batch if elected else 0))
             self.losses.append(Loss(key, batches, self.cluster.sim.now, newest, elected))
-        self.begun = True
+        self.begun, self.left = True, False
         if elected is None or (self.newest_told is not None and elected < self.newest_told):
             self.newest_told = elected
         self._heard = [] if self.newest_told is None else [(self.cluster.sim.now, self.newest_told)]
@@ -251,6 +261,7 @@ class Oracle(Observer):
         """Forget what it had not written yet, and which processes it had killed: the next launcher cannot know of
         these."""
         self._killed.clear()
+        self._calls.clear()
         late = self.cluster.sim.now - TOLD_S
         until = (self.cluster.sim.now if launcher.stopped_at is None else launcher.stopped_at) - NOTED_S
         self._heard = [each for each in self._heard if each[0] <= until]
@@ -281,6 +292,53 @@ class Oracle(Observer):
         within = max(before, default=0) < line["generation"] <= min(after, default=loss.key[1] + 1)
         return within and isinstance(line["steps_lost"], int)
 
+    # --- training calls
+
+    def all_leave(self, world: World) -> None:
+        """All members of a world leave their training function with exit code 0."""
+        self.left = True
+
+    def heard(self, agent: Agent, news: Mapping[str, Any]) -> None:
+        """A launcher has received the training call that a process is in."""
+        for slot, life, call in _calls_in(news):
+            self._calls[agent.identity, slot, life] = call
+
+    def called(self, agent: Agent, lives: Mapping[str, int]) -> None:
+        """The launcher calls parked processes to a world. Only those that are in the call of the others may come, as
+        far as the launcher knows."""
+        front = max((call for _, call in self._front()), default=0)
+        for slot, life in lives.items():
+            process = agent.processes.get(int(slot))
+            if process is None or process.life != life or process.state != "parked":
+                continue
+            mine = self._calls.get((agent.identity, int(slot), life), 0)
+            if mine < front:
+                who = next(name for name, call in self._front() if call == front)
+                raise Broken("one call", f"{process.name} is called in call {mine}, and {who} is in call {front}")
+
+    def _front(self) -> Iterator[tuple[str, int]]:
+        """Yield the processes with a trained state that can be reached, each with its call as the launcher knows it."""
+        for agent in self.cluster.agents.values():
+            for process in agent.processes.values():
+                key = (agent.identity, process.slot)
+                trains = process.agreed and process.state in ("training", "syncing", "between", "asking")
+                if trains and not process.stopped and agent.down_since is None and key not in self._killed:
+                    yield process.name, min(process.call, self._calls.get((*key, process.life), 0))
+
+    def entered(self, world: World) -> None:
+        """The members of a world are connected: nobody is before its loop while others are in it."""
+        if len({process.at_init for process in world.members}) > 1:
+            names = [process.name for process in world.members if process.at_init]
+            raise Broken("one call", f"{', '.join(names)} in hvd.init(), and others in the loop of world {world.key}")
+
+    def _one_call(self, world: World) -> None:
+        """All members of a world that trains are in the same call, and it is not over."""
+        for process in world.members:
+            if process.call != world.call:
+                raise Broken("one call", f"{process.name} is in call {process.call}, in a world of call {world.call}")
+            if len(process.past) > process.call:
+                raise Broken("no call twice", f"{process.name} trains call {process.call}, and has its result")
+
     # --- worlds
 
     def steps(self, world: World, count: int) -> None:
@@ -288,6 +346,7 @@ class Oracle(Observer):
         stop."""
         now = self.cluster.sim.now
         self.trained_at = now
+        self._one_call(world)
         for other in self.cluster.training.worlds:
             if other is world or other.phase != "training" or now - other.stepped_at > 1.5 * self.cluster.times.step_s:
                 continue
@@ -310,6 +369,16 @@ class Oracle(Observer):
         if self._whose.setdefault((*world, rank), process.name) != process.name:
             both = f"{self._whose[incarnation, process.assigned_world, rank]} and {process.name}"
             raise Broken("one rank", f"rank {rank} of world {world} was told to {both}")
+
+
+def _calls_in(news: Mapping[str, Any]) -> Iterator[tuple[int, int, int]]:
+    """Yield slot, life and training call of each process that is named in a message of an agent."""
+    message = news.get("message")
+    if isinstance(message, dict) and message.get("say") in ("parked", "looping"):
+        yield news["slot"], news["life"], message["call"]
+    for slot, status in news.get("seats", {}).items():
+        if status["state"] == "running" and "call" in status:
+            yield int(slot), status["life"], status["call"]
 
 
 def _from(elected: Commit | None) -> str:

@@ -252,7 +252,13 @@ class _Play:
 
     def _leave(self, event: Event) -> None:
         process = self._cluster.process(event.host, event.slot)
-        if process is not None and process.state == "training":
+        worlds = [world for world in self._cluster.training.worlds if world.phase == "training"]
+        if not event.host and worlds:
+            self._cluster.oracle.all_leave(worlds[0])
+            self._cluster.training.leave_together(worlds[0], apart_s=event.value or 0.0)
+        elif process is not None and process.state == "training" and process.world is not None:
+            if len(process.world.members) == 1:
+                self._cluster.oracle.all_leave(process.world)
             self._kill(event, 0)
 
     def _stop(self, event: Event) -> None:
@@ -311,6 +317,13 @@ class _Play:
 
     def _bad(self, event: Event) -> None:
         self._cluster.training.bad.add((event.host, event.slot))
+
+    def _calls(self, event: Event) -> None:
+        self._cluster.training.program.steps = tuple(map(int, event.word.split()))
+
+    def _prologue(self, event: Event) -> None:
+        self._cluster.training.program.prologue_s = event.value or 0.0
+        self._cluster.training.program.quiet = event.word == "quiet"
 
     def _brittle(self, event: Event) -> None:
         self._cluster.training.brittle = True

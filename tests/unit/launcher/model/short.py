@@ -47,7 +47,7 @@ class ShortOptions(JobOptions):
     failure_budget: int = 1000
 
 
-VICTIM, BAD = 41, 43
+VICTIM, BAD = training.VICTIM, 43
 """Exit codes of processes that end because of a lost peer, and of those in bad slots."""
 
 

@@ -133,6 +133,13 @@ FOUND = {
     # The launcher was stopped meanwhile. Its wait for the agent began again at every look.
     "an agent that was found and ended before it connected is followed by another": """
         0 hosts a:1; 5.1 launcher 0.5; 5.7 standstill 9; 6 agent a""",
+    # C had its rank, but its word that it had entered the world was late. So it counted as a newcomer, and the end of A
+    # as that of all members: training was done.
+    "who has a rank may train although its news are late": """
+        0 hosts a:1 c:1; 1.15 launcher 0.5; 1.76 late c 1.2; 7.56 leave a""",
+    # Training was done, and the launcher died before the job had ended. The next one begins it again.
+    "a launcher that dies when all have left gives up nothing that is needed": """
+        0 hosts a:1; 7.2 leave a; 7.22 launcher 1.5""",
 }
 
 

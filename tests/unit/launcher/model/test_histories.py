@@ -7,17 +7,21 @@ plays many more.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 
 import pytest
 
 from hvd_elastic_ext.launcher.driver import plan
 from hvd_elastic_ext.launcher.planners.membership import custody
+from hvd_elastic_ext.launcher.planners.membership import prologue as prologue_planner
 from hvd_elastic_ext.launcher.rules.health import repeats
+from hvd_elastic_ext.launcher.rules.membership import calls, prologue
 from hvd_elastic_ext.launcher.state.effects.health import victims
 from hvd_elastic_ext.launcher.state.effects.membership import custody as effects
 from hvd_elastic_ext.launcher.state.facts import custody as facts
+from hvd_elastic_ext.launcher.state.parts.calls import Calls
 from tests.unit.launcher.model.history import drawn, failing, script
-from tests.unit.launcher.model.play import play
+from tests.unit.launcher.model.play import Failure, play
 from tests.unit.launcher.model.search import FIRST, by_seeds
 from tests.unit.launcher.model.test_found import FOUND
 
@@ -49,6 +53,32 @@ def test_a_driver_that_asks_nobody_whether_a_world_may_form_is_found_out(monkeyp
     monkeypatch.setattr(effects, "may_form", lambda job: (True, None))
     failures = (play(drawn(random.Random(seed).randrange)) for seed in range(500))
     assert any(failure is not None and failure.promise == "custody" for failure in failures)
+
+
+def _played(verb: str, seeds: int) -> Iterator[Failure | None]:
+    """Play the histories of these seeds in which ``verb`` happens."""
+    for history in (drawn(random.Random(seed).randrange) for seed in range(seeds)):
+        if any(event.verb == verb for event in history.events):
+            yield play(history)
+
+
+def test_a_driver_that_lets_processes_of_any_call_join_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "decide", lambda *args, **more: calls.Gate(1))
+    assert any(failure is not None and failure.promise == "one call" for failure in _played("calls", 500))
+
+
+def test_a_driver_that_calls_processes_in_init_while_others_are_in_their_loop_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(prologue_planner, "decide", lambda others: prologue.Meeting.READY)
+    assert any(failure is not None and failure.promise == "one call" for failure in _played("prologue", 500))
+
+
+def test_a_driver_that_sends_a_commit_before_the_results_of_earlier_calls_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Calls, "go_first", lambda *args: False)
+    assert any(failure is not None and failure.promise == "custody" for failure in _played("calls", 500))
 
 
 @pytest.mark.parametrize("name", [name for name in FOUND if "killed" in name and "is heard before others" in name])

@@ -52,7 +52,12 @@ def forget_after_next_world(job: JobState) -> None:
 def outcome(job: JobState) -> DepartureOutcome:
     """What it means that they have left."""
     part = job.clean_exits
+    if not job.world.own:  # its members become known as the hosts of the earlier launcher come back
+        part.members = job.world.members
     others = [each for life in part.members if life not in part.left and (each := _staying(job, life)) is not None]
+    if not job.world.own:
+        others += [Staying(f"what may run on {host}") for host in job.adoption.missing]
+        others += [Staying(f"what ran on {host}", lost=True) for host in sorted(job.adoption.replaced)]
     return outcome_of_departure(job.now, list(part.left.values()), others)
 
 
@@ -74,8 +79,8 @@ def _staying(job: JobState, life: ProcessId) -> Staying | None:
     if worker is None:
         victim = life in job.world.not_at_fault  # it has ended because it lost its peers: its successor trains on
         return Staying(str(life.seat), lost=not victim, joins=victim)
-    if not worker.generation:
-        return None
+    if not worker.generation and worker.rank is None and job.rendezvous.place(life) is None:
+        return None  # with a rank it is, or was, in a world, also if its word that it has entered comes late
     joins = life in job.rendezvous.waiting or life in job.rendezvous.asked_again
     lost = worker.killed is not None or worker.failure is not None
     return Staying(blame.named(job, worker), lost=lost, done=worker.done, joins=joins, told=_why_told(job, worker))

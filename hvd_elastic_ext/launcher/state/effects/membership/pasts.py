@@ -107,6 +107,16 @@ def inventory(job: JobState, host: str, statuses: Mapping[str, Any]) -> None:
 # --- transfers
 
 
+def begin_first(job: JobState, source: Seat, target: Seat) -> None:
+    """The same for a commit that is to follow: no other past is sent before."""
+    transfer = job.calls.transfer
+    if transfer is None or (transfer.source, transfer.target) != (source, target):
+        cancel(job)
+        begin(job, source, target)
+    if job.calls.transfer is not None:
+        job.calls.transfer.first = True
+
+
 def begin(job: JobState, source: Seat, target: Seat) -> bool:
     """Begin to send the results of ``source`` to ``target``, if their agents can do it now."""
     calls, hosts = job.calls, {source.host, target.host}
@@ -146,7 +156,7 @@ def cancel(job: JobState) -> None:
 def agent_lost(job: JobState, host: str) -> None:
     """A connection was lost, perhaps with an answer."""
     if job.calls.transfer is not None and host in job.calls.transfer.hosts:
-        _failed(job, f"the connection to {host} was lost")
+        _failed(job, f"the connection to {host} was lost", blame=False)
 
 
 def answered(job: JobState, agent: Agent, answer: HelperAnswer) -> None:
@@ -184,13 +194,15 @@ def _ask(job: JobState, host: str, slots: list[int], request: Mapping[str, Any])
     assert job.calls.transfer is not None
     job.calls.transfer.asked.add(host)
     if not job.run_helper(Purpose.PAST, host, slots, request):
-        _failed(job, f"{host} is not connected")
+        _failed(job, f"{host} is not connected", blame=False)
 
 
-def _failed(job: JobState, why: str) -> None:
+def _failed(job: JobState, why: str, *, blame: bool = True) -> None:
     transfer = job.calls.transfer
     assert transfer is not None
     _end(job, drop=True)
+    if transfer.first:
+        job.transfers.failed(transfer.source, began=transfer.began, now=job.now, hosts=transfer.hosts, blame=blame)
     job.calls.not_before = job.now + RETRY_S
     log.warning("%s got no results of calls from %s: %s", transfer.target, transfer.source, why)
 

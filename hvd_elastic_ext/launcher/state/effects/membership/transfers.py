@@ -16,15 +16,13 @@ from hvd_elastic_ext.launcher.state.effects.membership import pasts
 from hvd_elastic_ext.launcher.state.helpers import HelperAnswer, Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.parts.commit_holders import read
-from hvd_elastic_ext.launcher.state.parts.membership import TRANSFER_S, FailedTries, Transfer
+from hvd_elastic_ext.launcher.state.parts.membership import TRANSFER_S, Transfer
 from hvd_elastic_ext.launcher.state.roster import Agent
 
 log = logging.getLogger(__name__)
 
 RETRY_S: Final = 1.0
 """Pause after a failed try."""
-IN_A_ROW_S: Final = 3.0
-"""Failed tries count as in a row if the next one begins within this time."""
 MAX_RECONNECTIONS: Final = 3
 """How often a reconnection of one end clears a holder's failures: a connection that always breaks must not clear
 them for ever.
@@ -47,6 +45,9 @@ def begin(job: JobState, decision: CustodyDecision) -> None:
         return
     assert target is not None
     hosts = [] if source is None else [source.seat.host]
+    if source is not None and job.calls.go_first(source.seat, target):
+        pasts.begin_first(job, source.seat, target)
+        return
     if not job.busy.isdisjoint({target.host, *hosts}):
         return
     if job.calls.transfer is not None and not {target.host, *hosts}.isdisjoint(job.calls.transfer.hosts):
@@ -170,11 +171,7 @@ def _failed(job: JobState, why: str, *, for_good: bool = False, blame: bool = Tr
     if seat is not None and for_good:
         job.roster.commits.not_held(seat)
     else:
-        before = job.transfers.failures.get(seat)
-        first = transfer.began if blame else now  # one broken connection does not count against the holder
-        if before is not None and transfer.began <= before.ended + IN_A_ROW_S:
-            first = before.began
-        job.transfers.failures[seat] = FailedTries(first, now, transfer.hosts, 0 if before is None else before.returns)
+        job.transfers.failed(seat, began=transfer.began, now=now, hosts=transfer.hosts, blame=blame)
     what = "no checkpoint could be loaded" if transfer.source is None else f"{transfer.source.seat} sent no commit"
     log.warning("%s: %s", what, why)
     job.record("not_sent", host=transfer.target.host, reason=f"{what}: {why}")
