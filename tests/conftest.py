@@ -7,7 +7,10 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.light_torch import FOLDER
+from tests.support.light_torch import FOLDER, sitecustomize
+
+assert "torch" not in sys.modules
+assert sitecustomize  # this process imports less of torch, too: each worker collects all tests
 
 pytest_plugins = ["tests.support.pytest_plugin", "tests.support.nethosts"]
 

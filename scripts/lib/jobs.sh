@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Sourced. Sets SIDE_BY_SIDE: pytest's options for JOBS test files at a time (default: DEFAULT_JOBS); none for one.
-# Most tests wait for processes more than they compute: two cores have room for three of them.
+# Most tests wait for processes more than they compute: two cores have room for three or four of them.
 JOBS="${JOBS:-$DEFAULT_JOBS}"
 if ! [[ "$JOBS" =~ ^[1-9][0-9]*$ ]]; then
     echo "tests: JOBS is '$JOBS'; give how many files of tests may run at a time, such as JOBS=1" >&2

@@ -8,12 +8,15 @@
 * An ``async def`` test runs in an event loop of its own. Arguments that are async context managers are entered before.
 * ``@pytest.mark.gpu`` skips where there is no CUDA device.
 * Files with the longest tests run first, so that none of them is the last one of a run.
+* Each worker of xdist first imports its own share of the files: to compile all of them, with their assertions, takes as
+  long as everything else before the first test, and each worker needs all of them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import inspect
 import itertools
 import os
@@ -103,6 +106,24 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     wanted = [f"mark.{name}" for name in config.getoption("markexpr").split(" and ") if name.isidentifier()]
     text = collection_path.read_text() if wanted else ""
     return True if any(mark not in text for mark in wanted) else None
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """In a worker of xdist: import a share of the files, and so leave their bytecode to all other workers."""
+    worker = getattr(collector.config, "workerinput", None)
+    if worker is None or not isinstance(collector, pytest.Session):
+        return
+    number, count = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
+    for path in _files(collector.config)[number::count]:
+        with contextlib.suppress(Exception, pytest.skip.Exception):  # whatever it is, it is met again, and reported
+            importlib.import_module(".".join(path.relative_to(collector.config.rootpath).with_suffix("").parts))
+
+
+def _files(config: pytest.Config) -> list[Path]:
+    """All test files of the folders that this run is about, unless these are few; paths of packages only."""
+    folders = [folder for word in config.args if (folder := config.invocation_params.dir / word).is_dir()]
+    found = sorted({path for folder in folders for path in folder.rglob("test_*.py")})
+    return [path for path in found if not pytest_ignore_collect(path, config)]
 
 
 @pytest.hookimpl(trylast=True)

@@ -24,7 +24,7 @@ from typing import Final
 from hvd_elastic_ext.core.commands import module_command
 from hvd_elastic_ext.core.engines import MPI_INSTALL
 from hvd_elastic_ext.core.messages.slot_protocol import MARK, RANK
-from hvd_elastic_ext.io import core_dumps
+from hvd_elastic_ext.io import core_dumps, process_tree
 from hvd_elastic_ext.io.threads.background_calls import BackgroundCalls
 from hvd_elastic_ext.launcher.agents.transports.known_hosts import all_host_keys
 from hvd_elastic_ext.launcher.agents.transports.ssh import KNOWN_HOSTS, Ssh, shared_options
@@ -126,7 +126,8 @@ class MpiRuns:
         self._interfaces = interfaces
         self._is_near = is_near
         self._ended = ended
-        self._running: subprocess.Popen[bytes] | None = None
+        self._running: list[subprocess.Popen[bytes]] = []
+        """That of the newest world, and older ones that are about to end."""
         self._newest = -1
         """The number of the newest world."""
         self._aside = BackgroundCalls(limit=1)
@@ -147,6 +148,8 @@ class MpiRuns:
             words = command(file, len(hosts), generation=generation)
             start = functools.partial(self._start, generation, words, env=env, file=file, text=text, log_file=log_file)
             process = await self._aside.call(start)  # its disk may not answer
+            if process is None:
+                return
         except OSError as error:
             self._ended(generation, f"mpirun cannot be started: {error}")
             return
@@ -158,14 +161,16 @@ class MpiRuns:
 
     def _start(
         self, generation: int, words: list[str], *, env: dict[str, str], file: Path, text: str, log_file: Path
-    ) -> subprocess.Popen[bytes]:
-        """In a thread: write its hostfile, and start it."""
+    ) -> subprocess.Popen[bytes] | None:
+        """In a thread: write its hostfile, and start it, unless it is no longer needed."""
         file.write_text(text)
+        if generation != self._newest:
+            return None
         with log_file.open("wb") as output:
             process = subprocess.Popen(
                 words, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
-        self._running = process
+        self._running.append(process)
         core_dumps.allow(process.pid)  # the user decides about core dumps of ranks, which it starts
         if generation != self._newest:  # meanwhile there is a newer world
             _signal(process, signal.SIGTERM)
@@ -184,26 +189,39 @@ class MpiRuns:
         return shared_options(found, known)
 
     async def end(self, *, everything: bool) -> None:
-        """Stop watching it. ``everything``: the job is over, so end it too."""
+        """Stop watching it. ``everything``: the job is over, so end it too; else it goes on without this launcher."""
         self._forget_watching()
         if everything:
             self._newest = -1  # one that is just being started ends, too
-        process = self._running
-        if process is None or not everything:
-            return
+            await self._end_all()
+        for process in self._running:
+            process_tree.hand_over(process)
+
+    async def _end_all(self) -> None:
+        """Wait for all of them, and end those that do not end by themselves."""
         for order in (None, signal.SIGTERM, signal.SIGKILL):
             if order is not None:
-                _signal(process, order)
+                self._signal_all(order)
             for _ in range(round(EXIT_TIMEOUT_S / LOOK_S)):
-                if process.poll() is not None:
+                self._reap()
+                if not self._running:
                     return
                 await asyncio.sleep(LOOK_S)
 
     def _forget(self) -> None:
-        """End what is left of the last world."""
+        """End what is left of earlier worlds."""
         self._forget_watching()
-        if self._running is not None and self._running.poll() is None:
-            _signal(self._running, signal.SIGTERM)
+        self._reap()
+        self._signal_all(signal.SIGTERM)
+
+    def _reap(self) -> None:
+        for process in list(self._running):  # the thread that starts one adds to it
+            if process.poll() is not None:
+                self._running.remove(process)
+
+    def _signal_all(self, order: int) -> None:
+        for process in list(self._running):
+            _signal(process, order)
 
     def _forget_watching(self) -> None:
         if self._watching is not None:

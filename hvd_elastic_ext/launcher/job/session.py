@@ -515,7 +515,11 @@ class Session:
         if self._program is not None:
             await self._program.end(everything=self.driver.over)
         await self._beside.close()
-        self._launches.close()
+        running = await self._launches.close()
+        if running and self.driver.over:
+            log.warning(
+                "not ended after %g s, and left to end by itself: agent of %s", AGENTS_EXIT_S, ", ".join(running)
+            )
         if hasattr(self, "_control"):
             await self._control.stop()
 

@@ -91,6 +91,7 @@ def test_a_lost_peer_is_the_same_error_whatever_the_call(saw):
 # Two survivors: alone one hangs on stock Horovod but rarely.
 
 
+@pytest.mark.soak
 def test_a_peer_may_be_lost_during_many_operations(tmp_path):
     check = "losing_a_peer_with_much_under_way"
     world = run("horovod", tmp_path, check, ranks=3)

@@ -75,7 +75,8 @@ def check_to_the_end(job: Job, *, held: int, entries: int) -> Line:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("kill_both", [pytest.param(kill_at_once, marks=pytest.mark.soak), kill_in_turn])
+@pytest.mark.soak
+@pytest.mark.parametrize("kill_both", [kill_at_once, kill_in_turn])
 def test_when_all_processes_are_killed_a_parked_newcomer_continues_from_their_last_commit(
     tmp_path: Path, kill_both: Callable[[Job, str, str], None]
 ) -> None:

@@ -97,7 +97,7 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
         yield tab
 
 
-@pytest.fixture(params=["served", "exported"])
+@pytest.fixture(params=["served", pytest.param("exported", marks=pytest.mark.soak)])
 def tab(request: pytest.FixtureRequest, window: Tab) -> Tab:
     """The page: from its server, and as a file."""
     window.problems.clear()

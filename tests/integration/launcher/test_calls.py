@@ -42,7 +42,8 @@ def run(launched: Launched, kind: str, *options: str, kill_in: str | None, use: 
         return process.output
 
 
-@pytest.mark.parametrize("use", ["ours", pytest.param("stock", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("use", ["ours", "stock"])
 def test_a_process_that_is_killed_in_a_later_fold_comes_back_in_that_fold(launched: Launched, use: str) -> None:
     options = ("--adopt",) if use == "stock" else ()
     found = results(run(launched, "folds", *options, kill_in="2", use=use))

@@ -156,8 +156,9 @@ def test_a_job_of_which_only_checkpoints_are_left_trains_on_to_the_same_bytes(
     assert launched.events("spawned") == [], "training does not begin anew over checkpoints"
 
 
+@pytest.mark.parametrize("sizes", [[1], pytest.param([1, 2], marks=pytest.mark.soak)])
 def test_a_notice_to_the_only_host_costs_no_step_and_neither_does_the_end_of_a_job(
-    launched: Launched, monkeypatch: pytest.MonkeyPatch
+    launched: Launched, monkeypatch: pytest.MonkeyPatch, sizes: list[int]
 ) -> None:
     notice = launched.directory / "notice"
     monkeypatch.setenv("HVD_ELASTIC_NOTICE_FILE", str(notice))
@@ -172,7 +173,7 @@ def test_a_notice_to_the_only_host_costs_no_step_and_neither_does_the_end_of_a_j
             steps = [record.get("step") for record in read(lines) if record.event == "stepped"]
         assert max(steps) == last
     notice.unlink()
-    for processes in (1, 2):
+    for processes in sizes:
         launched.journal.unlink(missing_ok=True)
         launched.set_hosts(f"localhost:{processes}")
         with launched.run(*job(launched, steps=10**6, every="notice", processes=processes)) as again:

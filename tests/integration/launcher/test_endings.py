@@ -77,6 +77,7 @@ for number in range(1000):
 """
 
 
+@pytest.mark.soak
 def test_a_rank_that_fails_at_each_start_ends_the_job_after_three_and_is_named(launched: Launched) -> None:
     launched.set_hosts("localhost:2")
     (launched.directory / "train.py").write_text(FAILING)
@@ -102,13 +103,13 @@ soak, mpi = pytest.mark.soak, pytest.mark.skipif(without_mpi() is not None, reas
 ALL_LEAVE = [
     pytest.param((), "exit", id="exit"),
     pytest.param((), "quit", id="quit", marks=soak),
-    pytest.param((), "os", id="os"),
+    pytest.param((), "os", id="os", marks=soak),
     pytest.param((), "late", id="late", marks=soak),
     pytest.param(("--adopt",), "exit plain", id="adopt-exit", marks=soak),
     pytest.param(("--adopt",), "os plain", id="adopt-os", marks=soak),
     pytest.param((), "exit plain", id="stock-exit", marks=soak),
     pytest.param((), "os plain", id="stock-os", marks=soak),
-    pytest.param(("--engine", "torchrun"), "exit", id="torchrun-exit"),
+    pytest.param(("--engine", "torchrun"), "exit", id="torchrun-exit", marks=soak),
     pytest.param(("--engine", "torchrun"), "os", id="torchrun-os", marks=soak),
     pytest.param(("--engine", "mpirun"), "exit", id="mpirun-exit", marks=[soak, mpi]),
     pytest.param(("--engine", "mpirun"), "late-os", id="mpirun-late-os", marks=[soak, mpi]),
@@ -275,7 +276,7 @@ def test_ranks_that_wait_for_one_with_fewer_steps_are_reported(
     assert said in process.stderr
 
 
-@pytest.mark.parametrize("engine", ["horovod", "torchrun"])
+@pytest.mark.parametrize("engine", ["horovod", pytest.param("torchrun", marks=soak)])
 def test_an_error_before_training_that_is_the_same_everywhere_ends_the_job_at_once(
     launched: Launched, engine: str
 ) -> None:

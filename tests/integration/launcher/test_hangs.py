@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.integration.launcher.conftest import Launched
 from tests.support.waiting import wait_until
 
@@ -18,6 +20,7 @@ def status(directory: Path) -> str:
     return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=60, check=True).stdout
 
 
+@pytest.mark.soak
 def test_a_rank_that_hangs_in_a_step_is_told_with_the_end_of_the_wait_and_that_it_goes_on(launched: Launched) -> None:
     launched.set_hosts("localhost:2")
     hang = launched.directory / "hang"

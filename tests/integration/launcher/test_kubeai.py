@@ -26,6 +26,7 @@ def batch(launched: Launched, rank: int = 0) -> int:
     return int(text) if file.exists() and (text := file.read_text()) else 0
 
 
+@pytest.mark.soak
 def test_a_reclaimed_job_saves_is_preempted_and_continues_from_there(launched: Launched, notice: Path) -> None:
     launched.set_hosts("localhost:1", "127.0.0.1:1")
     # No --min-np: else the first host to see the notice leaves alone, and rank 0 of the world that is left saves again.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -40,6 +41,25 @@ def test_a_launcher_stopped_before_it_has_hosts_ends_the_last_launchers_agents(l
         saved, _ = state_folder.load(launched.directory / "state")
         assert saved is not None
         assert not saved.hosts_left
+
+
+def test_what_a_launcher_does_not_wait_for_is_named_by_the_launcher_not_by_the_library(launched: Launched) -> None:
+    launched.set_hosts("localhost:1")
+    endless = (sys.executable, "-c", "import time\nwhile True: time.sleep(1)")
+    with launched.run("-np", "1", "--heartbeat-interval", "0.2", "--heartbeat-timeout", "1", *endless) as job:
+        launched.wait_for("a worker", lambda: launched.events("spawned"))
+        children = [pid for pid in marks.pids() if marks.parent(pid) == job.pid]
+        (agent,) = [pid for pid in children if "hvd_elastic_ext.agent" in marks.command_line(pid)]
+        os.kill(agent, signal.SIGSTOP)
+        try:
+            while job.returncode is None:  # the first one ends the job, one more each wait
+                job.send_signal(signal.SIGINT)
+                with contextlib.suppress(AssertionError):
+                    job.wait(0.3)
+            assert job.wait() == 130, job.output
+            assert "left to end by itself: agent of localhost" in job.output
+        finally:
+            os.kill(agent, signal.SIGKILL)
 
 
 def stop_sshd(hosts: NetHosts) -> None:

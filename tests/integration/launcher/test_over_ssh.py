@@ -129,6 +129,7 @@ def test_hosts_that_cannot_be_reached_cost_this_machine_nothing(nethosts: MakeHo
         assert job.wait(30) == 143
 
 
+@pytest.mark.soak
 def test_a_host_with_other_code_is_left_out_with_the_reason_until_it_has_the_same(
     nethosts: MakeHosts, directory: Path
 ) -> None:

@@ -112,6 +112,7 @@ def pods(nethosts: MakeHosts, tmp_path: Path) -> Iterator[Pods]:
         yield Pods(hosts, kube, tmp_path)
 
 
+@pytest.mark.soak
 def test_a_job_in_two_pods_continues_while_the_api_server_restarts(pods: Pods) -> None:
     job, execs = pods.job, pods.kube.execs
     job.set_hosts("h1:1")

@@ -36,6 +36,7 @@ def test_collectives_before_the_loop_act_on_all_processes_of_the_first_world(
     assert formed.get("size") == 2
 
 
+@pytest.mark.soak
 def test_a_process_lost_before_the_loop_makes_victims_of_the_others_and_all_start_together_again(
     launched: Launched, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,6 +69,7 @@ def is_the_last_commit(launched: Launched, night: Record) -> bool:
     return bool(done - 5 <= night.get("step") <= done)
 
 
+@pytest.mark.soak
 def test_a_job_below_its_minimum_sleeps_and_resumes_at_the_same_step(
     launched: Launched,
 ) -> None:

@@ -31,7 +31,7 @@ def test_horovod_without_mpi_under_mpirun_is_an_error_that_says_how_to_mend_it()
     assert "training alone" not in job.output
 
 
-@pytest.mark.parametrize("how", ["raise", "kill"])
+@pytest.mark.parametrize("how", [pytest.param("raise", marks=pytest.mark.soak), "kill"])
 def test_a_rank_that_ends_alone_ends_the_job_and_nobody_waits(how):
     with mpirun(2, HERE / "broken.py", how) as job:
         assert job.wait(timeout=60) != 0

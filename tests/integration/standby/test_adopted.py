@@ -56,7 +56,9 @@ print("order", number, "adopted", adopted, "around", mpi_lib.around_wait.__qualn
 """
 
 
-@pytest.mark.parametrize("adopt", [(), ("--adopt",)], ids=["as it is", "adopted"])
+@pytest.mark.parametrize(
+    "adopt", [pytest.param((), id="as it is", marks=pytest.mark.soak), pytest.param(("--adopt",), id="adopted")]
+)
 def test_waits_for_other_ranks_are_timed_and_a_script_is_adopted_whatever_is_imported_first(
     adopt: tuple[str, ...], tmp_path: Path
 ) -> None:

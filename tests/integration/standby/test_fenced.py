@@ -7,6 +7,8 @@ import socket
 import sys
 from typing import Any
 
+import pytest
+
 from hvd_elastic_ext.core.messages.rank_info import Place
 from tests.integration.standby.small_launcher import HERE, Job, Member
 
@@ -57,6 +59,7 @@ def hear_late(job: Job, member: Member) -> list[str]:
     return told
 
 
+@pytest.mark.soak
 def test_a_late_order_to_cut_the_connections_of_a_lost_world_leaves_those_of_the_next_one(job: Job) -> None:
     first, second, third = (
         job.start(host, sys.executable, HERE / "trainee.py", plan=Place(rank, 3, 0, 1, rank, 3), python=())

@@ -27,6 +27,7 @@ def test_the_environment_of_these_tests_has_no_horovod_and_all_else(environment:
     assert environment.execute("-c", program, cwd=tmp_path) == "None\n"
 
 
+@pytest.mark.soak
 def test_a_job_of_torchrun_grows_without_losing_a_step_and_its_reports_work(
     job: JobWithoutHorovod, environment: Environment, tmp_path: Path
 ) -> None:

@@ -16,12 +16,18 @@ optimizer.load_state_dict(optimizer.state_dict())
 assert parameter.item() == 0.5
 assert not any(name.startswith("torch._dynamo.") for name in sys.modules)
 assert not hasattr(torch._dynamo, "__wrapped__")
+assert torch.randperm(3, generator=torch.Generator().manual_seed(1)).sum() == 3
+assert len(list(torch.utils.data.DataLoader([1, 2, 3], shuffle=True))) == 3
+assert "torch._prims" not in sys.modules
 """
 USE = """
 assert torch._dynamo.is_compiling() is False
 import torch._dynamo.config
 assert torch._dynamo.config is sys.modules["torch._dynamo.config"]
 assert sys.modules["torch._dynamo"] is torch._dynamo
+assert torch._meta_registrations.activate_meta
+assert torch.compile(lambda x: x.cumsum(0) + 1, backend="eager", fullgraph=True)(torch.ones(2)).tolist() == [2.0, 3.0]
+assert isinstance(torch.Generator(), torch.Generator)
 optimizer.step()
 """
 

@@ -262,3 +262,21 @@ def test_a_file_without_the_wanted_marker_is_not_imported(pytest_on, tmp_path):
         assert process.wait() == 0, process.output
     with pytest_on(text, PYTEST_ADDOPTS="-m 'not gpu'") as process:
         assert process.wait() == 2, process.output
+
+
+def test_each_worker_imports_its_own_share_of_the_files_first_and_each_file_once(pytest_on, tmp_path):
+    text = """
+        with open({log!r}, "a") as log:
+            print(os.environ["PYTEST_XDIST_WORKER"], __name__, file=log)
+
+        def test_it():
+            pass
+    """.format(log=str(tmp_path / "log"))
+    (tmp_path / "test_broken.py").write_text("raise OSError('a broken file is reported as ever')\n")
+    (tmp_path / "test_other.py").write_text("import os\n" + textwrap.dedent(text))
+    with pytest_on(text, PYTEST_ADDOPTS="-p xdist -n 2 --import-mode=importlib") as process:
+        assert process.wait() == 1, process.output
+    assert "OSError: a broken file is reported as ever" in process.stdout
+    imported = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
+    first = {worker: [name for each, name in imported if each == worker] for worker in ("gw0", "gw1")}
+    assert first == {"gw0": ["test_other", "test_it"], "gw1": ["test_it", "test_other"]}

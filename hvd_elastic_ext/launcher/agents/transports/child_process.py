@@ -17,12 +17,15 @@ from typing import IO, Final
 
 from hvd_elastic_ext.core.messages.slot_protocol import STDIN
 from hvd_elastic_ext.core.secrets import OBSERVE_TOKEN
+from hvd_elastic_ext.io import process_tree
 
 MAX_LINE_BYTES: Final = 4096
 """A line of more bytes is passed on in pieces."""
 MAX_INPUT_BYTES: Final = 1 << 20
 """Most bytes of the line on a child's standard input."""
 
+KILLED_S: Final = 5.0
+"""Longest wait for the end of a child that has been killed."""
 _CHUNK: Final = 64 << 10
 _EXIT_CHECK_S: Final = 0.1
 
@@ -109,6 +112,19 @@ class Child:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
+    async def killed(self) -> None:
+        """Kill it, and wait for its end, but not for ever: the kernel may block it."""
+        self.kill()
+        try:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(asyncio.shield(self.code), KILLED_S)
+        finally:
+            self.hand_over()
+
+    def hand_over(self) -> None:
+        """It may outlive this process. While this process lives, its end is still reported."""
+        process_tree.hand_over(self._process)
+
     def close(self) -> None:
         """Read no more of its output, and close its input, read or not. The child continues; its end is still
         reported."""
@@ -174,18 +190,25 @@ class Child:
             self._loop.add_reader(descriptor, self._exited, descriptor)
 
     def _look(self) -> None:
-        if self._process.poll() is None:
+        if (code := self._reaped()) is None:
             self._loop.call_later(_EXIT_CHECK_S, self._look)
         else:
-            self._ended()
+            self._ended(code)
 
     def _exited(self, descriptor: int) -> None:
         self._loop.remove_reader(descriptor)
         os.close(descriptor)
-        self._process.wait()
-        self._ended()
+        self._ended(self._reaped() or 0)
 
-    def _ended(self) -> None:
+    def _reaped(self) -> int | None:
+        """Its exit code; None if it has not ended. The library asks nothing about a child that is handed over."""
+        try:
+            pid, status = os.waitpid(self._process.pid, os.WNOHANG)
+        except ChildProcessError:  # this process was started with its children's ends ignored: the code is not known
+            return 0
+        return os.waitstatus_to_exitcode(status) if pid else None
+
+    def _ended(self, code: int) -> None:
         """It has ended. Its last output is in the pipes. Does not wait for other processes that hold the pipes."""
         for stream in list(self._streams):
             while self._read(stream):
@@ -194,7 +217,7 @@ class Child:
                 self._unfollow(stream)
                 self._pass_on(stream, self._lines[stream].end())
         self.close()
-        code = self._process.returncode
+        self._process.returncode = code
         if not self.code.done():
             self.code.set_result(code if code >= 0 else 128 - code)
 

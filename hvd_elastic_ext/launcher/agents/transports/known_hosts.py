@@ -31,8 +31,8 @@ async def host_keys(ssh: Ssh, host: str) -> HostKeys:
     except asyncio.TimeoutError:
         return HostKeys()
     finally:
-        child.kill()
         child.close()
+        await child.killed()
     keys = read_host_keys("\n".join(lines))
     try:
         return await asyncio.wait_for(BackgroundCalls().call(lambda: with_authorities(keys)), TIMEOUT_S)

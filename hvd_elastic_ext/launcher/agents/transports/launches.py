@@ -20,6 +20,8 @@ class Launches:
         """Those that have not begun."""
         self._in_line: set[str] = set()
         self._needless: set[str] = set()
+        self._begun: dict[Launch, str] = {}
+        """Those that have not ended, given up or not, each with its host."""
 
     def put(self, host: str, task: asyncio.Task[Any]) -> None:
         """Register a task that will call :meth:`run`."""
@@ -39,6 +41,8 @@ class Launches:
             self._in_line.discard(host)
         self._waiting.pop(host, None)
         self._running[host] = launch
+        self._begun = {each: name for each, name in self._begun.items() if not each.over}
+        self._begun[launch] = host
         ended = await launch.wait()
         return ended if self._running.get(host) is launch else None
 
@@ -59,14 +63,17 @@ class Launches:
 
     async def ended(self, *, within_s: float) -> None:
         """Wait for what was started to end by itself, so that nothing of it outlives the launcher."""
-        ends = [asyncio.ensure_future(launch.wait()) for launch in self._running.values()]
+        ends = [asyncio.ensure_future(launch.wait()) for launch in self._begun]
         if not ends:
             return
         _, late = await asyncio.wait(ends, timeout=within_s)
         for end in late:
             end.cancel()
 
-    def close(self) -> None:
-        """Give up all starts. Agents that run continue."""
+    async def close(self) -> list[str]:
+        """Give up all starts. Agents that run continue: return their hosts. The launcher waits for none of them."""
         for host in [*self._waiting, *self._running]:
             self.drop(host)
+        begun, self._begun = self._begun, {}
+        run_on = await asyncio.gather(*(launch.leave() for launch in begun))
+        return [host for host, runs in zip(begun.values(), run_on, strict=True) if runs]

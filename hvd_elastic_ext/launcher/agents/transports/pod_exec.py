@@ -101,6 +101,13 @@ class Exec:
 
     close = kill
 
+    async def killed(self) -> None:
+        """As :meth:`kill`: there is no process to wait for."""
+        self.kill()
+
+    def hand_over(self) -> None:
+        """A command in a pod is not a child of this process."""
+
     # --- in a thread of its own
 
     def _serve(self) -> None:

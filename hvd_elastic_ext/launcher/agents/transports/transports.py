@@ -110,6 +110,10 @@ class Carrier(Protocol):
 
     def close(self) -> None: ...
 
+    async def killed(self) -> None: ...
+
+    def hand_over(self) -> None: ...
+
 
 class Launch:
     """An agent that is being started by ``begin(on_line=…)``.
@@ -151,6 +155,11 @@ class Launch:
             self._timer = asyncio.get_running_loop().call_later(SLOW_START_S, self._late)
             self._child.code.add_done_callback(lambda _: self._settle())
 
+    @property
+    def over(self) -> bool:
+        """Whether it has ended, or has never begun."""
+        return self._child is None or self._child.code.done()
+
     async def wait(self) -> LaunchResult:
         """Wait for its end; all remarks have been passed on then. May be waited for repeatedly and given up."""
         code = UNREACHABLE if self._child is None else await asyncio.shield(self._child.code)
@@ -166,6 +175,17 @@ class Launch:
             self._child.close()
             if self._carrier:
                 self._child.kill()
+
+    async def leave(self) -> bool:
+        """Close it at the launcher's end: no process is left that the launcher would have to wait for. Return whether
+        an agent runs on, which is on its own now."""
+        self.close()
+        if self._child is None:
+            return False
+        if self._carrier:
+            await self._child.killed()
+        self._child.hand_over()
+        return not self.over
 
     def _late(self) -> None:
         self._pass_on()

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import os
+import signal
+import warnings
 from pathlib import Path
 
 import pytest
@@ -98,3 +102,40 @@ def test_another_mpirun_than_open_mpis_is_refused_with_the_way_to_get_that(
     assert mpirun.why_not("mpirun") is None
     monkeypatch.setenv("PATH", "/nowhere")
     assert "there is no mpirun on this machine; apt-get install openmpi-bin" in str(mpirun.why_not("mpirun"))
+
+
+@pytest.mark.parametrize("over", [True, False])
+def test_an_mpirun_of_an_earlier_world_is_waited_for_or_on_its_own_at_the_launchers_end(
+    *, over: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library warns of a child that is neither."""
+    program = tmp_path / "mpirun"
+    program.write_text(f"#!/bin/sh\ntrap '' TERM\ntouch {tmp_path}/pid.$$\nwhile :; do sleep 0.1; done\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(mpirun, "EXIT_TIMEOUT_S", 2 * mpirun.LOOK_S)
+
+    def pids() -> list[int]:
+        return [int(path.suffix[1:]) for path in tmp_path.glob("pid.*")]
+
+    async def act() -> None:
+        near = {"is_near": lambda host: True, "ended": lambda generation, why: None}
+        runs = mpirun.MpiRuns(tmp_path, mark="0123", ssh=SSH, interfaces=(), **near)
+        for world in (1, 2):
+            runs.begin(world, ["h1"])
+            while len(pids()) < world:
+                await asyncio.sleep(0.01)
+        await runs.end(everything=over)
+
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always", ResourceWarning)
+        asyncio.run(act())
+        gc.collect()
+    assert [str(each.message) for each in seen] == []
+    for pid in pids():
+        if over:
+            with pytest.raises(ProcessLookupError):
+                os.kill(pid, 0)
+        else:
+            os.killpg(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)

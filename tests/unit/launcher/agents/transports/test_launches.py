@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
+import gc
+import os
+import signal
+import warnings
+from pathlib import Path
+
+import pytest
 
 from hvd_elastic_ext.io.code.files import NO_CODE, Code
 from hvd_elastic_ext.launcher.agents.server import Control
+from hvd_elastic_ext.launcher.agents.transports.child_process import Child
 from hvd_elastic_ext.launcher.agents.transports.launches import Launches
 from hvd_elastic_ext.launcher.agents.transports.transports import Launch, LaunchResult, Local, Remark
 
@@ -57,7 +67,7 @@ async def test_who_has_come_by_itself_while_its_start_stood_in_line_is_not_start
     assert isinstance(ended[0], asyncio.CancelledError)
     assert isinstance(ended[1], LaunchResult)
     assert ended[2] is None
-    launches.close()
+    await launches.close()
 
 
 async def test_a_start_that_another_one_follows_is_given_up() -> None:
@@ -71,7 +81,7 @@ async def test_a_start_that_another_one_follows_is_given_up() -> None:
     assert isinstance(await second, LaunchResult)
     assert first.cancelled()
     assert carrier.carried == ["a"]
-    launches.close()
+    await launches.close()
 
 
 class Running:
@@ -96,6 +106,13 @@ class Running:
     def close(self) -> None:
         self.closed = True
 
+    @property
+    def over(self) -> bool:
+        return self.end.is_set()
+
+    async def leave(self) -> bool:
+        return not self.over
+
 
 async def test_the_end_waits_for_agents_that_are_about_to_end_and_no_longer_than_it_is_told() -> None:
     soon, never = Running(), Running()
@@ -110,7 +127,77 @@ async def test_the_end_waits_for_agents_that_are_about_to_end_and_no_longer_than
     tasks.append(asyncio.create_task(launches.run(never, "never", b"")))
     await asyncio.sleep(0)
     await asyncio.wait_for(launches.ended(within_s=0.0), 60.0)
-    launches.close()
+    await launches.close()
     assert never.closed
     tasks[1].cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Stubborn:
+    """A transport whose command goes on until it is killed."""
+
+    def __init__(self, folder: Path, *, carrier: bool) -> None:
+        self._program, self._file, self._carrier = folder / "program", folder / "pid", carrier
+        self._program.write_text(
+            f"#!/bin/sh\necho $$ >{self._file}.new\nmv {self._file}.new {self._file}\nexec sleep 1000\n"
+        )
+        self._program.chmod(0o755)
+
+    async def start(self, host: str, line: bytes, *, remark: Remark, code: Code = NO_CODE) -> Launch:
+        launch = Launch(functools.partial(Child, [str(self._program)], line), remark=remark, carrier=self._carrier)
+        while not self._file.exists():
+            await asyncio.sleep(0.01)
+        return launch
+
+    @property
+    def pid(self) -> int:
+        return int(self._file.read_text())
+
+
+@pytest.mark.parametrize("carrier", [False, True], ids=["an agent of this machine", "an ssh"])
+@pytest.mark.parametrize("given_up", [False, True])
+@pytest.mark.parametrize("pidfd", [True, False])
+def test_at_the_launchers_end_each_command_is_waited_for_or_is_on_its_own(
+    *, carrier: bool, given_up: bool, pidfd: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library warns of a child that is neither."""
+    transport = Stubborn(tmp_path, carrier=carrier)
+    if not pidfd:
+        monkeypatch.delattr(os, "pidfd_open", raising=False)
+
+    async def act() -> list[str]:
+        launches = Launches(lambda host, text: None)
+        task = asyncio.create_task(launches.run(transport, "h1", b"x\n"))
+        launches.put("h1", task)
+        while not transport._file.exists():
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.02)
+        if given_up:
+            launches.drop("h1")
+        task.cancel()
+        return await launches.close()
+
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always", ResourceWarning)
+        run_on = asyncio.run(act())
+        gc.collect()
+    assert [str(each.message) for each in seen] == []
+    assert run_on == ([] if carrier else ["h1"])
+    if carrier:
+        with pytest.raises(ProcessLookupError):  # no zombie either
+            os.kill(transport.pid, 0)
+    else:
+        os.kill(transport.pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(transport.pid, 0)
+
+
+async def test_the_end_of_an_agent_that_is_on_its_own_is_still_seen(tmp_path: Path) -> None:
+    """The launcher's process may go on with another session: no zombie stays."""
+    transport = Stubborn(tmp_path, carrier=False)
+    launch = await transport.start("h1", b"x\n", remark=lambda text: None)
+    assert await launch.leave()
+    os.kill(transport.pid, signal.SIGKILL)
+    assert (await asyncio.wait_for(launch.wait(), 20)).code == 128 + signal.SIGKILL
+    with pytest.raises(ProcessLookupError):
+        os.kill(transport.pid, 0)
