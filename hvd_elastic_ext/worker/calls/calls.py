@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -23,6 +24,10 @@ from hvd_elastic_ext.worker.process.standby import CallOver
 log = logging.getLogger(__name__)
 
 Say = Callable[..., None]
+
+
+WORTH_A_THREAD: Final = 1 << 20
+"""Bytes of a result from which on it is written beside the next call, up to that call's first commit."""
 
 
 class End(NamedTuple):
@@ -49,6 +54,8 @@ class Calls:
         """Whether a launcher says that a result was not kept."""
         self._limit = call_results.MOST_BYTES if limit is None else limit
         self._left: Left | None = result.left_by(0, None, step=0, last=End().last, content=None, keep_rng=False)
+        self._keeping: threading.Thread | None = None
+        """Writes the result of the last call. No commit is made meanwhile: what one has must not be lost with it."""
         self._refused = False
         self._named: set[object] = set()
         self._checked = False
@@ -104,6 +111,7 @@ class Calls:
 
     def finished(self) -> Finished | None:
         """The result of the present call, if it is over. Raises :class:`StateError` if it cannot be read."""
+        self.settle()
         if call_results.count(self._past) <= self.number:
             return None
         try:
@@ -131,6 +139,7 @@ class Calls:
 
     def row(self) -> Row:
         """This rank's row of a meeting."""
+        self.settle()
         past = call_results.count(self._past)
         if not self.running:
             return Row(0, past)
@@ -148,8 +157,10 @@ class Calls:
         found = meet(rows)
         self._keep(found, comms)
         if found.sender is not None:
+            self.settle()
             self._exchange(found, comms)
         if comms.rank() in found.over:
+            self.settle()
             if call_results.count(self._past) <= self.number:
                 why = found.refused or "no process has kept its result"
                 raise StateError(
@@ -170,28 +181,51 @@ class Calls:
         if comms.rank() not in found.keeps and not found.refused:
             left.release()  # another rank has it, and sends it
             return
-        why = found.refused or left.unfit or None
-        size = 0
+        why, parts = left.unfit or found.refused or None, list[bytes | memoryview]()
         if why is None:
+            equal = [*(result.TORCHS if found.generators else ()), *(result.OTHERS if found.others else ())]
             try:
-                equal = [*(result.TORCHS if found.generators else ()), *(result.OTHERS if found.others else ())]
                 parts = result.parts_of(left, program=self._program, generators=result.Generators(equal))
-                size = sum(map(len, parts))
-                why = call_results.append(
-                    self._past, parts, call=left.call, step=left.step, number=left.last.number, limit=self._limit
-                )
-            except OSError as error:
-                why = f"no memory: {error.strerror or error}"
             except StateError as error:
                 why = f"its last commit is gone: {error}"
             except ValueError as error:
                 why = str(error)
-        left.release()
-        if left.call == 0 and why is None:
-            return
-        self._say("result", call=left.call, bytes=size, kept=why is None, **({"reason": why} if why else {}))
-        if comms.rank() == 0:
-            self._tell(left, why, generators=found.generators)
+
+        def keep() -> None:
+            failed = why or self._append(left, parts)
+            left.release()
+            if left.call == 0 and failed is None:
+                return
+            size, reason = sum(map(len, parts)), {"reason": failed} if failed else {}
+            self._say("result", call=left.call, bytes=size, kept=failed is None, **reason)
+            if comms.rank() == 0:
+                self._tell(left, failed, generators=found.generators)
+
+        if why is None and sum(map(len, parts)) >= WORTH_A_THREAD and left.protect():
+            self._keeping = threading.Thread(target=keep, name="hvd-result")
+            self._keeping.start()
+        else:
+            keep()
+
+    def settle(self) -> None:
+        """Wait until what the last call has left behind is kept, if that is being done."""
+        if self._keeping is not None:
+            self._keeping.join()
+            self._keeping = None
+
+    def _append(self, left: Left, parts: Sequence[bytes | memoryview]) -> str | None:
+        """Append a result to the past. Return why it was not."""
+        try:
+            return call_results.append(
+                self._past, parts, call=left.call, step=left.step, number=left.last.number, limit=self._limit,
+                verify=left.content or (lambda: None),
+            )  # fmt: skip
+        except OSError as error:
+            return f"no memory: {error.strerror or error}"
+        except StateError as error:
+            return f"its last commit is gone: {error}"
+        except ValueError as error:
+            return str(error)
 
     def _tell(self, left: Left, why: str | None, *, generators: bool) -> None:
         if why is not None and not (self._refused or self._is_told_elsewhere):

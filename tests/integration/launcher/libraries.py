@@ -16,11 +16,11 @@ class _Library:
     size = staticmethod(elastic.size)
 
     @staticmethod
-    def DistributedOptimizer(optimizer, named_parameters):  # noqa: N802
+    def DistributedOptimizer(optimizer, named_parameters):
         return elastic.wrap(optimizer, named_parameters)
 
 
-class torchrun(_Library):  # noqa: N801
+class torchrun(_Library):
     @staticmethod
     def barrier():
         torch.distributed.barrier()
@@ -49,7 +49,7 @@ class torchrun(_Library):  # noqa: N801
         return torch.cat(parts)
 
 
-class mpirun(_Library):  # noqa: N801
+class mpirun(_Library):
     @staticmethod
     def _world():
         from mpi4py import MPI

@@ -1,7 +1,8 @@
 """Prepares with collectives between ``hvd.init()`` and its training loop, and trains until there is a file `stop`.
 
-``LOOP``: "ours", or "stock" for Horovod's own; "torchrun" or "mpirun": with the library of that engine. ``PROLOGUE``: "all" has all kinds of collectives; in "killed" rank 1
-kills itself there once, and in "raises" it raises an error at each start; "waits" has none, and ends with a file `go`.
+``LOOP``: "ours", or "stock" for Horovod's own; "torchrun" or "mpirun": with the library of that engine. ``PROLOGUE``:
+"all" has all kinds of collectives; in "killed" rank 1 kills itself there once, and in "raises" it raises an error at
+each start; "waits" has none, and ends with a file `go`.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from tests.integration.launcher.conftest import Launched
 
 FOLDS: Final = Path(__file__).with_name("folds.py")
 RESULT: Final = re.compile(r"rank (\d) call (\d) (result .*)")
+pytestmark = pytest.mark.timeout(300)
 QUICK: Final = ("--settle", "0.2", "--blacklist-cooldown-range", "1", "2", "--min-np", "1")
 
 
@@ -39,7 +40,7 @@ def run(launched: Launched, kind: str, *options: str, kill_in: str | None, use: 
             steps = len(launched.events("committed", "stepped"))
             launched.wait_for("some steps", lambda: len(launched.events("committed", "stepped")) > steps + 8)
             os.kill(int(found[1]), signal.SIGKILL)
-        assert process.wait(90) == 0, process.output
+        assert process.wait(180) == 0, process.output
         return process.output
 
 
@@ -75,7 +76,7 @@ def test_a_newcomer_on_another_host_catches_up_before_it_interrupts_the_others(l
     with launched.run(*QUICK, "-np", "1", "env", "USE=ours", sys.executable, str(FOLDS), "folds") as process:
         launched.wait_for("the second call", lambda: "begins call 2" in process.stdout)
         launched.set_hosts("localhost:1", "127.0.0.1:1")
-        assert process.wait(90) == 0, process.output
+        assert process.wait(180) == 0, process.output
         output = process.output
     assert results(output) == {call: {text} for call, text in expected("folds").items()}
     assert len(RESULT.findall(output)) == 6  # the newcomer printed all three results, too
@@ -103,7 +104,7 @@ def test_a_newcomer_has_the_results_before_a_world_of_new_processes_begins(launc
     with launched.run(*QUICK, "--engine", engine, "-np", "1", *script) as process:
         launched.wait_for("the second call", lambda: "begins call 2" in process.stdout)
         launched.set_hosts("localhost:1", "127.0.0.1:1")
-        assert process.wait(90) == 0, process.output
+        assert process.wait(180) == 0, process.output
     assert results(process.stdout) == {call: {text} for call, text in expected("folds").items()}
     assert [each.get("size") for each in launched.events("resized")] == [1, 2]
 
