@@ -1,8 +1,9 @@
 """Calls its training function several times, with a result of 1 MB each, and stamps the steps of the last call.
 
-    calls.py STAMPS CALLS
+    calls.py STAMPS BEGUN CALLS
 
-After CALLS calls of one step each it trains until it is ended. Lines of STAMPS: see ``benchmarks/steps.py``.
+After CALLS calls of one step each it trains until it is ended. Lines of STAMPS: see ``benchmarks/steps.py``. BEGUN has
+the time at which each process began its first call.
 """
 
 from __future__ import annotations
@@ -17,18 +18,22 @@ import torch
 
 import hvd_elastic_ext.torch as elastic
 
-STAMPS, CALLS = sys.argv[1], int(sys.argv[2])
+STAMPS, BEGUN, CALLS = sys.argv[1], sys.argv[2], int(sys.argv[3])
 WEIGHTS = 500
 """Squared, weights of 1 MB."""
 LIMIT_S = 240.0
 PAUSE_S = 0.02
 
 
-def stamp(step: int) -> None:
-    file = os.open(STAMPS, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    host = os.environ["HOROVOD_HOSTNAME"]
-    os.write(file, f"{time.monotonic():.6f} {os.getpid()} {hvd.rank()} {hvd.size()} {step} {host}\n".encode())
+def add(path: str, line: str) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(file, line.encode())
     os.close(file)
+
+
+def stamp(step: int) -> None:
+    host = os.environ["HOROVOD_HOSTNAME"]
+    add(STAMPS, f"{time.monotonic():.6f} {os.getpid()} {hvd.rank()} {hvd.size()} {step} {host}\n")
 
 
 @elastic.run
@@ -48,6 +53,7 @@ def fit(state: Any, model: torch.nn.Module, optimizer: Any, *, is_last: bool) ->
 
 hvd.init()
 torch.set_num_threads(1)
+add(BEGUN, f"{time.monotonic():.6f}\n")
 for call in range(CALLS + 1):
     torch.manual_seed(call)
     model = torch.nn.Linear(WEIGHTS, WEIGHTS, bias=False)
