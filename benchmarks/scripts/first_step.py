@@ -36,7 +36,7 @@ def stamp(rank: int, size: int) -> None:
 
 
 def meet(model: torch.nn.Module) -> None:
-    hvd.broadcast_object("a folder" if hvd.rank() == 0 else None, root_rank=0)
+    hvd.broadcast_object("a folder", root_rank=0)
     hvd.barrier()
     hvd.allreduce(torch.ones(1), name="mean")
     hvd.allgather(torch.ones(1), name="sizes")

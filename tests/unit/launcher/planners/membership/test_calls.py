@@ -152,3 +152,19 @@ def test_another_helper_on_the_same_host_comes_first_and_the_results_are_sent_ag
     assert cluster.dropped == []  # the other helper goes on
     cluster.until(lambda: cluster.world == ["a", "b"])
     assert calls(cluster) == {"a": 2, "b": 2}
+
+
+def test_who_has_ended_a_call_and_is_lost_in_the_next_one_has_not_ended_training(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = play("train a b; run 3")
+    for host in ("a", "b"):
+        cluster.says(host, "done")
+    finished = cluster.driver.job.liveness.finished
+    cluster.until(lambda: len(finished) == 2, within=3.0)  # the launcher has noted that they are done
+    cluster.next_call()
+    cluster.run(0.01)
+    cluster.kill("b")
+    cluster.until(lambda: cluster.world == ["a"], within=5.0)
+    assert "ended training" not in caplog.text
+    cluster.until(lambda: cluster.world == ["a", "b"], within=30.0)
