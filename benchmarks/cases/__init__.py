@@ -28,6 +28,7 @@ from benchmarks.cases.resize import (
 )
 from benchmarks.cases.state import (
     autoscale,
+    calls,
     checkpoint,
     checkpoint_interval,
     checkpoint_stall,
@@ -51,6 +52,7 @@ CASES: Final[tuple[Case, ...]] = (
     large_job.CASE,
     join_crowded.CASE,
     *in_process.CASES,
+    *calls.CASES,
     checkpoint.CASE,
     in_process.SYNC_CASE,
     checkpoint_stall.CASE,

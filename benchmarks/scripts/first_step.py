@@ -1,8 +1,9 @@
 """One training step of two processes, under any of three launchers, with stamps that ``benchmarks/steps.py`` reads.
 
-    first_step.py ours|stock|torchrun STAMPS
+    first_step.py ours|stock|torchrun STAMPS [collectives]
 
 All three import the same large packages. Ours trains in a State; the others train without one, which is less work.
+With "collectives", Horovod's processes meet before that, as scripts do that prepare data on one of them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 import horovod.torch as hvd
 import torch
 
-CONTENDER, STAMPS = sys.argv[1], sys.argv[2]
+CONTENDER, STAMPS, MEETS = sys.argv[1], sys.argv[2], sys.argv[3:] == ["collectives"]
 HOLD_S = 60.0
 """A process stays this long after its step, because its end is not measured."""
 
@@ -34,6 +35,14 @@ def stamp(rank: int, size: int) -> None:
     os.close(file)
 
 
+def meet(model: torch.nn.Module) -> None:
+    hvd.broadcast_object("a folder", root_rank=0)
+    hvd.barrier()
+    hvd.allreduce(torch.ones(1), name="mean")
+    hvd.allgather(torch.ones(1), name="sizes")
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+
+
 def main() -> None:
     torch.set_num_threads(1)
     model = torch.nn.Linear(4, 4)
@@ -46,6 +55,8 @@ def main() -> None:
         time.sleep(HOLD_S)
         return
     hvd.init()
+    if MEETS:
+        meet(model)
     optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
     if CONTENDER == "stock":
         step(optimizer, model)

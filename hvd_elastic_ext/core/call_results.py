@@ -35,7 +35,7 @@ import mmap
 import os
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 RESULTS: Final = "HVD_ELASTIC_RESULTS_FD"
@@ -116,12 +116,20 @@ def read(descriptor: int, entry: Entry) -> bytearray:
 
 
 def append(
-    descriptor: int, parts: Sequence[bytes | memoryview], *, call: int, step: int, number: int, limit: int = MOST_BYTES
+    descriptor: int,
+    parts: Sequence[bytes | memoryview],
+    *,
+    call: int,
+    step: int,
+    number: int,
+    limit: int = MOST_BYTES,
+    verify: Callable[[], object] = lambda: None,
 ) -> str | None:
     """Append the result of ``call``, the bytes of ``parts``. Return why it was not; None if it is there now.
 
     It is not appended if it is there already (which counts as there), if an earlier result is missing, or if all
-    results together would have more than ``limit`` bytes. The errors of a full memory are passed on.
+    results together would have more than ``limit`` bytes. The errors of a full memory are passed on, and those of
+    ``verify``, which is called when all bytes are copied: it raises if they have changed meanwhile.
     """
     with _locked(descriptor):
         there, before = _counts(descriptor)
@@ -139,6 +147,7 @@ def append(
         os.ftruncate(descriptor, max(os.fstat(descriptor).st_size, at + _OVERHEAD + size))
         head = _HEADER.pack(call, step, number, size, _digest(parts))
         _write(descriptor, [_CHECK.pack(zlib.crc32(head)), head, *parts], at)
+        verify()
         _set_counts(descriptor, there + 1, before + _OVERHEAD + size)
     return None
 
@@ -284,4 +293,5 @@ def _locked(descriptor: int) -> Iterator[None]:
         fcntl.flock(own, fcntl.LOCK_EX)
         yield
     finally:
+        fcntl.flock(own, fcntl.LOCK_UN)  # a process that was forked meanwhile has the same open file
         os.close(own)

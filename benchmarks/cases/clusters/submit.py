@@ -85,7 +85,7 @@ def started(trial: Trial, at: Cluster, name: str, command: Sequence[str]) -> Tim
         since = time.monotonic()
         maker.launch(command)
         at.done("appears", name)
-        job.launch([*first_step.launcher("ours", trains), *script])
+        job.launch([*first_step.launcher("ours", trains.name), *script])
         first = lambda: first_step.both(job.stamps())  # noqa: E731
         return job.time_until("first steps", first, since=since, deadline=DEADLINE_S)
     finally:

@@ -16,7 +16,8 @@ Contender = Literal["ours", "stock", "torchrun"]
 PEERS: Final = {"stock": "horovodrun", "torchrun": "torchrun"}
 RANKS: Final = 2
 DEADLINE_S: Final = 90.0
-BAR_RATIO: Final = 1.2
+BAR_RATIOS: Final = {"stock": 1.1, "torchrun": 1.2}
+COLLECTIVES: Final = "the same with collectives before the loop (stock: horovodrun)"
 SCRIPT: Final = Path(__file__).parents[2] / "scripts" / "first_step.py"
 
 
@@ -26,22 +27,25 @@ def quantity(peer: str) -> str:
 
 
 def measure(trial: Trial) -> Values:
-    """Measure ours once, or both peers one after the other."""
+    """Measure ours without and with collectives, or the peers one after the other."""
     if trial.side == "ours":
-        took = started(trial, "ours", trial.folder)
-        return {quantity(peer): [took] for peer in PEERS}
-    values: dict[str, Sequence[Timing]] = {}
-    for peer in ("stock", "torchrun"):
-        folder = trial.folder / peer
-        folder.mkdir()
-        values[quantity(peer)] = [started(trial, peer, folder)]
-    return values
+        took = started(trial, "ours")
+        return {**{quantity(peer): [took] for peer in PEERS}, COLLECTIVES: [started(trial, "ours", "collectives")]}
+    return {
+        quantity("stock"): [started(trial, "stock")],
+        COLLECTIVES: [started(trial, "stock", "collectives")],
+        quantity("torchrun"): [started(trial, "torchrun")],
+    }
 
 
-def started(trial: Trial, contender: Contender, folder: Path) -> Timing:
+def started(trial: Trial, contender: Contender, *words: str) -> Timing:
     """Measure one start: from before the launcher's process to the later one of the two first steps."""
+    folder = trial.folder / "-".join([contender, *words])
+    folder.mkdir()
     job = jobs.Job(trial.side, folder)
-    command = [*launcher(contender, folder), sys.executable, str(SCRIPT), contender, str(job.stamps_file)]
+    # A job of this folder's name alone would be that of another repetition.
+    name = f"{trial.folder.name}-{folder.name}"
+    command = [*launcher(contender, name), sys.executable, str(SCRIPT), contender, str(job.stamps_file), *words]
     try:
         since = time.monotonic()
         job.launch(command)
@@ -55,10 +59,10 @@ def both(stamps: Sequence[steps.Stamp]) -> float | None:
     return max(stamp.mono for stamp in stamps) if len({stamp.rank for stamp in stamps}) == RANKS else None
 
 
-def launcher(contender: Contender, folder: Path) -> list[str]:
-    """Return a launcher's command line, up to the program."""
+def launcher(contender: Contender, name: str) -> list[str]:
+    """Return a launcher's command line, up to the program. ``name``: of our job."""
     if contender == "ours":
-        size = ["-np", str(RANKS), "-H", f"localhost:{RANKS}", "--job", folder.name]
+        size = ["-np", str(RANKS), "-H", f"localhost:{RANKS}", "--job", name]
         return [sys.executable, "-m", "hvd_elastic_ext.cli", "run", *size]
     if contender == "stock":
         return [jobs.horovodrun(), "-np", str(RANKS), "-H", f"localhost:{RANKS}", "--gloo"]
@@ -69,7 +73,10 @@ def launcher(contender: Contender, folder: Path) -> list[str]:
 CASE: Final = Case(
     name="first-step",
     about=f"a job of {RANKS} processes on this machine is started",
-    figures=tuple(Figure(quantity(peer), bar_ratio=BAR_RATIO) for peer in PEERS),
+    figures=(
+        *(Figure(quantity(peer), bar_ratio=bar) for peer, bar in BAR_RATIOS.items()),
+        Figure(COLLECTIVES, bar_ratio=BAR_RATIOS["stock"]),
+    ),
     measure=measure,
-    repeats=7,
+    repeats=9,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -23,6 +24,11 @@ from hvd_elastic_ext.worker.process.standby import CallOver
 log = logging.getLogger(__name__)
 
 Say = Callable[..., None]
+Parts = Sequence[bytes | memoryview]
+
+
+WORTH_A_THREAD: Final = 1 << 20
+"""Bytes of a result from which on it is written beside the next call, up to that call's first commit."""
 
 
 class End(NamedTuple):
@@ -57,6 +63,8 @@ class Calls:
         self._apart = apart
         self._uncompared: Left | None = None
         """What the last call has left behind, if that is in the past, and was not compared with other ranks yet."""
+        self._keeping: threading.Thread | None = None
+        """Writes the result of the last call. No commit is made meanwhile: what one has must not be lost with it."""
         self._refused = False
         self._named: set[object] = set()
         self._checked = False
@@ -118,6 +126,7 @@ class Calls:
 
     def finished(self) -> Finished | None:
         """The result of the present call, if it is over. Raises :class:`StateError` if it cannot be read."""
+        self.settle()
         if call_results.count(self._past) <= self.number:
             return None
         try:
@@ -145,6 +154,7 @@ class Calls:
 
     def row(self) -> Row:
         """This rank's row of a meeting."""
+        self.settle()
         past = call_results.count(self._past)
         if not self.running:
             return Row(0, past)
@@ -162,8 +172,10 @@ class Calls:
         found = meet(rows)
         self._keep(found, comms)
         if found.sender is not None:
+            self.settle()
             self._exchange(found, comms)
         if comms.rank() in found.over:
+            self.settle()
             if call_results.count(self._past) <= self.number:
                 why = found.refused or "no process has kept its result"
                 raise StateError(
@@ -182,7 +194,7 @@ class Calls:
         """
         if self._apart and self.running and (left := self._left) is not None and left.call == self.number - 1:
             self._left = None
-            if self._append(left, left.unfit, [*result.TORCHS, *result.OTHERS]) is None:
+            if self._append(left, *self._parts(left, left.unfit, [*result.TORCHS, *result.OTHERS])) is None:
                 self._uncompared = left
 
     # Inside
@@ -200,20 +212,43 @@ class Calls:
             left.release()  # another rank has it, and sends it
             return
         equal = [*(result.TORCHS if found.generators else ()), *(result.OTHERS if found.others else ())]
-        why = self._append(left, found.refused or left.unfit, equal)
-        if comms.rank() == 0 and not (left.call == 0 and why is None):
-            self._tell(left, why, generators=found.generators)
+        why, parts = self._parts(left, left.unfit or found.refused, equal)
 
-    def _append(self, left: Left, unfit: str, equal: Sequence[str]) -> str | None:
-        """Add what a call has left behind to the past, with these random generators. Return why not."""
-        why, size = unfit or None, 0
+        def keep() -> None:
+            failed = self._append(left, why, parts)
+            if comms.rank() == 0 and not (left.call == 0 and failed is None):
+                self._tell(left, failed, generators=found.generators)
+
+        if why is None and sum(map(len, parts)) >= WORTH_A_THREAD and left.protect():
+            self._keeping = threading.Thread(target=keep, name="hvd-result")
+            self._keeping.start()
+        else:
+            keep()
+
+    def settle(self) -> None:
+        """Wait until what the last call has left behind is kept, if that is being done."""
+        if self._keeping is not None:
+            self._keeping.join()
+            self._keeping = None
+
+    def _parts(self, left: Left, unfit: str, equal: Sequence[str]) -> tuple[str | None, Parts]:
+        """Return why what a call has left behind cannot be kept, and its bytes, with these random generators."""
+        try:
+            generators = result.Generators(equal)
+            return unfit or None, [] if unfit else result.parts_of(left, program=self._program, generators=generators)
+        except StateError as error:
+            return f"its last commit is gone: {error}", []
+        except ValueError as error:
+            return str(error), []
+
+    def _append(self, left: Left, why: str | None, parts: Parts) -> str | None:
+        """Add what a call has left behind to the past, unless something is against it. Return why not."""
         if why is None:
             try:
-                parts = result.parts_of(left, program=self._program, generators=result.Generators(equal))
-                size = sum(map(len, parts))
                 why = call_results.append(
-                    self._past, parts, call=left.call, step=left.step, number=left.last.number, limit=self._limit
-                )
+                    self._past, parts, call=left.call, step=left.step, number=left.last.number, limit=self._limit,
+                    verify=left.content or (lambda: None),
+                )  # fmt: skip
             except OSError as error:
                 why = f"no memory: {error.strerror or error}"
             except StateError as error:
@@ -222,7 +257,8 @@ class Calls:
                 why = str(error)
         left.release()
         if not (left.call == 0 and why is None):
-            self._say("result", call=left.call, bytes=size, kept=why is None, **({"reason": why} if why else {}))
+            size, reason = sum(map(len, parts)), {"reason": why} if why else {}
+            self._say("result", call=left.call, bytes=size, kept=why is None, **reason)
         return why
 
     def _tell(self, left: Left, why: str | None, *, generators: bool) -> None:

@@ -53,6 +53,8 @@ class Left(NamedTuple):
     generators: Mapping[str, Any]
     release: Callable[[], None]
     """Called when the content is kept, or not needed."""
+    protect: Callable[[], bool] = lambda: False
+    """Protects the content in its place until :attr:`release`. False if it cannot be."""
 
     @property
     def digest(self) -> int:
@@ -73,6 +75,7 @@ def left_by(
     content: Callable[[], Content] | None,
     keep_rng: bool,
     release: Callable[[], None] = lambda: None,
+    protect: Callable[[], bool] = lambda: False,
 ) -> Left:
     """Return what a call has left behind that has just returned ``value``. ``content`` is asked later, if at all."""
     try:
@@ -83,7 +86,7 @@ def left_by(
         place = f" (at value{error.path})" if error.path else ""
         text, unfit = "", f"its return value cannot be kept: {error}{place}"
     states = rng.capture() if keep_rng else {}
-    return Left(call, step, last, content, None if unfit else text, unfit, states, release)
+    return Left(call, step, last, content, None if unfit else text, unfit, states, release, protect)
 
 
 def rebound_names(function: Callable[..., Any]) -> Sequence[str]:

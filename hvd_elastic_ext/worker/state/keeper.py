@@ -123,6 +123,8 @@ class Keeper:
         if self._inherited:
             return  # an earlier process's commit is newer than anything this one has
         self._users.demand_none()
+        if self._calls is not None:
+            self._calls.settle()
         if self._calls is not None and self._trained != self._calls.number:
             self._calls.committed_beside()
         self._steps.between()
@@ -438,7 +440,7 @@ class Keeper:
     def left_by(self, value: object) -> Left:
         """What the present call has left behind, which has returned ``value``."""
         assert self._calls is not None
-        held, unfit = self._held_end, ""
+        held, unfit, can_keep = self._held_end, "", self._buffer.can_keep
         if held is None:
             unfit = "its last commit has failed"
 
@@ -446,10 +448,15 @@ class Keeper:
             assert held is not None
             return Content(held.record, held.bytes)
 
+        def protect() -> bool:
+            if held is not None and can_keep:
+                held.protect()
+            return held is not None and can_keep
+
         left = left_by(
             self._calls.number, value, step=self._steps.done, last=self._identity(),
             content=None if held is None else content, keep_rng=self._keep_rng,
-            release=(lambda: None) if held is None else held.release,
+            release=(lambda: None) if held is None else held.release, protect=protect,
         )  # fmt: skip
         return left if not unfit else left._replace(value=None, unfit=unfit)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import random
 import sys
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import horovod.torch as hvd
 import pytest
@@ -18,6 +20,8 @@ from horovod.runner.elastic.worker import HostUpdateResult
 from torch import nn
 
 import hvd_elastic_ext.torch as elastic
+from hvd_elastic_ext.core import call_results
+from hvd_elastic_ext.worker.calls import calls
 from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
 from tests.contract.worker import run_worlds
 from tests.contract.worker import test_state_in_a_world as in_a_world
@@ -210,6 +214,79 @@ def test_an_unmodified_state_with_horovods_sampler_loses_samples_after_a_removal
     assert sorted(consumed) != list(range(12))
 
 
+# Several training functions
+
+
+class Fit(NamedTuple):
+    """What one call did. ``trained``: whether its function ran."""
+
+    trained: bool
+    value: Any
+    content: str
+
+
+def one_program(make: Any) -> list[Fit]:
+    """A process that calls two training functions, each with a State of its own: their results are in one memory."""
+    calls.forget()
+    torch.manual_seed(1)
+    return [one_call(make), one_call(make)]
+
+
+def one_call(make: Any) -> Fit:
+    state, ran = built(make), []
+
+    def fit(state: Any) -> int:
+        ran.append(True)
+        train(state)
+        state.commit()
+        return 7
+
+    value = elastic.run(fit)(state)
+    return Fit(bool(ran), value, look(state))
+
+
+def skips_a_finished_call(make: Any) -> bool:
+    """Whether a process that comes later passes over the first call, which is over, and has what it left behind."""
+    (first, second), (again, last) = one_program(make), one_program(make)
+    assert first.trained
+    assert second.trained
+    assert last.trained, "nothing has followed the second call: its result is not kept"
+    return not again.trained and (again.value, again.content) == (first.value, first.content)
+
+
+@pytest.fixture
+def a_past(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A slot's memory for results, which outlives its processes."""
+    past = os.memfd_create("past")
+    monkeypatch.setenv(call_results.RESULTS, str(past))
+    yield
+    calls.forget()
+    os.close(past)
+
+
+@pytest.mark.usefixtures("alone", "a_past")
+def test_a_call_with_our_state_is_skipped_when_it_is_over() -> None:
+    assert skips_a_finished_call(elastic.TorchState)
+
+
+@over_horovods
+@pytest.mark.usefixtures("alone", "a_past", "handlers")
+def test_a_call_with_a_mixin_over_horovods_state_is_skipped_when_it_is_over(kind: str) -> None:
+    assert skips_a_finished_call(MIXED[kind])
+
+
+@over_users
+@pytest.mark.usefixtures("alone", "a_past")
+def test_a_call_with_a_mixin_over_a_users_state_is_skipped_when_it_is_over(kind: str) -> None:
+    assert skips_a_finished_call(MIXED[kind])
+
+
+@unmodified
+@pytest.mark.usefixtures("alone", "a_past", "handlers")
+def test_a_call_with_an_unmodified_state_is_run_again_by_whoever_comes_later(kind: str) -> None:
+    assert not skips_a_finished_call(OLD[kind])
+
+
 # The table itself
 
 
@@ -225,7 +302,7 @@ def table(page: Path) -> list[list[str]]:
 def test_every_cell_of_the_table_has_its_test() -> None:
     tests, page = table(Path(__file__).parent / "README.md"), table(Path(__file__).parents[3] / "docs/guarantees.md")
     assert [row[0] for row in tests] == [row[0] for row in page]
-    assert {len(row) for row in tests} == {len(row) for row in page} == {7}
+    assert {len(row) for row in tests} == {len(row) for row in page} == {8}
     named = [cell.strip("`") for row in tests for cell in row[1:]]
     assert [name for name in named if not callable(HOMES.get(name))] == []
-    assert len(set(named)) == 24
+    assert len(set(named)) == 28

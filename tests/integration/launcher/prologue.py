@@ -1,7 +1,8 @@
 """Prepares with collectives between ``hvd.init()`` and its training loop, and trains until there is a file `stop`.
 
-``LOOP``: "ours", or "stock" for Horovod's own. ``PROLOGUE``: "all" has all kinds of collectives; in "killed" rank 1
-kills itself there once, and in "raises" it raises an error at each start; "waits" has none, and ends with a file `go`.
+``LOOP``: "ours", or "stock" for Horovod's own; "torchrun" or "mpirun": with the library of that engine. ``PROLOGUE``:
+"all" has all kinds of collectives; in "killed" rank 1 kills itself there once, and in "raises" it raises an error at
+each start; "waits" has none, and ends with a file `go`.
 """
 
 from __future__ import annotations
@@ -12,13 +13,21 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import horovod.torch as hvd
 import torch
 
-if os.environ.get("LOOP", "ours") == "ours":
-    import hvd_elastic_ext.torch as elastic
-else:
+LOOP = os.environ.get("LOOP", "ours")
+
+if LOOP == "stock":
     from horovod.torch import elastic
+else:
+    import hvd_elastic_ext.torch as elastic
+
+if LOOP in ("stock", "ours"):
+    import horovod.torch as hvd
+else:
+    import libraries
+
+    hvd = getattr(libraries, LOOP)
 
 PROLOGUE = os.environ.get("PROLOGUE", "all")
 STOP = Path("stop")

@@ -11,10 +11,12 @@ from typing import Final
 
 import pytest
 
+from tests.contract.comms.conftest import without_mpi
 from tests.integration.launcher.conftest import Launched
 
 FOLDS: Final = Path(__file__).with_name("folds.py")
 RESULT: Final = re.compile(r"rank (\d) call (\d) (result .*)")
+pytestmark = pytest.mark.timeout(300)
 QUICK: Final = ("--settle", "0.2", "--blacklist-cooldown-range", "1", "2", "--min-np", "1")
 
 
@@ -38,22 +40,34 @@ def run(launched: Launched, kind: str, *options: str, kill_in: str | None, use: 
             steps = len(launched.events("committed", "stepped"))
             launched.wait_for("some steps", lambda: len(launched.events("committed", "stepped")) > steps + 8)
             os.kill(int(found[1]), signal.SIGKILL)
-        assert process.wait(90) == 0, process.output
+        assert process.wait(180) == 0, process.output
         return process.output
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("use", ["ours", "stock"])
-def test_a_process_that_is_killed_in_a_later_fold_comes_back_in_that_fold(launched: Launched, use: str) -> None:
-    options = ("--adopt",) if use == "stock" else ()
+mpi = pytest.mark.skipif(without_mpi() is not None, reason=str(without_mpi()))
+WAYS = [
+    pytest.param("ours", (), id="horovod"),
+    pytest.param("stock", ("--adopt",), id="adopt", marks=pytest.mark.soak),
+    pytest.param("engine", ("--engine", "torchrun"), id="torchrun", marks=pytest.mark.soak),
+    pytest.param("engine", ("--engine", "mpirun"), id="mpirun", marks=[pytest.mark.soak, mpi]),
+]
+
+
+@pytest.mark.parametrize(("use", "options"), WAYS)
+def test_a_process_that_is_killed_in_a_later_fold_comes_back_in_that_fold(
+    launched: Launched, use: str, options: tuple[str, ...]
+) -> None:
     found = results(run(launched, "folds", *options, kill_in="2", use=use))
     assert found == {call: {text} for call, text in expected("folds").items()}
     assert [each.get("size") for each in launched.events("resized")][-1] == 2
 
 
 @pytest.mark.soak
-def test_a_process_that_is_killed_while_fine_tuning_comes_back_with_what_pretraining_left(launched: Launched) -> None:
-    found = results(run(launched, "tune", kill_in="2"))
+@pytest.mark.parametrize(("use", "options"), WAYS)
+def test_a_process_that_is_killed_while_fine_tuning_comes_back_with_what_pretraining_left(
+    launched: Launched, use: str, options: tuple[str, ...]
+) -> None:
+    found = results(run(launched, "tune", *options, kill_in="2", use=use))
     assert found == {call: {text} for call, text in expected("tune").items()}
 
 
@@ -62,7 +76,7 @@ def test_a_newcomer_on_another_host_catches_up_before_it_interrupts_the_others(l
     with launched.run(*QUICK, "-np", "1", "env", "USE=ours", sys.executable, str(FOLDS), "folds") as process:
         launched.wait_for("the second call", lambda: "begins call 2" in process.stdout)
         launched.set_hosts("localhost:1", "127.0.0.1:1")
-        assert process.wait(90) == 0, process.output
+        assert process.wait(180) == 0, process.output
         output = process.output
     assert results(output) == {call: {text} for call, text in expected("folds").items()}
     assert len(RESULT.findall(output)) == 6  # the newcomer printed all three results, too
@@ -75,6 +89,24 @@ def test_a_newcomer_on_another_host_catches_up_before_it_interrupts_the_others(l
     assert max(each.mono for each in skipped) < ready.mono < joined.mono
     assert [each.get("size") for each in launched.events("resized")] == [1, 2]
     assert [(each.get("call"), each.get("kept")) for each in launched.events("call_ended")] == [(1, True), (2, True)]
+
+
+ENGINES = [
+    pytest.param("torchrun", marks=pytest.mark.soak),
+    pytest.param("mpirun", marks=[pytest.mark.soak, mpi]),
+]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_newcomer_has_the_results_before_a_world_of_new_processes_begins(launched: Launched, engine: str) -> None:
+    launched.set_hosts("localhost:1")
+    script = ("env", "USE=engine", sys.executable, str(FOLDS), "folds")
+    with launched.run(*QUICK, "--engine", engine, "-np", "1", *script) as process:
+        launched.wait_for("the second call", lambda: "begins call 2" in process.stdout)
+        launched.set_hosts("localhost:1", "127.0.0.1:1")
+        assert process.wait(180) == 0, process.output
+    assert results(process.stdout) == {call: {text} for call, text in expected("folds").items()}
+    assert [each.get("size") for each in launched.events("resized")] == [1, 2]
 
 
 def expected(kind: str) -> dict[str, str]:

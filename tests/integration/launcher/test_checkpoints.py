@@ -64,15 +64,15 @@ def job(
 
 def lose_everything(launched: Launched, state: str = "state") -> None:
     """Launcher, agents and processes are killed at one moment, and what the launcher knew is gone."""
-    pids = [
-        launched.process.pid,
-        *(child.pid for child in psutil.Process(launched.process.pid).children(recursive=True)),
-    ]
+    below = psutil.Process(launched.process.pid).children(recursive=True)
+    mpiruns = [each for each in below if each.name() == "mpirun"]  # they remove what their ranks leave, and end
+    pids = [launched.process.pid, *(each.pid for each in below if each not in mpiruns)]
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):  # one may have ended by itself
                 os.kill(pid, number)
     launched.process.wait(60)
+    psutil.wait_procs(mpiruns, timeout=60)
     shutil.rmtree(launched.directory / state)
     launched.journal.rename(launched.journal.with_suffix(".lost"))
 

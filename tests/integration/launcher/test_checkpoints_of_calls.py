@@ -13,15 +13,23 @@ import torch
 
 from hvd_elastic_ext.checkpoint.format.manifest import RESULTS
 from hvd_elastic_ext.checkpoint.programs import cli
+from tests.contract.comms.conftest import without_mpi
 from tests.integration.launcher.conftest import Launched
 from tests.integration.launcher.test_checkpoints import lose_everything
 
 THREE_CALLS: Final = Path(__file__).with_name("three_calls.py")
 
 
-def job(launched: Launched, state: str, *, pause_s: float) -> list[object]:
+ENGINES: Final = [
+    "horovod",
+    "torchrun",
+    pytest.param("mpirun", marks=pytest.mark.skipif(without_mpi() is not None, reason=str(without_mpi()))),
+]
+
+
+def job(launched: Launched, engine: str, state: str, *, pause_s: float) -> list[object]:
     where = ["--state-dir", launched.directory / state, "--checkpoint-dir", launched.directory / "checkpoints"]
-    quick = ["--settle", "0.2", "-np", "2", "--checkpoint-every", "4"]
+    quick = ["--engine", engine, "--settle", "0.2", "-np", "2", "--checkpoint-every", "4"]
     return [*quick, *where, "env", f"PAUSE_S={pause_s}", sys.executable, THREE_CALLS]
 
 
@@ -50,18 +58,19 @@ def listed(launched: Launched, capsys: pytest.CaptureFixture[str]) -> list[dict[
 
 @pytest.mark.soak
 @pytest.mark.timeout(240)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_job_of_which_only_checkpoints_are_left_goes_on_in_the_call_in_progress(
-    launched: Launched, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    launched: Launched, capsys: pytest.CaptureFixture[str], tmp_path: Path, engine: str
 ) -> None:
     launched.set_hosts("localhost:2")
-    with launched.run(*job(launched, "state", pause_s=0.5)):
+    with launched.run(*job(launched, engine, "state", pause_s=0.5)):
         in_call_2 = lambda: any(record.get("call") == 2 for record in launched.events("sealed"))  # noqa: E731
         launched.wait_for("a checkpoint in the second call", in_call_2)
         lose_everything(launched)
     newest = next(entry for entry in listed(launched, capsys) if entry["whole"])
     assert (newest["call"], newest["resumable"]) == (2, True)
 
-    with launched.run(*job(launched, "another state", pause_s=0)) as again:
+    with launched.run(*job(launched, engine, "another state", pause_s=0)) as again:
         assert again.wait(90) == 0, again.output
     [resumed] = launched.events("resumed")
     assert (resumed.get("call"), resumed.get("step")) == (2, newest["step"])

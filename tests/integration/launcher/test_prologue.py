@@ -7,10 +7,22 @@ from pathlib import Path
 
 import pytest
 
+from tests.contract.comms.conftest import without_mpi
 from tests.integration.launcher.conftest import Launched
 
 SCRIPT = [sys.executable, str(Path(__file__).with_name("prologue.py"))]
 FOUND = "found [True, True, 1.5, 'of rank 0', [100, 200], [None, [1]]]"
+
+
+ENGINES = [
+    pytest.param("torchrun", ("--engine", "torchrun"), marks=pytest.mark.soak, id="torchrun"),
+    pytest.param(
+        "mpirun",
+        ("--engine", "mpirun"),
+        marks=[pytest.mark.soak, pytest.mark.skipif(without_mpi() is not None, reason=str(without_mpi()))],
+        id="mpirun",
+    ),
+]
 
 
 @pytest.mark.parametrize(
@@ -19,6 +31,7 @@ FOUND = "found [True, True, 1.5, 'of rank 0', [100, 200], [None, [1]]]"
         ("ours", ()),
         pytest.param("stock", ("--adopt",), marks=pytest.mark.soak),
         pytest.param("stock", (), marks=pytest.mark.soak),
+        *ENGINES,
     ],
 )
 def test_collectives_before_the_loop_act_on_all_processes_of_the_first_world(
@@ -53,6 +66,24 @@ def test_a_process_lost_before_the_loop_makes_victims_of_the_others_and_all_star
         assert process.stdout.count(f"rank {rank} of 2 {FOUND}") == 1
         assert f"step 10 rank {rank} size 2" in process.stdout
     assert "none had begun its training loop: the script is started again" in process.stderr
+
+
+@pytest.mark.parametrize(("loop", "options"), ENGINES)
+def test_a_process_lost_before_the_loop_of_another_engine_is_the_only_one_blamed_and_all_start_together_again(
+    launched: Launched, monkeypatch: pytest.MonkeyPatch, loop: str, options: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("PROLOGUE", "killed")
+    monkeypatch.setenv("LOOP", loop)
+    launched.set_hosts("localhost:2")
+    with launched.run("-np", "2", *options, "--blacklist-cooldown-range", "1", "2", *SCRIPT) as process:
+        assert process.wait(150) == 0, process.output
+    ends = [(record.get("slot"), record.get("cause")) for record in launched.events("exited")[:2]]
+    assert {cause for slot, cause in ends if slot == 1} == {"crashed"}
+    assert {cause for slot, cause in ends if slot == 0} <= {"peer lost", "told to leave"}
+    assert {record.get("subject") for record in launched.events("struck")} == {"slot 1 of localhost"}
+    for rank in (0, 1):
+        assert process.stdout.count(f"rank {rank} of 2 {FOUND}") == 1
+        assert f"step 10 rank {rank} size 2" in process.stdout
 
 
 @pytest.mark.soak

@@ -3,7 +3,6 @@
 import os
 import time
 
-import horovod.torch as hvd
 import torch
 
 import hvd_elastic_ext.torch as elastic
@@ -20,17 +19,15 @@ def fit(state, model, optimizer, call):
         optimizer.step()
         state.at += 1
         state.commit()
-        print(f"rank {hvd.rank()} did step {state.at} of call {call}", flush=True)
+        print(f"rank {elastic.rank()} did step {state.at} of call {call}", flush=True)
         time.sleep(float(os.environ["PAUSE_S"]))
     return sum(each.double().sum().item() for each in model.parameters())
 
 
-hvd.init()
+elastic.init()
 for call in (1, 2, 3):
     torch.manual_seed(call)
     model = torch.nn.Linear(4, 1)
-    optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), 0.05, momentum=0.9), named_parameters=model.named_parameters()
-    )
+    optimizer = elastic.wrap(torch.optim.SGD(model.parameters(), 0.05, momentum=0.9), model.named_parameters())
     state = elastic.TorchState(model=model, optimizer=optimizer, at=0)
-    print(f"rank {hvd.rank()} call {call} result {fit(state, model, optimizer, call):.9f}", flush=True)
+    print(f"rank {elastic.rank()} call {call} result {fit(state, model, optimizer, call):.9f}", flush=True)

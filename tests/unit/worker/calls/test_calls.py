@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Iterator
 
 import pytest
 
 from hvd_elastic_ext.core import call_results
-from hvd_elastic_ext.core.commit_record import Identity
+from hvd_elastic_ext.core.commit_record import Identity, Record
+from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.calls import result
-from hvd_elastic_ext.worker.calls.calls import Calls
+from hvd_elastic_ext.worker.calls.calls import WORTH_A_THREAD, Calls
 from hvd_elastic_ext.worker.calls.meeting import UNEQUAL
 from hvd_elastic_ext.worker.calls.result import Generators, left_by, parts_of
 from hvd_elastic_ext.worker.comms.alone import AloneComms
@@ -73,6 +75,123 @@ def test_a_value_that_is_not_plain_cannot_be_kept_and_the_reason_names_it() -> N
     assert left.value is None
     assert "its return value cannot be kept" in left.unfit
     assert "'model'" in left.unfit
+
+
+class Alone:
+    """A world of one."""
+
+    def rank(self) -> int:
+        return 0
+
+    def size(self) -> int:
+        return 1
+
+
+LARGE = 3 * WORTH_A_THREAD
+
+
+class Large:
+    """A large content in memory that can be protected. Whoever asks for it waits until :attr:`may_go_on`."""
+
+    def __init__(self) -> None:
+        self.may_go_on, self.protected, self.lost = threading.Event(), False, False
+        self.asked = 0
+
+    def content(self) -> result.Content:
+        self.asked += 1
+        if self.asked > 1:
+            assert self.may_go_on.wait(20)
+        if self.lost:
+            raise StateError("it was overwritten")
+        record = Record(Identity(5, 1, 2, 1), step=10, loose=0, data=LARGE, layout=0, tree=0, local=0, call=1)
+        return result.Content(record, memoryview(bytes(LARGE)))
+
+    def protect(self) -> bool:
+        self.protected = True
+        return True
+
+    def release(self) -> None:
+        self.protected = False
+
+
+def met_after_a_large_call(past: int, large: Large, said: list[tuple[str, dict[str, object]]]) -> Calls:
+    """A process in its second call, whose ranks have just met."""
+    keep(past, None, call=0)
+    calls = Calls(past, program="mine", say=lambda what, **fields: said.append((what, fields)))
+    calls.begin(train)
+    calls.returned(
+        left_by(
+            1,
+            7,
+            step=10,
+            last=Identity(5, 1, 2, 1),
+            content=large.content,
+            keep_rng=False,
+            release=large.release,
+            protect=large.protect,
+        )
+    )
+    calls.begin(train)
+    assert not calls.met([calls.row()], Alone())  # type: ignore[arg-type]
+    return calls
+
+
+def test_a_large_result_is_written_beside_the_next_call_and_its_first_commit_waits_for_it(past: int) -> None:
+    large, said = Large(), list[tuple[str, dict[str, object]]]()
+    calls = met_after_a_large_call(past, large, said)
+    assert (call_results.count(past), large.protected, said) == (1, True, [])
+    large.may_go_on.set()
+    calls.settle()  # as a commit does
+    assert (call_results.count(past), large.protected) == (2, False)
+    [(what, fields)] = said
+    assert (what, fields["call"], fields["kept"]) == ("result", 1, True)
+    assert call_results.entries(past)[1].bytes > LARGE
+
+
+def test_a_large_result_that_is_overwritten_while_it_is_written_is_not_kept(past: int) -> None:
+    large, said = Large(), list[tuple[str, dict[str, object]]]()
+    calls = met_after_a_large_call(past, large, said)
+    large.lost = True
+    large.may_go_on.set()
+    assert calls.row().past == 1  # a meeting waits for it, too
+    assert said[0][1]["reason"] == "its last commit is gone: it was overwritten"
+
+
+def test_a_value_that_is_not_plain_is_the_reason_even_if_its_text_differs_between_ranks(past: int) -> None:
+    said: list[tuple[str, dict[str, object]]] = []
+    keep(past, None, call=0)
+    calls = Calls(past, program="mine", say=lambda what, **fields: said.append((what, fields)))
+    calls.begin(train)
+    calls.returned(left_by(1, lambda: 7, step=1, last=Identity(1, 1, 1, 1), content=None, keep_rng=False))
+    calls.begin(train)
+    mine = calls.row()
+    calls.met([mine, mine._replace(left=mine.left + 1)], Alone())  # type: ignore[arg-type]
+    assert "its return value cannot be kept: it is the function" in str(said[0][1]["reason"])
+
+
+def test_a_process_that_is_forked_while_a_result_is_written_does_not_keep_the_lock(past: int) -> None:
+    def fork() -> None:
+        nonlocal child
+        child = os.fork()
+        if not child:
+            os.read(reading, 1)
+            os._exit(0)
+
+    child, (reading, writing) = 0, os.pipe()
+    try:
+        assert call_results.append(past, [b"a"], call=0, step=0, number=0, verify=fork) is None
+        done = threading.Thread(
+            target=call_results.append, args=(past, [b"b"]), kwargs={"call": 1, "step": 0, "number": 0}, daemon=True
+        )
+        done.start()
+        done.join(20)
+        assert not done.is_alive()
+    finally:
+        os.write(writing, b"x")
+        os.waitpid(child, 0)
+        os.close(reading)
+        os.close(writing)
+    assert call_results.count(past) == 2
 
 
 best = 0.0

@@ -106,9 +106,9 @@ def test_the_order_of_ranks_changes_only_who_sends(rows: list[Row]) -> None:
     names = {rank: len(rows) - 1 - rank for rank in range(len(rows))}
     assert second.over == {names[rank] for rank in first.over}
     assert second.keeps == {names[rank] for rank in first.keeps}
-    assert replace(first, keeps=frozenset(), sender=None, receives=frozenset(), over=frozenset()) == replace(
-        second, keeps=frozenset(), sender=None, receives=frozenset(), over=frozenset()
-    )
+    assert second.drops == {names[rank] for rank in first.drops}
+    of_ranks = {name: frozenset[int]() for name in ("keeps", "drops", "receives", "over")}
+    assert replace(first, sender=None, **of_ranks) == replace(second, sender=None, **of_ranks)
 
 
 @pytest.mark.parametrize("size", [1, 2, 64])

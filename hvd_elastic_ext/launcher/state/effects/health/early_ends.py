@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 def ended(job: JobState, worker: Worker, *, well: bool) -> None:
     """A process has ended. Others may wait for ever for one that ended ``well``."""
     place = job.rendezvous.place(worker.life)
+    if not worker.done:
+        job.liveness.of_world(job.generation).pop(worker.life, None)  # it was in its next training call
     if well and place is not None and worker.life in job.world.members:
         job.liveness.of_world(job.generation)[worker.life] = finished(job, worker, place.rank)
     if (base := job.outcome.went_on.get(worker.life)) is not None:
@@ -39,7 +41,9 @@ def others_continue(job: JobState, next_members: Container[ProcessId]) -> None:
     for worker in job.roster.present(job.world.members):
         if worker.done and (place := job.rendezvous.place(worker.life)) is not None:
             found.setdefault(worker.life, finished(job, worker, place.rank))
-        elif worker.life in next_members:
+        else:
+            found.pop(worker.life, None)  # a script may train more than once
+        if not worker.done and worker.life in next_members:
             others.append(worker)
     done = sorted((each for each in found.values() if each.done), key=lambda each: each.rank)
     if not done or not others or outcome.failure is not None:

@@ -57,7 +57,8 @@ def result(job: JobState, workers: Sequence[Worker], message: Mapping[str, Any])
         calls.refused[call] = reason
         job.save()
         if len(calls.refused) == 1:  # all later ones are refused for it
-            log.warning("the result of call %d was not kept: %s; who comes from now on waits outside", call, reason)
+            then = "who comes from now on waits outside" if job.in_place else "each world from now on trains it again"
+            log.warning("the result of call %d was not kept: %s; %s", call, reason, then)
     before = calls.told.get(call)
     if before is None or (kept and not before):  # one rank speaks for all; another one may have kept it
         calls.told[call] = kept

@@ -258,3 +258,19 @@ def test_the_next_launcher_knows_why_the_result_of_a_call_was_not_kept() -> None
     saved = saved_of(cluster.driver.job, incarnation=1, ports={}, wall=0.0, run=None)
     job = job_of(from_text(to_text(saved)), cluster.driver.job.options, now=0.0, wall=0.0, helper_number=1)
     assert job.calls.refused == {1: "too large"}
+
+
+def test_who_has_ended_a_call_and_is_lost_in_the_next_one_has_not_ended_training(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = play("train a b; run 3")
+    for host in ("a", "b"):
+        cluster.says(host, "done")
+    finished = cluster.driver.job.liveness.finished
+    cluster.until(lambda: len(finished) == 2, within=3.0)  # the launcher has noted that they are done
+    cluster.next_call()
+    cluster.run(0.01)
+    cluster.kill("b")
+    cluster.until(lambda: cluster.world == ["a"], within=5.0)
+    assert "ended training" not in caplog.text
+    cluster.until(lambda: cluster.world == ["a", "b"], within=30.0)

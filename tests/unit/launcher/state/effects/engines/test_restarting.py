@@ -269,3 +269,10 @@ def test_processes_of_each_engine_stay_or_are_replaced_as_its_row_says(engine: s
     job = Cluster(JobOptions(LIMITS, engine=engine)).driver.job
     assert job.in_place is ENGINES[engine].in_place
     assert (engine_of(job).advance is restarting.advance) is not ENGINES[engine].in_place
+
+
+def test_a_call_whose_result_is_not_kept_is_said_to_be_trained_again(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = play("train a b; run 3", Restarted, steps=Restarts)
+    cluster.next_call(kept=False)
+    cluster.run(1.0)
+    assert "the result of call 1 was not kept: too large; each world from now on trains it again" in caplog.text
