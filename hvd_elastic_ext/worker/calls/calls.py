@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -12,7 +12,8 @@ import torch
 from hvd_elastic_ext.core import call_results
 from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.core.errors import StateError
-from hvd_elastic_ext.worker.calls import result
+from hvd_elastic_ext.worker.calls import collectives, result
+from hvd_elastic_ext.worker.calls.collectives import Entry, Record, Replay
 from hvd_elastic_ext.worker.calls.meeting import Meeting, Row, meet
 from hvd_elastic_ext.worker.calls.result import Finished, Left
 from hvd_elastic_ext.worker.commits import inherited
@@ -32,10 +33,53 @@ class End(NamedTuple):
     last: Identity = Identity(0, 0, 0, 0)
 
 
-class Calls:
-    """The training calls of this process. ``past``: the memory file of their results; ``program`` as in commits."""
+class Between:
+    """What happens between two calls. ``known`` reads what the others' collectives returned there, and may raise
+    ``ValueError``; ``alone``: whether this process has no peers now."""
 
-    def __init__(self, past: int, *, program: str, say: Say | None = None, limit: int | None = None) -> None:
+    def __init__(self, call: int, *, known: Callable[[], Sequence[Entry] | None], alone: Callable[[], bool]) -> None:
+        self.call = call
+        """The call before it."""
+        self.record = Record()
+        self.behind = False
+        """Whether the others of this process's world have gone on to a later call."""
+        self.barriers = 0
+        """How many it has come to."""
+        self._known = known
+        self._alone = alone
+        self._replay: Replay | None = None
+
+    @property
+    def replays(self) -> bool:
+        """Whether the others have passed here before: collectives return what they returned to the others."""
+        return self.behind or self._alone()
+
+    @property
+    def replay(self) -> Replay:
+        """What the others' collectives returned, read when it is first needed."""
+        if self._replay is None:
+            try:
+                self._replay = Replay(self._known())
+            except ValueError:  # damaged, or replaced at this moment
+                self._replay = Replay(None)
+        return self._replay
+
+
+class Calls:
+    """The training calls of this process. ``past``: the memory file of their results; ``program`` as in commits.
+
+    ``alone``: whether this process has no peers now, and will meet them in the training loop.
+    """
+
+    def __init__(
+        self,
+        past: int,
+        *,
+        program: str,
+        say: Say | None = None,
+        limit: int | None = None,
+        alone: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.number = 0
         """The newest call, begun or over; 0 before the first one."""
         self.running = False
@@ -52,6 +96,11 @@ class Calls:
         self._refused = False
         self._named: set[object] = set()
         self._checked = False
+        self._alone = alone
+        self._is_behind = False
+        self._between = self._gap()
+        self._recorded: Record | None = None
+        """What collectives have returned since the last call, if this process has run them together with others."""
 
     # The calls
 
@@ -62,6 +111,7 @@ class Calls:
 
     def begin(self, function: Callable[..., Any]) -> None:
         """Note the begin of a call of ``function``."""
+        self._recorded = None if self._between.replays else self._between.record
         self.number += 1
         self.running = True
         if self.number > 1:
@@ -71,6 +121,7 @@ class Calls:
         """Note that the function has returned, and what it has left behind."""
         self.running, self._left = False, left
         self.end = End(left.step, left.last)
+        self._between = self._gap()
 
     def left_by_others(self, value: object) -> Left:
         """What a call with a State that is not ours has left behind."""
@@ -80,11 +131,24 @@ class Calls:
     def raised(self) -> None:
         """Note that the call has ended with an error, and so without a result."""
         self.running, self._left = False, None
+        self._between = self._gap()
 
     def skipped(self, finished: Finished) -> None:
         """Note that the call was over already."""
         self.running, self._left = False, None
         self.end = End(finished.step, finished.last)
+        self._between = self._gap()
+        self._between.behind, self._is_behind = self._is_behind, False
+
+    @property
+    def between(self) -> Between | None:
+        """What happens now, between two calls; None within a call."""
+        return None if self.running else self._between
+
+    @property
+    def has_record(self) -> bool:
+        """Whether the present call is the first one, and results of collectives before it will be kept."""
+        return self.number == 1 and self._recorded is not None and bool(self._recorded.entries)
 
     @property
     def unkept(self) -> bool:
@@ -137,7 +201,10 @@ class Calls:
         left = self._left
         if left is None or left.call != self.number - 1:
             return Row(self.number, past)
-        return Row(self.number, past, left.digest, left.digest_of(result.TORCHS), left.digest_of(result.OTHERS))
+        recorded = 0 if self._recorded is None else self._recorded.digest
+        known = self._known_digest() if recorded and past and self.number == 1 else 0
+        generators, others = map(left.digest_of, (result.TORCHS, result.OTHERS))
+        return Row(self.number, past, left.digest, generators, others, recorded, known)
 
     def met(self, rows: Sequence[Row], comms: Comms) -> bool:
         """Do what follows from the rows of all ranks. Return whether they have to meet again.
@@ -146,9 +213,14 @@ class Calls:
         kept nowhere.
         """
         found = meet(rows)
+        first = self.has_record and self._left is not None
+        if comms.rank() in found.amends:
+            self._amend(unequal=found.unequal)
         self._keep(found, comms)
         if found.sender is not None:
             self._exchange(found, comms)
+        if first and call_results.count(self._past):  # who comes later gets it before its first call
+            self._say("result", call=0, bytes=call_results.entries(self._past)[0].bytes, kept=True)
         if comms.rank() in found.over:
             if call_results.count(self._past) <= self.number:
                 why = found.refused or "no process has kept its result"
@@ -156,6 +228,7 @@ class Calls:
                     f"call {self.number} of this process is over in the job, and it cannot be skipped: {why}; "
                     "processes that come later wait until the job ends"
                 )
+            self._is_behind = len(found.over) < comms.size()
             raise CallOver
         return bool(found.over)
 
@@ -175,11 +248,19 @@ class Calls:
         if why is None:
             try:
                 equal = [*(result.TORCHS if found.generators else ()), *(result.OTHERS if found.others else ())]
-                parts = result.parts_of(left, program=self._program, generators=result.Generators(equal))
-                size = sum(map(len, parts))
-                why = call_results.append(
-                    self._past, parts, call=left.call, step=left.step, number=left.last.number, limit=self._limit
-                )
+                for entries in self._entries(unequal=found.unequal):
+                    parts = result.parts_of(
+                        left,
+                        program=self._program,
+                        generators=result.Generators(equal),
+                        collectives=collectives.plain(entries),
+                    )
+                    size = sum(map(len, parts))
+                    why = call_results.append(
+                        self._past, parts, call=left.call, step=left.step, number=left.last.number, limit=self._limit
+                    )
+                    if why is None:
+                        break
             except OSError as error:
                 why = f"no memory: {error.strerror or error}"
             except StateError as error:
@@ -192,6 +273,48 @@ class Calls:
         self._say("result", call=left.call, bytes=size, kept=why is None, **({"reason": why} if why else {}))
         if comms.rank() == 0:
             self._tell(left, why, generators=found.generators)
+
+    def _amend(self, *, unequal: bool) -> None:
+        """Put what collectives returned at this start of the job in the place of what they returned at an earlier one.
+        If there is no room for that, what they returned is unknown."""
+        assert self._left is not None
+        for entries in self._entries(unequal=unequal):
+            parts = result.parts_of(
+                self._left,
+                program=self._program,
+                generators=result.Generators(),
+                collectives=collectives.plain(entries),
+            )
+            if call_results.amend(self._past, parts, limit=self._limit) is None:
+                break
+
+    def _entries(self, *, unequal: bool) -> Iterator[Sequence[Entry]]:
+        """What is recorded of collectives after the last call; then the same in less room."""
+        whole = () if self._recorded is None else self._recorded.entries
+        if not unequal:
+            yield whole
+        if whole:
+            yield collectives.without_values(whole, "ranks got different ones" if unequal else "no room is left")
+
+    def _known(self, call: int) -> Sequence[Entry] | None:
+        """What collectives returned after a call, by the past; None if it does not tell. Raises ``ValueError``."""
+        there = call_results.entries(self._past)
+        if call >= len(there):
+            return None
+        head = result.head_of(call_results.read(self._past, there[call]))
+        return collectives.read(head.collectives) if head.program == self._program else None
+
+    def _known_digest(self) -> int:
+        """The digest of the record in the past; another number than any digest if there is none of this program."""
+        try:
+            known = self._known(0)
+        except ValueError:
+            return 0
+        return -1 if known is None else collectives.digest(known)
+
+    def _gap(self) -> Between:
+        call = self.number
+        return Between(call, known=lambda: self._known(call), alone=self._alone)
 
     def _tell(self, left: Left, why: str | None, *, generators: bool) -> None:
         if why is not None and not (self._refused or self._is_told_elsewhere):
@@ -233,7 +356,7 @@ class Calls:
         """Whether this program has left the newest result."""
         try:
             entry = call_results.entries(self._past)[-1]
-            return result.program_of(call_results.read(self._past, entry)) == self._program
+            return result.head_of(call_results.read(self._past, entry)).program == self._program
         except ValueError:  # it is damaged
             return False
 
@@ -255,9 +378,16 @@ _current: list[Calls] = []
 def current() -> Calls:
     """The calls of this process."""
     if not _current:
-        link = standby.current().link
-        say = link.send if link.connected else None
-        _current.append(Calls(_memory(os.environ), program=result.program(), say=say, limit=_limit(os.environ)))
+        process = standby.current()
+        _current.append(
+            Calls(
+                _memory(os.environ),
+                program=result.program(),
+                say=process.link.send if process.link.connected else None,
+                limit=_limit(os.environ),
+                alone=lambda: process.parks,
+            )
+        )
     return _current[0]
 
 

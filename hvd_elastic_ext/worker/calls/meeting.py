@@ -11,12 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from hvd_elastic_ext.worker.calls.collectives import EMPTY
+
 
 class Row(NamedTuple):
     """One rank. ``call``: the call that it is in; 0 outside of any, where ranks do nothing about calls.
 
     ``past``: number of results that it has. ``left``: the digest of what its last call has returned, 0 if it has not
     run that call itself. ``generators`` and ``others``: the digests of torch's random generators then, and of others.
+    ``collectives``: the digest of what the script's collectives have returned since then, 0 if this rank has not run
+    them together with others. ``known``: in call 1, that digest in the past.
     """
 
     call: int
@@ -24,6 +28,8 @@ class Row(NamedTuple):
     left: int = 0
     generators: int = 0
     others: int = 0
+    collectives: int = 0
+    known: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,8 @@ class Meeting:
     ``keeps``: ranks that add what their last call has left behind to their past. ``generators``, ``others``: whether
     these random generators are equal on them. ``refused``: why they do not. ``sender``: the rank that then sends its
     past to those in ``receives``. ``over``: ranks whose call is over; the others meet again if there are any.
+    ``unequal``: whether collectives have returned different things to the ranks. ``amends``: ranks whose past has the
+    collectives of an earlier start of the job, and gets those of this one.
     """
 
     keeps: frozenset[int] = frozenset()
@@ -42,6 +50,8 @@ class Meeting:
     sender: int | None = None
     receives: frozenset[int] = frozenset()
     over: frozenset[int] = frozenset()
+    unequal: bool = False
+    amends: frozenset[int] = frozenset()
 
 
 NOTHING = Meeting()
@@ -55,19 +65,29 @@ def meet(rows: Sequence[Row]) -> Meeting:
     front = max(row.call for row in rows)
     at_front = [rank for rank, row in enumerate(rows) if row.call == front]
     behind = frozenset(range(len(rows))) - frozenset(at_front)
+    unequal = len({rows[rank].collectives for rank in at_front} - {0}) > 1
+    amends = frozenset(
+        rank for rank in at_front if rows[rank].known and (unequal or rows[rank].collectives != rows[rank].known)
+    )
     if not behind and max(row.past for row in rows) > front:
         sender = max(at_front, key=lambda rank: (rows[rank].past, -rank))
         short = frozenset(rank for rank in at_front if rows[rank].past < rows[sender].past)
-        return Meeting(sender=sender, receives=short, over=frozenset(at_front))
+        over = frozenset(at_front)
+        return Meeting(sender=sender, receives=short, over=over, unequal=unequal, amends=amends)
     whole = [rank for rank in at_front if rows[rank].past >= front]
     may_keep = [rank for rank in at_front if rows[rank].past == front - 1 and rows[rank].left]
     keeps, equal, others, refused = frozenset[int](), False, False, ""
     if not whole:
         refused = UNEQUAL if len({rows[rank].left for rank in may_keep}) > 1 else ""
-        keeps = frozenset() if refused else frozenset(may_keep)
+        keeps = frozenset() if refused else frozenset(_recorded(rows, may_keep) or may_keep)
         equal = len({rows[rank].generators for rank in may_keep}) == 1
         others = len({rows[rank].others for rank in may_keep}) == 1
     have = keeps | frozenset(whole)
     short = frozenset(rank for rank, row in enumerate(rows) if row.past < front)
     receives = short - have if have else frozenset[int]()
-    return Meeting(keeps, equal, others, refused, min(have) if receives else None, receives, behind)
+    return Meeting(keeps, equal, others, refused, min(have) if receives else None, receives, behind, unequal, amends)
+
+
+def _recorded(rows: Sequence[Row], ranks: Sequence[int]) -> list[int]:
+    """Those ranks that know what collectives have returned, if these have returned anything."""
+    return [rank for rank in ranks if rows[rank].collectives > EMPTY]

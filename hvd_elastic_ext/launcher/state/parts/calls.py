@@ -37,7 +37,10 @@ class Calls:
     """Facts about calls. In a job with one call, which nearly all are, they stay as they begin."""
 
     newest: int = 1
-    """The largest number of a call, or of results, that was ever reported. While it is 1, nothing is decided."""
+    """The largest number of a call, or of results, that was ever reported. While it is 1, nothing is decided, unless
+    there are :attr:`collectives`."""
+    collectives: bool = False
+    """Whether the result of call 0 has, or will have, what collectives returned before the first training call."""
     pasts: dict[Seat, int] = field(default_factory=dict)
     """By seat, the number of results in its memory, by its agent or process."""
     refused: dict[int, str] = field(default_factory=dict)

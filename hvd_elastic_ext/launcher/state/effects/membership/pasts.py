@@ -48,6 +48,10 @@ def result(job: JobState, workers: Sequence[Worker], message: Mapping[str, Any])
     calls.named(call + 1)
     for worker in workers if kept else ():
         calls.holds(worker.seat, max(call + 1, calls.pasts.get(worker.seat, 0)))
+    if call == 0:
+        calls.collectives = kept
+        if kept:
+            return
     if not kept and call not in calls.refused:
         calls.refused[call] = reason
         if len(calls.refused) == 1:  # all later ones are refused for it
@@ -171,7 +175,8 @@ def _done(job: JobState, transfer: PastTransfer, content: Mapping[str, Any]) -> 
         job.send(sender, {"do": "drop", "slots": []})  # it still waits if the receiver had the results already
     _end(job, drop=False)
     job.calls.holds(transfer.target, results)
-    log.info("the results of %d calls went from %s to %s", results - 1, transfer.source, transfer.target)
+    what = f"the results of {results - 1} calls" if results > 1 else "what collectives returned before the first call"
+    log.info("%s went from %s to %s", what, transfer.source, transfer.target)
 
 
 def _ask(job: JobState, host: str, slots: list[int], request: Mapping[str, Any]) -> None:
