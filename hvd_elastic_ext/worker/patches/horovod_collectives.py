@@ -12,6 +12,7 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,12 +40,11 @@ def wrap(module: ModuleType) -> None:
     """Wrap the collectives of ``horovod.torch``."""
     pending = _Pending()
     for kind in (*TENSORS, *GROUPS):
-        for name in (kind, f"{kind}_"):
-            _replace(module, name, lambda whole, name=name: _Collective(name, whole, pending, later=False))
-            begins = f"{kind}_async{name.removeprefix(kind)}"
-            _replace(module, begins, lambda whole, name=name: _Collective(name, whole, pending, later=True))
+        for place in ("", "_"):
+            _replace(module, f"{kind}{place}", partial(_Collective, f"{kind}{place}", pending, later=False))
+            _replace(module, f"{kind}_async{place}", partial(_Collective, f"{kind}{place}", pending, later=True))
     for kind in OTHERS:
-        _replace(module, kind, lambda whole, kind=kind: _Collective(kind, whole, pending, later=False))
+        _replace(module, kind, partial(_Collective, kind, pending, later=False))
     for kind in NOT_RECORDED:
         _replace(module, kind, _if_there_are_peers)
     _replace(module, "synchronize", pending.waiting)
@@ -124,7 +124,7 @@ class _Pending:
 class _Collective:
     """One function of Horovod. ``later``: it returns a handle."""
 
-    def __init__(self, kind: str, horovods: Callable[..., Any], pending: _Pending, *, later: bool) -> None:
+    def __init__(self, kind: str, pending: _Pending, horovods: Callable[..., Any], *, later: bool) -> None:
         self._kind = kind
         self._horovods = horovods
         self._pending = pending
@@ -142,7 +142,7 @@ class _Collective:
         own = given.get("tensor", given.get("tensors"))
         tensors: Sequence[Any] = list(own) if isinstance(own, list | tuple) else [own]
         name = None if given.get("name") is None else str(given["name"])
-        do = functools.partial(self._horovods, *args, **kwargs)
+        do = partial(self._horovods, *args, **kwargs)
         if between.replays:
             return self._replay(between, name, own, tensors, do)
         return self._record(between, name, tensors, do)
