@@ -221,6 +221,8 @@ class Calls:
             self._exchange(found, comms)
         if first and call_results.count(self._past):  # who comes later gets it before its first call
             self._say("result", call=0, bytes=call_results.entries(self._past)[0].bytes, kept=True)
+        if self._left is None:
+            self._recorded = None
         if comms.rank() in found.over:
             if call_results.count(self._past) <= self.number:
                 why = found.refused or "no process has kept its result"

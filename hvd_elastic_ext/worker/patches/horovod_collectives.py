@@ -134,6 +134,7 @@ class _Collective:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         between = _between()
         if between is None:
+            _tell_if_late(self._kind)
             return self._horovods(*args, **kwargs)
         try:
             given = self._signature.bind(*args, **kwargs).arguments
@@ -198,6 +199,21 @@ class _Collective:
                 why,
             )
         return do()
+
+
+def _tell_if_late(kind: str) -> None:
+    """Say once that the peers of a process without a State of ours take no part: they are in their training function.
+
+    It is in their world already, so it cannot even act alone.
+    """
+    process = standby.current()
+    if process.came_later:
+        process.came_later = False
+        log.warning(
+            "hvd.%s() before the training function waits for the other processes, which are in theirs and do not take "
+            "part: import hvd_elastic_ext.torch, or run with --adopt, and it returns what it returned to them",
+            kind,
+        )
 
 
 _told_sizes: Final[set[int]] = set()

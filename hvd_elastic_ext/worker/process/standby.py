@@ -101,6 +101,8 @@ class Standby:
         self._changed = threading.Condition()
         self._go: Message | None = None
         self._results_came = False
+        self.came_later = False
+        """Whether it has joined others in ``init`` that had begun their training function, and not begun its own."""
         self._passed = (0, 0)
         """The last barrier that this process may pass: the call before it, and its number from there on."""
         self._goes_alone = False
@@ -190,7 +192,7 @@ class Standby:
         self._environ.update({name: str(value) for name, value in dict(go.get("env") or {}).items()})
         self._environ.setdefault(ADDRESS, "127.0.0.1")
         self._environ.setdefault(PORT, self._environ.get(RENDEZVOUS_PORT, ""))
-        self._live, self.planned = True, None
+        self._live, self.planned, self.came_later = True, None, at == "init" and go.get("later") is True
         return True
 
     def pass_barrier(
@@ -231,6 +233,7 @@ class Standby:
     def training(self, call: int = 1, *, collectives: bool = False) -> Iterator[None]:
         """Report that the script has an elastic loop, and how the loop ends. ``call``: the number of this call.
         ``collectives``: whether results of collectives before it will be kept."""
+        self.came_later = False
         self.link.send("looping", call=call, **({"collectives": True} if collectives else {}))
         try:
             yield

@@ -12,7 +12,10 @@ from pathlib import Path
 import horovod.torch as hvd
 import torch
 
-import hvd_elastic_ext.torch as elastic
+if os.environ.get("USE", "ours") == "ours":
+    import hvd_elastic_ext.torch as elastic
+else:
+    from horovod.torch import elastic
 
 
 @elastic.run

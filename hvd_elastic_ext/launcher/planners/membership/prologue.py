@@ -30,11 +30,12 @@ def plan(job: JobState) -> Plan:
         elif meeting is Meeting.WAIT and worker.stage is Stage.PARKED:  # a world has formed without it
             worker.stage, worker.since = Stage.BOOTING, job.now
         elif meeting is Meeting.ALONE:
-            worker.stage, worker.since = Stage.BOOTING, job.now
+            if worker.stage is not Stage.BOOTING:
+                worker.stage, worker.since = Stage.BOOTING, job.now
             if (until := _waits_until(job, worker)) is not None:
                 again_at = until if again_at is None else min(again_at, until)
                 continue
-            worker.at_init, worker.alone = False, True
+            worker.at_init, worker.alone, worker.since = False, True, job.now
             going.append(worker)
     job.tell_all(going, "alone")
     return Plan(again_at)
