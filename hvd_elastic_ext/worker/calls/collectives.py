@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from hvd_elastic_ext.checkpoint.values import alone
+from hvd_elastic_ext.checkpoint.values.write import Unfit
 from hvd_elastic_ext.core.errors import StateError
 
 MOST_BYTES: Final = 4 << 20
@@ -86,6 +87,9 @@ class Record:
         if size <= self._left:
             try:
                 text = alone.to_text(_detached(value))
+            except Unfit as error:
+                what, place = str(error).partition(";")[0], f" (at value{error.path})" if error.path else ""
+                why = f"it cannot be kept: {what}{place}"
             except Exception as error:  # noqa: BLE001 - whatever the script's own types raise: a record must not end a script
                 why = f"it cannot be kept: {' '.join(str(error).split())[:_LONGEST]}"
         if size > self._left or (text is not None and len(text) > _TEXT_PER_BYTE * self._left + _LONGEST):
