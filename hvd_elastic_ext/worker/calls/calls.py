@@ -43,6 +43,8 @@ class Between:
         self.record = Record()
         self.behind = False
         """Whether the others of this process's world have gone on to a later call."""
+        self.together = False
+        """Whether all processes of this one's world have skipped the call before it: the job was started again."""
         self.barriers = 0
         """How many it has come to."""
         self._known = known
@@ -51,8 +53,8 @@ class Between:
 
     @property
     def replays(self) -> bool:
-        """Whether the others have passed here before: collectives return what they returned to the others."""
-        return self.behind or self._alone()
+        """Whether others have passed here before: collectives return what they returned to these."""
+        return self.behind or self.together or self._alone()
 
     @property
     def replay(self) -> Replay:
@@ -97,7 +99,8 @@ class Calls:
         self._named: set[object] = set()
         self._checked = False
         self._alone = alone
-        self._is_behind = False
+        self._over = ""
+        """Whose call was over, if this one's was, at the last meeting: of "all" or of "some" ranks."""
         self._between = self._gap()
         self._recorded: Record | None = None
         """What collectives have returned since the last call, if this process has run them together with others."""
@@ -138,7 +141,8 @@ class Calls:
         self.running, self._left = False, None
         self.end = End(finished.step, finished.last)
         self._between = self._gap()
-        self._between.behind, self._is_behind = self._is_behind, False
+        self._between.behind, self._between.together = self._over == "some", self._over == "all"
+        self._over = ""
 
     @property
     def between(self) -> Between | None:
@@ -230,7 +234,7 @@ class Calls:
                     f"call {self.number} of this process is over in the job, and it cannot be skipped: {why}; "
                     "processes that come later wait until the job ends"
                 )
-            self._is_behind = len(found.over) < comms.size()
+            self._over = "all" if len(found.over) == comms.size() else "some"
             raise CallOver
         return bool(found.over)
 

@@ -172,6 +172,8 @@ class _Collective:
         call = collectives.words(self._kind, name)
         if got is None:
             return self._alone(between, call, do, told=told)
+        if self._kind == collectives.BARRIER and between.together:
+            return do()
         if self._kind == collectives.BARRIER:
             between.barriers += 1
             standby.current().pass_barrier(between.call, between.barriers)
@@ -184,16 +186,24 @@ class _Collective:
 
     def _alone(self, between: Between, call: str, do: Callable[[], Any], *, told: bool) -> Any:
         """Do what a process does for which nothing is replayed."""
-        why, where = between.replay.why, "before the training function"
-        if between.call:
-            where = f"after training function {between.call}"
+        why, where = between.replay.why, f"after call {between.call}" if between.call else "before the first call"
+        if between.together:
+            if not told:
+                log.warning(
+                    "%s %s acts anew, and so do all that follow, until the next call: this job was started again, and "
+                    "%s",
+                    call,
+                    where,
+                    why,
+                )
+            return do()
         if between.behind:
             raise StateError(f"{call} {where} would wait for ever, since the others have passed it: {why}")
         if not told:
             standby.current().leave_barriers(between.call)
             log.warning(
-                "%s %s acts on this process alone, and so do all that follow, until the next training function: "
-                "this process comes later than the others, and %s",
+                "%s %s acts on this process alone, and so do all that follow, until the next call: this process "
+                "comes later than the others, and %s",
                 call,
                 where,
                 why,

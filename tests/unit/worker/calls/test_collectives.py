@@ -9,10 +9,13 @@ from typing import Any, Final
 import pytest
 import torch
 
+from hvd_elastic_ext.checkpoint.format.result_file import Head, Result
 from hvd_elastic_ext.core import call_results
 from hvd_elastic_ext.worker.calls.calls import Between, Calls
 from hvd_elastic_ext.worker.calls.collectives import EMPTY, MOST_BYTES, Entry, Record, Replay, digest, plain, read
+from hvd_elastic_ext.worker.calls.result import Finished
 from hvd_elastic_ext.worker.comms.alone import AloneComms
+from hvd_elastic_ext.worker.process.standby import CallOver
 
 MEAN: Final = ("allreduce", "mean", "float32[1]")
 CONFIG: Final = ("broadcast_object", None, "")
@@ -180,6 +183,30 @@ def test_a_job_that_starts_again_keeps_what_collectives_return_then(past: int) -
     assert [what for what, _ in said] == ["result"] * 2
     after_first_sync(past, [], 4.5, program="other")
     assert got(late(past, program="other")) == [4.5]
+
+
+def test_all_ranks_of_a_job_that_starts_again_know_that_they_passed_a_call_together(past: int) -> None:
+    after_first_sync(past, [], 1.5)
+    assert call_results.append(past, [b"{}"], call=1, step=3, number=4) is None
+    calls = Calls(past, program="mine")
+    calls.begin(train)
+    with pytest.raises(CallOver):
+        calls.met([calls.row()], AloneComms())
+    calls.skipped(Finished(1, 3, calls.end.last, Result(Head("mine"), *[memoryview(b"")] * 3), None, {}))
+    assert calls.between is not None
+    assert (calls.between.together, calls.between.behind) == (True, False)
+    ahead = calls.row()._replace(call=3, past=3)
+    calls.begin(train)
+    call_results.append(past, [b"{}"], call=2, step=3, number=4)
+    with pytest.raises(CallOver):
+        calls.met([calls.row(), ahead], TwoRanks())
+    calls.skipped(Finished(2, 3, calls.end.last, Result(Head("mine"), *[memoryview(b"")] * 3), None, {}))
+    assert (calls.between.together, calls.between.behind) == (False, True)
+
+
+class TwoRanks(AloneComms):
+    def size(self) -> int:
+        return 2
 
 
 def test_one_that_was_alone_before_its_call_keeps_nothing_of_its_own(past: int) -> None:

@@ -153,7 +153,7 @@ def test_another_call_is_one_line_and_all_that_follow_act_alone(
     assert hvd.done == ["allreduce", "allreduce", "barrier"]
     assert process.left == [0]
     (line,) = [record.getMessage() for record in caplog.records]
-    assert line.startswith("hvd.allreduce(name='other') before the training function acts on this process alone")
+    assert line.startswith("hvd.allreduce(name='other') before the first call acts on this process alone")
     assert "the others had hvd.allreduce_(name='weights') there" in line
 
 
@@ -185,6 +185,28 @@ def test_one_behind_in_a_world_does_not_wait_for_ranks_that_have_passed(
     with pytest.raises(StateError, match="would wait for ever"):
         hvd.allreduce(torch.tensor([3.0]))
     assert hvd.done == []
+
+
+def test_a_job_that_is_started_again_gets_what_it_got_after_a_call_that_is_over_and_really_meets_in_barriers(
+    monkeypatch: pytest.MonkeyPatch, past: int, process: Process, caplog: pytest.LogCaptureFixture
+) -> None:
+    hvd, calls = begin(monkeypatch, past, alone=False)
+    prologue(hvd)
+    calls.begin(train)
+    calls.met([calls.row()], AloneComms())
+
+    hvd, calls = begin(monkeypatch, past, alone=False)
+    assert calls.between is not None
+    calls.between.together = True
+    assert hvd.allreduce_async_(torch.ones(2), name="weights") < 0
+    assert hvd.allreduce(torch.tensor([1.0]), name="one").item() == 2.0
+    assert hvd.broadcast_object(None) == {"lr": 0.1}
+    hvd.allgather(torch.tensor([7]))
+    hvd.barrier()
+    assert hvd.done == ["barrier"]
+    assert hvd.allreduce(torch.tensor([4.0])).item() == 8.0
+    line = [record.getMessage() for record in caplog.records][-1]
+    assert line.startswith("hvd.allreduce() before the first call acts anew")
 
 
 def test_a_function_keeps_its_name_and_its_errors(monkeypatch: pytest.MonkeyPatch, past: int, process: Process) -> None:
