@@ -83,15 +83,16 @@ class Record:
         """Note the result of a collective."""
         if number is None or self._full:
             return
-        text, why, size = None, "", _weight(value, self._left)
-        if size <= self._left:
-            try:
+        text, why, size = None, "", 0
+        try:
+            size = _weight(value, self._left)
+            if size <= self._left:
                 text = alone.to_text(_detached(value))
-            except Unfit as error:
-                what, place = str(error).partition(";")[0], f" (at value{error.path})" if error.path else ""
-                why = f"it cannot be kept: {what}{place}"
-            except Exception as error:  # noqa: BLE001 - whatever the script's own types raise: a record must not end a script
-                why = f"it cannot be kept: {' '.join(str(error).split())[:_LONGEST]}"
+        except Unfit as error:
+            what, place = str(error).partition(";")[0], f" (at value{error.path})" if error.path else ""
+            why = f"it cannot be kept: {what}{place}"
+        except Exception as error:  # noqa: BLE001 - whatever the script's own types raise: a record must not end a script
+            why = f"it cannot be kept: {' '.join(str(error).split())[:_LONGEST]}"
         if size > self._left or (text is not None and len(text) > _TEXT_PER_BYTE * self._left + _LONGEST):
             text, why, self._full = None, f"with it, results have more than {MOST_BYTES >> 20} MiB", True
             del self.entries[number + 1 :]

@@ -45,6 +45,8 @@ class Calls:
     """By seat, the number of results in its memory, by its agent or process."""
     refused: dict[int, str] = field(default_factory=dict)
     """Calls whose result was not kept, and why."""
+    record_due: bool = False
+    """Whether processes have begun the first call after such collectives, and not kept yet what these returned."""
     told: dict[int, bool] = field(default_factory=dict)
     """Calls whose end is in the journal, and whether the result was kept."""
     transfer: PastTransfer | None = None

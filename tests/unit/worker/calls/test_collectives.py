@@ -80,6 +80,18 @@ def test_a_value_that_is_not_plain_is_named_and_those_after_it_are_recorded() ->
     assert found.entries[1].value is not None
 
 
+class Broken:
+    @property
+    def nbytes(self) -> int:
+        raise RuntimeError("no size\nis known")
+
+
+def test_a_value_that_fails_when_it_is_looked_at_fails_no_script() -> None:
+    found = record((CONFIG, Broken()), (MEAN, torch.tensor([1.5])), (MEAN, torch.eye(2).to_sparse()))
+    assert found.entries[0].why == "it cannot be kept: no size is known"
+    assert [each.value is None for each in found.entries] == [True, False, True]
+
+
 @pytest.mark.parametrize(
     "large",
     [torch.zeros(MOST_BYTES + 1, dtype=torch.uint8), {"data": ["x" * (MOST_BYTES // 2)] * 3}, list(range(MOST_BYTES))],

@@ -49,7 +49,7 @@ def result(job: JobState, workers: Sequence[Worker], message: Mapping[str, Any])
     for worker in workers if kept else ():
         calls.holds(worker.seat, max(call + 1, calls.pasts.get(worker.seat, 0)))
     if call == 0:
-        calls.collectives = kept
+        calls.collectives, calls.record_due = kept, False
         if kept:
             return
     if not kept and call not in calls.refused:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.facts.waits import status
 from tests.unit.launcher.scenarios import Scenario, play
 from tests.unit.launcher.simulated_cluster import Cluster
@@ -265,3 +266,26 @@ def test_it_does_not_wait_if_they_were_not_kept() -> None:
     for process in cluster.training:
         cluster.say(process, "result", call=0, bytes=0, kept=False, reason="no memory")
     play_on(cluster, "run 1; messages alone 1")
+
+
+def test_what_is_of_an_earlier_start_of_the_job_is_not_given_to_a_newcomer() -> None:
+    cluster = with_collectives()
+    cluster.driver.job.calls.holds(Seat("c", 0), 1)
+    play_on(cluster, "run 2; messages alone 0")
+    for process in cluster.training:
+        cluster.say(process, "result", call=0, bytes=9, kept=True)
+    play_on(cluster, "run 1; messages alone 1")
+
+
+class Listening(Cluster):
+    """Processes of a script without our module: they park in ``hvd.init()`` only."""
+
+    def _told(self, process: Process, message: Mapping[str, Any]) -> None:
+        if message["tell"] == "go":
+            self.later_ones = {**getattr(self, "later_ones", {}), process.host: message.get("later", False)}
+        super()._told(process, message)
+
+
+def test_one_that_is_called_to_others_in_their_training_function_is_told_so() -> None:
+    cluster = play("train a b; run 5; loop a b; hosts a b c; until a b c <20", Listening)
+    assert cluster.later_ones == {"a": False, "b": False, "c": True}  # type: ignore[attr-defined]
