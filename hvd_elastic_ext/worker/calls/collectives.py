@@ -34,6 +34,8 @@ BY_RANK: Final = frozenset(("allgather", "grouped_allgather", "allgather_object"
 OF_RANK: Final = frozenset(("alltoall", "reducescatter", "grouped_reducescatter"))
 """Kinds that return something else to each rank."""
 
+_ENTRY: Final = 256
+"""Bytes of a collective besides its value: a script without a training function calls them all the time."""
 _NUMBER: Final = 8
 """Bytes of a value whose size is not known."""
 _TEXT_PER_BYTE: Final = 3
@@ -85,7 +87,7 @@ class Record:
             return
         text, why, size = None, "", 0
         try:
-            size = _weight(value, self._left)
+            size = _ENTRY + _weight(value, self._left)
             if size <= self._left:
                 text = alone.to_text(_detached(value))
         except Unfit as error:

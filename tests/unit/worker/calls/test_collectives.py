@@ -107,9 +107,11 @@ def test_what_is_too_large_ends_the_record_and_is_named(large: object) -> None:
 
 
 def test_all_results_together_have_a_limit() -> None:
-    part = torch.zeros(MOST_BYTES // 3, dtype=torch.uint8)
+    part = torch.zeros(MOST_BYTES // 3 - 1000, dtype=torch.uint8)
     found = record(*[(MEAN, part)] * 4)
     assert [each.value is not None for each in found.entries] == [True, True, True, False]
+    many = record(*[(MEAN, 1.0)] * 20_000)
+    assert len(many.entries) < 17_000
 
 
 def test_ranks_with_different_results_have_different_digests_unless_each_rank_gets_its_own() -> None:
