@@ -86,6 +86,19 @@ def test_a_job_that_is_started_again_runs_its_prologue_anew_and_keeps_what_was_d
     assert "the 3 processes" in process.stderr
 
 
+@pytest.mark.soak
+def test_an_unmodified_script_gets_nothing_and_a_line_says_so(
+    launched: Launched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("USE", "stock")
+    launched.set_hosts("localhost:2")
+    with launched.run(*QUICK, "-np", "2", *SCRIPT) as process:
+        launched.wait_for("training", lambda: process.stdout.count("trains in call 1") == 2, timeout=LONG)
+        launched.set_hosts("localhost:2", "127.0.0.1:1")
+        line = "hvd.broadcast_() before the training function waits for the other processes"
+        launched.wait_for("a line", lambda: line in process.stderr, timeout=LONG)
+
+
 def pids(output: str) -> list[str]:
     """Processes that have trained in the second call."""
     return re.findall(r"pid (\d+) trains in call 2", output)
