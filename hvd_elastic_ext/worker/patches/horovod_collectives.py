@@ -234,8 +234,8 @@ def _tell_of_the_ranks(call: str, got: Got) -> None:
     if got.entry.size not in _told_sizes:
         _told_sizes.add(got.entry.size)
         log.warning(
-            "%s returns what it returned to the %d processes that ran it together: this process comes later, and is "
-            "not among them (later ones of that kind are not named)",
+            "%s returns what it returned to the %d processes that ran it together earlier: this process was not among "
+            "them (later ones of that kind are not named)",
             call,
             got.entry.size,
         )

@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Final
 
-RECORD_S: Final = 10.0
-"""Most seconds that a process waits in ``hvd.init()`` for what collectives have returned to the others."""
+RECORD_S: Final = 30.0
+"""Most seconds that a process waits in ``hvd.init()`` for what collectives have returned to the others. Slots get it
+one after the other."""
 
 
 class Where(Enum):

@@ -135,7 +135,7 @@ def test_a_process_that_comes_later_gets_the_same_without_horovod(
     assert hvd.done == ["broadcast_parameters"]  # a world of one: it keeps its own
     assert process.barriers == [(0, 1)]
     (line,) = [record.getMessage() for record in caplog.records]
-    assert line.startswith("hvd.allgather() returns what it returned to the 2 processes")
+    assert line.startswith("hvd.allgather() returns what it returned to the 2 processes that ran it")
 
 
 def test_another_call_is_one_line_and_all_that_follow_act_alone(

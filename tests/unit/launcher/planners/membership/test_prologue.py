@@ -257,7 +257,7 @@ def test_a_newcomer_waits_in_init_for_what_collectives_returned_to_the_others() 
 
 def test_it_goes_on_without_them_after_a_while_and_a_line_says_so(caplog: pytest.LogCaptureFixture) -> None:
     cluster = with_collectives()
-    play_on(cluster, "run 8; messages alone 0; run 4; messages alone 1; loop a b; until a b c <20")
+    play_on(cluster, "run 27; messages alone 0; run 5; messages alone 1; loop a b; until a b c <20")
     assert "c[0] goes on to its training loop: what collectives returned" in caplog.text
 
 
