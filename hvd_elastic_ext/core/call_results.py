@@ -3,7 +3,7 @@
 A *training call* is one call of a training function; the calls of a process have the numbers 1, 2, 3 and so on. Call 0
 is what comes before the first one. The result of a call contains all that a process needs which was not there: see
 :mod:`hvd_elastic_ext.worker.calls.result`. The file holds the results 0, 1, … in this order, without gaps. A result is
-written once and never changed.
+written once and never changed, apart from that of call 0.
 
 The format is the same for the training process, which appends results, for the agent that owns the memory, and for
 programs that store or transfer the past. The file begins with a page; only the first bytes of it are used::
@@ -158,6 +158,33 @@ def drop_last(descriptor: int, call: int) -> None:
         found = entries(descriptor)
         if found and found[-1].call == call:
             _set_counts(descriptor, call, found[-1].at - _OVERHEAD - _PAGE)
+
+
+def amend(descriptor: int, parts: Sequence[bytes | memoryview], *, limit: int = MOST_BYTES) -> str | None:
+    """Replace the result of call 0: a job that starts again has another one. Return why it was not; None if it was.
+
+    Whoever reads at the same time finds a damaged past, and reads again; after a process that dies meanwhile it is
+    empty.
+    """
+    with _locked(descriptor):
+        there, before = _counts(descriptor)
+        first, *_ = entries(descriptor)
+        rest = memoryview(bytearray(before - _OVERHEAD - first.bytes))
+        at, done = first.at + first.bytes, 0
+        while done < len(rest):
+            got = os.preadv(descriptor, [rest[done : done + _CHUNK]], at + done)
+            if not got:
+                raise Damaged("the past is cut off")
+            done += got
+        size = sum(map(_bytes, parts))
+        if _OVERHEAD + size + len(rest) > limit:
+            return f"its {size / 1e6:,.0f} MB are too much ({LIMIT})"
+        _set_counts(descriptor, 0, 0)
+        os.ftruncate(descriptor, max(os.fstat(descriptor).st_size, _PAGE + _OVERHEAD + size + len(rest)))
+        head = _HEADER.pack(0, first.step, first.number, size, _digest(parts))
+        _write(descriptor, [_CHECK.pack(zlib.crc32(head)), head, *parts, rest], _PAGE)
+        _set_counts(descriptor, there, _OVERHEAD + size + len(rest))
+    return None
 
 
 def clear(descriptor: int) -> None:

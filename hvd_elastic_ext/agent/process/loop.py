@@ -30,6 +30,7 @@ from hvd_elastic_ext.agent.orders.orders import (
     read,
 )
 from hvd_elastic_ext.agent.process.helper import Helper
+from hvd_elastic_ext.agent.slots import host_barrier
 from hvd_elastic_ext.agent.slots.slot import Slot
 from hvd_elastic_ext.agent.slots.supervisor import STOP_SIGNALS
 from hvd_elastic_ext.agent.slots.warm_starts import WarmStarts
@@ -215,6 +216,8 @@ class Agent(DescriptorLoop):
         for slot in self._slots.values():
             if slot.worker_link is not None:
                 slot.worker_link.tick()
+        for number in host_barrier.released(filter(None, (slot.standing for slot in self._slots.values()))):
+            self._slots[number].pass_barrier()
         if self._end_at is not None and now >= self._end_at:
             self.end_all("the time after the notice is over")
         self.warm.close() if self._finishing else self.warm.look(self._slots)

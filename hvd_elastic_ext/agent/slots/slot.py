@@ -10,6 +10,7 @@ from typing import Any, Final
 from hvd_elastic_ext.agent.orders.fields import OrderError
 from hvd_elastic_ext.agent.orders.orders import COMMITS, Start
 from hvd_elastic_ext.agent.slots.commit_memory import CommitMemory
+from hvd_elastic_ext.agent.slots.host_barrier import Standing
 from hvd_elastic_ext.agent.slots.life import Run, begin
 from hvd_elastic_ext.agent.slots.warm_starts import Example
 from hvd_elastic_ext.agent.slots.worker_link import AgentServices, Inheritance, WorkerLink
@@ -90,6 +91,20 @@ class Slot:
             return "live"
         worker = self.worker_link.worker
         return "done" if worker.done else "parked" if worker.parked else "live" if self.trains else "booting"
+
+    @property
+    def standing(self) -> Standing | None:
+        """Where in its script its process is; None if there is none, or if it is or was in a world."""
+        link = self.worker_link
+        if self._run is None or self._run.code is not None or link is None or link.worker.generation is not None:
+            return None
+        return Standing(self.number, link.worker.reached, link.worker.waits)
+
+    def pass_barrier(self) -> None:
+        """Let its process pass the barrier in which it waits."""
+        if self.worker_link is not None:
+            call, number = self.worker_link.worker.reached
+            self.worker_link.tell(self.life, {"tell": "barrier", "call": call, "number": number})
 
     def heartbeat_age(self, now: float) -> float | None:
         """Seconds since the newest heartbeat of the process that runs; None if it has sent none."""

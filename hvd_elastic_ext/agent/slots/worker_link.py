@@ -203,7 +203,7 @@ class WorkerLink:
     def _received(self, message: dict[str, Any]) -> None:
         now = self._agent.now()
         self.worker.received(now, message)
-        if message["say"] in ("beat", "imported"):
+        if message["say"] in ("beat", "imported", "barrier"):
             return
         if message["say"] == "done":
             self.tell_heartbeat()  # with the number of its steps: other ranks may do more

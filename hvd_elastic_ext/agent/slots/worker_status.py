@@ -55,6 +55,12 @@ class WorkerStatus:
         self.done = False
         self.call: int | None = None
         """The training call that it is in, or was in last."""
+        self.collectives = False
+        """Whether results of collectives before its first training call are, or will be, in the slot's past."""
+        self.reached = (0, 0)
+        """How far it has come in its script: see ``host_barrier.py``."""
+        self.waits = False
+        """Whether it waits there, in a barrier."""
         self.warned = False
         """Whether its script has seen that it must leave."""
         self.terminated = False
@@ -71,6 +77,7 @@ class WorkerStatus:
         say = message["say"]
         if say in ("parked", "looping", "done") and type(call := message.get("call")) is int:
             self.call = call
+            self.reached = max(self.reached, (call, 0))
         match say:
             case "beat":
                 self.heartbeat = {key: value for key, value in message.items() if key != "say"}
@@ -82,6 +89,14 @@ class WorkerStatus:
                 self.loops, self.agreed = True, self.generation
             case "looping":
                 self.loops, self.done = True, False
+                self.collectives |= message.get("collectives") is True
+            case "result":
+                if message.get("call") == 0:
+                    self.collectives = message.get("kept") is True
+            case "barrier":
+                call, number = message.get("call"), message.get("number")
+                if type(call) is int and type(number) is int:
+                    self.reached, self.waits = max(self.reached, (call, number)), True
             case "done":
                 self.done = True
             case "warned":
@@ -107,6 +122,8 @@ class WorkerStatus:
                 self.alone = True
             case "world":
                 self._know_generation(message)
+            case "barrier":
+                self.waits = False
 
     def status(self) -> dict[str, object]:
         """The status for a new launcher. ``beat``: the newest heartbeat, None before the first."""
@@ -115,7 +132,8 @@ class WorkerStatus:
         before_loop = {name: True for name in ("at_init", "alone") if getattr(self, name)}
         terminated = {"terminated": True} if self.terminated else {}
         call = {} if self.call is None else {"call": self.call}
-        return {"parked": self.parked, **before_loop, **world, **reported, **terminated, **call}
+        collectives = {"collectives": True} if self.collectives else {}
+        return {"parked": self.parked, **before_loop, **world, **reported, **terminated, **call, **collectives}
 
     def _know_generation(self, message: Mapping[str, Any]) -> None:
         generation = message.get("generation")

@@ -108,9 +108,10 @@ class Executor:
                     self._record_each(action)
                 case actions.StartProcess():
                     self._start(action)
-                case actions.GoLive(life, generation, place):
+                case actions.GoLive(life, generation, place, later):
                     env = {**backend.go_env(life.seat.host), **place.environment()}
-                    self._tell(life, {"tell": "go", "generation": generation, "env": env})
+                    more = {"later": True} if later else {}
+                    self._tell(life, {"tell": "go", "generation": generation, "env": env, **more})
                 case actions.TellPeers(life):
                     if env := backend.go_env(life.seat.host):
                         self._tell(life, {"tell": "env", "env": env})

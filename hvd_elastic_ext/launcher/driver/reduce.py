@@ -272,6 +272,8 @@ def _note_message(job: JobState, workers: Sequence[Worker], message: Mapping[str
     take_message(workers, message, job.now)
     if "call" in message:
         pasts.note_call(job, workers, message["call"])
+    if message.get("collectives") is True:
+        job.calls.collectives = job.calls.record_due = True
     for worker in workers if workers and workers[0].done else ():
         job.roster.watch(worker)
     job.roster.remember(workers)

@@ -115,11 +115,15 @@ class StartProcess:
 
 @dataclass(frozen=True, slots=True)
 class GoLive:
-    """Tell a standby process to join the world of ``generation``. The executor adds the addresses of its peers."""
+    """Tell a standby process to join the world of ``generation``. The executor adds the addresses of its peers.
+
+    ``later``: whether others of that world have begun their training function.
+    """
 
     life: ProcessId
     generation: int
     place: Place
+    later: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -321,7 +321,7 @@ class JobState:
         """Who may join a world by the training calls that processes are in. None if all are in the first one, or if
         none is outside the world: nearly always.
         """
-        if self.calls.newest <= 1 or not self.in_place:
+        if not (self.calls.newest > 1 or self.calls.collectives) or not self.in_place:
             return None
         roster = self.roster
         if not any(each.stage is not Stage.LIVE and each.killed is None for each in roster.unusual):

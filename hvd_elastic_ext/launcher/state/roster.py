@@ -155,6 +155,8 @@ class Worker:
     """What its script has observed, by its last heartbeat."""
     at_init: bool = False
     """It has parked in ``hvd.init()``, and can park at its training loop, too: until it is sent there alone."""
+    waits_alone_since: float | None = None
+    """When it would have been sent there first (mono), but for what collectives have returned to the others."""
     alone: bool = False
     """It was sent from ``hvd.init()`` to its training loop alone."""
     loops: bool = False

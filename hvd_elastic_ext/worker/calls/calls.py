@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -13,7 +13,8 @@ import torch
 from hvd_elastic_ext.core import call_results
 from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.core.errors import StateError
-from hvd_elastic_ext.worker.calls import result
+from hvd_elastic_ext.worker.calls import collectives, result
+from hvd_elastic_ext.worker.calls.collectives import Entry, Record, Replay
 from hvd_elastic_ext.worker.calls.meeting import Meeting, Row, meet
 from hvd_elastic_ext.worker.calls.result import Finished, Left
 from hvd_elastic_ext.worker.commits import inherited
@@ -31,6 +32,10 @@ WORTH_A_THREAD: Final = 1 << 20
 """Bytes of a result from which on it is written beside the next call, up to that call's first commit."""
 
 
+UNEQUAL: Final = "ranks got different ones"
+LOST: Final = "a rank was lost before they were compared"
+
+
 class End(NamedTuple):
     """Where the last call ended: the job's step, and the identity of its last commit."""
 
@@ -38,14 +43,56 @@ class End(NamedTuple):
     last: Identity = Identity(0, 0, 0, 0)
 
 
+class Between:
+    """What happens between two calls. ``known`` reads what the others' collectives returned there, and may raise
+    ``ValueError``; ``alone``: whether this process has no peers now."""
+
+    def __init__(self, call: int, *, known: Callable[[], Sequence[Entry] | None], alone: Callable[[], bool]) -> None:
+        self.call = call
+        """The call before it."""
+        self.record = Record()
+        self.behind = False
+        """Whether the others of this process's world have gone on to a later call."""
+        self.together = False
+        """Whether all processes of this one's world have skipped the call before it: the job was started again."""
+        self.barriers = 0
+        """How many it has come to."""
+        self._known = known
+        self._alone = alone
+        self._replay: Replay | None = None
+
+    @property
+    def replays(self) -> bool:
+        """Whether others have passed here before: collectives return what they returned to these."""
+        return self.behind or self.together or self._alone()
+
+    @property
+    def replay(self) -> Replay:
+        """What the others' collectives returned, read when it is first needed."""
+        if self._replay is None:
+            try:
+                self._replay = Replay(self._known())
+            except ValueError:  # damaged, or replaced at this moment
+                self._replay = Replay(None)
+        return self._replay
+
+
 class Calls:
     """The training calls of this process. ``past``: the memory file of their results; ``program`` as in commits.
 
-    ``apart``: processes that are behind catch up outside the world.
+    ``apart``: processes that are behind catch up outside the world. ``alone``: whether this process has no peers now,
+    and will meet them in the training loop.
     """
 
     def __init__(
-        self, past: int, *, program: str, say: Say | None = None, limit: int | None = None, apart: bool = False
+        self,
+        past: int,
+        *,
+        program: str,
+        say: Say | None = None,
+        limit: int | None = None,
+        apart: bool = False,
+        alone: Callable[[], bool] = lambda: False,
     ) -> None:
         self.number = 0
         """The newest call, begun or over; 0 before the first one."""
@@ -68,6 +115,12 @@ class Calls:
         self._refused = False
         self._named: set[object] = set()
         self._checked = False
+        self._alone = alone
+        self._over = ""
+        """Whose call was over, if this one's was, at the last meeting: of "all" or of "some" ranks."""
+        self._between = self._gap()
+        self._recorded: Record | None = None
+        """What collectives have returned since the last call, if this process has run them together with others."""
 
     # The calls
 
@@ -78,6 +131,7 @@ class Calls:
 
     def begin(self, function: Callable[..., Any]) -> None:
         """Note the begin of a call of ``function``."""
+        self._recorded = None if self._between.replays else self._between.record
         self.number += 1
         self.running, self._uncompared = True, None
         if self.number > 1:
@@ -87,6 +141,7 @@ class Calls:
         """Note that the function has returned, and what it has left behind."""
         self.running, self._left = False, left
         self.end = End(left.step, left.last)
+        self._between = self._gap()
 
     def left_by_others(self, value: object) -> Left:
         """What a call with a State that is not ours has left behind."""
@@ -102,11 +157,25 @@ class Calls:
     def raised(self) -> None:
         """Note that the call has ended with an error, and so without a result."""
         self.running, self._left = False, None
+        self._between = self._gap()
 
     def skipped(self, finished: Finished) -> None:
         """Note that the call was over already."""
         self.running, self._left = False, None
         self.end = End(finished.step, finished.last)
+        self._between = self._gap()
+        self._between.behind, self._between.together = self._over == "some", self._over == "all"
+        self._over = ""
+
+    @property
+    def between(self) -> Between | None:
+        """What happens now, between two calls; None within a call."""
+        return None if self.running else self._between
+
+    @property
+    def has_record(self) -> bool:
+        """Whether the present call is the first one, and results of collectives before it will be kept."""
+        return self.number == 1 and self._recorded is not None and bool(self._recorded.entries)
 
     @property
     def unkept(self) -> bool:
@@ -161,7 +230,10 @@ class Calls:
         left = self._left or self._uncompared
         if left is None or left.call != self.number - 1:
             return Row(self.number, past)
-        return Row(self.number, past, left.digest, left.digest_of(result.TORCHS), left.digest_of(result.OTHERS))
+        recorded = 0 if self._recorded is None else self._recorded.digest
+        known = self._known_digest() if recorded and past and self.number == 1 else 0
+        generators, others = map(left.digest_of, (result.TORCHS, result.OTHERS))
+        return Row(self.number, past, left.digest, generators, others, recorded, known)
 
     def met(self, rows: Sequence[Row], comms: Comms) -> bool:
         """Do what follows from the rows of all ranks. Return whether they have to meet again.
@@ -170,10 +242,17 @@ class Calls:
         kept nowhere.
         """
         found = meet(rows)
+        first = self.has_record and (self._left or self._uncompared) is not None
+        if comms.rank() in found.amends:
+            self._amend(unequal=found.unequal)
         self._keep(found, comms)
         if found.sender is not None:
             self.settle()
             self._exchange(found, comms)
+        if first and call_results.count(self._past):  # who comes later gets it before its first call
+            self._say("result", call=0, bytes=call_results.entries(self._past)[0].bytes, kept=True)
+        if self._left is None:
+            self._recorded = None
         if comms.rank() in found.over:
             self.settle()
             if call_results.count(self._past) <= self.number:
@@ -182,6 +261,7 @@ class Calls:
                     f"call {self.number} of this process is over in the job, and it cannot be skipped: {why}; "
                     "processes that come later wait until the job ends"
                 )
+            self._over = "all" if len(found.over) == comms.size() else "some"
             raise CallOver
         return bool(found.over)
 
@@ -194,7 +274,8 @@ class Calls:
         """
         if self._apart and self.running and (left := self._left) is not None and left.call == self.number - 1:
             self._left = None
-            if self._append(left, *self._parts(left, left.unfit, [*result.TORCHS, *result.OTHERS])) is None:
+            equal = [*result.TORCHS, *result.OTHERS]
+            if self._append(left, *self._ways(left, left.unfit, equal, without=LOST)) is None:
                 self._uncompared = left
 
     # Inside
@@ -212,14 +293,15 @@ class Calls:
             left.release()  # another rank has it, and sends it
             return
         equal = [*(result.TORCHS if found.generators else ()), *(result.OTHERS if found.others else ())]
-        why, parts = self._parts(left, left.unfit or found.refused, equal)
+        unequal = UNEQUAL if found.unequal else ""
+        why, ways = self._ways(left, left.unfit or found.refused, equal, without=unequal)
 
         def keep() -> None:
-            failed = self._append(left, why, parts)
+            failed = self._append(left, why, ways)
             if comms.rank() == 0 and not (left.call == 0 and failed is None):
                 self._tell(left, failed, generators=found.generators)
 
-        if why is None and sum(map(len, parts)) >= WORTH_A_THREAD and left.protect():
+        if ways and sum(map(len, ways[0])) >= WORTH_A_THREAD and left.protect():
             self._keeping = threading.Thread(target=keep, name="hvd-result")
             self._keeping.start()
         else:
@@ -231,35 +313,94 @@ class Calls:
             self._keeping.join()
             self._keeping = None
 
-    def _parts(self, left: Left, unfit: str, equal: Sequence[str]) -> tuple[str | None, Parts]:
-        """Return why what a call has left behind cannot be kept, and its bytes, with these random generators."""
+    def _ways(
+        self, left: Left, unfit: str, equal: Sequence[str], *, without: str
+    ) -> tuple[str | None, Sequence[Parts]]:
+        """Return why what a call has left behind cannot be kept, and its bytes, with these random generators: whole,
+        and in less room. ``without``: why it has not what collectives returned; "" if it has that.
+        """
+        if unfit:
+            return unfit, []
+        generators = result.Generators(equal)
         try:
-            generators = result.Generators(equal)
-            return unfit or None, [] if unfit else result.parts_of(left, program=self._program, generators=generators)
+            return None, [
+                result.parts_of(
+                    left, program=self._program, generators=generators, collectives=collectives.plain(entries)
+                )
+                for entries in self._entries(without=without)
+            ]
         except StateError as error:
             return f"its last commit is gone: {error}", []
         except ValueError as error:
             return str(error), []
 
-    def _append(self, left: Left, why: str | None, parts: Parts) -> str | None:
-        """Add what a call has left behind to the past, unless something is against it. Return why not."""
-        if why is None:
-            try:
+    def _append(self, left: Left, why: str | None, ways: Sequence[Parts]) -> str | None:
+        """Add what a call has left behind to the past, in the first way for which there is room, unless something is
+        against it. Return why not.
+        """
+        size = 0
+        try:
+            for parts in ways:
+                size = sum(map(len, parts))
                 why = call_results.append(
                     self._past, parts, call=left.call, step=left.step, number=left.last.number, limit=self._limit,
                     verify=left.content or (lambda: None),
                 )  # fmt: skip
-            except OSError as error:
-                why = f"no memory: {error.strerror or error}"
-            except StateError as error:
-                why = f"its last commit is gone: {error}"
-            except ValueError as error:
-                why = str(error)
+                if why is None:
+                    break
+        except OSError as error:
+            why = f"no memory: {error.strerror or error}"
+        except StateError as error:
+            why = f"its last commit is gone: {error}"
+        except ValueError as error:
+            why = str(error)
         left.release()
         if not (left.call == 0 and why is None):
-            size, reason = sum(map(len, parts)), {"reason": why} if why else {}
-            self._say("result", call=left.call, bytes=size, kept=why is None, **reason)
+            self._say("result", call=left.call, bytes=size, kept=why is None, **({"reason": why} if why else {}))
         return why
+
+    def _amend(self, *, unequal: bool) -> None:
+        """Put what collectives returned at this start of the job in the place of what they returned at an earlier one.
+        If there is no room for that, what they returned is unknown."""
+        left = self._left or self._uncompared
+        assert left is not None
+        for entries in self._entries(without=UNEQUAL if unequal else ""):
+            parts = result.parts_of(
+                left,
+                program=self._program,
+                generators=result.Generators(),
+                collectives=collectives.plain(entries),
+            )
+            if call_results.amend(self._past, parts, limit=self._limit) is None:
+                break
+
+    def _entries(self, *, without: str) -> Iterator[Sequence[Entry]]:
+        """What is recorded of collectives after the last call; then the same in less room."""
+        whole = () if self._recorded is None else self._recorded.entries
+        if not (whole and without):
+            yield whole
+        if whole:
+            yield collectives.without_values(whole, without or "no room is left")
+
+    def _known(self, call: int) -> Sequence[Entry] | None:
+        """What collectives returned after a call, by the past; None if it does not tell. Raises ``ValueError``."""
+        there = call_results.entries(self._past)
+        if call >= len(there):
+            return None
+        head = result.head_of(call_results.read(self._past, there[call]))
+        return collectives.read(head.collectives) if head.program == self._program else None
+
+    def _known_digest(self) -> int:
+        """The digest of the record in the past; another number than any digest if there is none of this program."""
+        try:
+            known = self._known(0)
+        except ValueError:
+            return 0
+        return -1 if known is None else collectives.digest(known)
+
+    def _gap(self) -> Between:
+        call = self.number
+        return Between(call, known=lambda: self._known(call), alone=self._alone)
 
     def _tell(self, left: Left, why: str | None, *, generators: bool) -> None:
         if why is not None and not (self._refused or self._is_told_elsewhere):
@@ -301,7 +442,7 @@ class Calls:
         """Whether this program has left the newest result."""
         try:
             entry = call_results.entries(self._past)[-1]
-            return result.program_of(call_results.read(self._past, entry)) == self._program
+            return result.head_of(call_results.read(self._past, entry)).program == self._program
         except ValueError:  # it is damaged
             return False
 
@@ -324,9 +465,16 @@ def current() -> Calls:
     """The calls of this process."""
     if not _current:
         process = standby.current()
-        say, apart = (process.link.send, not process.fixed_world) if process.link.connected else (None, False)
-        memory, limit = _memory(os.environ), _limit(os.environ)
-        _current.append(Calls(memory, program=result.program(), say=say, limit=limit, apart=apart))
+        _current.append(
+            Calls(
+                _memory(os.environ),
+                program=result.program(),
+                say=process.link.send if process.link.connected else None,
+                limit=_limit(os.environ),
+                apart=process.link.connected and not process.fixed_world,
+                alone=lambda: process.parks,
+            )
+        )
     return _current[0]
 
 

@@ -7,9 +7,11 @@ functions with the results.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from hvd_elastic_ext.worker.calls.collectives import EMPTY
 
 
 class Row(NamedTuple):
@@ -17,7 +19,8 @@ class Row(NamedTuple):
 
     ``past``: number of results that it has. ``left``: the digest of what its last call has returned, until that was
     compared; 0 if it has not run that call itself. ``generators`` and ``others``: the digests of torch's random
-    generators then, and of others.
+    generators then, and of others. ``collectives``: the digest of what the script's collectives have returned since
+    then, 0 if this rank has not run them together with others. ``known``: in call 1, that digest in the past.
     """
 
     call: int
@@ -25,6 +28,8 @@ class Row(NamedTuple):
     left: int = 0
     generators: int = 0
     others: int = 0
+    collectives: int = 0
+    known: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +39,9 @@ class Meeting:
     ``keeps``: ranks that add what their last call has left behind to their past. ``generators``, ``others``: whether
     these random generators are equal on them. ``refused``: why they do not. ``drops``: ranks that have added it before
     it was compared, and take it away. ``sender``: the rank that then sends its past to those in ``receives``. ``over``:
-    ranks whose call is over; the others meet again if there are any.
+    ranks whose call is over; the others meet again if there are any. ``unequal``: whether collectives have returned
+    different things to the ranks. ``amends``: ranks whose past has the collectives of an earlier start of the job, and
+    gets those of this one.
     """
 
     keeps: frozenset[int] = frozenset()
@@ -45,6 +52,8 @@ class Meeting:
     sender: int | None = None
     receives: frozenset[int] = frozenset()
     over: frozenset[int] = frozenset()
+    unequal: bool = False
+    amends: frozenset[int] = frozenset()
 
 
 NOTHING = Meeting()
@@ -58,20 +67,31 @@ def meet(rows: Sequence[Row]) -> Meeting:
     front = max(row.call for row in rows)
     at_front = [rank for rank, row in enumerate(rows) if row.call == front]
     behind = frozenset(range(len(rows))) - frozenset(at_front)
+    unequal = len({rows[rank].collectives for rank in at_front} - {0}) > 1
+    amends = frozenset(
+        rank for rank in at_front if rows[rank].known and (unequal or rows[rank].collectives != rows[rank].known)
+    )
     if not behind and max(row.past for row in rows) > front:
         sender = max(at_front, key=lambda rank: (rows[rank].past, -rank))
         short = frozenset(rank for rank in at_front if rows[rank].past < rows[sender].past)
-        return Meeting(sender=sender, receives=short, over=frozenset(at_front))
+        over = frozenset(at_front)
+        return Meeting(sender=sender, receives=short, over=over, unequal=unequal, amends=amends)
     whole = frozenset(rank for rank in at_front if rows[rank].past >= front)
     compared = frozenset(rank for rank in at_front if rows[rank].past >= front - 1 and rows[rank].left)
     keeps, drops, equal, others, refused = frozenset[int](), frozenset[int](), False, False, ""
     if whole <= compared:
         refused = UNEQUAL if len({rows[rank].left for rank in compared}) > 1 else ""
-        keeps = frozenset() if refused else compared - whole
+        keeps = frozenset() if refused else _recorded(rows, compared - whole) or compared - whole
         drops = whole if refused else frozenset()
         equal = len({rows[rank].generators for rank in compared}) == 1
         others = len({rows[rank].others for rank in compared}) == 1
     have = keeps | whole - drops
     short = frozenset(rank for rank, row in enumerate(rows) if row.past < front)
     receives = short - have if have else frozenset[int]()
-    return Meeting(keeps, drops, equal, others, refused, min(have) if receives else None, receives, behind)
+    sends = min(have) if receives else None
+    return Meeting(keeps, drops, equal, others, refused, sends, receives, behind, unequal, amends)
+
+
+def _recorded(rows: Sequence[Row], ranks: Set[int]) -> frozenset[int]:
+    """Those ranks that know what collectives have returned, if these have returned anything."""
+    return frozenset(rank for rank in ranks if rows[rank].collectives > EMPTY)

@@ -158,6 +158,6 @@ def read(entry: call_results.Entry, data: bytearray) -> Finished:
     )
 
 
-def program_of(data: bytearray) -> str:
-    """The program whose result it is."""
-    return decode(data).head.program
+def head_of(data: bytearray) -> Head:
+    """The first part of a result. Raises ``ValueError``."""
+    return decode(data).head

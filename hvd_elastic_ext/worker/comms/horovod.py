@@ -38,6 +38,7 @@ class HorovodComms(Comms):
     """The world that ``hvd.init()`` joined.
 
     Every operation has an explicit name, because Horovod's automatic names count calls, and a newcomer has made fewer.
+    They are those of ``mpi_ops``: scripts find other ones, which record what they return.
 
     Raises :class:`UsageError` where there is no Horovod.
     """
@@ -66,9 +67,9 @@ class HorovodComms(Comms):
         if self.size() == 1:
             return
         for index, piece in enumerate(parts):
-            handle = hvd.broadcast_async_(piece, root, f"{_PREFIX}.{name}.{index}")
+            handle = mpi_ops.broadcast_async_(piece, root, f"{_PREFIX}.{name}.{index}")
             _own_operations[0] += 1
-            hvd.synchronize(handle)
+            mpi_ops.synchronize(handle)
 
     def sum(self, data: Tensor, *, name: str) -> None:
         """Over Horovod; blocks until all ranks call it. Without NCCL a CUDA tensor goes through host memory.
@@ -78,9 +79,9 @@ class HorovodComms(Comms):
         carried = reducible(data, _NATIVE, device="cuda" if data.is_cuda and hvd.nccl_built() else "cpu")
         if self.size() == 1 or data.numel() == 0:
             return
-        handle = hvd.allreduce_async_(carried, op=hvd.Sum, name=f"{_PREFIX}.{name}")
+        handle = mpi_ops.allreduce_async_(carried, op=hvd.Sum, name=f"{_PREFIX}.{name}")
         _own_operations[0] += 1
-        hvd.synchronize(handle)
+        mpi_ops.synchronize(handle)
         copy_back(carried, data)
 
     def start_max(self, number: int, *, name: str) -> Pending:
@@ -121,7 +122,7 @@ class _PendingMax:
     def __init__(self, number: int, name: str) -> None:
         self._world = mpi_ops._handle_map
         self._result: int | None = None
-        self._handle = hvd.allreduce_async(torch.tensor([number]), op=hvd.Max, name=f"{_PREFIX}.{name}")
+        self._handle = mpi_ops.allreduce_async(torch.tensor([number]), op=hvd.Max, name=f"{_PREFIX}.{name}")
         _own_operations[0] += 1
 
     @property
@@ -133,7 +134,7 @@ class _PendingMax:
         if self._result is None:
             if not self.alive or self._handle not in self._world:
                 raise HorovodInternalError("the world in which this maximum began is gone")
-            self._result = int(hvd.synchronize(self._handle).item())
+            self._result = int(mpi_ops.synchronize(self._handle).item())
         return self._result
 
 

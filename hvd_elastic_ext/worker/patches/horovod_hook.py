@@ -20,6 +20,8 @@ from typing import Any, Final
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.core.messages.slot_protocol import ENGINE
+from hvd_elastic_ext.worker.patches import horovod_collectives
+from hvd_elastic_ext.worker.patches.horovod_collectives import PUBLIC_MODULE
 from hvd_elastic_ext.worker.process import link, standby
 from hvd_elastic_ext.worker.process.link import Message
 from hvd_elastic_ext.worker.process.standby import ATTEMPT_PAUSE_S, ATTEMPTS, Standby
@@ -28,7 +30,6 @@ from hvd_elastic_ext.worker.sync.host_updates import HostsUpdate
 
 log = logging.getLogger(__name__)
 
-PUBLIC_MODULE: Final = "hvd_elastic_ext.torch"
 STOCK: Final = "hvd_elastic_ext.worker.stock"
 ADOPT: Final = "HVD_ELASTIC_ADOPT"
 
@@ -115,6 +116,7 @@ def torch(module: Any) -> None:
         user.broadcast_optimizer_state = broadcast
     for name in ("broadcast_object", "allgather_object"):
         setattr(module, name, _named_alike(getattr(module, name)))
+    horovod_collectives.wrap(module)
     ours = sys.modules.get(STOCK)
     if ours is None or hasattr(ours, "PRESENT"):
         complete()  # otherwise STOCK has imported Horovod, and calls this when its own classes exist
@@ -196,7 +198,7 @@ def in_training(state: Any, rejoin: Callable[[], None]) -> Iterator[None]:
     from hvd_elastic_ext.worker.calls.calls import current as current_calls
 
     calls, process = current_calls(), standby.current()
-    with process.training(calls.number):
+    with process.training(calls.number, collectives=calls.has_record):
         _go_live(state, rejoin, call=calls.number, is_over=lambda: calls.finished() is not None)
         try:
             yield

@@ -44,6 +44,12 @@ ADDRESS: Final = "HOROVOD_GLOO_RENDEZVOUS_ADDR"
 PORT: Final = "HOROVOD_GLOO_RENDEZVOUS_PORT"
 ATTEMPTS: Final = 5
 """How often a process tries to join its first world."""
+BARRIER_LINE_S: Final = 5.0
+"""Seconds in a barrier of this host's new processes until a line says so."""
+BARRIER_S: Final = 600.0
+"""Most seconds in such a barrier."""
+ALL_BARRIERS: Final = 1 << 31
+"""The number of a barrier after all others."""
 ATTEMPT_PAUSE_S: Final = 0.5
 """The pause after the first attempt; after the n-th it is n times as long."""
 
@@ -95,6 +101,10 @@ class Standby:
         self._changed = threading.Condition()
         self._go: Message | None = None
         self._results_came = False
+        self.came_later = False
+        """Whether it has joined others in ``init`` that had begun their training function, and not begun its own."""
+        self._passed = (0, 0)
+        """The last barrier that this process may pass: the call before it, and its number from there on."""
         self._goes_alone = False
         """Whether the others have begun their training loop: this process meets them there, and not in ``init``."""
         self._for_next_world: dict[str, str] = {}
@@ -182,8 +192,33 @@ class Standby:
         self._environ.update({name: str(value) for name, value in dict(go.get("env") or {}).items()})
         self._environ.setdefault(ADDRESS, "127.0.0.1")
         self._environ.setdefault(PORT, self._environ.get(RENDEZVOUS_PORT, ""))
-        self._live, self.planned = True, None
+        self._live, self.planned, self.came_later = True, None, at == "init" and go.get("later") is True
         return True
+
+    def pass_barrier(
+        self, call: int, number: int, *, line_s: float = BARRIER_LINE_S, most_s: float = BARRIER_S
+    ) -> None:
+        """Wait for the processes of this host that come later, too, and have not come to this barrier yet: the
+        ``number``-th after ``call``. A process that fails, or passes it by, is not waited for.
+        """
+        self.link.send("barrier", call=call, number=number)
+        began, told = time.monotonic(), False
+        with self._changed:
+            while self._passed < (call, number) and self.link.connected:
+                if self.leaving:
+                    raise OrderedExit(0)
+                waited = time.monotonic() - began
+                if waited >= most_s:
+                    log.warning("hvd.barrier(): other new processes of this host have not come within %g s", most_s)
+                    return
+                if waited >= line_s and not told:
+                    told = True
+                    log.warning("hvd.barrier() waits for other new processes of this host")
+                self._changed.wait((most_s if told else line_s) - waited)
+
+    def leave_barriers(self, call: int) -> None:
+        """Report that this process comes to no barrier between ``call`` and the next one any more."""
+        self.link.send("barrier", call=call, number=ALL_BARRIERS)
 
     def was_shown_another_place(self, place: tuple[int, ...]) -> bool:
         """Whether user code has seen other ranks or sizes than the real ones."""
@@ -195,9 +230,11 @@ class Standby:
         raise OrderedExit(0)
 
     @contextlib.contextmanager
-    def training(self, call: int = 1) -> Iterator[None]:
-        """Report that the script has an elastic loop, and how the loop ends. ``call``: the number of this call."""
-        self.link.send("looping", call=call)
+    def training(self, call: int = 1, *, collectives: bool = False) -> Iterator[None]:
+        """Report that the script has an elastic loop, and how the loop ends. ``call``: the number of this call.
+        ``collectives``: whether results of collectives before it will be kept."""
+        self.came_later = False
+        self.link.send("looping", call=call, **({"collectives": True} if collectives else {}))
         try:
             yield
         except CallOver:
@@ -368,6 +405,7 @@ class Standby:
             "thin": self.on_commit_interval,
             "reclaim": self._on_reclaim,
             "results": self._on_results,
+            "barrier": self._on_barrier,
         }.get(message["tell"])
         if act is None:
             log.debug("the agent sent %r, which is unknown to this version", message["tell"])
@@ -413,6 +451,12 @@ class Standby:
         """Results of finished calls have come into this slot's past."""
         with self._changed:
             self._results_came = True
+            self._changed.notify_all()
+
+    def _on_barrier(self, message: Message) -> None:
+        """All who are waited for have come to a barrier."""
+        with self._changed:
+            self._passed = max(self._passed, (int(message["call"]), int(message["number"])))
             self._changed.notify_all()
 
     def _on_signal(self, number: int) -> None:

@@ -496,7 +496,10 @@ class Keeper:
 
     def _meet(self, calls: Calls, candidates: list[Candidate]) -> bool:
         """Meet the other ranks' calls. Return whether to sync again."""
-        rows = [Row(each.in_call, each.past, each.left, each.generators, each.others) for each in candidates]
+        rows = [
+            Row(each.in_call, each.past, each.left, each.generators, each.others, each.collectives, each.known)
+            for each in candidates
+        ]
         again = calls.met(rows, self._comms)
         self._end_kept(calls)
         return again

@@ -28,7 +28,7 @@ class Candidate(NamedTuple):
     0. ``proposal``: the lineage that this rank would begin. ``entered``: the last generation that it was part of.
     ``imported``: 2 if it has loaded an earlier checkpoint, 1 if it has looked for one and found none, else 0.
     ``call``: the training call in which the commit was made. ``in_call``: the one that the rank is in, 0 outside of
-    any; ``past``, ``left``, ``generators`` and ``others``: see ``worker/calls/meeting.py``.
+    any; ``past`` and the rest: see ``worker/calls/meeting.py``.
     """
 
     lineage: int
@@ -52,6 +52,8 @@ class Candidate(NamedTuple):
     left: int = 0
     generators: int = 0
     others: int = 0
+    collectives: int = 0
+    known: int = 0
 
     @property
     def identity(self) -> Identity:

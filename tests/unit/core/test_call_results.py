@@ -140,3 +140,16 @@ def test_a_cleared_past_begins_again(memory: int) -> None:
     assert past.count(memory) == 0
     assert past.append(memory, [b"new"], call=0, step=0, number=0) is None
     assert bytes(past.read(memory, past.entries(memory)[0])) == b"new"
+
+
+def test_the_first_result_can_be_replaced_and_those_after_it_stay(memory: int) -> None:
+    past.append(memory, [b"zero"], call=0, step=0, number=0)
+    past.append(memory, [bytes(range(200)) * 100], call=1, step=20, number=7)
+    for first in (b"", b"a longer one" * 1000, b"short"):
+        assert past.amend(memory, [first, b"!"]) is None
+        zero, one = past.entries(memory)
+        assert bytes(past.read(memory, zero)) == first + b"!"
+        assert bytes(past.read(memory, one)) == bytes(range(200)) * 100
+        assert (one.call, one.step, one.number) == (1, 20, 7)
+    assert "too much" in str(past.amend(memory, [bytes(100)], limit=100))
+    assert past.count(memory) == 2

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
-from hvd_elastic_ext.launcher.rules.membership.prologue import Meeting, Where, decide
+from hvd_elastic_ext.launcher.rules.membership.prologue import RECORD_S, Meeting, Where, decide, waits_until
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
 from hvd_elastic_ext.launcher.state.roster import Worker
+
+log = logging.getLogger(__name__)
 
 
 def plan(job: JobState) -> Plan:
@@ -18,6 +22,7 @@ def plan(job: JobState) -> Plan:
     waiting = frozenset(map(id, here))
     living = [each for each in job.roster.workers.values() if each.killed is None and id(each) not in waiting]
     meeting = decide(_where(job, each) for each in living)
+    going, again_at = list[Worker](), None
     for worker in here:
         if meeting is Meeting.READY and worker.stage is Stage.BOOTING:
             worker.stage, worker.since = Stage.PARKED, job.now
@@ -25,11 +30,31 @@ def plan(job: JobState) -> Plan:
         elif meeting is Meeting.WAIT and worker.stage is Stage.PARKED:  # a world has formed without it
             worker.stage, worker.since = Stage.BOOTING, job.now
         elif meeting is Meeting.ALONE:
-            worker.stage, worker.since = Stage.BOOTING, job.now
-            worker.at_init, worker.alone = False, True
-    if meeting is Meeting.ALONE:
-        job.tell_all(here, "alone")
-    return NOTHING
+            if worker.stage is not Stage.BOOTING:
+                worker.stage, worker.since = Stage.BOOTING, job.now
+            if (until := _waits_until(job, worker)) is not None:
+                again_at = until if again_at is None else min(again_at, until)
+                continue
+            worker.at_init, worker.alone, worker.since = False, True, job.now
+            going.append(worker)
+    job.tell_all(going, "alone")
+    return Plan(again_at)
+
+
+def _waits_until(job: JobState, worker: Worker) -> float | None:
+    """Until when a process waits for what collectives have returned to the others; None if it goes on alone now."""
+    since = worker.waits_alone_since = job.now if worker.waits_alone_since is None else worker.waits_alone_since
+    there = job.calls.pasts.get(worker.seat, 0) > 0 and not job.calls.record_due  # it may be of an earlier start
+    until = waits_until(expected=job.calls.collectives, there=there, since=since)
+    if until is None or job.now < until:
+        return until
+    log.warning(
+        "%s goes on to its training loop: what collectives returned to the others before theirs has not come within "
+        "%g s",
+        worker.seat,
+        RECORD_S,
+    )
+    return None
 
 
 def _where(job: JobState, worker: Worker) -> Where:

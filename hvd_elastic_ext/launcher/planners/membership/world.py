@@ -160,20 +160,21 @@ def _fence_late(job: JobState, now: float) -> None:
 def _tell_members(job: JobState, members: Iterable[Worker]) -> None:
     """Tell members to go live, or to leave the world that they are in."""
     now, elsewhere, placed = job.now, list[Worker](), job.rendezvous.placed
+    later = any(worker.loops and worker.generation for worker in job.roster.present(job.world.members))
     for worker in members:
         worker.called_at = now
         if worker.generation or placed(worker.life):
             elsewhere.append(worker)
         else:
-            _send_go_live(job, worker)
+            _send_go_live(job, worker, later=later)
     reason = job.world.decision.reason
     job.tell_all(elsewhere, "update", generation=job.generation, leave=False, in_s=job.next_end_s, reason=reason)
 
 
-def _send_go_live(job: JobState, worker: Worker) -> None:
+def _send_go_live(job: JobState, worker: Worker, *, later: bool) -> None:
     job.world.provisional = job.world.provisional or places(job.by_seniority(job.world.members))
     provisional = job.world.provisional[worker.life]  # Horovod asks for the final place
-    job.do(actions.GoLive(worker.life, job.generation, provisional))
+    job.do(actions.GoLive(worker.life, job.generation, provisional, later))
 
 
 def _assign_ranks(job: JobState, wanted: tuple[Seat, ...]) -> None:

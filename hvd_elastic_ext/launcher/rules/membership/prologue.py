@@ -9,6 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
+from typing import Final
+
+RECORD_S: Final = 30.0
+"""Most seconds that a process waits in ``hvd.init()`` for what collectives have returned to the others. Slots get it
+one after the other."""
 
 
 class Where(Enum):
@@ -45,3 +50,12 @@ def decide(others: Iterable[Where]) -> Meeting:
     if Where.PROLOGUE in places:
         return Meeting.WAIT
     return Meeting.READY
+
+
+def waits_until(*, expected: bool, there: bool, since: float) -> float | None:
+    """Until when a process waits in ``hvd.init()`` that would go on alone since then; None if it goes on now.
+
+    ``expected``: whether the others have called collectives before their training loop. ``there``: whether what these
+    have returned is in its slot.
+    """
+    return since + RECORD_S if expected and not there else None

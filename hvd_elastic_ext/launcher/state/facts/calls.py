@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from hvd_elastic_ext.launcher.rules.membership.calls import Act
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.job import JobState
+
+BEFORE: Final = "gets what collectives returned before the training function"
 
 
 def apart(job: JobState) -> dict[Seat, str]:
@@ -14,7 +18,7 @@ def apart(job: JobState) -> dict[Seat, str]:
     found: dict[Seat, str] = {}
     for seat, standing in gate.standings.items():
         if standing.act is Act.CATCHES_UP:
-            found[seat] = f"catches up with call {gate.front}"
+            found[seat] = f"catches up with call {gate.front}" if gate.front > 1 else BEFORE
         elif standing.act is Act.WAITS:
             until = " until the job ends" if standing.for_good else ""
             found[seat] = f"waits outside{until}: {standing.why}"

@@ -38,11 +38,16 @@ class Calls:
     """Facts about calls. In a job with one call, which nearly all are, they stay as they begin."""
 
     newest: int = 1
-    """The largest number of a call, or of results, that was ever reported. While it is 1, nothing is decided."""
+    """The largest number of a call, or of results, that was ever reported. While it is 1, nothing is decided, unless
+    there are :attr:`collectives`."""
+    collectives: bool = False
+    """Whether the result of call 0 has, or will have, what collectives returned before the first training call."""
     pasts: dict[Seat, int] = field(default_factory=dict)
     """By seat, the number of results in its memory, by its agent or process."""
     refused: dict[int, str] = field(default_factory=dict)
     """Calls whose result was not kept, and why."""
+    record_due: bool = False
+    """Whether processes have begun the first call after such collectives, and not kept yet what these returned."""
     told: dict[int, bool] = field(default_factory=dict)
     """Calls whose end is in the journal, and whether the result was kept."""
     transfer: PastTransfer | None = None

@@ -21,6 +21,7 @@ def test_a_process_that_is_done_has_its_last_heartbeat_passed_on_before_that(mon
     hears = socket_link.call_args.kwargs["received"]
     hears({"say": "beat", "step": 1})
     hears({"say": "looping"})
+    hears({"say": "barrier", "call": 0, "number": 1})  # this host's own matter
     hears({"say": "beat", "step": 10})
     hears({"say": "done"})
     assert told == [

@@ -75,3 +75,24 @@ def test_an_allowance_lets_through_bursts_and_then_its_rate_and_counts_the_rest(
     assert limit.dropped() == 0
     assert sum(limit.allows(0.5) for _ in range(1000)) == MESSAGES_A_SECOND / 2
     assert sum(limit.allows(1000.0) for _ in range(1000)) == 2 * MESSAGES_A_SECOND
+
+
+def test_another_launcher_learns_whether_results_of_collectives_are_kept() -> None:
+    worker = WorkerStatus(10.0)
+    worker.received(11.0, {"say": "looping", "call": 1})
+    assert "collectives" not in worker.status()
+    worker.received(11.0, {"say": "looping", "call": 1, "collectives": True})
+    assert worker.status()["collectives"] is True
+    worker.received(11.0, {"say": "result", "call": 0, "kept": False})
+    assert "collectives" not in worker.status()
+
+
+def test_a_process_in_a_barrier_waits_until_it_is_told() -> None:
+    worker = WorkerStatus(10.0)
+    worker.received(11.0, {"say": "barrier", "call": 0, "number": 2})
+    assert (worker.reached, worker.waits) == ((0, 2), True)
+    worker.note_message({"tell": "barrier", "call": 0, "number": 2})
+    worker.received(12.0, {"say": "parked", "call": 1})
+    assert (worker.reached, worker.waits) == ((1, 0), False)
+    worker.received(12.0, {"say": "barrier", "call": "x", "number": None})
+    assert worker.reached == (1, 0)

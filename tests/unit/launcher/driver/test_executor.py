@@ -102,12 +102,15 @@ def test_what_only_the_edges_know_is_added_to_orders() -> None:
     request = {"do": "send", "transfer": "t"}
     [(_, together)] = done(
         actions.GoLive(life, 2, PLACE),
+        actions.GoLive(life, 3, PLACE, later=True),
         actions.TellPeers(life),
         actions.TellPeers(ProcessId(Seat("a", 0), 1)),
         actions.SendCommit("a", {"do": "errand", "id": 1, "slots": [1], "request": request}),
         actions.StartProcess(ProcessId(Seat("a", 2), 1), PLACE, 4, {2: 0}, ()),
     )
-    live, peers, _, helper, start = together["orders"]
+    live, late, peers, _, helper, start = together["orders"]
+    assert "later" not in live["message"]
+    assert late["message"]["later"] is True
     assert live["to"] == {"1": 7}
     assert live["message"]["env"]["PEERS"] == "a"
     assert peers["message"] == {"tell": "env", "env": {"PEERS": "a"}}

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hvd_elastic_ext.worker.calls.collectives import EMPTY
 from hvd_elastic_ext.worker.calls.meeting import NOTHING, UNEQUAL, Meeting, Row, meet
 
 LEFT = Row(3, 2, left=7, generators=8, others=9)
@@ -99,6 +100,26 @@ def test_after_a_meeting_all_who_go_on_are_in_one_call_and_have_the_past_of_it(r
         assert has[rank] <= has[found.sender]
 
 
+def test_ranks_that_ran_collectives_together_keep_what_these_returned_and_another_rank_gets_it_from_them() -> None:
+    first, other = Row(1, 0, left=5, collectives=9), Row(1, 0, left=5)
+    found = meet([other, first, first])
+    assert (found.keeps, found.unequal, found.sender, found.receives) == ({1, 2}, False, 1, {0})
+    nothing = first._replace(collectives=EMPTY)
+    assert meet([other, nothing, nothing]).keeps == {0, 1, 2}  # there is nothing to be sent
+
+
+def test_collectives_that_returned_different_things_are_kept_without_these() -> None:
+    found = meet([Row(1, 0, left=5, collectives=9), Row(1, 0, left=5, collectives=8)])
+    assert (found.keeps, found.unequal) == (BOTH, True)
+
+
+def test_a_job_that_starts_again_replaces_what_collectives_returned_at_its_earlier_start() -> None:
+    now = Row(1, 3, left=5, collectives=9, known=8)
+    assert meet([now, now]).amends == BOTH
+    assert meet([now, now]).over == BOTH  # it catches up as well
+    assert meet([now._replace(known=9)] * 2).amends == set()
+
+
 @given(st.lists(ROWS, min_size=2, max_size=5))
 def test_the_order_of_ranks_changes_only_who_sends(rows: list[Row]) -> None:
     turned = rows[::-1]
@@ -107,7 +128,8 @@ def test_the_order_of_ranks_changes_only_who_sends(rows: list[Row]) -> None:
     assert second.over == {names[rank] for rank in first.over}
     assert second.keeps == {names[rank] for rank in first.keeps}
     assert second.drops == {names[rank] for rank in first.drops}
-    of_ranks = {name: frozenset[int]() for name in ("keeps", "drops", "receives", "over")}
+    assert second.amends == {names[rank] for rank in first.amends}
+    of_ranks = {name: frozenset[int]() for name in ("keeps", "drops", "receives", "over", "amends")}
     assert replace(first, sender=None, **of_ranks) == replace(second, sender=None, **of_ranks)
 
 

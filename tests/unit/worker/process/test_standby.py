@@ -183,3 +183,24 @@ def test_a_script_with_a_descriptor_for_signals_of_its_own_keeps_it(joining: Joi
         assert signal.set_wakeup_fd(-1) == writer
         os.close(reader)
         os.close(writer)
+
+
+def test_a_process_in_a_barrier_of_its_host_goes_on_when_it_is_told_or_after_its_time(
+    joining: Joining, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = threading.Timer(0.05, joining.hear, [{"tell": "barrier", "call": 0, "number": 1}])
+    told.start()
+    joining.process.pass_barrier(0, 1)
+    told.join()
+    joining.process.pass_barrier(0, 1)  # it knows
+    assert not caplog.records
+    joining.process.pass_barrier(0, 2, line_s=0.01, most_s=0.05)
+    assert [record.getMessage() for record in caplog.records] == [
+        "hvd.barrier() waits for other new processes of this host",
+        "hvd.barrier(): other new processes of this host have not come within 0.05 s",
+    ]
+    said = [json.loads(line) for line in joining.agent.recv(1 << 16).splitlines()]
+    assert said[-1] == {"say": "barrier", "call": 0, "number": 2}
+    joining.process.leaving = True
+    with pytest.raises(OrderedExit):
+        joining.process.pass_barrier(0, 3)

@@ -53,6 +53,10 @@ def result(job: JobState, workers: Sequence[Worker], message: Mapping[str, Any])
     else:
         for worker in workers:  # it may have been there until the ranks have compared it
             calls.holds(worker.seat, min(call, calls.pasts.get(worker.seat, 0)))
+    if call == 0:
+        calls.collectives, calls.record_due = kept, False
+        if kept:
+            return
     if not kept and call not in calls.refused:
         calls.refused[call] = reason
         job.save()
@@ -188,7 +192,8 @@ def _done(job: JobState, transfer: PastTransfer, content: Mapping[str, Any]) -> 
         job.send(sender, {"do": "drop", "slots": []})  # it still waits if the receiver had the results already
     _end(job, drop=False)
     job.calls.holds(transfer.target, results)
-    log.info("the results of %d calls went from %s to %s", results - 1, transfer.source, transfer.target)
+    what = f"the results of {results - 1} calls" if results > 1 else "what collectives returned before the first call"
+    log.info("%s went from %s to %s", what, transfer.source, transfer.target)
 
 
 def _ask(job: JobState, host: str, slots: list[int], request: Mapping[str, Any]) -> None:

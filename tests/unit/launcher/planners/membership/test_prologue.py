@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.facts.waits import status
 from tests.unit.launcher.scenarios import Scenario, play
 from tests.unit.launcher.simulated_cluster import Cluster
@@ -228,3 +229,63 @@ def play_on(cluster: Cluster, text: str) -> None:
             self.cluster = cluster
 
     play(text, Early, steps=Further)
+
+
+def with_collectives(text: str = "train a b; run 5") -> Early:
+    """A first world that has called collectives in its prologue, at the begin of its loop; what they have returned is
+    not kept yet. ``c`` is listed, and its process is in ``init``."""
+    cluster = play(text, Early)
+    assert isinstance(cluster, Early)
+    for process in cluster.training:
+        cluster.prologue.discard((process.host, process.life))
+        cluster.looping.add((process.host, process.life))
+        cluster.say(process, "looping", call=1, collectives=True)
+    play_on(cluster, "hosts a b c; until a b; state c init")
+    return cluster
+
+
+def test_a_newcomer_waits_in_init_for_what_collectives_returned_to_the_others() -> None:
+    cluster = with_collectives()
+    play_on(cluster, "run 2; messages alone 0")
+    for process in cluster.training:
+        cluster.pasts[process.host, 0] = 1
+        cluster.say(process, "result", call=0, bytes=9, kept=True)
+    cluster.until(lambda: cluster.told["alone"] == 1)
+    assert [target for _, target, _ in cluster.pasts_sent] == ["c"]
+    play_on(cluster, "loop a b; until a b c <20; no call_ended")
+
+
+def test_it_goes_on_without_them_after_a_while_and_a_line_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = with_collectives()
+    play_on(cluster, "run 27; messages alone 0; run 5; messages alone 1; loop a b; until a b c <20")
+    assert "c[0] goes on to its training loop: what collectives returned" in caplog.text
+
+
+def test_it_does_not_wait_if_they_were_not_kept() -> None:
+    cluster = with_collectives()
+    for process in cluster.training:
+        cluster.say(process, "result", call=0, bytes=0, kept=False, reason="no memory")
+    play_on(cluster, "run 1; messages alone 1")
+
+
+def test_what_is_of_an_earlier_start_of_the_job_is_not_given_to_a_newcomer() -> None:
+    cluster = with_collectives()
+    cluster.driver.job.calls.holds(Seat("c", 0), 1)
+    play_on(cluster, "run 2; messages alone 0")
+    for process in cluster.training:
+        cluster.say(process, "result", call=0, bytes=9, kept=True)
+    play_on(cluster, "run 1; messages alone 1")
+
+
+class Listening(Cluster):
+    """Processes of a script without our module: they park in ``hvd.init()`` only."""
+
+    def _told(self, process: Process, message: Mapping[str, Any]) -> None:
+        if message["tell"] == "go":
+            self.later_ones = {**getattr(self, "later_ones", {}), process.host: message.get("later", False)}
+        super()._told(process, message)
+
+
+def test_one_that_is_called_to_others_in_their_training_function_is_told_so() -> None:
+    cluster = play("train a b; run 5; loop a b; hosts a b c; until a b c <20", Listening)
+    assert cluster.later_ones == {"a": False, "b": False, "c": True}  # type: ignore[attr-defined]

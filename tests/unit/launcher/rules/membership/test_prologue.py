@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.launcher.rules.membership.prologue import Meeting, Where, decide
+from hvd_elastic_ext.launcher.rules.membership.prologue import RECORD_S, Meeting, Where, decide, waits_until
 
 INIT, PROLOGUE, APART = Where
 
@@ -24,3 +24,12 @@ def test_processes_meet_in_init_only_as_long_as_no_other_one_has_passed_it(
     others: list[Where], expected: Meeting
 ) -> None:
     assert decide(iter(others)) is expected
+
+
+@pytest.mark.parametrize(
+    ("expected", "there", "until"), [(False, False, None), (True, True, None), (True, False, 5.0 + RECORD_S)]
+)
+def test_one_that_comes_later_waits_for_what_collectives_returned_if_there_were_any_and_not_for_ever(
+    *, expected: bool, there: bool, until: float | None
+) -> None:
+    assert waits_until(expected=expected, there=there, since=5.0) == until

@@ -1,0 +1,250 @@
+"""What collectives return to a script outside of its training functions, and what a process gets that comes later.
+
+Between two training functions, and before the first one, a script may call collectives of its own. Processes that run
+this part together act on all of them, and record what they get: by order, name and kind. A process that runs it later
+has no peers there. It *replays* the record: it gets what the others got. Where its calls differ from the record, or a
+result is not in it, its collectives act on itself alone from there on, until its next training function; one warning
+says so.
+
+The record is part of a result of a training call, as plain text (``checkpoint/values/alone.py``): nothing is unpickled.
+Without Horovod, and pure but for the conversion of values: ``worker/patches/horovod_collectives.py`` wraps functions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import Tensor
+
+from hvd_elastic_ext.checkpoint.values import alone
+from hvd_elastic_ext.checkpoint.values.write import Unfit
+from hvd_elastic_ext.core.errors import StateError
+
+MOST_BYTES: Final = 4 << 20
+"""Most bytes of the values of a record."""
+EMPTY: Final = 1
+"""The digest of a record without entries."""
+BARRIER: Final = "barrier"
+BY_RANK: Final = frozenset(("allgather", "grouped_allgather", "allgather_object"))
+"""Kinds whose results are indexed by rank, and equal on all ranks."""
+OF_RANK: Final = frozenset(("alltoall", "reducescatter", "grouped_reducescatter"))
+"""Kinds that return something else to each rank."""
+
+_ENTRY: Final = 256
+"""Bytes of a collective besides its value: a script without a training function calls them all the time."""
+_NUMBER: Final = 8
+"""Bytes of a value whose size is not known."""
+_TEXT_PER_BYTE: Final = 3
+_LONGEST: Final = 200
+Given = str
+"""What a collective was called with, as far as it is the same on all ranks: types and shapes."""
+
+
+class Entry(NamedTuple):
+    """One collective. ``name``: as the script gave it. ``size``: processes of its world. ``value``: its result as text;
+    None with the reason in ``why``."""
+
+    kind: str
+    name: str | None
+    given: Given
+    size: int
+    value: str | None = None
+    why: str = ""
+
+    @property
+    def words(self) -> str:
+        """The call, for people."""
+        return words(self.kind, self.name)
+
+
+def words(kind: str, name: str | None) -> str:
+    """A call of a collective, for people."""
+    return f"hvd.{kind}({'' if name is None else f'name={name!r}'})"
+
+
+class Record:
+    """What collectives have returned here, in their order."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self._left = MOST_BYTES
+        self._full = False
+
+    def begin(self, kind: str, name: str | None, given: Given, *, size: int) -> int | None:
+        """Note the begin of a collective. Return its number for :meth:`end`; None if nothing is recorded any more."""
+        if self._full:
+            return None
+        self.entries.append(Entry(kind, name, given, size, why="the others had not waited for it"))
+        return len(self.entries) - 1
+
+    def end(self, number: int | None, value: Any) -> None:
+        """Note the result of a collective."""
+        if number is None or self._full:
+            return
+        text, why, size = None, "", 0
+        try:
+            size = _ENTRY + _weight(value, self._left)
+            if size <= self._left:
+                text = alone.to_text(_detached(value))
+        except Unfit as error:
+            what, place = str(error).partition(";")[0], f" (at value{error.path})" if error.path else ""
+            why = f"it cannot be kept: {what}{place}"
+        except Exception as error:  # noqa: BLE001 - whatever the script's own types raise: a record must not end a script
+            why = f"it cannot be kept: {' '.join(str(error).split())[:_LONGEST]}"
+        if size > self._left or (text is not None and len(text) > _TEXT_PER_BYTE * self._left + _LONGEST):
+            text, why, self._full = None, f"with it, results have more than {MOST_BYTES >> 20} MiB", True
+            del self.entries[number + 1 :]
+        elif text is not None:
+            self._left -= size
+        self.entries[number] = self.entries[number]._replace(value=text, why=why)
+
+    @property
+    def digest(self) -> int:
+        """Differs between ranks to which different things were returned; never 0."""
+        return digest(self.entries)
+
+
+def digest(entries: Sequence[Entry]) -> int:
+    """The digest of a record; :data:`EMPTY` without entries, and never 0."""
+    if not entries:
+        return EMPTY
+    found = hashlib.blake2b(digest_size=7)
+    for each in entries:
+        same = each._replace(value=None if each.kind in OF_RANK else each.value)
+        found.update(json.dumps(same, allow_nan=False).encode("ascii") + b"\n")
+    return EMPTY + 1 + int.from_bytes(found.digest(), "little")
+
+
+def without_values(entries: Sequence[Entry], why: str) -> list[Entry]:
+    """The same collectives, but what they returned cannot be given."""
+    return [each if each.kind == BARRIER else each._replace(value=None, why=each.why or why) for each in entries]
+
+
+def plain(entries: Sequence[Entry]) -> list[Any]:
+    """Entries as JSON values, as a result of a call contains them."""
+    return [list(each) for each in entries]
+
+
+def read(values: Sequence[Any]) -> list[Entry]:
+    """Read the entries of a result. Raises ``ValueError``."""
+    found = []
+    for each in values:
+        if not isinstance(each, list) or len(each) != len(Entry._fields):
+            raise ValueError("the collectives of a result are not valid")
+        entry = Entry(*each)
+        texts = isinstance(entry.kind, str) and isinstance(entry.given, str) and isinstance(entry.why, str)
+        optional = isinstance(entry.name, str | None) and isinstance(entry.value, str | None)
+        if not (texts and optional and type(entry.size) is int):
+            raise ValueError("the collectives of a result are not valid")
+        found.append(entry)
+    return found
+
+
+class Got(NamedTuple):
+    """What a collective returned to the others."""
+
+    value: Any
+    entry: Entry
+
+
+class Replay:
+    """Gives what collectives returned to the others, one after the other. ``known``: their record; None if unknown."""
+
+    def __init__(self, known: Sequence[Entry] | None) -> None:
+        self._known = known
+        self._at = 0
+        self.why = ""
+        """Why nothing is given any more; empty while it is."""
+
+    def next(self, kind: str, name: str | None, given: Given) -> Got | None:
+        """Return what this collective returned to the others; None with :attr:`why` if that cannot be given."""
+        if self.why:
+            return None
+        try:
+            return self._next(kind, name, given)
+        except ValueError as error:
+            self.why = str(error)
+            return None
+
+    def _next(self, kind: str, name: str | None, given: Given) -> Got:
+        if self._known is None:
+            raise ValueError("what it returned to the others is not known here")
+        if self._at >= len(self._known):
+            raise ValueError("the others had no further one there")
+        entry = self._known[self._at]
+        if (entry.kind, entry.name) != (kind, name):
+            raise ValueError(f"the others had {entry.words} there")
+        if entry.given != given:
+            raise ValueError(f"the others gave {entry.given}, and not {given}")
+        if entry.value is None and kind != BARRIER:
+            raise ValueError(f"what it returned to the others was not recorded: {entry.why}")
+        self._at += 1
+        if entry.value is None:
+            return Got(None, entry)
+        try:
+            return Got(alone.from_text(entry.value, source="the record of collectives"), entry)
+        except StateError as error:
+            raise ValueError(f"what it returned to the others cannot be read: {error}") from None
+
+
+def given_by(values: Sequence[Any], *, rows_differ: bool) -> Given:
+    """The types and shapes of tensors. ``rows_differ``: their first dimension may differ between ranks."""
+    return ", ".join(
+        f"{str(each.dtype).removeprefix('torch.')}{list(each.shape[1:] if rows_differ else each.shape)}"
+        for each in values
+        if isinstance(each, Tensor)
+    )
+
+
+def put_into(targets: Any, value: Any) -> Any:
+    """Write the value of a collective into the tensor, or the tensors, that it was called with; return these."""
+    with torch.no_grad():
+        if isinstance(targets, Tensor):
+            targets.copy_(value)
+        else:
+            for target, each in zip(targets, value, strict=True):
+                target.copy_(each)
+    return targets
+
+
+def to_device_of(values: Sequence[Any], value: Any) -> Any:
+    """Bring the tensors of a result to the device of the tensors that the collective was called with."""
+    device = next((each.device for each in values if isinstance(each, Tensor)), None)
+    if device is None or device.type == "cpu":
+        return value
+    return _mapped(value, lambda tensor: tensor.to(device))
+
+
+def _detached(value: Any) -> Any:
+    return _mapped(value, lambda tensor: tensor.detach())
+
+
+def _mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    if isinstance(value, Tensor):
+        return change(value)
+    if type(value) in (list, tuple) and value and all(isinstance(each, Tensor) for each in value):
+        return type(value)(map(change, value))
+    return value
+
+
+def _weight(value: Any, most: int) -> int:
+    """About how many bytes a value has; more than ``most`` as soon as that is known."""
+    size, rest = 0, [value]
+    while rest and size <= most:
+        each = rest.pop()
+        if isinstance(each, str | bytes | bytearray):
+            size += len(each)
+        elif isinstance(each, Mapping):
+            size += _NUMBER
+            rest += [*each.keys(), *each.values()]
+        elif isinstance(each, list | tuple | set | frozenset):
+            size += _NUMBER + (_NUMBER * len(each) if len(each) > most else 0)
+            rest += each if size <= most else ()
+        else:
+            bytes_of = getattr(each, "nbytes", None)
+            size += bytes_of if type(bytes_of) is int else _NUMBER
+    return size
