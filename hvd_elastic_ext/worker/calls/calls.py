@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -224,7 +225,8 @@ class Calls:
         if found.sender is not None:
             self._exchange(found, comms)
         if first and call_results.count(self._past):  # who comes later gets it before its first call
-            self._say("result", call=0, bytes=call_results.entries(self._past)[0].bytes, kept=True)
+            with contextlib.suppress(ValueError):
+                self._say("result", call=0, bytes=call_results.entries(self._past)[0].bytes, kept=True)
         if self._left is None:
             self._recorded = None
         if comms.rank() in found.over:
@@ -281,8 +283,8 @@ class Calls:
             self._tell(left, why, generators=found.generators)
 
     def _amend(self, *, unequal: bool) -> None:
-        """Put what collectives returned at this start of the job in the place of what they returned at an earlier one.
-        If there is no room for that, what they returned is unknown."""
+        """Put what collectives returned at this start of the job in the place of what they returned at an earlier one,
+        or, if there is no room for that, only which ones they were."""
         assert self._left is not None
         for entries in self._entries(unequal=unequal):
             parts = result.parts_of(
@@ -291,8 +293,14 @@ class Calls:
                 generators=result.Generators(),
                 collectives=collectives.plain(entries),
             )
-            if call_results.amend(self._past, parts, limit=self._limit) is None:
-                break
+            with contextlib.suppress(OSError, ValueError):  # no memory, or damaged
+                if call_results.amend(self._past, parts, limit=self._limit) is None:
+                    return
+        log.warning(
+            "what collectives returned before the first call has no room (%s): a process that comes later gets what "
+            "they returned when the job was started before",
+            call_results.LIMIT,
+        )
 
     def _entries(self, *, unequal: bool) -> Iterator[Sequence[Entry]]:
         """What is recorded of collectives after the last call; then the same in less room."""
