@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -250,7 +251,8 @@ class Calls:
             self.settle()
             self._exchange(found, comms)
         if first and call_results.count(self._past):  # who comes later gets it before its first call
-            self._say("result", call=0, bytes=call_results.entries(self._past)[0].bytes, kept=True)
+            with contextlib.suppress(ValueError):
+                self._say("result", call=0, bytes=call_results.entries(self._past)[0].bytes, kept=True)
         if self._left is None:
             self._recorded = None
         if comms.rank() in found.over:
@@ -360,8 +362,8 @@ class Calls:
         return why
 
     def _amend(self, *, unequal: bool) -> None:
-        """Put what collectives returned at this start of the job in the place of what they returned at an earlier one.
-        If there is no room for that, what they returned is unknown."""
+        """Put what collectives returned at this start of the job in the place of what they returned at an earlier one,
+        or, if there is no room for that, only which ones they were."""
         left = self._left or self._uncompared
         assert left is not None
         for entries in self._entries(without=UNEQUAL if unequal else ""):
@@ -371,8 +373,14 @@ class Calls:
                 generators=result.Generators(),
                 collectives=collectives.plain(entries),
             )
-            if call_results.amend(self._past, parts, limit=self._limit) is None:
-                break
+            with contextlib.suppress(OSError, ValueError):  # no memory, or damaged
+                if call_results.amend(self._past, parts, limit=self._limit) is None:
+                    return
+        log.warning(
+            "what collectives returned before the first call has no room (%s): a process that comes later gets what "
+            "they returned when the job was started before",
+            call_results.LIMIT,
+        )
 
     def _entries(self, *, without: str) -> Iterator[Sequence[Entry]]:
         """What is recorded of collectives after the last call; then the same in less room."""

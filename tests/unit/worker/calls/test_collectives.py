@@ -240,6 +240,19 @@ def test_a_record_without_room_is_kept_without_its_values(past: int) -> None:
     assert "no room" in replay.why
 
 
+def test_a_start_without_room_for_another_record_says_so_and_goes_on(
+    past: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    after_first_sync(past, [], 1.5)
+    calls = Calls(past, program="mine", limit=10)
+    assert calls.between is not None
+    calls.between.record.end(calls.between.record.begin(*MEAN, size=2), torch.tensor([2.5]))
+    calls.begin(train)
+    calls.met([calls.row()], AloneComms())
+    assert "has no room (HVD_ELASTIC_RESULTS_BYTES)" in caplog.text
+    assert got(late(past)) == [1.5]
+
+
 def test_a_damaged_past_tells_nothing_and_nothing_fails(past: int) -> None:
     after_first_sync(past, [], 1.5)
     os.pwrite(past, b"X", call_results.entries(past)[0].at)
