@@ -205,9 +205,11 @@ class Keeper:
         self._stopping.drop()
         self._steps.watch(self._counted_optimizer())
         self._enter()
+        before = 0 if self._calls is None else self._calls.end.last.generation  # of the call before
         candidates = exchange.candidates(
             self._buffer, self._comms,
-            entered=max(self._generation, self._world() - 1), by_hand=self._by_hand, imported=self._importing.word,
+            entered=max(self._generation, self._world() - 1, before),
+            by_hand=self._by_hand, imported=self._importing.word,
             row=Row(0, 0) if self._calls is None else self._calls.row(),
         )  # fmt: skip
         if self._calls is not None and self._meet(self._calls, candidates):
@@ -258,8 +260,9 @@ class Keeper:
         if end is None or self._call <= 1:
             self._take(Identity(0, self._settings.incarnation, 0, 0))
             return
-        # Commits of a call are newer than those of the call before.
-        self._take(Identity(0, self._settings.incarnation, end.last.generation, end.last.number + 1))
+        # Commits of a call are newer than those of the call before, also of members that a later launcher had started.
+        incarnation = max(self._settings.incarnation, end.last.incarnation)
+        self._take(Identity(0, incarnation, end.last.generation, end.last.number + 1))
 
     def _is_of_this_call(self, call: int) -> bool:
         """Whether a commit of a call is one of this State; checkpoints of earlier versions do not know."""

@@ -140,6 +140,14 @@ FOUND = {
     # Training was done, and the launcher died before the job had ended. The next one begins it again.
     "a launcher that dies when all have left gives up nothing that is needed": """
         0 hosts a:1; 7.2 leave a; 7.22 launcher 1.5""",
+    "ranks that leave while a launcher is started again end the job": """
+        0 hosts c:1 d:1; 15.3 launcher 0; 15.3 leave 3""",
+    # A was told to leave, and did so without a launcher. The next one knew of no other member: training was done.
+    "who has left without a launcher was not the last one if other hosts are not heard of": """
+        0 hosts a:1 b:1 c:1; 14.91 kill c; 14.92 notice a 5; 15.22 launcher 5; 16.22 cut b""",
+    # B had the commit, of call 2, and not the result of call 1. A was told to end, and B began with call 1.
+    "a commit is sent after the results of the calls before it": """
+        0 calls 6; 0 hosts a:1; 5 hosts b:1; 5 kill a""",
 }
 
 
