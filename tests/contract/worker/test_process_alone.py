@@ -18,6 +18,7 @@ from horovod.common.exceptions import HostsUpdatedInterrupt
 from torch import nn
 
 import hvd_elastic_ext.torch as elastic
+from hvd_elastic_ext.worker.calls.calls import current as current_calls
 from hvd_elastic_ext.worker.state import keeper as keeping
 from hvd_elastic_ext.worker.sync.host_updates import HostsUpdate
 from tests.contract.worker.training import events, given_a_journal, step, trained
@@ -294,3 +295,20 @@ def test_an_optimizer_is_wrapped_once() -> None:
     optimizer = elastic.wrap(torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1))
     with pytest.raises(elastic.UsageError, match="wrapped already; wrap it once"):
         elastic.wrap(optimizer)
+
+
+def test_a_commit_waits_until_the_result_of_the_last_call_is_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Writing:
+        def join(self) -> None:
+            waited.append(len(events(journal, "committed")))
+
+    journal = given_a_journal(monkeypatch, tmp_path)
+    waited: list[int] = []
+    state = elastic.TorchState(step=0)
+    monkeypatch.setattr(current_calls(), "_keeping", Writing())
+    state.save()
+    state.save()
+    assert waited == [0]
+    assert len(events(journal, "committed")) == 2

@@ -49,7 +49,8 @@ def fit(state, net, optimizer, call, is_last):
         state.epoch += 1
         state.commit()
         time.sleep(0.03)
-    return {"sum": sum(p.double().sum().item() for p in net.parameters()), "bias": net[-1].bias.detach()}
+    unfit = {"unfit": fit} if os.environ.get("UNFIT") else {}  # a function is not a value that can be kept
+    return {**unfit, "sum": sum(p.double().sum().item() for p in net.parameters()), "bias": net[-1].bias.detach()}
 
 
 def averaged(number):

@@ -109,6 +109,29 @@ def test_a_newcomer_has_the_results_before_a_world_of_new_processes_begins(launc
     assert [each.get("size") for each in launched.events("resized")] == [1, 2]
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_call_whose_result_is_not_kept_is_trained_again_in_a_world_of_new_processes(
+    launched: Launched, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    monkeypatch.setenv("UNFIT", "1")
+    output = run(launched, "folds", "--engine", engine, kill_in="2", use="engine")
+    found = {call: {text.partition(" drawn")[0] for text in texts} for call, texts in results(output).items()}
+    assert found == {call: {text.partition(" drawn")[0]} for call, text in expected("folds").items()}
+    assert "its return value cannot be kept" in output
+    assert "each world from now on trains it again" in output
+    assert not launched.events("call_skipped")
+
+
+@pytest.mark.soak
+def test_the_example_of_the_docs_runs_as_it_is(launched: Launched) -> None:
+    text = (Path(__file__).parents[3] / "docs/state.md").read_text().partition("## Several training functions")[2]
+    (launched.directory / "kfold.py").write_text(text.partition("```python\n")[2].partition("```")[0])
+    with launched.run("-np", "2", "kfold.py", source=("-H", "localhost:2")) as process:
+        assert process.wait(180) == 0, process.output
+    [losses] = re.findall(r"losses \[(.*)\]", process.stdout)
+    assert len(losses.split(",")) == 5
+
+
 def expected(kind: str) -> dict[str, str]:
     """What one process alone computes, without Horovod."""
     import torch
