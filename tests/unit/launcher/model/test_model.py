@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hvd_elastic_ext.launcher.rules.health.endings import Departure, DepartureOutcome
+from hvd_elastic_ext.launcher.state.effects.departures import clean_exits
 from hvd_elastic_ext.simulate.cluster.commits import Candidate, Commit, elect
 from hvd_elastic_ext.worker.sync import election
 from tests.unit.launcher.model.history import Event, History, drawn, script
@@ -73,3 +75,16 @@ def test_nothing_happens_and_the_job_ends_well() -> None:
 
 def test_a_job_that_nobody_heals_ends_and_says_so() -> None:
     assert play(script("0 hosts a:1\n4 cut a\n4 alone")) is None
+
+
+@pytest.mark.parametrize("leaves", ["2.1 leave 0", "2.7 leave 0.3", "5 leave 3", "1.6 leave 0; 9 leave 0.3"])
+def test_a_job_in_which_all_ranks_leave_together_is_done_in_any_training_call(leaves: str) -> None:
+    assert play(script(f"0 calls 1 3; 0 hosts a:1 b:2; {leaves}")) is None
+
+
+def test_a_driver_that_starts_again_what_all_have_left_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    part = DepartureOutcome(Departure.PART, "they have not left together")
+    monkeypatch.setattr(clean_exits, "outcome_of_departure", lambda *args: part)
+    failure = play(script("0 calls 1 3; 0 hosts a:1 b:2; 2.7 leave 0"))
+    assert failure is not None
+    assert failure.promise == "all may leave"
