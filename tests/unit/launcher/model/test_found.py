@@ -145,6 +145,9 @@ FOUND = {
     # A was told to leave, and did so without a launcher. The next one knew of no other member: training was done.
     "who has left without a launcher was not the last one if other hosts are not heard of": """
         0 hosts a:1 b:1 c:1; 14.91 kill c; 14.92 notice a 5; 15.22 launcher 5; 16.22 cut b""",
+    # The same, and the other one had failed.
+    "who has left without a launcher was not the last one if another one has failed": """
+        0 hosts b:2; 12.41 leave b/1; 12.41 crash b; 12.41 launcher 0""",
     # B had the commit, of call 2, and not the result of call 1. A was told to end, and B began with call 1.
     "a commit is sent after the results of the calls before it": """
         0 calls 6; 0 hosts a:1; 5 hosts b:1; 5 kill a""",
