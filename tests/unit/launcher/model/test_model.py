@@ -29,7 +29,7 @@ def test_a_script_with_a_word_that_means_nothing_is_refused() -> None:
 
 _SMALL = st.integers(0, 3)
 _COMMITS = st.none() | st.builds(Commit, st.integers(1, 3), _SMALL, _SMALL, _SMALL, st.integers(1, 2))
-_CANDIDATES = st.lists(st.builds(Candidate, _COMMITS, _SMALL, st.integers(1, 3)), min_size=1, max_size=4)
+_CANDIDATES = st.lists(st.builds(Candidate, _COMMITS, _SMALL, st.integers(1, 3), end=st.none()), min_size=1, max_size=4)
 
 
 @given(_CANDIDATES)

@@ -71,16 +71,11 @@ def _is_over(job: JobState) -> bool:
 
 
 def _not_taken_over(job: JobState) -> list[Staying]:
-    """What else may have been in the world of an earlier launcher: hosts that are not heard of, processes that failed
-    without a launcher, and those whose places others have taken.
-    """
+    """What else may have been in the world of an earlier launcher."""
     newest = max(job.world.found.values(), default=0)
     failed = [life for life, (generation, code) in job.adoption.ends.items() if code and generation >= newest]
-    lost = [*map(str, (life.seat for life in failed)), *(f"what ran on {host}" for host in job.adoption.replaced)]
-    followed = (each for each in job.roster.workers.values() if each.life.number > 1 and not each.generation)
-    lost += [f"the process before that of {each.seat}" for each in followed]
     missing = [Staying(f"what may run on {host}") for host in job.adoption.missing]
-    return [*missing, *(Staying(who, lost=True) for who in lost)]
+    return [*missing, *(Staying(str(life.seat), lost=True) for life in failed)]
 
 
 def _staying(job: JobState, life: ProcessId) -> Staying | None:
@@ -106,4 +101,6 @@ def _why_told(job: JobState, worker: Worker) -> str:
         return f"told to leave: {worker.leaving}"
     if worker.warned or worker.reclaimed:
         return "check_alive() was False"
+    if worker.unseen:
+        return "it ended while there was no launcher, and may have been told to leave"
     return "it got a SIGTERM" if worker.terminated else ""
