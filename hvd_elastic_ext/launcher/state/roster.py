@@ -182,6 +182,8 @@ class Worker:
     """It was told that its host, or the whole job, will be preempted."""
     left: bool = False
     """Its script ends within the training function, with exit code 0."""
+    unseen: bool = False
+    """It has ended while there was no launcher: nobody knows what it was told."""
     terminated: bool = False
     """It got a SIGTERM that its script handles."""
     warned: bool = False

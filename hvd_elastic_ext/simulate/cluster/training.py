@@ -646,8 +646,9 @@ class Training:
         """
         if not any(process.state in ("prologue", "between") for process in processes):
             return processes
+        for process in processes:
+            process.world = None  # the end of one may end its agent, and so the others there
         for process in [each for each in processes if each.state == "prologue" and not self.program.quiet]:
-            process.world = None
             process.agent.report(process, "peer_lost", error="HorovodInternalError")
             process.agent.ended(process, VICTIM)
         rest = [process for process in processes if process.state != "gone"]

@@ -12,6 +12,7 @@ def plan(job: JobState) -> Plan:
     ends = job.fleet.unreported_ends
     for life in [each for each in job.world.members if each in ends] if ends else ():
         worker, code = job.fleet.unreported_ends.pop(life)
+        worker.unseen = True
         if life.seat not in job.roster.workers:
             job.roster.add(worker)
             exited(job, worker, {"code": code})

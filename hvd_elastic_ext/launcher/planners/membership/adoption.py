@@ -66,6 +66,5 @@ def retry_missing(job: JobState) -> Plan:
     if not job.world.inherited:
         if job.world.members:  # the others have continued without them
             adoption.missing.clear()
-            adoption.replaced.clear()
         adoption.failed.clear()
     return NOTHING

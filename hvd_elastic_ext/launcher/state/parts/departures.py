@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.rules.health.endings import Left
+from hvd_elastic_ext.launcher.rules.health.endings import Left, Staying
 from hvd_elastic_ext.launcher.rules.health.stalls import Member
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
@@ -65,6 +65,8 @@ class CleanExits:
     """The number of that world, or of one between that and the next one that forms."""
     members: tuple[ProcessId, ...] = ()
     """All members of that world."""
+    unknown: list[Staying] = field(default_factory=list)
+    """What else may have been in it, if it is that of an earlier launcher."""
     left: dict[ProcessId, Left] = field(default_factory=dict)
     """Those that have left; kept until another world has formed."""
     until: float | None = None

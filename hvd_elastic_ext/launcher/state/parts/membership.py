@@ -167,8 +167,6 @@ class Adoption:
     """Until when they are waited for (mono); None if they are not."""
     missing: dict[str, Host] = field(default_factory=dict)
     """Hosts that may train for this job, and have not connected to this launcher."""
-    replaced: set[str] = field(default_factory=set)
-    """Hosts with another agent than the one that it had: nobody knows how what ran there has ended."""
     failed: dict[str, float] = field(default_factory=dict)
     """When the last start of an agent on one of them has failed (mono)."""
     handed_over: dict[str, float] = field(default_factory=dict)

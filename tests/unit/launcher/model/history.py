@@ -220,6 +220,8 @@ def failing(below: Callable[[int], int]) -> History:
     """
     sizes = {host: 1 + below(2) for host in HOSTS[: 2 + below(2)]}
     events = [Event(0.0, "brittle"), Event(0.0, "hosts", hosts=tuple(sizes.items()))]
+    if not below(3):
+        events.insert(0, Event(0.0, "prologue", value=PROLOGUES[below(len(PROLOGUES))]))
     at = FIRST[below(len(FIRST))]
     for _ in range(1 + below(5)):
         verb, host = _FAILURES[below(len(_FAILURES))], list(sizes)[below(len(sizes))]

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from hvd_elastic_ext.launcher.rules.health.endings import LEAVE_WITHIN_S
 from hvd_elastic_ext.simulate.cluster.commits import Commit
 from hvd_elastic_ext.simulate.cluster.observer import Observer
 from hvd_elastic_ext.simulate.cluster.processes import Process, World
@@ -76,6 +77,8 @@ class Oracle(Observer):
     left: bool = False
     """Whether all members of the last world have left their training function with exit code 0: what they held may be
     given up, also by a launcher that dies before it has ended the job."""
+    undisturbed: bool = False
+    """Whether nothing but that, and ends of training calls, can happen to members of a world."""
     losses: list[Loss] = field(default_factory=list)
     trained_at: float = -1.0
     _told: dict[tuple[str, int], Commit] = field(default_factory=dict)
@@ -100,6 +103,7 @@ class Oracle(Observer):
     up."""
     _ranks: dict[tuple[int, int, str, int], int] = field(default_factory=dict)
     _whose: dict[tuple[int, int, int], str] = field(default_factory=dict)
+    _left_together: bool = False
     _agreed: list[World_] = field(default_factory=list)
     _calls: dict[tuple[str, int, int], int] = field(default_factory=dict)
     """The training call of a process, by its agent, slot and life, as the present launcher knows it."""
@@ -250,6 +254,8 @@ class Oracle(Observer):
         if told and newest is not None and (elected is None or elected < newest):
             batches = max(0, newest.batch - (elected.batch if elected else 0))
             self.losses.append(Loss(key, batches, self.cluster.sim.now, newest, elected))
+        if self.left and self._left_together and self.undisturbed:
+            raise Broken("all may leave", f"all ranks have left together, and world {key} trains")
         self.begun, self.left = True, False
         if elected is None or (self.newest_told is not None and elected < self.newest_told):
             self.newest_told = elected
@@ -294,9 +300,9 @@ class Oracle(Observer):
 
     # --- training calls
 
-    def all_leave(self, world: World) -> None:
-        """All members of a world leave their training function with exit code 0."""
-        self.left = True
+    def all_leave(self, world: World, *, apart_s: float = 0.0) -> None:
+        """All members of a world leave their training function with exit code 0, the next one ``apart_s`` later."""
+        self.left, self._left_together = True, apart_s * (len(world.members) - 1) < LEAVE_WITHIN_S
 
     def heard(self, agent: Agent, news: Mapping[str, Any]) -> None:
         """A launcher has received the training call that a process is in."""

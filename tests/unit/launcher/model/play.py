@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,7 +33,9 @@ ALONE_S: Final = 200.0
 """If nothing is repaired, the job trains or has ended after these seconds: ``--elastic-timeout`` is 120 s."""
 
 
-CERTAIN: Final = frozenset({"brittle", "hosts", "bad", "crash", "kill", "block", "clear", "well", "store"})
+UNDISTURBED: Final = frozenset({"hosts", "leave", "calls", "prologue", "well", "store", "disk", "wait"})
+"""If nothing else happens, and the first list is the only one, training is done when all ranks have left together."""
+CERTAIN: Final = frozenset({"brittle", "prologue", "hosts", "bad", "crash", "kill", "block", "clear", "well", "store"})
 """Events after which it is certain which end of a process follows from which."""
 
 
@@ -63,11 +67,17 @@ def play(history: History, *, recorder: Recorder | None = None) -> Failure | Non
     return None
 
 
+SHRINK_S: Final = 120.0
+"""Longest time for making a history simpler: some take long to play."""
+
+
 def shrunk(failure: Failure, *, again: Callable[[History], Failure | None] = play) -> Failure:
     """Return the simplest history with the same failure: leaves out events, then simplifies the others, as long as it
-    fails."""
+    fails, and for :data:`SHRINK_S` at most."""
+    until = time.monotonic() + SHRINK_S
     while True:
-        tries = (again(each) for each in _plainer(failure.history))
+        histories = itertools.takewhile(lambda _: time.monotonic() < until, _plainer(failure.history))
+        tries = map(again, histories)
         plainer = next((each for each in tries if each is not None and each.promise == failure.promise), None)
         if plainer is None:
             return failure
@@ -106,6 +116,13 @@ class _Play:
     def __init__(self, cluster: Cluster, history: History) -> None:
         self._cluster, self._history = cluster, history
         self._start = cluster.sim.now
+        events = history.events
+        cluster.oracle.undisturbed = {each.verb for each in events} <= UNDISTURBED and not any(
+            each.verb == "hosts" and each.at > 0 for each in events
+        )
+        self._failed_between = False
+        """Whether a process has failed between its first training call and the next one: nobody can know that another
+        call was to follow."""
 
     def whole(self) -> None:
         """Play the whole history."""
@@ -163,6 +180,8 @@ class _Play:
             self._check_blame()
             return
         if outcome is None and self._all_left():
+            return
+        if self._failed_between and "after training was done" in str(outcome):
             return
         none_trained = "no process started training" in str(outcome)
         if self._cluster.oracle.begun or not none_trained:
@@ -243,6 +262,7 @@ class _Play:
     def _kill(self, event: Event, code: int = 137) -> None:
         process = self._cluster.process(event.host, event.slot)
         if process is not None:
+            self._failed_between |= process.state == "between" and process.call == 1 and code == 1
             if event.word:
                 self._cluster.training.ahead(process, others=event.word == "behind")
             process.agent.ended(process, code)
@@ -254,7 +274,7 @@ class _Play:
         process = self._cluster.process(event.host, event.slot)
         worlds = [world for world in self._cluster.training.worlds if world.phase == "training"]
         if not event.host and worlds:
-            self._cluster.oracle.all_leave(worlds[0])
+            self._cluster.oracle.all_leave(worlds[0], apart_s=event.value or 0.0)
             self._cluster.training.leave_together(worlds[0], apart_s=event.value or 0.0)
         elif process is not None and process.state == "training" and process.world is not None:
             if len(process.world.members) == 1:

@@ -140,11 +140,17 @@ FOUND = {
     # Training was done, and the launcher died before the job had ended. The next one begins it again.
     "a launcher that dies when all have left gives up nothing that is needed": """
         0 hosts a:1; 7.2 leave a; 7.22 launcher 1.5""",
-    "ranks that leave while a launcher is started again end the job": """
+    "ranks that leave while a launcher is started again are followed by others": """
         0 hosts c:1 d:1; 15.3 launcher 0; 15.3 leave 3""",
+    # The launcher before had told A to leave, and knew of its end. B, which trained on, was lost with its agent.
+    "who was told to leave by the launcher before has not ended training": """
+        0 hosts a:1 b:2; 5.5 notice a; 7.8 agent b; 7.81 hosts a:1 -b; 10.11 launcher 0.5; 10.11 well""",
     # A was told to leave, and did so without a launcher. The next one knew of no other member: training was done.
     "who has left without a launcher was not the last one if other hosts are not heard of": """
         0 hosts a:1 b:1 c:1; 14.91 kill c; 14.92 notice a 5; 15.22 launcher 5; 16.22 cut b""",
+    # The same, and the other one had failed.
+    "who has left without a launcher was not the last one if another one has failed": """
+        0 hosts b:2; 12.41 leave b/1; 12.41 crash b; 12.41 launcher 0""",
     # B had the commit, of call 2, and not the result of call 1. A was told to end, and B began with call 1.
     "a commit is sent after the results of the calls before it": """
         0 calls 6; 0 hosts a:1; 5 hosts b:1; 5 kill a""",

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hvd_elastic_ext.launcher.rules.health.endings import Departure, DepartureOutcome
+from hvd_elastic_ext.launcher.state.effects.departures import clean_exits
 from hvd_elastic_ext.simulate.cluster.commits import Candidate, Commit, elect
 from hvd_elastic_ext.worker.sync import election
 from tests.unit.launcher.model.history import Event, History, drawn, script
@@ -27,7 +29,7 @@ def test_a_script_with_a_word_that_means_nothing_is_refused() -> None:
 
 _SMALL = st.integers(0, 3)
 _COMMITS = st.none() | st.builds(Commit, st.integers(1, 3), _SMALL, _SMALL, _SMALL, st.integers(1, 2))
-_CANDIDATES = st.lists(st.builds(Candidate, _COMMITS, _SMALL, st.integers(1, 3)), min_size=1, max_size=4)
+_CANDIDATES = st.lists(st.builds(Candidate, _COMMITS, _SMALL, st.integers(1, 3), end=st.none()), min_size=1, max_size=4)
 
 
 @given(_CANDIDATES)
@@ -73,3 +75,16 @@ def test_nothing_happens_and_the_job_ends_well() -> None:
 
 def test_a_job_that_nobody_heals_ends_and_says_so() -> None:
     assert play(script("0 hosts a:1\n4 cut a\n4 alone")) is None
+
+
+@pytest.mark.parametrize("leaves", ["2.1 leave 0", "2.7 leave 0.3", "5 leave 3", "1.6 leave 0; 9 leave 0.3"])
+def test_a_job_in_which_all_ranks_leave_together_is_done_in_any_training_call(leaves: str) -> None:
+    assert play(script(f"0 calls 1 3; 0 hosts a:1 b:2; {leaves}")) is None
+
+
+def test_a_driver_that_starts_again_what_all_have_left_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    part = DepartureOutcome(Departure.PART, "they have not left together")
+    monkeypatch.setattr(clean_exits, "outcome_of_departure", lambda *args: part)
+    failure = play(script("0 calls 1 3; 0 hosts a:1 b:2; 2.7 leave 0"))
+    assert failure is not None
+    assert failure.promise == "all may leave"

@@ -22,7 +22,7 @@ def note(job: JobState, worker: Worker, cause: Cause) -> bool:
         # While a world forms, the members of the one before are still in that one.
         world = job.world.members if job.formed else (*job.world.members, *sorted(job.world.left_out))
         part.of = job.generation if job.formed else job.generation - 1
-        part.members, part.left, part.until, part.logged = world, {}, None, False
+        part.members, part.left, part.until, part.logged, part.unknown = world, {}, None, False, []
     if worker.life not in part.members:
         return False
     told = _why_told(job, worker) or ("" if cause is Cause.LEFT else str(cause))
@@ -45,7 +45,7 @@ def forget_after_next_world(job: JobState) -> None:
     """Forget them once another world has formed."""
     if job.clean_exits.left and _is_over(job):
         part = job.clean_exits
-        part.members, part.until, part.open = (), None, False
+        part.members, part.until, part.open, part.unknown = (), None, False, []
         part.left.clear()
 
 
@@ -53,12 +53,9 @@ def outcome(job: JobState) -> DepartureOutcome:
     """What it means that they have left."""
     part = job.clean_exits
     if not job.world.own:  # its members become known as the hosts of the earlier launcher come back
-        part.members = job.world.members
+        part.members, part.unknown = job.world.members, _not_taken_over(job)
     others = [each for life in part.members if life not in part.left and (each := _staying(job, life)) is not None]
-    if not job.world.own:
-        others += [Staying(f"what may run on {host}") for host in job.adoption.missing]
-        others += [Staying(f"what ran on {host}", lost=True) for host in sorted(job.adoption.replaced)]
-    return outcome_of_departure(job.now, list(part.left.values()), others)
+    return outcome_of_departure(job.now, list(part.left.values()), [*others, *part.unknown])
 
 
 def why_not(job: JobState) -> WorldDecision | None:
@@ -71,6 +68,14 @@ def why_not(job: JobState) -> WorldDecision | None:
 
 def _is_over(job: JobState) -> bool:
     return job.generation > job.clean_exits.of and job.formed
+
+
+def _not_taken_over(job: JobState) -> list[Staying]:
+    """What else may have been in the world of an earlier launcher."""
+    newest = max(job.world.found.values(), default=0)
+    failed = [life for life, (generation, code) in job.adoption.ends.items() if code and generation >= newest]
+    missing = [Staying(f"what may run on {host}") for host in job.adoption.missing]
+    return [*missing, *(Staying(str(life.seat), lost=True) for life in failed)]
 
 
 def _staying(job: JobState, life: ProcessId) -> Staying | None:
@@ -96,4 +101,6 @@ def _why_told(job: JobState, worker: Worker) -> str:
         return f"told to leave: {worker.leaving}"
     if worker.warned or worker.reclaimed:
         return "check_alive() was False"
+    if worker.unseen:
+        return "it ended while there was no launcher, and may have been told to leave"
     return "it got a SIGTERM" if worker.terminated else ""

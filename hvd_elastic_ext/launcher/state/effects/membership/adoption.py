@@ -74,11 +74,7 @@ def agent_joined(job: JobState, host: str) -> None:
     """An agent has joined. A late one belongs to the inherited world, if that stands."""
     job.adoption.failed.pop(host, None)
     job.adoption.handed_over.pop(host, None)
-    if job.adoption.missing.pop(host, None) is None:
-        return
-    if not any(seat.host == host for seat in job.roster.lives):
-        job.adoption.replaced.add(host)
-    if job.adoption.until is None:
+    if job.adoption.missing.pop(host, None) is not None and job.adoption.until is None:
         take_over(job)
         log.info("%s is back; %s", host, taken_over(job))
 
