@@ -568,7 +568,7 @@ class Training:
         if world is None:
             return
         self.settle(world)
-        process.leave = process.leave or leave
+        process.leave = leave  # the newest word counts
         if world.phase == "training" and not world.interrupted:
             world.interrupted = True
             self._wake(world)
