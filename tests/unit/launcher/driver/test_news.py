@@ -312,6 +312,7 @@ MESSAGES: dict[str, Case] = {
     "result: it was not kept": (said("a", "result", call=1, bytes=0, kept=False, reason="too large"), """
         calls.newest 2
         calls.refused[1] too large
+        > Save
         > Record call_ended call=1 step=0 bytes=0 kept=False reason=too large"""),
     "result: of which another rank has told": (
         said("a", "result", call=1, bytes=9, kept=True), said("a", "result", call=1, bytes=9, kept=True), NOTHING),
