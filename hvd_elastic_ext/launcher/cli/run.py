@@ -149,6 +149,7 @@ def _run_with_journal(settings: RunSettings, folder: state_folder.StateDir, save
     name: dict[str, Any] = {"job": settings.job, "run": saved.run}
     listening = listeners(settings, clock, name, os.environ)
     lines: QueuedLines | None = None
+    feed: HostFeed | None = None
     try:
         with dashboard.dashboard_process(settings.dashboard, settings.state_dir, settings.journal):
             lines = open_journal_file(settings.journal)
@@ -157,8 +158,13 @@ def _run_with_journal(settings: RunSettings, folder: state_folder.StateDir, save
             name |= {"pid": os.getpid(), "version": __version__, "command": settings.command[0], "checkpoints": place}
             output = None if settings.output_dir is None else str(settings.output_dir.absolute())
             policy = None if settings.scaling is None else settings.scaling.policy
+            feed = HostFeed(journal)
             journal.record("started", generation=0, **name, autoscale=policy, output=output)
-            _run_job(settings, folder, saved, outlets, journal, listening)
+            _run_job(settings, folder, saved, outlets, feed, listening)
+    except _EndedAtOnce as end:
+        if feed is not None:
+            feed.journal.record("finished", generation=feed.generation, code=end.code, reason="stopped while starting")
+        raise
     finally:
         listening.close()
         if lines is not None:
@@ -170,11 +176,11 @@ def _run_job(
     folder: state_folder.StateDir,
     saved: Saved,
     outlets: Outlets,
-    journal: Journal,
+    feed: HostFeed,
     listening: Listeners,
 ) -> None:
     """Run the job, and write into its journal how it ended."""
-    feed = HostFeed(journal)
+    journal = feed.journal
     source = make_source(settings, feed)
     try:
         if isinstance(source, HostsFileSource) and not saved.hosts:  # no host works for this job yet
@@ -209,9 +215,6 @@ def _run_job(
                 recording.close()
     except ElasticError as error:
         journal.record("finished", generation=feed.generation, code=error.exit_code, reason=str(error))
-        raise
-    except _EndedAtOnce as end:
-        journal.record("finished", generation=feed.generation, code=end.code, reason="stopped while starting")
         raise
     journal.record("finished", generation=feed.generation, code=0, reason=outcome)
 

@@ -21,7 +21,7 @@ class HostFeed:
     """
 
     def __init__(self, journal: Journal) -> None:
-        self._journal = journal
+        self.journal = journal
         self._lock = threading.Lock()
         self._accepted: Publication | None = None
         self._hosts = HostSet()
@@ -58,7 +58,7 @@ class HostFeed:
 
     def _record(self, publication: Publication, hosts: HostSet, change: HostChange) -> None:
         self._number += 1
-        self._journal.record(
+        self.journal.record(
             "published",
             generation=self.generation,
             number=self._number,
@@ -81,7 +81,7 @@ class HostFeed:
                 return
             self._reason = reason
             more = {"kept": True} if hosts_stay else {}
-            self._journal.record("refused", generation=self.generation, reason=self._reason, **more)
+            self.journal.record("refused", generation=self.generation, reason=self._reason, **more)
         self.listener()
 
     def hosts(self) -> HostSet:

@@ -146,7 +146,7 @@ def test_a_token_that_is_taken_no_more_is_replaced_at_once(looking: Looking) -> 
 @pytest.mark.parametrize(
     ("kind", "status", "body", "why"),
     [
-        ("aws", 200, "good\r\nX-Evil: 1", "no token"),  # it would write a head of its own
+        ("aws", 200, "good\r\nX-Evil: 1", "not a token"),  # it would write a head of its own
         ("gcp", 200, "TRUE", "not by Google"),
         ("alibaba", 404, "", "404"),
     ],

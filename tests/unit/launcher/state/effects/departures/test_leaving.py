@@ -82,7 +82,6 @@ ALL_LEAVE = {
     "of the world after one that lost a member": """
         train a b c cooldown_s=(60.0,60.0); run 2; kill b; well a; members c; run 2; goes-on
         well c; ended-well <0.2""",
-    "while there is no launcher": "left a b; well a; well b; expect a b; ended-well <20; no resized spawned",
     "of which only one is left after a failure": """
         train a b cooldown_s=(60.0,60.0) failure_budget=1; run 2; kill b; members a; run 2; well a; ended-well <0.2""",
 }
@@ -159,6 +158,10 @@ def test_a_failure_after_a_training_call_is_a_failure_like_any_other_while_train
 @pytest.mark.parametrize("told", MAY_GO_ON.values(), ids=MAY_GO_ON)
 def test_ranks_that_may_have_left_because_they_were_told_are_replaced(told: str) -> None:
     play(f"train a b; run 2; {told}; kill a 0; kill b 0; run 1; goes-on; sees spawned 3; goes-on")
+
+
+def test_ranks_that_have_left_while_there_was_no_launcher_may_have_been_told_to_and_are_replaced() -> None:
+    play("left a b; well a; well b; expect a b; sees spawned 2 <20; goes-on; until a b; goes-on; no struck")
 
 
 @pytest.mark.parametrize("text", SIGNALLED.values(), ids=SIGNALLED)
