@@ -1,6 +1,7 @@
 """The frame every test runs in; see docs/testing.md and tests/support."""
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 
@@ -11,6 +12,9 @@ from tests.support.light_torch import FOLDER, sitecustomize
 
 assert "torch" not in sys.modules
 assert sitecustomize  # this process imports less of torch, too: each worker collects all tests
+
+if shutil.which("python") is None:  # Debian has python3 only, and commands in tests begin with python
+    os.environ["PATH"] += os.pathsep + os.path.dirname(sys.executable)
 
 pytest_plugins = ["tests.support.pytest_plugin", "tests.support.nethosts"]
 

@@ -36,7 +36,8 @@ def causes(launched: Launched) -> list[str]:
     return sorted(cause for each in launched.events("exited") if (cause := each.get("cause")) != "done")
 
 
-@pytest.mark.parametrize("least", ["3", pytest.param("1", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("least", ["3", "1"])
 def test_a_process_that_rolls_back_while_another_one_has_begun_the_next_call_catches_up(
     launched: Launched, least: str
 ) -> None:
@@ -66,15 +67,9 @@ def test_with_horovods_own_state_no_process_trains_in_the_call_of_others(launche
     assert {(kept, reason.partition(";")[0]) for kept, reason in ended} == {(False, "its State is Horovod's own")}
 
 
-@pytest.mark.parametrize(
-    ("kind", "use"),
-    [
-        ("allreduce", "ours"),
-        pytest.param("object", "ours", marks=pytest.mark.soak),
-        pytest.param("allreduce", "stock", marks=pytest.mark.soak),
-        pytest.param("object", "stock", marks=pytest.mark.soak),
-    ],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("use", ["ours", "stock"])
+@pytest.mark.parametrize("kind", ["allreduce", "object"])
 def test_survivors_of_a_loss_between_two_calls_are_victims_and_a_host_listed_meanwhile_joins_in_a_call(
     launched: Launched, kind: str, use: str
 ) -> None:

@@ -21,7 +21,8 @@ LONG: Final = 120.0
 """Seconds; four processes import torch on one machine."""
 
 
-@pytest.mark.parametrize("use", ["ours", pytest.param("stock", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("use", ["ours", "stock"])
 def test_who_comes_later_gets_what_collectives_returned_to_the_first_processes_and_between_calls(
     launched: Launched, monkeypatch: pytest.MonkeyPatch, use: str
 ) -> None:
