@@ -12,7 +12,7 @@ import torch
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.core.errors import Permanent, StateError, UsageError
-from hvd_elastic_ext.worker.calls.calls import Calls
+from hvd_elastic_ext.worker.calls.calls import Calls, End
 from hvd_elastic_ext.worker.calls.meeting import Row
 from hvd_elastic_ext.worker.calls.result import Content, Finished, Left, left_by
 from hvd_elastic_ext.worker.commits import layout as layouts
@@ -412,6 +412,10 @@ class Keeper:
     def ended(self) -> None:
         """Note the end of training. Another training may use its optimizer, so later steps start no reduction."""
         self._stopping.drop()
+        calls = self._calls
+        if calls is not None and 0 < self._trained == calls.number:  # also of a call that has raised
+            last = max(calls.end.last, self._identity(), key=lambda identity: identity[1:])
+            calls.end = End(max(calls.end.step, self._steps.done), last)
 
     # Calls
 
@@ -428,6 +432,8 @@ class Keeper:
         self._buffer.call = self._call
         if not self._trained:
             self._steps.done += calls.end.step
+        elif not continues:  # other States have trained since
+            self._steps.done = max(self._steps.done, calls.end.step)
         if taken is not None:
             self._start()
         elif not (continues or self._inherited or self._call == 1):

@@ -91,13 +91,20 @@ def keeper_of(
     width: int = 2,
     link: Link | None = None,
     settings: WorkerSettings | None = None,
+    optimizer: bool = False,
     **options: Any,
 ) -> tuple[Keeper, Any, HeldCommit | None]:
-    """A State of a model and a number, as ``owner`` has them; with a link it keeps commits for checkpoints."""
+    """A State of a model and a number, as ``owner`` has them, and of an ``optimizer`` if one is asked for.
+
+    With a link it keeps commits for checkpoints.
+    """
     torch.manual_seed(seed)
     net, names = nn.Linear(3, width), torch_parts.ParameterNames()
     owner = SimpleNamespace(model=net, epoch=seed)
     parts = {"model": torch_parts.part_for(net, names)}
+    if optimizer:
+        owner.optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        parts["optimizer"] = torch_parts.part_for(owner.optimizer, names)
     inventory = Inventory(owner, parts, names=["epoch"], part_for=torch_parts.part_for)
     names.models = inventory.models
     clock, buffer = SystemClock(), buffer_over(memory)

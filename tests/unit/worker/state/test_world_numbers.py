@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -63,3 +65,89 @@ def test_commits_of_a_call_are_newer_than_all_of_the_call_before(end: Identity) 
 
     ((first, second),), _ = in_lockstep(1, rank_main)
     assert end[1:] < first[1:] < second[1:]
+
+
+class Trained:
+    """A process that trains States of one optimizer each, in one call after another."""
+
+    def __init__(self, comms: Any) -> None:
+        self.calls = Calls(os.memfd_create("past"), program="mine")
+        self._comms = comms
+
+    def state(self) -> tuple[Any, Any]:
+        keeper, owner, _ = keeper_of(
+            self._comms, None, world=lambda: 1, calls=self.calls, settings=WorkerSettings(incarnation=1), optimizer=True
+        )
+        return keeper, owner
+
+    @contextmanager
+    def call(self, keeper: Any) -> Iterator[None]:
+        """A call, as our loop makes it."""
+        self.calls.begin(self.call)
+        keeper.begin_call()
+        keeper.sync()
+        try:
+            yield
+        except RuntimeError:
+            self.calls.raised()
+        else:
+            keeper.returned()
+            self.calls.returned(keeper.left_by(None))
+        finally:
+            keeper.ended()
+
+
+def steps_of(keeper: Any, owner: Any, count: int) -> list[tuple[Identity, int]]:
+    """Train so many steps, each with a commit; the identities and steps of these."""
+    made = []
+    for _ in range(count):
+        owner.model.weight.grad = torch.ones_like(owner.model.weight)
+        owner.optimizer.step()
+        keeper.save()
+        made.append((keeper._identity(), keeper._buffer.record.step))
+    return made
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_state_that_is_used_again_after_another_one_counts_on_from_there(ranks: int) -> None:
+    def rank_main(comms: LockstepComms) -> tuple[list[tuple[Identity, int]], int, str]:
+        process = Trained(comms)
+        (first, firsts), (second, seconds) = process.state(), process.state()
+        made = []
+        for keeper, owner in ((first, firsts), (second, seconds), (first, firsts)):
+            with process.call(keeper):
+                made += steps_of(keeper, owner, 3)
+        with process.call(first):
+            made += steps_of(first, firsts, 2)
+            firsts.model.weight.grad = torch.ones_like(firsts.model.weight)
+            firsts.optimizer.step()
+            first.restore(world_lost=False)
+            rolled_back = first._steps.done
+            return made, rolled_back, first.fingerprint()
+
+    results, _ = in_lockstep(ranks, rank_main)
+    made, rolled_back, fingerprint = results[0]
+    assert [step for _, step in made] == list(range(1, 12))
+    ages = [identity[1:] for identity, _ in made]
+    assert ages == sorted(set(ages))
+    assert rolled_back == 11
+    assert {result[2] for result in results} == {fingerprint}
+
+
+def test_a_state_counts_on_after_another_ones_call_that_has_raised() -> None:
+    def rank_main(comms: LockstepComms) -> list[tuple[Identity, int]]:
+        process, made = Trained(comms), list[tuple[Identity, int]]()
+        (first, firsts), (second, seconds) = process.state(), process.state()
+        with process.call(first):
+            made += steps_of(first, firsts, 2)
+        with process.call(second):
+            made += steps_of(second, seconds, 3)
+            raise RuntimeError
+        with process.call(first):
+            made += steps_of(first, firsts, 2)
+        return made
+
+    (made,), _ = in_lockstep(1, rank_main)
+    assert [step for _, step in made] == list(range(1, 8))
+    ages = [identity[1:] for identity, _ in made]
+    assert ages == sorted(set(ages))
