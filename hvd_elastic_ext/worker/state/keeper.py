@@ -412,10 +412,6 @@ class Keeper:
     def ended(self) -> None:
         """Note the end of training. Another training may use its optimizer, so later steps start no reduction."""
         self._stopping.drop()
-        calls = self._calls
-        if calls is not None and 0 < self._trained == calls.number:  # also of a call that has raised
-            last = max(calls.end.last, self._identity(), key=lambda identity: identity[1:])
-            calls.end = End(max(calls.end.step, self._steps.done), last)
 
     # Calls
 
@@ -445,6 +441,12 @@ class Keeper:
         if self._held_end is not None and self._buffer.can_keep:
             self._held_end.protect()
         self._memory, self._held, self._inherited = None, None, False
+
+    def raised(self) -> None:
+        """Note that the present call has ended with an error: what trains next counts on from there."""
+        if self._calls is not None and self._trained == self._calls.number:
+            last = max(self._calls.end.last, self._identity(), key=lambda identity: identity[1:])
+            self._calls.end = End(max(self._calls.end.step, self._steps.done), last)
 
     def left_by(self, value: object) -> Left:
         """What the present call has left behind, which has returned ``value``."""

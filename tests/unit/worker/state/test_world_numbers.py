@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import torch
 from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.worker.calls.calls import Calls, End
 from hvd_elastic_ext.worker.calls.result import left_by
+from hvd_elastic_ext.worker.state import loop
 from hvd_elastic_ext.worker.state.settings import WorkerSettings
 from tests.unit.worker.lockstep import LockstepComms, in_lockstep
 from tests.unit.worker.made_commits import keeper_of
@@ -86,15 +88,10 @@ class Trained:
         self.calls.begin(self.call)
         keeper.begin_call()
         keeper.sync()
-        try:
-            yield
-        except RuntimeError:
-            self.calls.raised()
-        else:
-            keeper.returned()
-            self.calls.returned(keeper.left_by(None))
-        finally:
-            keeper.ended()
+        yield
+        keeper.returned()
+        self.calls.returned(keeper.left_by(None))
+        keeper.ended()
 
 
 def steps_of(keeper: Any, owner: Any, count: int) -> list[tuple[Identity, int]]:
@@ -134,15 +131,21 @@ def test_a_state_that_is_used_again_after_another_one_counts_on_from_there(ranks
     assert {result[2] for result in results} == {fingerprint}
 
 
-def test_a_state_counts_on_after_another_ones_call_that_has_raised() -> None:
+def test_a_state_counts_on_after_another_ones_call_that_has_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     def rank_main(comms: LockstepComms) -> list[tuple[Identity, int]]:
         process, made = Trained(comms), list[tuple[Identity, int]]()
+        monkeypatch.setattr(loop, "current_calls", lambda: process.calls)
         (first, firsts), (second, seconds) = process.state(), process.state()
+
+        def diverges() -> None:
+            second.sync()
+            made.extend(steps_of(second, seconds, 3))
+            raise RuntimeError
+
         with process.call(first):
             made += steps_of(first, firsts, 2)
-        with process.call(second):
-            made += steps_of(second, seconds, 3)
-            raise RuntimeError
+        with pytest.raises(RuntimeError):
+            loop.one_call(diverges, SimpleNamespace(_keeper=second), whole=nullcontext, run=diverges)
         with process.call(first):
             made += steps_of(first, firsts, 2)
         return made
