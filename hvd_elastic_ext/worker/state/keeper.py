@@ -658,4 +658,5 @@ class Keeper:
     def _record(self, event: str, **fields: Any) -> None:
         if self._reporter.active:
             where = {"rank": self._comms.rank(), "size": self._comms.size(), "world": self._generation}
-            self._reporter.record(event, step=self._steps.done, **where, **fields)
+            call = {"call": self._call} if self._call else {}
+            self._reporter.record(event, step=self._steps.done, **{**where, **call, **fields})

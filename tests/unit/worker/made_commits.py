@@ -18,9 +18,9 @@ from hvd_elastic_ext.worker.commits.buffer import CommitBuffer, Contents
 from hvd_elastic_ext.worker.commits.memory import open_sides
 from hvd_elastic_ext.worker.parts import torch_parts
 from hvd_elastic_ext.worker.process.link import Link
+from hvd_elastic_ext.worker.state import journal
 from hvd_elastic_ext.worker.state.contents import Inventory
 from hvd_elastic_ext.worker.state.held_commit import HeldCommit
-from hvd_elastic_ext.worker.state.journal import Reporter
 from hvd_elastic_ext.worker.state.keeper import Keeper
 from hvd_elastic_ext.worker.state.settings import WorkerSettings
 
@@ -92,6 +92,7 @@ def keeper_of(
     link: Link | None = None,
     settings: WorkerSettings | None = None,
     optimizer: bool = False,
+    record: journal.Record | None = None,
     **options: Any,
 ) -> tuple[Keeper, Any, HeldCommit | None]:
     """A State of a model and a number, as ``owner`` has them, and of an ``optimizer`` if one is asked for.
@@ -110,7 +111,8 @@ def keeper_of(
     clock, buffer = SystemClock(), buffer_over(memory)
     held = HeldCommit(buffer, link) if link else None
     keeper = Keeper(
-        inventory, buffer=buffer, comms=comms, clock=clock, reporter=Reporter(None, clock, sample=0.0, host=""),
-        settings=settings or WorkerSettings(), program=options.pop("program", ""), held=held, **options,
+        inventory, buffer=buffer, comms=comms, clock=clock,
+        reporter=journal.Reporter(record, clock, sample=0.0, host=""), settings=settings or WorkerSettings(),
+        program=options.pop("program", ""), held=held, **options,
     )  # fmt: skip
     return keeper, owner, held

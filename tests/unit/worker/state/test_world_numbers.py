@@ -74,12 +74,15 @@ class Trained:
 
     def __init__(self, comms: Any) -> None:
         self.calls = Calls(os.memfd_create("past"), program="mine")
+        self.lines: list[tuple[str, dict[str, Any]]] = []
+        """What its States have written to the journal."""
         self._comms = comms
 
     def state(self) -> tuple[Any, Any]:
         keeper, owner, _ = keeper_of(
-            self._comms, None, world=lambda: 1, calls=self.calls, settings=WorkerSettings(incarnation=1), optimizer=True
-        )
+            self._comms, None, world=lambda: 1, calls=self.calls, settings=WorkerSettings(incarnation=1),
+            optimizer=True, record=lambda event, **fields: self.lines.append((event, fields)),
+        )  # fmt: skip
         return keeper, owner
 
     @contextmanager
@@ -154,3 +157,20 @@ def test_a_state_counts_on_after_another_ones_call_that_has_raised(monkeypatch: 
     assert [step for _, step in made] == list(range(1, 8))
     ages = [identity[1:] for identity, _ in made]
     assert ages == sorted(set(ages))
+
+
+def test_each_line_of_a_state_in_the_journal_carries_its_call() -> None:
+    def rank_main(comms: LockstepComms) -> Trained:
+        process = Trained(comms)
+        keeper, owner = process.state()
+        for _ in range(2):
+            with process.call(keeper):
+                steps_of(keeper, owner, 1)
+                keeper.restore(world_lost=False)
+        return process
+
+    (process,), _ = in_lockstep(1, rank_main)
+    of_call = ["synced", "stepped", "committed", "rolled_back"]
+    assert [(event, fields["call"]) for event, fields in process.lines] == [
+        *((event, 1) for event in of_call), *((event, 2) for event in of_call)
+    ]  # fmt: skip
