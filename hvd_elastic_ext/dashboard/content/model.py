@@ -144,6 +144,7 @@ def _now(
         "hosts": len({host["name"] for host in hosts if host["trains"]}),
         **_of_hosts([host for host in hosts if host["trains"]]),
         "step": report.steps if report.code is not None else _step_now(stepped, report),
+        "call": _call_now(stepped, _last(facts.records, "resized")),
         "loss": _loss_now(stepped, report),
         "rate": per_s,
         "rate_unit": _unit(report.throughput),
@@ -174,6 +175,11 @@ def _of_hosts(training: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _step_now(stepped: Record | None, report: JobReport) -> int | None:
     step = None if stepped is None else whole(stepped.get("step"))
     return step if step is not None else report.steps
+
+
+def _call_now(*newest: Record | None) -> int:
+    """The training call in progress, as far as the newest records know."""
+    return max([1, *(call for record in newest if record is not None and (call := whole(record.get("call"))))])
 
 
 def _loss_now(stepped: Record | None, report: JobReport) -> float | None:

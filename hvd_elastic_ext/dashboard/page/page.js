@@ -244,7 +244,7 @@ function viewNow(main) {
       reasons.length ? el("ul", {}, ...reasons) : null,
       facts([
         ["World", now.size ? plural(now.size, "rank") : "none", now.hosts ? `on ${plural(now.hosts, "host")}; world ${now.generation}` : `world ${now.generation}`],
-        ["Step", whole(now.step), now.ended ? `ended ${time(now.last)}` : `last line ${dur(Math.max(0, nowT() - now.last))} ago`],
+        [now.call > 1 ? `Step, in call ${now.call}` : "Step", whole(now.step), now.ended ? `ended ${time(now.last)}` : `last line ${dur(Math.max(0, nowT() - now.last))} ago`],
         ["Loss", num(now.loss)],
         ["Throughput", now.rate === null ? none : num(now.rate), now.rate_unit],
         ["Goodput", percent(now.goodput), `of what the listed hosts could have done in ${dur(now.since_s)}`],

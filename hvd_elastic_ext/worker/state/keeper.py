@@ -12,7 +12,7 @@ import torch
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.core.errors import Permanent, StateError, UsageError
-from hvd_elastic_ext.worker.calls.calls import Calls
+from hvd_elastic_ext.worker.calls.calls import Calls, End
 from hvd_elastic_ext.worker.calls.meeting import Row
 from hvd_elastic_ext.worker.calls.result import Content, Finished, Left, left_by
 from hvd_elastic_ext.worker.commits import layout as layouts
@@ -130,8 +130,9 @@ class Keeper:
         self._steps.between()
         began = self.schedule.began()
         written, last = self._inventory.write(), self._buffer.record
-        if last is not None and last.step == self._steps.done and self._mark is not None:
-            self._by_hand |= self._mark.firm_differs(written)  # without a step, only the user can have changed them
+        if last is not None and self._mark is not None and (last.step == self._steps.done or self._counts_commits()):
+            # Without a step of an optimizer, only the user can have changed them.
+            self._by_hand |= self._mark.firm_differs(written)
         self._take(self._next_identity(), written)
         self.schedule.made(began)
         if self._held is not None:
@@ -140,6 +141,24 @@ class Keeper:
             self._held.committed(self._identity(), self._steps.done, instead=instead)
         if self._reporter.due("committed") and self._comms.rank() == 0:
             self._record("committed", number=self._identity().number, values=plain(self._inventory.values()))
+
+    def commit_called(self) -> None:
+        """Count a call of ``commit()`` by the training function, which has no other steps if no optimizer is known.
+
+        Ranks do not agree after such a step whether to stop: the check within the same call waits for them, so that a
+        notice takes effect there, and not one commit later.
+        """
+        self._users.demand_none()
+        calls = self._calls
+        trains = calls is None or (calls.running and self._trained == calls.number)
+        if trains and self._counts_commits():
+            self._steps.done += 1
+            self._note_step()
+            self._report_step()
+
+    def _counts_commits(self) -> bool:
+        """Whether calls of ``commit()`` are the steps, since this State has no optimizer."""
+        return self._counted_optimizer() is None
 
     def restore(self, *, world_lost: bool) -> None:
         """Return everything to the last commit, this rank's random generators included.
@@ -181,10 +200,16 @@ class Keeper:
         return within and self._stopping.may_wait(step=self._steps.done)
 
     def _stepped(self) -> None:
-        self._status.step = self._steps.done
-        self._status.step_ended()
+        self._note_step()
         self._count_a_missed_deadline()
         self._stopping.stepped()
+        self._report_step()
+
+    def _note_step(self) -> None:
+        self._status.step = self._steps.done
+        self._status.step_ended()
+
+    def _report_step(self) -> None:
         if self._reporter.active and self._comms.rank() == 0:
             self._last_step_unreported = not self._reporter.due("stepped")
             if not self._last_step_unreported:
@@ -428,6 +453,8 @@ class Keeper:
         self._buffer.call = self._call
         if not self._trained:
             self._steps.done += calls.end.step
+        elif not continues:  # other States have trained since
+            self._steps.done = max(self._steps.done, calls.end.step)
         if taken is not None:
             self._start()
         elif not (continues or self._inherited or self._call == 1):
@@ -439,6 +466,12 @@ class Keeper:
         if self._held_end is not None and self._buffer.can_keep:
             self._held_end.protect()
         self._memory, self._held, self._inherited = None, None, False
+
+    def raised(self) -> None:
+        """Note that the present call has ended with an error: what trains next counts on from there."""
+        if self._calls is not None and self._trained == self._calls.number:
+            last = max(self._calls.end.last, self._identity(), key=lambda identity: identity[1:])
+            self._calls.end = End(max(self._calls.end.step, self._steps.done), last)
 
     def left_by(self, value: object) -> Left:
         """What the present call has left behind, which has returned ``value``."""
@@ -650,4 +683,5 @@ class Keeper:
     def _record(self, event: str, **fields: Any) -> None:
         if self._reporter.active:
             where = {"rank": self._comms.rank(), "size": self._comms.size(), "world": self._generation}
-            self._reporter.record(event, step=self._steps.done, **where, **fields)
+            call = {"call": self._call} if self._call else {}
+            self._reporter.record(event, step=self._steps.done, **{**where, **call, **fields})

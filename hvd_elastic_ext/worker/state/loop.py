@@ -76,6 +76,8 @@ def one_call(
         return _skipped(calls, keeper)
     except BaseException:
         calls.raised()
+        if keeper is not None:
+            keeper.raised()
         raise
     calls.returned(keeper.left_by(value) if keeper is not None else calls.left_by_others(value))
     return value

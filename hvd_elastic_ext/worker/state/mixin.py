@@ -56,6 +56,7 @@ class StateMethods:
         If commits cost more time than they save, the launcher may let only every n-th call commit
         (``--commit-every``). These are the same calls on all ranks; the other calls only look.
         """
+        self._keeper.commit_called()
         if self._keeper.schedule.due():
             super().commit()  # type: ignore[misc]
         else:

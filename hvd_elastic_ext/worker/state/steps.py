@@ -1,4 +1,4 @@
-"""Counts optimizer steps."""
+"""Counts steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _COUNTER: Final = "_hvd_elastic_counter"
 
 
 class StepCount:
-    """Number of optimizer steps that lead to the present state.
+    """Number of steps that lead to the present state: of an optimizer, else calls of ``commit()``.
 
     Horovod's optimizer is a generated subclass whose ``step`` calls the original ``step``. torch hooks both, so one
     step of the user calls the hooks twice. Only the outermost call counts.

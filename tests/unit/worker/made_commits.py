@@ -18,9 +18,9 @@ from hvd_elastic_ext.worker.commits.buffer import CommitBuffer, Contents
 from hvd_elastic_ext.worker.commits.memory import open_sides
 from hvd_elastic_ext.worker.parts import torch_parts
 from hvd_elastic_ext.worker.process.link import Link
+from hvd_elastic_ext.worker.state import journal
 from hvd_elastic_ext.worker.state.contents import Inventory
 from hvd_elastic_ext.worker.state.held_commit import HeldCommit
-from hvd_elastic_ext.worker.state.journal import Reporter
 from hvd_elastic_ext.worker.state.keeper import Keeper
 from hvd_elastic_ext.worker.state.settings import WorkerSettings
 
@@ -91,19 +91,28 @@ def keeper_of(
     width: int = 2,
     link: Link | None = None,
     settings: WorkerSettings | None = None,
+    optimizer: bool = False,
+    record: journal.Record | None = None,
     **options: Any,
 ) -> tuple[Keeper, Any, HeldCommit | None]:
-    """A State of a model and a number, as ``owner`` has them; with a link it keeps commits for checkpoints."""
+    """A State of a model and a number, as ``owner`` has them, and of an ``optimizer`` if one is asked for.
+
+    With a link it keeps commits for checkpoints.
+    """
     torch.manual_seed(seed)
     net, names = nn.Linear(3, width), torch_parts.ParameterNames()
     owner = SimpleNamespace(model=net, epoch=seed)
     parts = {"model": torch_parts.part_for(net, names)}
+    if optimizer:
+        owner.optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        parts["optimizer"] = torch_parts.part_for(owner.optimizer, names)
     inventory = Inventory(owner, parts, names=["epoch"], part_for=torch_parts.part_for)
     names.models = inventory.models
     clock, buffer = SystemClock(), buffer_over(memory)
     held = HeldCommit(buffer, link) if link else None
     keeper = Keeper(
-        inventory, buffer=buffer, comms=comms, clock=clock, reporter=Reporter(None, clock, sample=0.0, host=""),
-        settings=settings or WorkerSettings(), program=options.pop("program", ""), held=held, **options,
+        inventory, buffer=buffer, comms=comms, clock=clock,
+        reporter=journal.Reporter(record, clock, sample=0.0, host=""), settings=settings or WorkerSettings(),
+        program=options.pop("program", ""), held=held, **options,
     )  # fmt: skip
     return keeper, owner, held

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from hvd_elastic_ext.launcher.rules.membership.calls import Act
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.roster import Worker
 
 BEFORE: Final = "gets what collectives returned before the training function"
 
@@ -31,3 +33,9 @@ def apart(job: JobState) -> dict[Seat, str]:
 def lines(job: JobState) -> list[str]:
     """The same, in one line for each of them."""
     return [f"{seat} {what}" for seat, what in apart(job).items()]
+
+
+def in_progress(members: Iterable[Worker]) -> list[str]:
+    """The training call of a world's members, from the second one on."""
+    call = max((worker.call for worker in members), default=0)
+    return [f"call {call}"] if call > 1 else []

@@ -87,7 +87,7 @@ def status(job: JobState) -> str:
     if wait is not None:
         return line(wait, job.now)
     members = job.roster.present(job.world.members)
-    parts = [f"world {job.generation}", f"size {len(members)}"]
+    parts = [f"world {job.generation}", f"size {len(members)}", *calls.in_progress(members)]
     if step := max((worker.step for worker in members), default=0):
         parts.append(f"step {step}")
     times = [worker.step_s for worker in members if worker.step_s]

@@ -163,6 +163,15 @@ def test_the_sentence_on_a_job_that_trains_has_no_step_of_its_own() -> None:
     assert "step 205 is completed" in page(running(JournalMaker()), live={**live, "said": waiting})["now"]["text"]
 
 
+def test_the_call_in_progress_is_on_the_page_also_where_the_launcher_cannot_be_asked() -> None:
+    journal = running(JournalMaker())
+    assert page(journal)["now"]["call"] == 1
+    journal.add("stepped", after=1, step=40, rank=0, size=2, call=2, host="a", values={})
+    assert page(journal)["now"]["call"] == 2
+    live = {**LIVE, "ledger": [], "said": "world 1, size 2, call 2, step 40, 9.16 steps/s"}
+    assert "world 1, size 2, call 2, 9.16 steps/s." in page(journal, live=live)["now"]["text"]
+
+
 def test_a_job_that_was_stopped_after_a_fault_says_so() -> None:
     now = page(crashed(running(JournalMaker())).add("finished", after=1, code=143, reason="stopped by SIGTERM"))["now"]
     assert "Last fault, 1.5 s ago: worker failed on b" in now["text"]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ import torch
 from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.worker.calls.calls import Calls, End
 from hvd_elastic_ext.worker.calls.result import left_by
+from hvd_elastic_ext.worker.state import loop
 from hvd_elastic_ext.worker.state.settings import WorkerSettings
 from tests.unit.worker.lockstep import LockstepComms, in_lockstep
 from tests.unit.worker.made_commits import keeper_of
@@ -63,3 +67,110 @@ def test_commits_of_a_call_are_newer_than_all_of_the_call_before(end: Identity) 
 
     ((first, second),), _ = in_lockstep(1, rank_main)
     assert end[1:] < first[1:] < second[1:]
+
+
+class Trained:
+    """A process that trains States of one optimizer each, in one call after another."""
+
+    def __init__(self, comms: Any) -> None:
+        self.calls = Calls(os.memfd_create("past"), program="mine")
+        self.lines: list[tuple[str, dict[str, Any]]] = []
+        """What its States have written to the journal."""
+        self._comms = comms
+
+    def state(self) -> tuple[Any, Any]:
+        keeper, owner, _ = keeper_of(
+            self._comms, None, world=lambda: 1, calls=self.calls, settings=WorkerSettings(incarnation=1),
+            optimizer=True, record=lambda event, **fields: self.lines.append((event, fields)),
+        )  # fmt: skip
+        return keeper, owner
+
+    @contextmanager
+    def call(self, keeper: Any) -> Iterator[None]:
+        """A call, as our loop makes it."""
+        self.calls.begin(self.call)
+        keeper.begin_call()
+        keeper.sync()
+        yield
+        keeper.returned()
+        self.calls.returned(keeper.left_by(None))
+        keeper.ended()
+
+
+def steps_of(keeper: Any, owner: Any, count: int) -> list[tuple[Identity, int]]:
+    """Train so many steps, each with a commit; the identities and steps of these."""
+    made = []
+    for _ in range(count):
+        owner.model.weight.grad = torch.ones_like(owner.model.weight)
+        owner.optimizer.step()
+        keeper.save()
+        made.append((keeper._identity(), keeper._buffer.record.step))
+    return made
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_state_that_is_used_again_after_another_one_counts_on_from_there(ranks: int) -> None:
+    def rank_main(comms: LockstepComms) -> tuple[list[tuple[Identity, int]], int, str]:
+        process = Trained(comms)
+        (first, firsts), (second, seconds) = process.state(), process.state()
+        made = []
+        for keeper, owner in ((first, firsts), (second, seconds), (first, firsts)):
+            with process.call(keeper):
+                made += steps_of(keeper, owner, 3)
+        with process.call(first):
+            made += steps_of(first, firsts, 2)
+            firsts.model.weight.grad = torch.ones_like(firsts.model.weight)
+            firsts.optimizer.step()
+            first.restore(world_lost=False)
+            rolled_back = first._steps.done
+            return made, rolled_back, first.fingerprint()
+
+    results, _ = in_lockstep(ranks, rank_main)
+    made, rolled_back, fingerprint = results[0]
+    assert [step for _, step in made] == list(range(1, 12))
+    ages = [identity[1:] for identity, _ in made]
+    assert ages == sorted(set(ages))
+    assert rolled_back == 11
+    assert {result[2] for result in results} == {fingerprint}
+
+
+def test_a_state_counts_on_after_another_ones_call_that_has_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rank_main(comms: LockstepComms) -> list[tuple[Identity, int]]:
+        process, made = Trained(comms), list[tuple[Identity, int]]()
+        monkeypatch.setattr(loop, "current_calls", lambda: process.calls)
+        (first, firsts), (second, seconds) = process.state(), process.state()
+
+        def diverges() -> None:
+            second.sync()
+            made.extend(steps_of(second, seconds, 3))
+            raise RuntimeError
+
+        with process.call(first):
+            made += steps_of(first, firsts, 2)
+        with pytest.raises(RuntimeError):
+            loop.one_call(diverges, SimpleNamespace(_keeper=second), whole=nullcontext, run=diverges)
+        with process.call(first):
+            made += steps_of(first, firsts, 2)
+        return made
+
+    (made,), _ = in_lockstep(1, rank_main)
+    assert [step for _, step in made] == list(range(1, 8))
+    ages = [identity[1:] for identity, _ in made]
+    assert ages == sorted(set(ages))
+
+
+def test_each_line_of_a_state_in_the_journal_carries_its_call() -> None:
+    def rank_main(comms: LockstepComms) -> Trained:
+        process = Trained(comms)
+        keeper, owner = process.state()
+        for _ in range(2):
+            with process.call(keeper):
+                steps_of(keeper, owner, 1)
+                keeper.restore(world_lost=False)
+        return process
+
+    (process,), _ = in_lockstep(1, rank_main)
+    of_call = ["synced", "stepped", "committed", "rolled_back"]
+    assert [(event, fields["call"]) for event, fields in process.lines] == [
+        *((event, 1) for event in of_call), *((event, 2) for event in of_call)
+    ]  # fmt: skip

@@ -11,6 +11,7 @@ from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.health.causes import ending
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import places
 from hvd_elastic_ext.launcher.state import actions
+from hvd_elastic_ext.launcher.state.facts import calls
 from hvd_elastic_ext.launcher.state.job import JobState
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ def taken_over(job: JobState) -> str:
     parts.append(f"world {job.generation}, size {len(members)}")
     if lost := len(members) - len(present):
         parts.append(f"{lost} of its processes not heard of")
+    parts += calls.in_progress(present)
     if step := max((worker.step for worker in present), default=0):
         parts.append(f"step {step}")
     if ends := _ends_meanwhile(job):

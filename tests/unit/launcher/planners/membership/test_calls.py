@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from hvd_elastic_ext.launcher.folder.saved_text import from_text, to_text
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.state.effects.membership import adoption
 from hvd_elastic_ext.launcher.state.facts import waits
 from hvd_elastic_ext.launcher.state.helpers import Purpose
 from hvd_elastic_ext.launcher.state.parts.calls import Calls
@@ -37,6 +40,15 @@ def test_a_newcomer_in_a_later_call_has_the_results_before_it_is_ready_and_inter
     assert calls(cluster) == {"a": 2, "b": 2}
     [_, resized] = cluster.events("resized")
     assert resized["call"] == 2
+
+
+def test_status_names_the_call_in_progress_from_the_second_one_on() -> None:
+    cluster = in_call(1)
+    assert ", call " not in waits.status(cluster.driver.job)
+    cluster.next_call()
+    cluster.run(1.0)
+    assert re.match(r"world 1, size 1, call 2, step \d+", waits.status(cluster.driver.job))
+    assert "; world 1, size 1; call 2; step " in adoption.taken_over(cluster.driver.job)
 
 
 def test_a_parked_newcomer_is_sent_the_result_of_a_call_that_ends_meanwhile_and_goes_on_by_itself() -> None:
