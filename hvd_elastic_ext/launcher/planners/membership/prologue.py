@@ -44,7 +44,7 @@ def plan(job: JobState) -> Plan:
 def _waits_until(job: JobState, worker: Worker) -> float | None:
     """Until when a process waits for what collectives have returned to the others; None if it goes on alone now."""
     since = worker.waits_alone_since = job.now if worker.waits_alone_since is None else worker.waits_alone_since
-    there = job.calls.pasts.get(worker.seat, 0) > 0 and not job.calls.record_due  # it may be of an earlier start
+    there = job.calls.has_record(worker.seat)
     until = waits_until(expected=job.calls.collectives, there=there, since=since)
     if until is None or job.now < until:
         return until
