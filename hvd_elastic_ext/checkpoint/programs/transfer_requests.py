@@ -96,7 +96,7 @@ def _send_past(request: Request, send: Send) -> HelperAnswer:
     number, body = _enough(past, request["results"])
     with transfer.listening(request["address"]) as listener:
         send({"listening": list(listener.getsockname()[:2])})
-        # Only the result of call 0 is ever changed, and then it arrives damaged: there is nothing to compare at the end.
+        # Only the result of call 0 is ever changed, and then it arrives damaged: there is nothing to compare.
         seconds = transfer.send(
             listener, secret, _past_record(number, len(body)), data=body, demand_same=lambda: None,
             wait_s=transfer.WAIT_S,

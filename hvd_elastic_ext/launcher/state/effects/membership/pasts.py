@@ -131,17 +131,11 @@ def begin(job: JobState, source: Seat, target: Seat) -> bool:
         return False
     if not hosts.isdisjoint(job.busy) or not hosts.isdisjoint(job.transferring):
         return False
-    results, current = calls.pasts[source], not calls.is_stale(source)
+    results, current = calls.pasts[source], calls.recorded is not None and not calls.is_stale(source)
     record = {"record": True} if current and calls.is_stale(target) else {}
     token = f"{job.helper_number + 1:032x}"  # as of commits
-    calls.transfer = PastTransfer(
-        target,
-        source,
-        results,
-        token,
-        job.now,
-        record=calls.record_world if current and calls.recorded is not None else None,
-    )
+    world = calls.record_world if current else None
+    calls.transfer = PastTransfer(target, source, results, token, job.now, record=world)
     if source.host == target.host:
         request = {"do": "copy_past", "from": source.slot, "to": target.slot, "results": results, **record}
         _ask(job, target.host, [source.slot, target.slot], request)
