@@ -332,7 +332,9 @@ class JobState:
             return None
         pasts = {seat: each for seat, each in self.calls.pasts.items() if self.is_connected(seat.host)}
         stale = frozenset(filter(self.calls.is_stale, pasts))
-        return calls.decide(self.in_calls, pasts, self.calls.refused, standing=self.standing, stale=stale)
+        return calls.decide(
+            self.in_calls, pasts, self.calls.refused, standing=self.standing, stale=stale, busy=self.helping
+        )
 
     @property
     def in_calls(self) -> list[InCall]:
@@ -372,6 +374,11 @@ class JobState:
         attempt = self.checkpoints.attempt
         loading = (host for host in self.restore.hosts if (each := self.loading_of(host)) and each.under_way)
         return frozenset((*(() if attempt is None else attempt.hosts), *self.helpers[Purpose.SLEEP], *loading))
+
+    @property
+    def helping(self) -> frozenset[str]:
+        """Hosts that cannot take part in a transfer of results now."""
+        return self.busy | self.transferring
 
     def loading_of(self, host: str) -> Loading | None:
         """How far the present agent of a host has loaded the newest checkpoint; None without an order to load."""

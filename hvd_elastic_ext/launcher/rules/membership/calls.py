@@ -89,14 +89,19 @@ def decide(
     *,
     standing: bool,
     stale: Set[Seat] = frozenset(),
+    busy: Set[str] = frozenset(),
 ) -> Gate:
     """Decide. ``pasts``: by seat that can be reached, the number of results in its memory. ``refused``: calls whose
     result was not kept, and why. ``standing``: a world trains, or forms, with all of its members.
     ``stale``: seats whose result of call 0 is of an earlier start of the job. A process that starts there gets that of
-    another one.
+    another one. ``busy``: hosts that can send nothing now.
     """
-    best = max(pasts, key=lambda seat: (pasts[seat], seat not in stale, seat), default=None)
-    newest = max(pasts.keys() - stale, key=lambda seat: (pasts[seat], seat), default=None) if stale else None
+
+    def rank(seat: Seat) -> tuple[int, bool, bool, Seat]:
+        return pasts[seat], seat not in stale, seat.host not in busy, seat
+
+    best = max(pasts, key=rank, default=None)
+    newest = max(pasts.keys() - stale, key=rank, default=None) if stale else None
     most = 0 if best is None else pasts[best]
     front = _front(processes, most)
     late = min((each for each in processes if _is_late(each, front)), key=lambda each: each.call, default=None)

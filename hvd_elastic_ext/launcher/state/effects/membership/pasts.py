@@ -129,7 +129,7 @@ def begin(job: JobState, source: Seat, target: Seat) -> bool:
     calls, hosts = job.calls, {source.host, target.host}
     if calls.transfer is not None or job.now < calls.not_before:
         return False
-    if not hosts.isdisjoint(job.busy) or not hosts.isdisjoint(job.transferring):
+    if not hosts.isdisjoint(job.helping):
         return False
     results, current = calls.pasts[source], calls.recorded is not None and not calls.is_stale(source)
     record = {"record": True} if current and calls.is_stale(target) else {}

@@ -10,7 +10,8 @@ import pytest
 
 from hvd_elastic_ext.launcher.folder.saved_text import from_text, to_text
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.state.facts.waits import status
+from hvd_elastic_ext.launcher.state.facts.waits import starting, status
+from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.saved import job_of, saved_of
 from tests.unit.launcher.scenarios import Scenario, play
 from tests.unit.launcher.simulated_cluster import Cluster
@@ -271,6 +272,38 @@ def test_it_goes_on_without_them_after_a_while_and_a_line_says_so(caplog: pytest
     cluster = with_collectives()
     play_on(cluster, "run 27; messages alone 0; run 5; messages alone 1; loop a b; until a b c <20")
     assert "c[0] goes on to its training loop: what collectives returned" in caplog.text
+
+
+def test_it_waits_longer_while_hosts_write_a_checkpoint_and_the_status_names_what_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = with_collectives()
+    keeps_record(cluster)
+    monkeypatch.setattr(JobState, "busy", frozenset("ab"))
+    play_on(cluster, "run 100; messages alone 0")
+    assert "waits in hvd.init() for what collectives returned" in str(
+        starting(cluster.driver.job, cluster.driver.job.now)["c"]
+    )
+    monkeypatch.setattr(JobState, "busy", frozenset("b"))  # a can send it
+    play_on(cluster, "run 3; messages alone 1")
+    assert [sent[:2] for sent in cluster.pasts_sent] == [("a", "c")]
+
+
+def test_it_waits_while_others_get_it_first() -> None:
+    cluster = with_collectives()
+    keeps_record(cluster)
+    cluster._past_sent = lambda host, request: {}  # type: ignore[method-assign]
+    play_on(cluster, "run 100; messages alone 0; run 520; messages alone 1")
+
+
+def test_it_waits_for_one_that_comes_late_to_its_training_loop() -> None:
+    cluster = play("train a b; run 5", Early)
+    assert isinstance(cluster, Early)
+    [first, _] = cluster.training
+    cluster.prologue.discard((first.host, first.life))
+    cluster.looping.add((first.host, first.life))
+    cluster.say(first, "looping", call=1, collectives=True)
+    play_on(cluster, "hosts a b c; run 100; state c init; messages alone 0")
 
 
 def test_it_does_not_wait_if_they_were_not_kept() -> None:
