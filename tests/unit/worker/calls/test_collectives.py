@@ -218,6 +218,22 @@ def test_all_ranks_of_a_job_that_starts_again_know_that_they_passed_a_call_toget
     assert (calls.between.together, calls.between.behind) == (False, True)
 
 
+def test_a_job_that_starts_again_names_a_collective_that_returns_something_else_than_in_the_calls_that_are_over(
+    past: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    after_first_sync(past, [], 1.5, 2.5)
+    after_first_sync(past, [], 1.5, 2.0)
+    assert not caplog.records  # no call is over
+    for call in (1, 2):
+        assert call_results.append(past, [b"{}"], call=call, step=3, number=4) is None
+    for values in ((1.5, 3.5), (1.5, 3.5, 7.0)):
+        with pytest.raises(CallOver):
+            after_first_sync(past, [], *values)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "when calls 1 to 2 were trained" in line
+    assert line.startswith(f"{entries(record((MEAN, 3.5)))[0].words} before the first call returns something else")
+
+
 class TwoRanks(AloneComms):
     def size(self) -> int:
         return 2
