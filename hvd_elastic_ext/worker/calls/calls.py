@@ -393,7 +393,7 @@ class Calls:
         other = collectives.first_other(known or (), now) if over > 0 else None
         if other is not None:
             log.warning(
-                "%s before the first call returns something else than at the earlier start of the job, when %s trained, "
+                "%s before the first call returns something else than at an earlier start of the job, when %s trained, "
                 "whose results are kept: seed what is random there (a permutation of the data)",
                 other.words,
                 "call 1 was" if over == 1 else f"calls 1 to {over} were",

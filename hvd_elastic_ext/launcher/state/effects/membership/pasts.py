@@ -98,6 +98,22 @@ def note_held(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
                 job.calls.holds(seat, call_number(pasts.get(number)) or 0)
 
 
+def note_record(job: JobState, seat: Seat, status: Mapping[str, Any]) -> None:
+    """An agent has joined, and reports whether a process has kept what collectives returned, and in which world. The
+    process's own message may be lost.
+    """
+    calls, generation = job.calls, call_number(status.get("recorded"))
+    if status.get("collectives") is not True:
+        return
+    calls.collectives = True
+    if generation is None:
+        calls.record_due = True
+    elif calls.recorded is None or generation >= calls.record_world:
+        calls.record_due = False
+        if calls.recorded_in([seat], generation):
+            job.save()
+
+
 def inventory(job: JobState, host: str, statuses: Mapping[str, Any]) -> None:
     """An agent has joined, and reports its slots."""
     found = [

@@ -347,6 +347,18 @@ def test_a_record_that_was_sent_while_the_job_started_again_is_sent_again() -> N
     assert [target for _, target, _ in cluster.pasts_sent if target == "c"] == ["c", "c"]
 
 
+def test_a_launcher_that_has_missed_who_has_the_newest_record_learns_it_from_the_agents() -> None:
+    cluster = with_collectives()
+    job = cluster.driver.job
+    job.calls.recorded_in([Seat("c", 0)], job.generation - 1)  # of an earlier start
+    account, reported = cluster._account, dict[str, object]()
+    cluster._account = lambda process: account(process) | reported  # type: ignore[method-assign]
+    for host, generation in (("a", job.generation), ("b", job.generation - 1)):
+        reported.update(collectives=True, recorded=generation)
+        play_on(cluster, f"disconnect {host}; run 0.2; reconnect {host}; run 0.2")
+    assert (job.calls.recorded, job.calls.record_due) == ({Seat("a", 0)}, False)
+
+
 def test_the_next_launcher_knows_which_slots_have_the_newest_record() -> None:
     cluster = with_collectives()
     keeps_record(cluster)
