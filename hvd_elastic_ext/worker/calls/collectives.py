@@ -122,11 +122,14 @@ def digest(entries: Sequence[Entry]) -> int:
 def first_other(before: Sequence[Entry], now: Sequence[Entry]) -> Entry | None:
     """The first collective that has returned something else than before, by what was recorded; None if there is none.
 
-    Only where both runs have called the same ones up to it, and for results that are not those of single ranks.
+    Only where both runs have called the same ones up to it, and for results that are not those of single ranks. In a
+    world of another size all but broadcasts return something else.
     """
     for old, new in zip(before, now, strict=False):
         if (old.kind, old.name) != (new.kind, new.name):
             return None
+        if old.size != new.size and not new.kind.startswith("broadcast"):
+            continue
         if new.kind not in OF_RANK and old.value is not None and new.value is not None and old.value != new.value:
             return new
     return None

@@ -12,7 +12,17 @@ import torch
 from hvd_elastic_ext.checkpoint.format.result_file import Head, Result
 from hvd_elastic_ext.core import call_results
 from hvd_elastic_ext.worker.calls.calls import Between, Calls
-from hvd_elastic_ext.worker.calls.collectives import EMPTY, MOST_BYTES, Entry, Record, Replay, digest, plain, read
+from hvd_elastic_ext.worker.calls.collectives import (
+    EMPTY,
+    MOST_BYTES,
+    Entry,
+    Record,
+    Replay,
+    digest,
+    first_other,
+    plain,
+    read,
+)
 from hvd_elastic_ext.worker.calls.result import Finished
 from hvd_elastic_ext.worker.comms.alone import AloneComms
 from hvd_elastic_ext.worker.process.standby import CallOver
@@ -232,6 +242,14 @@ def test_a_job_that_starts_again_names_a_collective_that_returns_something_else_
     (line,) = [record.getMessage() for record in caplog.records]
     assert "when calls 1 to 2 were trained" in line
     assert line.startswith(f"{entries(record((MEAN, 3.5)))[0].words} before the first call returns something else")
+
+
+def test_what_another_number_of_ranks_returns_is_not_named_unless_it_is_from_one_rank() -> None:
+    before, now = (entries(record((MEAN, 1.5), (CONFIG, value))) for value in (1, 2))
+    now = [each._replace(size=3) for each in now]
+    assert first_other(before, [now[0]._replace(value="2.5"), now[1]]) == now[1]
+    assert first_other(before, [now[1], now[0]]) is None  # they are called in another order
+    assert first_other(before, before) is None
 
 
 class TwoRanks(AloneComms):
