@@ -243,9 +243,11 @@ def replace(descriptor: int, pieces: Iterator[bytes] | Sequence[bytes], number: 
             raise
 
 
-def extend(descriptor: int, whole: memoryview, number: int, *, limit: int = LARGEST) -> int:
+def extend(descriptor: int, whole: memoryview, number: int, *, limit: int = LARGEST, record: bool = False) -> int:
     """Append those of the ``number`` results in ``whole``, the bytes of a :func:`body`, that are not here yet. Return
     how many are here now. A process may read the past meanwhile. Raises :class:`Damaged`, before anything is appended.
+
+    ``record``: the result of call 0 takes the place of another one that is here: see :func:`amend`.
     """
     found, at = list[tuple[Entry, memoryview]](), 0
     for call in range(number):
@@ -259,6 +261,10 @@ def extend(descriptor: int, whole: memoryview, number: int, *, limit: int = LARG
             raise Damaged(f"result {call} is damaged")
         found.append((Entry(call, step, commit, at, its, digest), data))
         at += its
+    if record and found and (here := entries(descriptor)) and here[0].digest != found[0][0].digest:
+        why = amend(descriptor, [found[0][1]], limit=limit)
+        if why is not None:
+            raise ValueError(f"the result of call 0 was not replaced: {why}")
     for entry, data in found:
         why = append(descriptor, [data], call=entry.call, step=entry.step, number=entry.number, limit=limit)
         if why is not None:

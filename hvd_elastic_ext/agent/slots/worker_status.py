@@ -57,6 +57,8 @@ class WorkerStatus:
         """The training call that it is in, or was in last."""
         self.collectives = False
         """Whether results of collectives before its first training call are, or will be, in the slot's past."""
+        self.recorded: int | None = None
+        """The generation of the world in which it has kept them."""
         self.reached = (0, 0)
         """How far it has come in its script: see ``host_barrier.py``."""
         self.waits = False
@@ -93,6 +95,7 @@ class WorkerStatus:
             case "result":
                 if message.get("call") == 0:
                     self.collectives = message.get("kept") is True
+                    self.recorded = self.generation if self.collectives else None
             case "barrier":
                 call, number = message.get("call"), message.get("number")
                 if type(call) is int and type(number) is int:
@@ -133,7 +136,17 @@ class WorkerStatus:
         terminated = {"terminated": True} if self.terminated else {}
         call = {} if self.call is None else {"call": self.call}
         collectives = {"collectives": True} if self.collectives else {}
-        return {"parked": self.parked, **before_loop, **world, **reported, **terminated, **call, **collectives}
+        recorded = {} if self.recorded is None else {"recorded": self.recorded}
+        return {
+            "parked": self.parked,
+            **before_loop,
+            **world,
+            **reported,
+            **terminated,
+            **call,
+            **collectives,
+            **recorded,
+        }
 
     def _know_generation(self, message: Mapping[str, Any]) -> None:
         generation = message.get("generation")

@@ -18,6 +18,7 @@ from hvd_elastic_ext.core.json_text import finite_number
 from hvd_elastic_ext.launcher.rules.health import ledger_json
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.membership.custody import Commit, Stored
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.parts.commit_holders import NotedCommit
 from hvd_elastic_ext.launcher.state.saved import Saved, SavedScaling, UnrecordedChange
 
@@ -76,6 +77,8 @@ def to_json(saved: Saved) -> dict[str, Any]:
         "outcome": saved.outcome,
         "scaling": None if saved.scaling is None else _scaling_to_json(saved.scaling),
         "refused": {str(call): why for call, why in saved.refused.items()},
+        "recorded": None if saved.recorded is None else [[seat.host, seat.slot] for seat in saved.recorded],
+        "record_world": saved.record_world,
     }
 
 
@@ -116,6 +119,8 @@ def _second(document: Mapping[str, Any]) -> Saved:
         _word_or_none(document.get("outcome")),
         None if scaling is None else _scaling(scaling),
         _refused(document.get("refused", {})),
+        None if (recorded := document.get("recorded")) is None else tuple(map(_seat, _is(recorded, list))),
+        _count(document.get("record_world", 0)),
     )
 
 
@@ -176,6 +181,11 @@ def _ports(value: Any) -> Mapping[str, int]:
 
 def _refused(value: Any) -> Mapping[int, str]:
     return MappingProxyType({int(call): _is(why, str) for call, why in _is(value, dict).items()})
+
+
+def _seat(value: Any) -> Seat:
+    host, slot = value
+    return Seat(_is(host, str), _count(slot))
 
 
 def _commit(value: Any) -> Commit:

@@ -175,12 +175,14 @@ class JobState:
         stored: Stored | None = None,
         scaling: Scaling | None = None,
         refused: Mapping[int, str] = MappingProxyType({}),
+        recorded: tuple[Iterable[Seat], int] | None = None,
     ) -> JobState:
         """The state of a job at the start of its launcher.
 
         ``generation``: of the newest world that an earlier launcher had. ``expects``: a checkpoint that is known to
         have been made. ``commits``: what an earlier launcher noted of those in memory; ``stored``: of the newest one
         on storage. ``scaling``: what was asked for and learned. ``refused``: calls whose result was not kept, and why.
+        ``recorded``: seats with what collectives returned at the newest start, and the generation of their world.
         """
         cadence = options.commit_every
         job = cls(
@@ -207,6 +209,8 @@ class JobState:
             calls=Calls(refused=dict(refused)),
         )
         job.roster.commits.expect(commits, now=now)
+        if recorded is not None:
+            job.calls.recorded_in(*recorded)
         return job
 
     # --- derived
@@ -327,7 +331,10 @@ class JobState:
         if not any(each.stage is not Stage.LIVE and each.killed is None for each in roster.unusual):
             return None
         pasts = {seat: each for seat, each in self.calls.pasts.items() if self.is_connected(seat.host)}
-        return calls.decide(self.in_calls, pasts, self.calls.refused, standing=self.standing)
+        stale = frozenset(filter(self.calls.is_stale, pasts))
+        return calls.decide(
+            self.in_calls, pasts, self.calls.refused, standing=self.standing, stale=stale, busy=self.helping
+        )
 
     @property
     def in_calls(self) -> list[InCall]:
@@ -367,6 +374,11 @@ class JobState:
         attempt = self.checkpoints.attempt
         loading = (host for host in self.restore.hosts if (each := self.loading_of(host)) and each.under_way)
         return frozenset((*(() if attempt is None else attempt.hosts), *self.helpers[Purpose.SLEEP], *loading))
+
+    @property
+    def helping(self) -> frozenset[str]:
+        """Hosts that cannot take part in a transfer of results now."""
+        return self.busy | self.transferring
 
     def loading_of(self, host: str) -> Loading | None:
         """How far the present agent of a host has loaded the newest checkpoint; None without an order to load."""

@@ -157,6 +157,8 @@ class Worker:
     """It has parked in ``hvd.init()``, and can park at its training loop, too: until it is sent there alone."""
     waits_alone_since: float | None = None
     """When it would have been sent there first (mono), but for what collectives have returned to the others."""
+    record_idle_since: float = 0.0
+    """Since when nothing hinders that its slot gets that (mono)."""
     alone: bool = False
     """It was sent from ``hvd.init()`` to its training loop alone."""
     loops: bool = False

@@ -17,6 +17,7 @@ from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.health import ledger_json
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.options import JobOptions, ScaleOptions
 from hvd_elastic_ext.launcher.state.parts.commit_holders import NotedCommit
@@ -87,6 +88,9 @@ class Saved:
     """None without ``--autoscale``."""
     refused: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
     """As :attr:`Calls.refused`."""
+    recorded: tuple[Seat, ...] | None = None
+    """As :attr:`Calls.recorded`, and the generation of the world that has kept it."""
+    record_world: int = 0
 
     @property
     def hosts_left(self) -> tuple[Host, ...]:
@@ -120,6 +124,8 @@ def saved_of(job: JobState, *, incarnation: int, ports: Mapping[str, int], wall:
         commits=_commits_of(job),
         scaling=None if job.options.scaling is None else _scaling_of(job),
         refused=MappingProxyType(dict(job.calls.refused)),
+        recorded=None if job.calls.recorded is None else tuple(sorted(job.calls.recorded)),
+        record_world=job.calls.record_world,
     )
 
 
@@ -142,6 +148,7 @@ def job_of(
         stored=saved.stored if saved.stored is not None and _lies_in(place, saved.stored.path) else None,
         scaling=_continued(saved.scaling, options.scaling, now - (wall - saved.at)),
         refused=saved.refused,
+        recorded=None if saved.recorded is None else (saved.recorded, saved.record_world),
     )
 
 

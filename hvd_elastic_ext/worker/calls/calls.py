@@ -245,7 +245,7 @@ class Calls:
         found = meet(rows)
         first = self.has_record and (self._left or self._uncompared) is not None
         if comms.rank() in found.amends:
-            self._amend(unequal=found.unequal)
+            self._amend(unequal=found.unequal, tells=comms.rank() == min(found.amends))
         self._keep(found, comms)
         if found.sender is not None:
             self.settle()
@@ -361,11 +361,13 @@ class Calls:
             self._say("result", call=left.call, bytes=size, kept=why is None, **({"reason": why} if why else {}))
         return why
 
-    def _amend(self, *, unequal: bool) -> None:
+    def _amend(self, *, unequal: bool, tells: bool) -> None:
         """Put what collectives returned at this start of the job in the place of what they returned at an earlier one,
-        or, if there is no room for that, only which ones they were."""
+        or, if there is no room for that, only which ones they were. ``tells``: whether this rank says what follows."""
         left = self._left or self._uncompared
         assert left is not None
+        if tells and not unequal:
+            self._name_other_values()
         for entries in self._entries(without=UNEQUAL if unequal else ""):
             parts = result.parts_of(
                 left,
@@ -381,6 +383,21 @@ class Calls:
             "they returned when the job was started before",
             call_results.LIMIT,
         )
+
+    def _name_other_values(self) -> None:
+        """Say if calls that are over were trained with other values of collectives than those that follow."""
+        over, known = call_results.count(self._past) - 1, None
+        with contextlib.suppress(ValueError):
+            known = self._known(0)
+        now = () if self._recorded is None else self._recorded.entries
+        other = collectives.first_other(known or (), now) if over > 0 else None
+        if other is not None:
+            log.warning(
+                "%s before the first call returns something else than at an earlier start of the job, when %s trained, "
+                "whose results are kept: seed what is random there (a permutation of the data)",
+                other.words,
+                "call 1 was" if over == 1 else f"calls 1 to {over} were",
+            )
 
     def _entries(self, *, without: str) -> Iterator[Sequence[Entry]]:
         """What is recorded of collectives after the last call; then the same in less room."""

@@ -119,6 +119,22 @@ def digest(entries: Sequence[Entry]) -> int:
     return EMPTY + 1 + int.from_bytes(found.digest(), "little")
 
 
+def first_other(before: Sequence[Entry], now: Sequence[Entry]) -> Entry | None:
+    """The first collective that has returned something else than before, by what was recorded; None if there is none.
+
+    Only where both runs have called the same ones up to it, and for results that are not those of single ranks. In a
+    world of another size all but broadcasts return something else.
+    """
+    for old, new in zip(before, now, strict=False):
+        if (old.kind, old.name) != (new.kind, new.name):
+            return None
+        if old.size != new.size and not new.kind.startswith("broadcast"):
+            continue
+        if new.kind not in OF_RANK and old.value is not None and new.value is not None and old.value != new.value:
+            return new
+    return None
+
+
 def without_values(entries: Sequence[Entry], why: str) -> list[Entry]:
     """The same collectives, but what they returned cannot be given."""
     return [each if each.kind == BARRIER else each._replace(value=None, why=each.why or why) for each in entries]

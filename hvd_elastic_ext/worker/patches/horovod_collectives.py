@@ -174,6 +174,8 @@ class _Collective:
             return self._alone(between, call, do, told=told)
         if self._kind == collectives.BARRIER and between.together:
             return do()
+        if self._kind == collectives.BARRIER and between.behind:
+            return None  # the others of its world have passed it
         if self._kind == collectives.BARRIER:
             between.barriers += 1
             standby.current().pass_barrier(between.call, between.barriers)

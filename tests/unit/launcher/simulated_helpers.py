@@ -24,6 +24,7 @@ class Helpers(Processes):
         self.sending: dict[str, tuple[str, int]] = {}
         self.transferred: list[tuple[str, str, int]] = []
         self.pasts_sent: list[tuple[str, str, int]] = []
+        self.past_requests: list[dict[str, Any]] = []
         """Source host, target host and number of results."""
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.dropped: list[str] = []
@@ -112,7 +113,7 @@ class Helpers(Processes):
         copied = request["do"] == "copy_past"
         source = (host, request["from"]) if copied else self.sending[request["transfer"]]
         target = (host, request["to"] if copied else request["slot"])
-        self.pasts[target] = self.pasts[source]
+        self.pasts[target] = max(self.pasts[source], self.pasts.get(target, 0))
         self.pasts_sent.append((source[0], host, self.pasts[source]))
         return {"results": self.pasts[target], "bytes": 8, "seconds": 0.1}
 
@@ -125,6 +126,7 @@ class Helpers(Processes):
             return
         request = dict(order["request"])
         if request["do"].endswith("_past"):
+            self.past_requests.append(request)
             self._answer(host, order, self._past_sent(host, request))
             return
         if request["do"] in ("send", "receive", "copy"):

@@ -15,6 +15,8 @@ from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
 
 log = logging.getLogger(__name__)
 
+GIVES_WAY_S: Final = 30.0
+"""Most seconds for which a checkpoint that is due waits for results of calls that are sent."""
 STATELESS_AFTER_S: Final = 30.0
 """A process that trains this long without a commit has no State of ours."""
 
@@ -34,7 +36,8 @@ def plan(job: JobState) -> Plan:
         resume_waiting(job, state.staying)  # into the next world
     attempt = state.attempt
     if attempt is None:
-        if now >= state.not_before and _due(job):
+        if now >= state.not_before and _due(job) and not _gives_way(job):
+            state.gives_way_since = None
             begin(job)
     elif attempt.generation != job.generation or not (
         attempt.at_rest or len(job.roster.present(attempt.ranks)) == len(attempt.ranks)
@@ -43,6 +46,20 @@ def plan(job: JobState) -> Plan:
     elif now >= attempt.deadline:
         give_up(job, f"no answer from {', '.join(sorted(job.helpers[Purpose.CHECKPOINT]))} after {WRITE_S:g} s")
     return Plan(_next_look(job))
+
+
+def _gives_way(job: JobState) -> bool:
+    """Whether a checkpoint that is due waits for results of calls that are being sent to another slot.
+
+    A host runs one helper: where checkpoints come more often than such a transfer takes, no newcomer would ever get
+    results.
+    """
+    state = job.checkpoints
+    if job.calls.transfer is None or state.asked:
+        return False
+    if state.gives_way_since is None:
+        state.gives_way_since = job.now
+    return job.now < state.gives_way_since + GIVES_WAY_S
 
 
 def _warn_of_stateless(job: JobState) -> None:
@@ -67,6 +84,8 @@ def _next_look(job: JobState) -> float:
         return math.inf
     if state.attempt is not None:
         return state.attempt.deadline
+    if state.gives_way_since is not None and job.now < state.gives_way_since + GIVES_WAY_S:
+        return state.gives_way_since + GIVES_WAY_S
     seconds = job.cost.choice.seconds if how.every.seconds is None else how.every.seconds
     at = math.inf if how.every.steps else max(state.not_before, state.last.at + seconds)
     return at if at > job.now else math.inf  # a checkpoint that is due and cannot be made yet needs no earlier look

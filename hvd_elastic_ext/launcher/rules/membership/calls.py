@@ -8,7 +8,7 @@ that lacks a result gets the past of another one. A process that has trained, an
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
@@ -83,12 +83,25 @@ class Gate:
 
 
 def decide(
-    processes: Sequence[InCall], pasts: Mapping[Seat, int], refused: Mapping[int, str], *, standing: bool
+    processes: Sequence[InCall],
+    pasts: Mapping[Seat, int],
+    refused: Mapping[int, str],
+    *,
+    standing: bool,
+    stale: Set[Seat] = frozenset(),
+    busy: Set[str] = frozenset(),
 ) -> Gate:
     """Decide. ``pasts``: by seat that can be reached, the number of results in its memory. ``refused``: calls whose
     result was not kept, and why. ``standing``: a world trains, or forms, with all of its members.
+    ``stale``: seats whose result of call 0 is of an earlier start of the job. A process that starts there gets that of
+    another one. ``busy``: hosts that can send nothing now.
     """
-    best = max(pasts, key=lambda seat: (pasts[seat], seat), default=None)
+
+    def rank(seat: Seat) -> tuple[int, bool, bool, Seat]:
+        return pasts[seat], seat not in stale, seat.host not in busy, seat
+
+    best = max(pasts, key=rank, default=None)
+    newest = max(pasts.keys() - stale, key=rank, default=None) if stale else None
     most = 0 if best is None else pasts[best]
     front = _front(processes, most)
     late = min((each for each in processes if _is_late(each, front)), key=lambda each: each.call, default=None)
@@ -99,6 +112,8 @@ def decide(
         if stage is Stage.BOOTING:  # also before its first call
             if best is not None and own < most and own < front:
                 found[seat] = Standing(Act.CATCHES_UP, best)
+            elif newest is not None and seat in stale:
+                found[seat] = Standing(Act.CATCHES_UP, newest)
         elif call == UNKNOWN:
             found[seat] = Standing(Act.JOINS)
         elif call == NONE_YET:

@@ -13,7 +13,9 @@ from typing import Final
 
 RECORD_S: Final = 30.0
 """Most seconds that a process waits in ``hvd.init()`` for what collectives have returned to the others. Slots get it
-one after the other."""
+one after the other: while one gets it, or a host that is needed for it writes a checkpoint, this time begins anew."""
+RECORD_MOST_S: Final = 600.0
+"""Most seconds of all that."""
 
 
 class Where(Enum):
@@ -52,10 +54,10 @@ def decide(others: Iterable[Where]) -> Meeting:
     return Meeting.READY
 
 
-def waits_until(*, expected: bool, there: bool, since: float) -> float | None:
+def waits_until(*, expected: bool, there: bool, since: float, idle_since: float) -> float | None:
     """Until when a process waits in ``hvd.init()`` that would go on alone since then; None if it goes on now.
 
     ``expected``: whether the others have called collectives before their training loop. ``there``: whether what these
-    have returned is in its slot.
+    have returned is in its slot. ``idle_since``: since when it could have come.
     """
-    return since + RECORD_S if expected and not there else None
+    return min(idle_since + RECORD_S, since + RECORD_MOST_S) if expected and not there else None

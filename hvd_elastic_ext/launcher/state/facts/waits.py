@@ -32,6 +32,7 @@ jobs heartbeats are seconds apart.
 NOT_CONNECTED: Final = "has not connected yet"
 STEPS_ALONE: Final = "does steps, alone: before hvd.init(), or outside a function with @elastic.run"
 """With hvd_elastic_ext.torch a newcomer trains in a world of its own from hvd.init() until the loop."""
+WAITS_FOR_RECORD: Final = "waits in hvd.init() for what collectives returned to the others before their training loop"
 WAITS_FOR_LOOP: Final = "waits in hvd.init(): the world has not begun its training loop (elastic.run)"
 STANDBY: Final = "--standby-timeout"
 FAILS: Final = ", then the job fails (--elastic-timeout)"
@@ -160,7 +161,7 @@ def starting(job: JobState, now: float) -> dict[str, Starting]:
         what, since_s = f"the process in slot {seat.slot}", now - worker.created
         one = Starting(what, since_s, apart.get(seat) or _joins(job))
         if worker.stage is Stage.BOOTING and worker.at_init:
-            one = Starting(what, since_s, WAITS_FOR_LOOP)
+            one = Starting(what, since_s, WAITS_FOR_LOOP if worker.waits_alone_since is None else WAITS_FOR_RECORD)
         elif worker.stage is Stage.BOOTING:
             why = apart.get(seat) or (NOT_READY if worker.step_s is None else STEPS_ALONE)
             one = Starting(what, since_s, why, worker.since + boot_s - now, STANDBY)

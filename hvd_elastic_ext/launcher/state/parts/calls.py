@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,7 +16,8 @@ MOST_KNOWN: Final = 1 << 31
 class PastTransfer:
     """A past that is sent to another slot. ``results``: how many of them at least. ``began``: when (mono).
 
-    ``first``: a commit waits for it. ``asked``: the hosts whose helpers were started for it.
+    ``first``: a commit waits for it. ``asked``: the hosts whose helpers were started for it. ``record``: as
+    :attr:`Calls.record_world` then, if the source has that record; else None.
     """
 
     target: Seat
@@ -25,6 +26,7 @@ class PastTransfer:
     token: str
     began: float
     first: bool = False
+    record: int | None = None
     asked: set[str] = field(default_factory=set)
 
     @property
@@ -48,6 +50,11 @@ class Calls:
     """Calls whose result was not kept, and why."""
     record_due: bool = False
     """Whether processes have begun the first call after such collectives, and not kept yet what these returned."""
+    recorded: set[Seat] | None = None
+    """Seats whose result of call 0 is of the newest start of the job, as far as is known: a slot that was away then has
+    that of an earlier one. None: no process has reported any yet, and all are taken for that."""
+    record_world: int = 0
+    """The generation of the world whose processes have kept it."""
     told: dict[int, bool] = field(default_factory=dict)
     """Calls whose end is in the journal, and whether the result was kept."""
     transfer: PastTransfer | None = None
@@ -65,6 +72,20 @@ class Calls:
         """
         return self.pasts.get(source, 0) > max(1, self.pasts.get(target, 0))
 
+    def has_record(self, seat: Seat) -> bool:
+        """Whether a slot holds what collectives returned at the newest start of the job."""
+        return self.pasts.get(seat, 0) > 0 and not self.record_due and not self.is_stale(seat)
+
+    def is_stale(self, seat: Seat) -> bool:
+        """Whether the result of call 0 in a slot, if it has any, may be of an earlier start."""
+        return self.recorded is not None and seat not in self.recorded
+
+    def recorded_in(self, seats: Iterable[Seat], generation: int) -> bool:
+        """Slots have what collectives have returned to the members of a world. Return whether that is new."""
+        before = self.recorded if generation == self.record_world else None
+        self.recorded, self.record_world = {*(before or ()), *seats}, generation
+        return self.recorded != before
+
     def named(self, call: int) -> None:
         """A process has named a call."""
         self.newest = max(self.newest, call)
@@ -76,11 +97,16 @@ class Calls:
             self.newest = max(self.newest, results)
         else:
             self.pasts.pop(seat, None)
+            if self.recorded is not None:
+                self.recorded.discard(seat)
 
-    def agent_joined(self, host: str, found: Iterable[tuple[Seat, int]]) -> None:
+    def agent_joined(self, host: str, found: Collection[tuple[Seat, int]]) -> None:
         """An agent has joined, and reports the results in its slots."""
         for seat in [seat for seat in self.pasts if seat.host == host]:
             del self.pasts[seat]
+        if self.recorded is not None:
+            here = {seat for seat, results in found if results}
+            self.recorded -= {seat for seat in self.recorded if seat.host == host and seat not in here}
         for seat, results in found:
             self.holds(seat, results)
 

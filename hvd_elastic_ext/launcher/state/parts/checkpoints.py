@@ -33,6 +33,8 @@ class Checkpoints:
     attempt: Attempt | None = None
     not_before: float = -math.inf
     """No attempt before then (mono)."""
+    gives_way_since: float | None = None
+    """Since when a checkpoint that is due waits for results of calls that are sent to other slots (mono)."""
     failed_in_a_row: int = 0
     asked: bool = False
     """A checkpoint was requested and is not made yet."""

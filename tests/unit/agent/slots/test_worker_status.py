@@ -83,8 +83,12 @@ def test_another_launcher_learns_whether_results_of_collectives_are_kept() -> No
     assert "collectives" not in worker.status()
     worker.received(11.0, {"say": "looping", "call": 1, "collectives": True})
     assert worker.status()["collectives"] is True
+    worker.note_message({"tell": "world", "generation": 3})
+    worker.received(11.0, {"say": "result", "call": 0, "kept": True})
+    worker.note_message({"tell": "world", "generation": 4})
+    assert worker.status()["recorded"] == 3
     worker.received(11.0, {"say": "result", "call": 0, "kept": False})
-    assert "collectives" not in worker.status()
+    assert worker.status().keys().isdisjoint({"collectives", "recorded"})
 
 
 def test_a_process_in_a_barrier_waits_until_it_is_told() -> None:

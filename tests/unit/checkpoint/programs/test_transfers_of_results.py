@@ -30,12 +30,14 @@ def content(descriptor: int) -> list[bytes]:
     return [bytes(call_results.read(descriptor, entry)) for entry in call_results.entries(descriptor)]
 
 
-def sent(slots: dict[str, int], *, results: int, secret: str = SECRET) -> tuple[dict[str, Any], dict[str, Any]]:
+def sent(
+    slots: dict[str, int], *, results: int, secret: str = SECRET, **more: object
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """The last answers of sender and receiver."""
     listening = Queue[dict[str, Any]]()
     usual = {"transfer": "T", "pasts": slots, "results": results}
     sender = {**usual, "do": "send_past", "slot": 0, "secret": SECRET, "address": "127.0.0.1"}
-    receiver = {**usual, "do": "receive_past", "slot": 1, "secret": secret}
+    receiver = {**usual, "do": "receive_past", "slot": 1, "secret": secret, **more}
     with ThreadPoolExecutor(1) as pool:
         sending = pool.submit(agent_requests.answered, sender, listening.put)
         received = agent_requests.answered({**receiver, "from": listening.get(timeout=20)["listening"]})
@@ -53,6 +55,19 @@ def test_more_results_than_were_asked_for_are_welcome_and_those_that_are_there_s
     call_results.append(slots["0"], [b"two"], call=2, step=20, number=2)
     assert sent(slots, results=2)[1]["results"] == 3
     assert content(slots["1"]) == [b"mine", *content(slots["0"])[1:]]
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_the_record_of_the_newest_start_takes_the_place_of_an_earlier_one(slots: dict[str, int], within: bool) -> None:
+    for call, data in enumerate((b"of an earlier start", b"one" * 3_000_000, b"two")):
+        call_results.append(slots["1"], [data], call=call, step=call * 7, number=call)
+    if within:
+        request = {"do": "copy_past", "pasts": slots, "from": 0, "to": 1, "results": 2, "record": True}
+        answer = agent_requests.answered(request)
+    else:
+        answer = sent(slots, results=2, record=True)[1]
+    assert answer["results"] == 3
+    assert content(slots["1"]) == [*content(slots["0"]), b"two"]
 
 
 def test_a_slot_that_has_the_results_connects_to_nobody(slots: dict[str, int]) -> None:

@@ -14,6 +14,7 @@ from hvd_elastic_ext.launcher.folder.saved_text import NewerVersion, from_json, 
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Strike, Subject
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.parts.commit_holders import NotedCommit
 from hvd_elastic_ext.launcher.state.saved import Saved, SavedScaling, UnrecordedChange
 
@@ -53,6 +54,8 @@ FULL = Saved(
         {2: (0.1,)},
     ),
     refused={2: "its return value cannot be kept"},
+    recorded=(Seat("a", 0), Seat("b", 1)),
+    record_world=6,
 )
 
 
@@ -132,6 +135,8 @@ WRONG: dict[str, dict[str, Any]] = {
     "steps that take no time that is known": {"scaling": {**to_json(FULL)["scaling"], "steps_s": {"2": ["0.2"]}}},
     "steps that no float holds": {"scaling": {**to_json(FULL)["scaling"], "steps": 10**400}},
     "a reason that is none": {"refused": {"2": None}},
+    "a seat without a slot": {"recorded": [["a"]]},
+    "a seat whose slot is a word": {"recorded": [["a", "0"]]},
     "a call that is a word": {"refused": {"second": "too large"}},
     "a change that is half": {"scaling": {**to_json(FULL)["scaling"], "changes": [[1.0, 2]]}},
 }
@@ -144,7 +149,7 @@ def test_a_part_of_the_wrong_kind_makes_the_whole_text_a_damaged_one(part: dict[
         from_text(json.dumps({**document, "sum": sum_of(document)}))
 
 
-LATER = ("version", "outcome", "scaling", "refused")
+LATER = ("version", "outcome", "scaling", "refused", "recorded", "record_world")
 
 
 @pytest.mark.parametrize("name", [name for name in to_json(FULL) if name not in LATER])
@@ -157,9 +162,10 @@ def test_a_part_that_is_absent_is_named(name: str) -> None:
 
 def test_a_state_of_a_launcher_that_did_not_write_outcomes_or_sizes_or_refused_results_is_read() -> None:
     document = to_json(FULL)
-    del document["outcome"], document["scaling"], document["refused"]
+    del document["outcome"], document["scaling"], document["refused"], document["recorded"], document["record_world"]
     found = from_json(document)
     assert (found.outcome, found.scaling, found.refused) == (None, None, {})
+    assert (found.recorded, found.record_world) == (None, 0)
     assert from_text(to_text(FULL)).outcome == "training is done"
 
 

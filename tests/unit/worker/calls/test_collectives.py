@@ -12,7 +12,17 @@ import torch
 from hvd_elastic_ext.checkpoint.format.result_file import Head, Result
 from hvd_elastic_ext.core import call_results
 from hvd_elastic_ext.worker.calls.calls import Between, Calls
-from hvd_elastic_ext.worker.calls.collectives import EMPTY, MOST_BYTES, Entry, Record, Replay, digest, plain, read
+from hvd_elastic_ext.worker.calls.collectives import (
+    EMPTY,
+    MOST_BYTES,
+    Entry,
+    Record,
+    Replay,
+    digest,
+    first_other,
+    plain,
+    read,
+)
 from hvd_elastic_ext.worker.calls.result import Finished
 from hvd_elastic_ext.worker.comms.alone import AloneComms
 from hvd_elastic_ext.worker.process.standby import CallOver
@@ -216,6 +226,30 @@ def test_all_ranks_of_a_job_that_starts_again_know_that_they_passed_a_call_toget
         calls.met([calls.row(), ahead], TwoRanks())
     calls.skipped(Finished(2, 3, calls.end.last, Result(Head("mine"), *[memoryview(b"")] * 3), None, {}))
     assert (calls.between.together, calls.between.behind) == (False, True)
+
+
+def test_a_job_that_starts_again_names_a_collective_that_returns_something_else_than_in_the_calls_that_are_over(
+    past: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    after_first_sync(past, [], 1.5, 2.5)
+    after_first_sync(past, [], 1.5, 2.0)
+    assert not caplog.records  # no call is over
+    for call in (1, 2):
+        assert call_results.append(past, [b"{}"], call=call, step=3, number=4) is None
+    for values in ((1.5, 3.5), (1.5, 3.5, 7.0)):
+        with pytest.raises(CallOver):
+            after_first_sync(past, [], *values)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "when calls 1 to 2 were trained" in line
+    assert line.startswith(f"{entries(record((MEAN, 3.5)))[0].words} before the first call returns something else")
+
+
+def test_what_another_number_of_ranks_returns_is_not_named_unless_it_is_from_one_rank() -> None:
+    before, now = (entries(record((MEAN, 1.5), (CONFIG, value))) for value in (1, 2))
+    now = [each._replace(size=3) for each in now]
+    assert first_other(before, [now[0]._replace(value="2.5"), now[1]]) == now[1]
+    assert first_other(before, [now[1], now[0]]) is None  # they are called in another order
+    assert first_other(before, before) is None
 
 
 class TwoRanks(AloneComms):

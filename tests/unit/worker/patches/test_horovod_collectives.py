@@ -187,6 +187,22 @@ def test_one_behind_in_a_world_does_not_wait_for_ranks_that_have_passed(
     assert hvd.done == []
 
 
+def test_one_behind_in_a_world_does_not_wait_in_a_barrier_that_the_others_have_passed(
+    monkeypatch: pytest.MonkeyPatch, past: int, process: Process
+) -> None:
+    hvd, calls = begin(monkeypatch, past, alone=False)
+    prologue(hvd)
+    calls.begin(train)
+    calls.met([calls.row()], AloneComms())
+
+    hvd, calls = begin(monkeypatch, past, alone=False)
+    assert calls.between is not None
+    calls.between.behind = True
+    prologue(hvd)
+    assert process.barriers == []
+    assert hvd.done == []
+
+
 def test_a_job_that_is_started_again_gets_what_it_got_after_a_call_that_is_over_and_really_meets_in_barriers(
     monkeypatch: pytest.MonkeyPatch, past: int, process: Process, caplog: pytest.LogCaptureFixture
 ) -> None:

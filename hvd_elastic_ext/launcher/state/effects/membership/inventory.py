@@ -55,7 +55,7 @@ def _apply_report(job: JobState, agent: Agent, seats: Mapping[str, Any], now: fl
             else:
                 _catch_up(job, worker, status)
             pasts.note_call(job, (worker,), status.get("call"))
-            job.calls.collectives |= status.get("collectives") is True
+            pasts.note_record(job, seat, status)
         else:
             ended[life] = status
             worker, code = _adopted(life, agent.host, status, now), status.get("code")

@@ -56,6 +56,8 @@ def result(job: JobState, workers: Sequence[Worker], message: Mapping[str, Any])
     if call == 0:
         calls.collectives, calls.record_due = kept, False
         if kept:
+            if calls.recorded_in([worker.seat for worker in workers], workers[0].generation):
+                job.save()
             return
     if not kept and call not in calls.refused:
         calls.refused[call] = reason
@@ -96,6 +98,22 @@ def note_held(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
                 job.calls.holds(seat, call_number(pasts.get(number)) or 0)
 
 
+def note_record(job: JobState, seat: Seat, status: Mapping[str, Any]) -> None:
+    """An agent has joined, and reports whether a process has kept what collectives returned, and in which world. The
+    process's own message may be lost.
+    """
+    calls, generation = job.calls, call_number(status.get("recorded"))
+    if status.get("collectives") is not True:
+        return
+    calls.collectives = True
+    if generation is None:
+        calls.record_due = True
+    elif calls.recorded is None or generation >= calls.record_world:
+        calls.record_due = False
+        if calls.recorded_in([seat], generation):
+            job.save()
+
+
 def inventory(job: JobState, host: str, statuses: Mapping[str, Any]) -> None:
     """An agent has joined, and reports its slots."""
     found = [
@@ -127,13 +145,15 @@ def begin(job: JobState, source: Seat, target: Seat) -> bool:
     calls, hosts = job.calls, {source.host, target.host}
     if calls.transfer is not None or job.now < calls.not_before:
         return False
-    if not hosts.isdisjoint(job.busy) or not hosts.isdisjoint(job.transferring):
+    if not hosts.isdisjoint(job.helping):
         return False
-    results = calls.pasts[source]
+    results, current = calls.pasts[source], calls.recorded is not None and not calls.is_stale(source)
+    record = {"record": True} if current and calls.is_stale(target) else {}
     token = f"{job.helper_number + 1:032x}"  # as of commits
-    calls.transfer = PastTransfer(target, source, results, token, job.now)
+    world = calls.record_world if current else None
+    calls.transfer = PastTransfer(target, source, results, token, job.now, record=world)
     if source.host == target.host:
-        request = {"do": "copy_past", "from": source.slot, "to": target.slot, "results": results}
+        request = {"do": "copy_past", "from": source.slot, "to": target.slot, "results": results, **record}
         _ask(job, target.host, [source.slot, target.slot], request)
     else:
         request = {"do": "send_past", "transfer": token, "slot": source.slot, "results": results}
@@ -177,7 +197,8 @@ def answered(job: JobState, agent: Agent, answer: HelperAnswer) -> None:
             _failed(job, f"{host}: {answer.failed}")
     elif not receives and isinstance(address := content.get("listening"), list):
         request = {"do": "receive_past", "transfer": transfer.token, "slot": transfer.target.slot, "from": address}
-        _ask(job, transfer.target.host, [transfer.target.slot], {**request, "results": transfer.results})
+        record = {"record": True} if transfer.record is not None and job.calls.is_stale(transfer.target) else {}
+        _ask(job, transfer.target.host, [transfer.target.slot], {**request, "results": transfer.results, **record})
     elif receives and "results" in content:
         _done(job, transfer, content)
 
@@ -192,6 +213,8 @@ def _done(job: JobState, transfer: PastTransfer, content: Mapping[str, Any]) -> 
         job.send(sender, {"do": "drop", "slots": []})  # it still waits if the receiver had the results already
     _end(job, drop=False)
     job.calls.holds(transfer.target, results)
+    if transfer.record == job.calls.record_world and job.calls.recorded_in([transfer.target], transfer.record):
+        job.save()
     what = f"the results of {results - 1} calls" if results > 1 else "what collectives returned before the first call"
     log.info("%s went from %s to %s", what, transfer.source, transfer.target)
 

@@ -8,12 +8,15 @@ import math
 import pytest
 
 from hvd_elastic_ext.launcher.planners.checkpoints import coordinator
+from hvd_elastic_ext.launcher.planners.checkpoints.coordinator import GIVES_WAY_S
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Last, ahead, due
 from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Failures
 from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import STOP_LIMIT_S
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import AUTO, ON_NOTICE, Cadence
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
 from hvd_elastic_ext.launcher.state.effects.checkpoints.attempts import WRITE_S
+from hvd_elastic_ext.launcher.state.parts.calls import PastTransfer
 from tests.unit.launcher.scenarios import Scenario, play
 from tests.unit.launcher.simulated_cluster import Cluster, storing
 
@@ -154,6 +157,15 @@ def test_checkpoints_come_again_and_again_each_so_many_steps() -> None:
     steps = [line["step"] for line in cluster.events("sealed")]
     assert len(steps) >= 4
     assert all(10 <= later - sooner <= 15 for sooner, later in itertools.pairwise(steps))
+
+
+def test_a_checkpoint_that_is_due_waits_for_results_that_are_being_sent_and_not_for_long() -> None:
+    cluster = play("train a b every=10; run 3")
+    job = cluster.driver.job
+    job.calls.transfer = PastTransfer(Seat("b", 0), Seat("a", 0), 1, "", job.now)
+    cluster.run(GIVES_WAY_S)
+    assert not cluster.of("write")
+    cluster.until(lambda: cluster.of("write") != [], within=10.0)
 
 
 def test_who_stays_for_another_launcher_or_for_a_word_that_was_lost_goes_on() -> None:

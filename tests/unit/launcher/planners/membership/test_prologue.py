@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from hvd_elastic_ext.launcher.folder.saved_text import from_text, to_text
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.state.facts.waits import status
+from hvd_elastic_ext.launcher.state.facts.waits import starting, status
+from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.saved import job_of, saved_of
 from tests.unit.launcher.scenarios import Scenario, play
 from tests.unit.launcher.simulated_cluster import Cluster
 from tests.unit.launcher.simulated_processes import Process
@@ -236,12 +239,22 @@ def with_collectives(text: str = "train a b; run 5") -> Early:
     not kept yet. ``c`` is listed, and its process is in ``init``."""
     cluster = play(text, Early)
     assert isinstance(cluster, Early)
+    begins_loop(cluster)
+    play_on(cluster, "hosts a b c; until a b; state c init")
+    return cluster
+
+
+def begins_loop(cluster: Early) -> None:
     for process in cluster.training:
         cluster.prologue.discard((process.host, process.life))
         cluster.looping.add((process.host, process.life))
         cluster.say(process, "looping", call=1, collectives=True)
-    play_on(cluster, "hosts a b c; until a b; state c init")
-    return cluster
+
+
+def keeps_record(cluster: Early) -> None:
+    for process in cluster.training:
+        cluster.pasts[process.host, 0] = max(1, cluster.pasts.get((process.host, 0), 0))
+        cluster.say(process, "result", call=0, bytes=9, kept=True)
 
 
 def test_a_newcomer_waits_in_init_for_what_collectives_returned_to_the_others() -> None:
@@ -261,6 +274,38 @@ def test_it_goes_on_without_them_after_a_while_and_a_line_says_so(caplog: pytest
     assert "c[0] goes on to its training loop: what collectives returned" in caplog.text
 
 
+def test_it_waits_longer_while_hosts_write_a_checkpoint_and_the_status_names_what_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = with_collectives()
+    keeps_record(cluster)
+    monkeypatch.setattr(JobState, "busy", frozenset("ab"))
+    play_on(cluster, "run 100; messages alone 0")
+    assert "waits in hvd.init() for what collectives returned" in str(
+        starting(cluster.driver.job, cluster.driver.job.now)["c"]
+    )
+    monkeypatch.setattr(JobState, "busy", frozenset("b"))  # a can send it
+    play_on(cluster, "run 3; messages alone 1")
+    assert [sent[:2] for sent in cluster.pasts_sent] == [("a", "c")]
+
+
+def test_it_waits_while_others_get_it_first() -> None:
+    cluster = with_collectives()
+    keeps_record(cluster)
+    cluster._past_sent = lambda host, request: {}  # type: ignore[method-assign]
+    play_on(cluster, "run 100; messages alone 0; run 520; messages alone 1")
+
+
+def test_it_waits_for_one_that_comes_late_to_its_training_loop() -> None:
+    cluster = play("train a b; run 5", Early)
+    assert isinstance(cluster, Early)
+    [first, _] = cluster.training
+    cluster.prologue.discard((first.host, first.life))
+    cluster.looping.add((first.host, first.life))
+    cluster.say(first, "looping", call=1, collectives=True)
+    play_on(cluster, "hosts a b c; run 100; state c init; messages alone 0")
+
+
 def test_it_does_not_wait_if_they_were_not_kept() -> None:
     cluster = with_collectives()
     for process in cluster.training:
@@ -272,9 +317,56 @@ def test_what_is_of_an_earlier_start_of_the_job_is_not_given_to_a_newcomer() -> 
     cluster = with_collectives()
     cluster.driver.job.calls.holds(Seat("c", 0), 1)
     play_on(cluster, "run 2; messages alone 0")
-    for process in cluster.training:
-        cluster.say(process, "result", call=0, bytes=9, kept=True)
-    play_on(cluster, "run 1; messages alone 1")
+    keeps_record(cluster)
+    cluster.until(lambda: cluster.told["alone"] == 1)
+    assert [target for _, target, _ in cluster.pasts_sent] == ["c"]
+
+
+def test_a_slot_that_was_away_when_the_job_started_again_gets_the_new_record_before_its_process_goes_on() -> None:
+    cluster = play("train a b; run 5", Early)
+    assert isinstance(cluster, Early)
+    for host in "abc":  # of an earlier start: c has more results than those that have started again
+        cluster.pasts[host, 0] = 3 if host == "c" else 2
+        cluster.driver.job.calls.holds(Seat(host, 0), cluster.pasts[host, 0])
+    begins_loop(cluster)
+    keeps_record(cluster)
+    play_on(cluster, "hosts a b c; state c init")
+    cluster.until(lambda: cluster.told["alone"] == 1)
+    assert [(target, results) for _, target, results in cluster.pasts_sent] == [("c", 2)]
+    assert cluster.past_requests[-1]["record"] is True
+    assert not cluster.driver.job.calls.is_stale(Seat("c", 0))
+
+
+def test_a_record_that_was_sent_while_the_job_started_again_is_sent_again() -> None:
+    cluster = with_collectives()
+    job = cluster.driver.job
+    keeps_record(cluster)
+    cluster.until(lambda: job.calls.transfer is not None)
+    job.calls.recorded_in([Seat("a", 0)], job.generation + 1)
+    play_on(cluster, "run 2; messages alone 1")
+    assert [target for _, target, _ in cluster.pasts_sent if target == "c"] == ["c", "c"]
+
+
+def test_a_launcher_that_has_missed_who_has_the_newest_record_learns_it_from_the_agents() -> None:
+    cluster = with_collectives()
+    job = cluster.driver.job
+    job.calls.recorded_in([Seat("c", 0)], job.generation - 1)  # of an earlier start
+    account, reported = cluster._account, dict[str, object]()
+    cluster._account = lambda process: account(process) | reported  # type: ignore[method-assign]
+    for host, generation in (("a", job.generation), ("b", job.generation - 1)):
+        reported.update(collectives=True, recorded=generation)
+        play_on(cluster, f"disconnect {host}; run 0.2; reconnect {host}; run 0.2")
+    assert (job.calls.recorded, job.calls.record_due) == ({Seat("a", 0)}, False)
+
+
+def test_the_next_launcher_knows_which_slots_have_the_newest_record() -> None:
+    cluster = with_collectives()
+    keeps_record(cluster)
+    job = cluster.driver.job
+    cluster.until(lambda: len(job.calls.recorded or ()) == 2)
+    saved = saved_of(job, incarnation=1, ports={}, wall=0.0, run=None)
+    found = job_of(from_text(to_text(saved)), job.options, now=0.0, wall=0.0, helper_number=1).calls
+    assert (found.recorded, found.record_world) == ({Seat("a", 0), Seat("b", 0)}, job.generation)
 
 
 class Listening(Cluster):

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.launcher.rules.membership.prologue import RECORD_S, Meeting, Where, decide, waits_until
+from hvd_elastic_ext.launcher.rules.membership.prologue import (
+    RECORD_MOST_S,
+    RECORD_S,
+    Meeting,
+    Where,
+    decide,
+    waits_until,
+)
 
 INIT, PROLOGUE, APART = Where
 
@@ -32,4 +39,9 @@ def test_processes_meet_in_init_only_as_long_as_no_other_one_has_passed_it(
 def test_one_that_comes_later_waits_for_what_collectives_returned_if_there_were_any_and_not_for_ever(
     *, expected: bool, there: bool, until: float | None
 ) -> None:
-    assert waits_until(expected=expected, there=there, since=5.0) == until
+    assert waits_until(expected=expected, there=there, since=5.0, idle_since=5.0) == until
+
+
+def test_the_time_in_which_it_could_not_come_counts_only_for_a_longer_limit() -> None:
+    assert waits_until(expected=True, there=False, since=5.0, idle_since=95.0) == 95.0 + RECORD_S
+    assert waits_until(expected=True, there=False, since=5.0, idle_since=900.0) == 5.0 + RECORD_MOST_S
