@@ -16,7 +16,7 @@ from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.calls import collectives, result
 from hvd_elastic_ext.worker.calls.collectives import Entry, Record, Replay
-from hvd_elastic_ext.worker.calls.meeting import Meeting, Row, meet
+from hvd_elastic_ext.worker.calls.meeting import REFUSED, Meeting, Row, meet
 from hvd_elastic_ext.worker.calls.result import Finished, Left
 from hvd_elastic_ext.worker.commits import inherited
 from hvd_elastic_ext.worker.comms import Comms
@@ -111,6 +111,8 @@ class Calls:
         self._apart = apart
         self._uncompared: Left | None = None
         """What the last call has left behind, if that is in the past, and was not compared with other ranks yet."""
+        self._differs = -1
+        """The newest call whose result was refused since ranks had returned different values."""
         self._keeping: threading.Thread | None = None
         """Writes the result of the last call. No commit is made meanwhile: what one has must not be lost with it."""
         self._refused = False
@@ -155,9 +157,16 @@ class Calls:
             self._left = None
             self._append(left, left.unfit, [])
 
-    def raised(self) -> None:
-        """Note that the call has ended with an error, and so without a result."""
-        self.running, self._left = False, None
+    def raised(self, end: End | None) -> None:
+        """Note that the call has ended with an error, and so without a result: the script may catch it, and go on.
+
+        ``end``: where it was then; None if it had not begun.
+        """
+        if self._left is not None:
+            self._left.release()
+        self.running, self.end = False, end or self.end
+        left = result.left_by(self.number, None, step=self.end.step, last=self.end.last, content=None, keep_rng=False)
+        self._left = left._replace(value=None, unfit="it ended with an error")
         self._between = self._gap()
 
     def skipped(self, finished: Finished) -> None:
@@ -229,6 +238,8 @@ class Calls:
         if not self.running:
             return Row(0, past)
         left = self._left or self._uncompared
+        if self._differs == self.number - 1:
+            return Row(self.number, past, REFUSED)
         if left is None or left.call != self.number - 1:
             return Row(self.number, past)
         recorded = 0 if self._recorded is None else self._recorded.digest
@@ -284,6 +295,8 @@ class Calls:
 
     def _keep(self, found: Meeting, comms: Comms) -> None:
         """Add the result of the last call to the past, or say why not."""
+        if found.refused == call_results.UNEQUAL and comms.rank() not in found.over:
+            self._differs = self.number - 1
         if comms.rank() in found.drops:
             call_results.drop_last(self._past, self.number - 1)
             self._say("result", call=self.number - 1, bytes=0, kept=False, reason=found.refused)

@@ -12,7 +12,7 @@ import torch
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.core.errors import Permanent, StateError, UsageError
-from hvd_elastic_ext.worker.calls.calls import Calls
+from hvd_elastic_ext.worker.calls.calls import Calls, End
 from hvd_elastic_ext.worker.calls.meeting import Row
 from hvd_elastic_ext.worker.calls.result import Content, Finished, Left, left_by
 from hvd_elastic_ext.worker.commits import layout as layouts
@@ -439,6 +439,14 @@ class Keeper:
         if self._held_end is not None and self._buffer.can_keep:
             self._held_end.protect()
         self._memory, self._held, self._inherited = None, None, False
+
+    @property
+    def end(self) -> End | None:
+        """Where the present call is; None if it has not begun with this State."""
+        record = self._buffer.record
+        if self._calls is None or self._trained != self._calls.number or record is None:
+            return None
+        return End(max(self._steps.done, record.step), record.identity)
 
     def left_by(self, value: object) -> Left:
         """What the present call has left behind, which has returned ``value``."""

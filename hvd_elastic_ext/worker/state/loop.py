@@ -75,7 +75,7 @@ def one_call(
     except CallOver:
         return _skipped(calls, keeper)
     except BaseException:
-        calls.raised()
+        calls.raised(None if keeper is None else keeper.end)
         raise
     calls.returned(keeper.left_by(value) if keeper is not None else calls.left_by_others(value))
     return value

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ import torch
 from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.worker.calls.calls import Calls, End
 from hvd_elastic_ext.worker.calls.result import left_by
+from hvd_elastic_ext.worker.state import loop
 from hvd_elastic_ext.worker.state.settings import WorkerSettings
 from tests.unit.worker.lockstep import LockstepComms, in_lockstep
 from tests.unit.worker.made_commits import keeper_of
@@ -63,3 +66,42 @@ def test_commits_of_a_call_are_newer_than_all_of_the_call_before(end: Identity) 
 
     ((first, second),), _ = in_lockstep(1, rank_main)
     assert end[1:] < first[1:] < second[1:]
+
+
+class Stopped(Exception):
+    """The script raises it in its training function, and catches it outside."""
+
+
+def test_commits_after_a_call_that_ended_with_an_error_are_newer_than_those_in_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def rank_main(comms: LockstepComms) -> tuple[Identity, Identity, int]:
+        calls = Calls(os.memfd_create("past"), program="mine")
+        monkeypatch.setattr(loop, "current_calls", lambda: calls)
+
+        def call(steps: int, *, stops: bool) -> Any:
+            keeper, owner, _ = keeper_of(comms, None, world=lambda: 3, calls=calls)
+
+            def run() -> Any:
+                keeper.sync()
+                for _ in range(steps):
+                    with torch.no_grad():
+                        owner.model.weight.add_(1.0)
+                    keeper._steps.done += 1
+                    keeper.save()
+                ends.append(keeper._identity())
+                if stops:
+                    raise Stopped
+                return keeper._steps.done
+
+            return loop.one_call(rank_main, SimpleNamespace(_keeper=keeper), whole=lambda _: nullcontext(), run=run)
+
+        ends: list[Identity] = []
+        with pytest.raises(Stopped):
+            call(20, stops=True)
+        step = call(1, stops=False)
+        return ends[0], ends[1], step
+
+    ((first, second, step),), _ = in_lockstep(1, rank_main)
+    assert first[1:] < second[1:]
+    assert step == 21
