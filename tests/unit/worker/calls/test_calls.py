@@ -6,8 +6,10 @@ import logging
 import os
 import threading
 from collections.abc import Iterator
+from typing import NoReturn
 
 import pytest
+import torch
 
 from hvd_elastic_ext.core import call_results
 from hvd_elastic_ext.core.commit_record import Identity, Record
@@ -75,6 +77,50 @@ def test_a_value_that_is_not_plain_cannot_be_kept_and_the_reason_names_it() -> N
     assert left.value is None
     assert "its return value cannot be kept" in left.unfit
     assert "'model'" in left.unfit
+
+
+def holds_itself() -> object:
+    found: list[object] = [1, 2]
+    found.append(found)
+    return found
+
+
+def nested() -> object:
+    found: object = 1
+    for _ in range(3000):
+        found = [found]
+    return found
+
+
+class Breaks(dict[str, int]):
+    """A type of the script's own."""
+
+    def keys(self) -> NoReturn:  # type: ignore[override]
+        raise OSError("the database is closed")
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (holds_itself(), "or holds itself"),
+        (nested(), "levels deep"),
+        (10**5000, "digits"),
+        (Breaks(a=1), "the database is closed"),
+    ],
+    ids=["holds itself", "nested", "large number", "own type"],
+)
+def test_whatever_a_function_returns_there_is_one_reason_and_no_error(value: object, reason: str) -> None:
+    left = left_by(1, value, step=1, last=Identity(1, 1, 1, 1), content=None, keep_rng=False)
+    assert left.value is None
+    assert left.unfit.startswith("its return value cannot be kept: ")
+    assert reason in left.unfit
+
+
+def test_a_value_that_is_too_large_is_not_written_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(result.alone, "to_text", None)
+    large = torch.empty(1, dtype=torch.uint8).expand(result.LARGEST_VALUE)  # of one byte in memory
+    left = left_by(1, {"w": [large]}, step=1, last=Identity(1, 1, 1, 1), content=None, keep_rng=False)
+    assert left.unfit == "its return value has more than 256 MB as text"
 
 
 class Alone:
