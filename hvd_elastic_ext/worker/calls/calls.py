@@ -192,6 +192,16 @@ class Calls:
         """Whether what the last call has left behind is not in the past yet."""
         return self._left is not None
 
+    def within_another(self, function: Callable[..., Any]) -> None:
+        """Note a call of ``function`` while a training function runs. It is told once."""
+        if "within" not in self._named:
+            self._named.add("within")
+            log.warning(
+                "%s is called inside another training function: it counts as a part of that one, and only the State of "
+                "the outer one outlives this process; call one after the other",
+                getattr(function, "__name__", "a training function"),
+            )
+
     def committed_beside(self) -> None:
         """Note a commit of a State that is not the one of the present call, if there is one. It is told once."""
         if self.running and "beside" not in self._named:

@@ -12,11 +12,12 @@ import pytest
 import torch
 
 from hvd_elastic_ext.core import call_results
+from hvd_elastic_ext.core.call_results import UNEQUAL
 from hvd_elastic_ext.core.commit_record import Identity, Record
 from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.calls import result
 from hvd_elastic_ext.worker.calls.calls import WORTH_A_THREAD, Calls, End
-from hvd_elastic_ext.worker.calls.meeting import MISSING, REFUSED, UNEQUAL, Row
+from hvd_elastic_ext.worker.calls.meeting import MISSING, REFUSED, Row
 from hvd_elastic_ext.worker.calls.result import Generators, left_by, parts_of
 from hvd_elastic_ext.worker.comms.alone import AloneComms
 
@@ -117,7 +118,7 @@ def test_whatever_a_function_returns_there_is_one_reason_and_no_error(value: obj
 
 
 def test_a_value_that_is_too_large_is_not_written_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(result.alone, "to_text", None)
+    monkeypatch.setattr("hvd_elastic_ext.checkpoint.values.alone.to_text", None)
     large = torch.empty(1, dtype=torch.uint8).expand(result.LARGEST_VALUE)  # of one byte in memory
     left = left_by(1, {"w": [large]}, step=1, last=Identity(1, 1, 1, 1), content=None, keep_rng=False)
     assert left.unfit == "its return value has more than 256 MB as text"
