@@ -293,7 +293,8 @@ class Calls:
         have compared it.
 
         Others may need it before this rank can be in a world again: those that are lost in the call before, and they
-        catch up outside. If the ranks have different results, they take them away when they meet.
+        catch up outside. If the ranks have different results, they take them away when they meet. If only their random
+        generators differ, the result stays with those of one rank, and a warning says what that means.
         """
         if self._apart and self.running and (left := self._left) is not None and left.call == self.number - 1:
             self._left = None
@@ -311,6 +312,8 @@ class Calls:
             call_results.drop_last(self._past, self.number - 1)
             self._say("result", call=self.number - 1, bytes=0, kept=False, reason=found.refused)
         left, self._uncompared = self._left, None
+        if found.differs and not found.refused and comms.rank() == 0 and 0 not in found.keeps:
+            self._name_generators(self.number - 1)  # a rank that has kept it alone could not know
         if left is None or left.call != self.number - 1:
             return
         self._left = None
@@ -442,12 +445,16 @@ class Calls:
                 left.call,
                 why,
             )
-        elif why is None and left.generators and not generators and "generators" not in self._named:
+        elif why is None and left.generators and not generators:
+            self._name_generators(left.call)
+
+    def _name_generators(self, call: int) -> None:
+        if "generators" not in self._named:
             self._named.add("generators")
             log.warning(
                 "the random generators differ between ranks after call %d: what the script draws between two calls is "
                 "different in a process that comes later; seed them before each call",
-                left.call,
+                call,
             )
 
     def _exchange(self, found: Meeting, comms: Comms) -> None:

@@ -39,7 +39,8 @@ class Meeting:
     """What follows.
 
     ``keeps``: ranks that add what their last call has left behind to their past. ``generators``, ``others``: whether
-    these random generators are equal on them. ``refused``: why they do not. ``drops``: ranks that have added it before
+    these random generators are equal on them. ``differs``: whether torch's differ on those that have run the call,
+    whoever keeps its result. ``refused``: why they do not. ``drops``: ranks that have added it before
     it was compared, and take it away. ``sender``: the rank that then sends its past to those in ``receives``. ``over``:
     ranks whose call is over; the others meet again if there are any. ``unequal``: whether collectives have returned
     different things to the ranks. ``amends``: ranks whose past has the collectives of an earlier start of the job, and
@@ -56,6 +57,7 @@ class Meeting:
     over: frozenset[int] = frozenset()
     unequal: bool = False
     amends: frozenset[int] = frozenset()
+    differs: bool = False
 
 
 NOTHING = Meeting()
@@ -97,7 +99,8 @@ def meet(rows: Sequence[Row]) -> Meeting:
     short = frozenset(rank for rank, row in enumerate(rows) if row.past < front)
     receives = short - have if have else frozenset[int]()
     sends = min(have) if receives else None
-    return Meeting(keeps, drops, equal, others, refused, sends, receives, behind, unequal, amends)
+    differs = len({rows[rank].generators for rank in at_front if rows[rank].left > 0}) > 1
+    return Meeting(keeps, drops, equal, others, refused, sends, receives, behind, unequal, amends, differs)
 
 
 def _recorded(rows: Sequence[Row], ranks: Set[int]) -> frozenset[int]:

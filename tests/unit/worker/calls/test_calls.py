@@ -301,6 +301,19 @@ def test_a_result_that_turns_out_to_be_different_on_another_rank_is_taken_away(p
     assert said[-1][1]["reason"] == UNEQUAL
 
 
+def test_that_generators_differ_is_told_after_a_rank_has_kept_its_result_alone(
+    past: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = after_call_1(past, [])
+    calls.lost_world()
+    mine = calls.row()
+    for _ in range(2):
+        calls.met([mine, mine._replace(generators=mine.generators + 1), Row(2, 2)], AloneComms())
+    assert call_results.count(past) == 2
+    [line] = [each.getMessage() for each in caplog.records if "random generators differ" in each.getMessage()]
+    assert "after call 1" in line
+
+
 def test_a_rank_that_has_refused_different_values_does_not_take_one_of_them_back_from_a_newcomer(past: int) -> None:
     said: list[tuple[str, dict[str, object]]] = []
     calls = after_call_1(past, said)

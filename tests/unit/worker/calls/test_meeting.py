@@ -92,6 +92,13 @@ def test_different_values_are_refused_although_a_newcomer_has_one_of_them_from_a
     assert found.drops == {rank for rank, row in enumerate([OWN, second, Row(3, 3)]) if row.past == 3}
 
 
+def test_that_generators_differ_is_known_to_all_whoever_keeps_the_result() -> None:
+    other = OWN._replace(generators=1)
+    for rows in ([OWN, other], [Row(3, 3), OWN, other], [OWN, LEFT._replace(generators=1)]):
+        assert meet(rows).differs
+    assert not meet([Row(3, 3), OWN, LEFT]).differs
+
+
 def test_a_result_that_was_refused_does_not_come_back_with_a_newcomer_that_got_it_before() -> None:
     refuses = LEFT._replace(left=REFUSED)
     found = meet([refuses, refuses, Row(3, 3)])
