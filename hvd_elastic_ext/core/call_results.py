@@ -46,6 +46,8 @@ LARGEST: Final = 1 << 40
 """Most bytes of a past that is transferred: what was kept once is kept again."""
 LIMIT: Final = "HVD_ELASTIC_RESULTS_BYTES"
 """Variable: most bytes of all results of a slot."""
+UNEQUAL: Final = "the returned values differ between ranks"
+"""Why a result is not kept, for good: no rank has one that counts for all."""
 
 _MAGIC: Final = b"hvdepst1"
 _PAGE: Final = mmap.PAGESIZE

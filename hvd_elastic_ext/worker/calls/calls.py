@@ -16,7 +16,7 @@ from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.calls import collectives, result
 from hvd_elastic_ext.worker.calls.collectives import Entry, Record, Replay
-from hvd_elastic_ext.worker.calls.meeting import Meeting, Row, meet
+from hvd_elastic_ext.worker.calls.meeting import REFUSED, Meeting, Row, meet
 from hvd_elastic_ext.worker.calls.result import Finished, Left
 from hvd_elastic_ext.worker.commits import inherited
 from hvd_elastic_ext.worker.comms import Comms
@@ -111,6 +111,8 @@ class Calls:
         self._apart = apart
         self._uncompared: Left | None = None
         """What the last call has left behind, if that is in the past, and was not compared with other ranks yet."""
+        self._differs = -1
+        """The newest call whose result was refused since ranks had returned different values."""
         self._keeping: threading.Thread | None = None
         """Writes the result of the last call. No commit is made meanwhile: what one has must not be lost with it."""
         self._refused = False
@@ -155,9 +157,16 @@ class Calls:
             self._left = None
             self._append(left, left.unfit, [])
 
-    def raised(self) -> None:
-        """Note that the call has ended with an error, and so without a result."""
-        self.running, self._left = False, None
+    def raised(self, end: End | None) -> None:
+        """Note that the call has ended with an error, and so without a result: the script may catch it, and go on.
+
+        ``end``: where it was then; None if it had not begun.
+        """
+        if self._left is not None:
+            self._left.release()
+        self.running, self.end = False, end or self.end
+        left = result.left_by(self.number, None, step=self.end.step, last=self.end.last, content=None, keep_rng=False)
+        self._left = left._replace(value=None, unfit="it ended with an error")
         self._between = self._gap()
 
     def skipped(self, finished: Finished) -> None:
@@ -182,6 +191,16 @@ class Calls:
     def unkept(self) -> bool:
         """Whether what the last call has left behind is not in the past yet."""
         return self._left is not None
+
+    def within_another(self, function: Callable[..., Any]) -> None:
+        """Note a call of ``function`` while a training function runs. It is told once."""
+        if "within" not in self._named:
+            self._named.add("within")
+            log.warning(
+                "%s is called inside another training function: it counts as a part of that one, and only the State of "
+                "the outer one outlives this process; call one after the other",
+                getattr(function, "__name__", "a training function"),
+            )
 
     def committed_beside(self) -> None:
         """Note a commit of a State that is not the one of the present call, if there is one. It is told once."""
@@ -229,6 +248,8 @@ class Calls:
         if not self.running:
             return Row(0, past)
         left = self._left or self._uncompared
+        if self._differs == self.number - 1:
+            return Row(self.number, past, REFUSED)
         if left is None or left.call != self.number - 1:
             return Row(self.number, past)
         recorded = 0 if self._recorded is None else self._recorded.digest
@@ -272,7 +293,8 @@ class Calls:
         have compared it.
 
         Others may need it before this rank can be in a world again: those that are lost in the call before, and they
-        catch up outside. If the ranks have different results, they take them away when they meet.
+        catch up outside. If the ranks have different results, they take them away when they meet. If only their random
+        generators differ, the result stays with those of one rank, and a warning says what that means.
         """
         if self._apart and self.running and (left := self._left) is not None and left.call == self.number - 1:
             self._left = None
@@ -284,10 +306,14 @@ class Calls:
 
     def _keep(self, found: Meeting, comms: Comms) -> None:
         """Add the result of the last call to the past, or say why not."""
+        if found.refused == call_results.UNEQUAL and comms.rank() not in found.over:
+            self._differs = self.number - 1
         if comms.rank() in found.drops:
             call_results.drop_last(self._past, self.number - 1)
             self._say("result", call=self.number - 1, bytes=0, kept=False, reason=found.refused)
         left, self._uncompared = self._left, None
+        if found.differs and not found.refused and comms.rank() == 0 and 0 not in found.keeps:
+            self._name_generators(self.number - 1)  # a rank that has kept it alone could not know
         if left is None or left.call != self.number - 1:
             return
         self._left = None
@@ -436,12 +462,16 @@ class Calls:
                 left.call,
                 why,
             )
-        elif why is None and left.generators and not generators and "generators" not in self._named:
+        elif why is None and left.generators and not generators:
+            self._name_generators(left.call)
+
+    def _name_generators(self, call: int) -> None:
+        if "generators" not in self._named:
             self._named.add("generators")
             log.warning(
                 "the random generators differ between ranks after call %d: what the script draws between two calls is "
                 "different in a process that comes later; seed them before each call",
-                left.call,
+                call,
             )
 
     def _exchange(self, found: Meeting, comms: Comms) -> None:

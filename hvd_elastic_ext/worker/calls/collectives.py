@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
 
 from hvd_elastic_ext.checkpoint.values import alone
+from hvd_elastic_ext.checkpoint.values.read import DEEPEST
 from hvd_elastic_ext.checkpoint.values.write import Unfit
 from hvd_elastic_ext.core.errors import StateError
 
@@ -87,7 +89,7 @@ class Record:
             return
         text, why, size = None, "", 0
         try:
-            size = _ENTRY + _weight(value, self._left)
+            size = _ENTRY + weight(value, self._left)
             if size <= self._left:
                 text = alone.to_text(_detached(value))
         except Unfit as error:
@@ -247,20 +249,28 @@ def _mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     return value
 
 
-def _weight(value: Any, most: int) -> int:
-    """About how many bytes a value has; more than ``most`` as soon as that is known."""
-    size, rest = 0, [value]
-    while rest and size <= most:
-        each = rest.pop()
-        if isinstance(each, str | bytes | bytearray):
-            size += len(each)
-        elif isinstance(each, Mapping):
-            size += _NUMBER
-            rest += [*each.keys(), *each.values()]
-        elif isinstance(each, list | tuple | set | frozenset):
-            size += _NUMBER + (_NUMBER * len(each) if len(each) > most else 0)
-            rest += each if size <= most else ()
-        else:
-            bytes_of = getattr(each, "nbytes", None)
-            size += bytes_of if type(bytes_of) is int else _NUMBER
+def weight(value: Any, most: int) -> int:
+    """About how many bytes a value has; more than ``most`` as soon as that is known.
+
+    Raises :class:`Unfit` for a value that is nested too deep, or holds itself.
+    """
+    size, rest = 0, list[tuple[int, Iterable[Any]]]([(0, (value,))])
+    while rest:
+        depth, values = rest.pop()
+        if depth > DEEPEST:
+            raise Unfit(f"it is nested more than {DEEPEST} levels deep, or holds itself")
+        for each in values:
+            if isinstance(each, str | bytes | bytearray):
+                size += len(each)
+            elif isinstance(each, Mapping):
+                size += _NUMBER
+                rest.append((depth + 1, chain(each.keys(), each.values())))
+            elif isinstance(each, list | tuple | set | frozenset):
+                size += _NUMBER
+                rest.append((depth + 1, each))
+            else:
+                bytes_of = getattr(each, "nbytes", None)
+                size += bytes_of if type(bytes_of) is int else _NUMBER
+            if size > most:
+                return size
     return size

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from hvd_elastic_ext.core.call_results import UNEQUAL
 from hvd_elastic_ext.worker.calls.collectives import EMPTY
 
 
@@ -18,9 +19,10 @@ class Row(NamedTuple):
     """One rank. ``call``: the call that it is in; 0 outside of any, where ranks do nothing about calls.
 
     ``past``: number of results that it has. ``left``: the digest of what its last call has returned, until that was
-    compared; 0 if it has not run that call itself. ``generators`` and ``others``: the digests of torch's random
-    generators then, and of others. ``collectives``: the digest of what the script's collectives have returned since
-    then, 0 if this rank has not run them together with others. ``known``: in call 1, that digest in the past.
+    compared; 0 if it has not run that call itself; :data:`REFUSED`. ``generators`` and ``others``: the digests of
+    torch's random generators then, and of others. ``collectives``: the digest of what the script's collectives have
+    returned since then, 0 if this rank has not run them together with others. ``known``: in call 1, that digest in the
+    past.
     """
 
     call: int
@@ -37,7 +39,8 @@ class Meeting:
     """What follows.
 
     ``keeps``: ranks that add what their last call has left behind to their past. ``generators``, ``others``: whether
-    these random generators are equal on them. ``refused``: why they do not. ``drops``: ranks that have added it before
+    these random generators are equal on them. ``differs``: whether torch's differ on those that have run the call,
+    whoever keeps its result. ``refused``: why they do not. ``drops``: ranks that have added it before
     it was compared, and take it away. ``sender``: the rank that then sends its past to those in ``receives``. ``over``:
     ranks whose call is over; the others meet again if there are any. ``unequal``: whether collectives have returned
     different things to the ranks. ``amends``: ranks whose past has the collectives of an earlier start of the job, and
@@ -54,10 +57,14 @@ class Meeting:
     over: frozenset[int] = frozenset()
     unequal: bool = False
     amends: frozenset[int] = frozenset()
+    differs: bool = False
 
 
 NOTHING = Meeting()
-UNEQUAL = "the returned values differ between ranks"
+REFUSED: Final = -1
+"""Instead of the digest: this rank has refused the result of its last call, since ranks had returned different values.
+"""
+MISSING: Final = "the result of an earlier call was not kept"
 
 
 def meet(rows: Sequence[Row]) -> Meeting:
@@ -78,18 +85,22 @@ def meet(rows: Sequence[Row]) -> Meeting:
         return Meeting(sender=sender, receives=short, over=over, unequal=unequal, amends=amends)
     whole = frozenset(rank for rank in at_front if rows[rank].past >= front)
     compared = frozenset(rank for rank in at_front if rows[rank].past >= front - 1 and rows[rank].left)
-    keeps, drops, equal, others, refused = frozenset[int](), frozenset[int](), False, False, ""
+    returned = {rows[rank].left for rank in at_front} - {0}
+    # Also a rank that has not run the call itself drops it: it may have the result of a rank that kept its own.
+    refused = UNEQUAL if len(returned) > 1 or REFUSED in returned else ""
+    keeps, drops, equal, others = frozenset[int](), whole if refused else frozenset[int](), False, False
     if whole <= compared:
-        refused = UNEQUAL if len({rows[rank].left for rank in compared}) > 1 else ""
         keeps = frozenset() if refused else _recorded(rows, compared - whole) or compared - whole
-        drops = whole if refused else frozenset()
         equal = len({rows[rank].generators for rank in compared}) == 1
         others = len({rows[rank].others for rank in compared}) == 1
     have = keeps | whole - drops
+    if returned and not refused and not have:
+        refused = MISSING
     short = frozenset(rank for rank, row in enumerate(rows) if row.past < front)
     receives = short - have if have else frozenset[int]()
     sends = min(have) if receives else None
-    return Meeting(keeps, drops, equal, others, refused, sends, receives, behind, unequal, amends)
+    differs = len({rows[rank].generators for rank in at_front if rows[rank].left > 0}) > 1
+    return Meeting(keeps, drops, equal, others, refused, sends, receives, behind, unequal, amends, differs)
 
 
 def _recorded(rows: Sequence[Row], ranks: Set[int]) -> frozenset[int]:

@@ -20,11 +20,16 @@ from hvd_elastic_ext.checkpoint.values import alone
 from hvd_elastic_ext.checkpoint.values.write import Unfit
 from hvd_elastic_ext.core import call_results
 from hvd_elastic_ext.core.commit_record import Identity, Record
+from hvd_elastic_ext.worker.calls.collectives import weight
 from hvd_elastic_ext.worker.parts import rng
 
 LENGTHS: Final = ("loose", "data", "layout", "tree")
 LARGEST_VALUE: Final = 256 << 20
 """Most characters of the text of a returned value."""
+_LARGEST_BYTES: Final = LARGEST_VALUE // 4 * 3
+"""Bytes of tensors with a text of so many characters."""
+_LONGEST: Final = 200
+"""Characters of a reason."""
 
 
 Generators = frozenset[str]
@@ -78,13 +83,17 @@ def left_by(
     protect: Callable[[], bool] = lambda: False,
 ) -> Left:
     """Return what a call has left behind that has just returned ``value``. ``content`` is asked later, if at all."""
+    text, unfit = "", ""
     try:
-        text, unfit = alone.to_text(value), ""
-        if len(text) > LARGEST_VALUE:
-            text, unfit = "", f"its return value has more than {LARGEST_VALUE >> 20} MB as text"
+        fits = weight(value, _LARGEST_BYTES) <= _LARGEST_BYTES  # a text of gigabytes takes minutes, and memory
+        text = alone.to_text(value) if fits else ""
+        if not fits or len(text) > LARGEST_VALUE:
+            unfit = f"its return value has more than {LARGEST_VALUE >> 20} MB as text"
     except Unfit as error:
         place = f" (at value{error.path})" if error.path else ""
-        text, unfit = "", f"its return value cannot be kept: {error}{place}"
+        unfit = f"its return value cannot be kept: {error}{place}"
+    except Exception as error:  # noqa: BLE001 - whatever the script's own types raise: training has ended well
+        unfit = f"its return value cannot be kept: {' '.join(str(error).split())[:_LONGEST] or type(error).__name__}"
     states = rng.capture() if keep_rng else {}
     return Left(call, step, last, content, None if unfit else text, unfit, states, release, protect)
 

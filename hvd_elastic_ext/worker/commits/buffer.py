@@ -80,14 +80,18 @@ class Held:
         self.record = record
         self._side = side
         self._copy: Tensor | None = None
+        self._protects = False
 
     def protect(self) -> None:
         """Let later commits go elsewhere if they can, also those of another process."""
-        self._side.kept = True
+        if not self._side.kept:
+            self._side.kept = self._side.for_result = self._protects = True
 
     def release(self) -> None:
-        """Allow to overwrite it again."""
-        self._side.kept = False
+        """Allow to overwrite it again, unless it is kept for a checkpoint."""
+        if self._protects and self._side.for_result:
+            self._side.kept = self._side.for_result = False
+        self._protects = False
 
     def copy(self) -> None:
         """Copy it now: it is about to be overwritten."""
@@ -266,6 +270,7 @@ class CommitBuffer:
 
     def _keep_only(self, kept: int | None) -> None:
         for index, side in enumerate(self._sides):
+            side.for_result = False
             if side.kept != (index == kept):
                 side.kept = index == kept
 

@@ -60,6 +60,8 @@ class Side:
             weakref.finalize(self, os.close, descriptor)
         self._lock: _Lock | None = None
         self._locked = False
+        self.for_result = False
+        """Whether :attr:`kept` is set for the result of a training call, and not for a checkpoint."""
         self._map: mmap.mmap | None = None
         self._unpin: weakref.finalize[[], Side] | None = None
         self.bytes: Tensor = torch.empty(0, dtype=torch.uint8)

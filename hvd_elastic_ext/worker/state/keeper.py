@@ -467,11 +467,15 @@ class Keeper:
             self._held_end.protect()
         self._memory, self._held, self._inherited = None, None, False
 
-    def raised(self) -> None:
-        """Note that the present call has ended with an error: what trains next counts on from there."""
-        if self._calls is not None and self._trained == self._calls.number:
-            last = max(self._calls.end.last, self._identity(), key=lambda identity: identity[1:])
-            self._calls.end = End(max(self._calls.end.step, self._steps.done), last)
+    @property
+    def end(self) -> End | None:
+        """Where the present call is, and what trains next counts on from; None if it has not begun with this State."""
+        record = self._buffer.record
+        if self._calls is None or self._trained != self._calls.number or record is None:
+            return None
+        before = self._calls.end
+        last = max(before.last, record.identity, key=lambda identity: identity[1:])
+        return End(max(before.step, self._steps.done, record.step), last)
 
     def left_by(self, value: object) -> Left:
         """What the present call has left behind, which has returned ``value``."""

@@ -60,8 +60,29 @@ def one_call(
     whole: Callable[[Any], AbstractContextManager[None]],
     run: Callable[[], Any],
 ) -> Any:
-    """Run one training call, in the context ``whole(state)``. If it is over already, return its result instead."""
-    calls, keeper = current_calls(), getattr(state, "_keeper", None)  # a State of Horovod's own has none
+    """Run one training call, in the context ``whole(state)``. If it is over already, return its result instead.
+
+    A call inside another one is a part of that: it is not numbered, and leaves no result.
+    """
+    calls = current_calls()
+    if calls.running:
+        calls.within_another(train)
+        return run()
+    try:
+        return _numbered(calls, train, state, whole=whole, run=run)
+    finally:
+        calls.running = False  # also if its result cannot be read, or made
+
+
+def _numbered(
+    calls: Calls,
+    train: Callable[..., Any],
+    state: Any,
+    *,
+    whole: Callable[[Any], AbstractContextManager[None]],
+    run: Callable[[], Any],
+) -> Any:
+    keeper = getattr(state, "_keeper", None)  # a State of Horovod's own has none
     calls.begin(train)
     if keeper is None:
         calls.never_compared()
@@ -75,9 +96,7 @@ def one_call(
     except CallOver:
         return _skipped(calls, keeper)
     except BaseException:
-        calls.raised()
-        if keeper is not None:
-            keeper.raised()
+        calls.raised(None if keeper is None else keeper.end)
         raise
     calls.returned(keeper.left_by(value) if keeper is not None else calls.left_by_others(value))
     return value

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from hvd_elastic_ext.core.call_results import UNEQUAL
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 
 MOST_KNOWN: Final = 1 << 31
@@ -91,7 +92,8 @@ class Calls:
         self.newest = max(self.newest, call)
 
     def holds(self, seat: Seat, results: int) -> None:
-        """A slot holds this many results."""
+        """A slot holds this many results. Those from one on that ranks have refused, since it differs, do not count."""
+        results = min([results, *(call for call, why in self.refused.items() if why == UNEQUAL)])
         if results > 0:
             self.pasts[seat] = results
             self.newest = max(self.newest, results)

@@ -6,15 +6,18 @@ import logging
 import os
 import threading
 from collections.abc import Iterator
+from typing import NoReturn
 
 import pytest
+import torch
 
 from hvd_elastic_ext.core import call_results
+from hvd_elastic_ext.core.call_results import UNEQUAL
 from hvd_elastic_ext.core.commit_record import Identity, Record
 from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.calls import result
-from hvd_elastic_ext.worker.calls.calls import WORTH_A_THREAD, Calls
-from hvd_elastic_ext.worker.calls.meeting import UNEQUAL
+from hvd_elastic_ext.worker.calls.calls import WORTH_A_THREAD, Calls, End
+from hvd_elastic_ext.worker.calls.meeting import MISSING, REFUSED, Row
 from hvd_elastic_ext.worker.calls.result import Generators, left_by, parts_of
 from hvd_elastic_ext.worker.comms.alone import AloneComms
 
@@ -75,6 +78,50 @@ def test_a_value_that_is_not_plain_cannot_be_kept_and_the_reason_names_it() -> N
     assert left.value is None
     assert "its return value cannot be kept" in left.unfit
     assert "'model'" in left.unfit
+
+
+def holds_itself() -> object:
+    found: list[object] = [1, 2]
+    found.append(found)
+    return found
+
+
+def nested() -> object:
+    found: object = 1
+    for _ in range(3000):
+        found = [found]
+    return found
+
+
+class Breaks(dict[str, int]):
+    """A type of the script's own."""
+
+    def keys(self) -> NoReturn:  # type: ignore[override]
+        raise OSError("the database is closed")
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (holds_itself(), "or holds itself"),
+        (nested(), "levels deep"),
+        (10**5000, "digits"),
+        (Breaks(a=1), "the database is closed"),
+    ],
+    ids=["holds itself", "nested", "large number", "own type"],
+)
+def test_whatever_a_function_returns_there_is_one_reason_and_no_error(value: object, reason: str) -> None:
+    left = left_by(1, value, step=1, last=Identity(1, 1, 1, 1), content=None, keep_rng=False)
+    assert left.value is None
+    assert left.unfit.startswith("its return value cannot be kept: ")
+    assert reason in left.unfit
+
+
+def test_a_value_that_is_too_large_is_not_written_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hvd_elastic_ext.checkpoint.values.alone.to_text", None)
+    large = torch.empty(1, dtype=torch.uint8).expand(result.LARGEST_VALUE)  # of one byte in memory
+    left = left_by(1, {"w": [large]}, step=1, last=Identity(1, 1, 1, 1), content=None, keep_rng=False)
+    assert left.unfit == "its return value has more than 256 MB as text"
 
 
 class Alone:
@@ -252,6 +299,72 @@ def test_a_result_that_turns_out_to_be_different_on_another_rank_is_taken_away(p
     assert call_results.count(past) == 1
     assert [fields["kept"] for _, fields in said] == [True, False]
     assert said[-1][1]["reason"] == UNEQUAL
+
+
+def test_that_generators_differ_is_told_after_a_rank_has_kept_its_result_alone(
+    past: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = after_call_1(past, [])
+    calls.lost_world()
+    mine = calls.row()
+    for _ in range(2):
+        calls.met([mine, mine._replace(generators=mine.generators + 1), Row(2, 2)], AloneComms())
+    assert call_results.count(past) == 2
+    [line] = [each.getMessage() for each in caplog.records if "random generators differ" in each.getMessage()]
+    assert "after call 1" in line
+
+
+def test_a_rank_that_has_refused_different_values_does_not_take_one_of_them_back_from_a_newcomer(past: int) -> None:
+    said: list[tuple[str, dict[str, object]]] = []
+    calls = after_call_1(past, said)
+    mine = calls.row()
+    calls.met([mine, mine._replace(left=mine.left + 1)], AloneComms())
+    assert calls.row().left == REFUSED
+    calls.met([calls.row(), Row(2, 2)], AloneComms())
+    assert (call_results.count(past), len(said)) == (1, 1)
+
+
+def test_a_newcomer_drops_the_result_that_another_rank_has_kept_alone_and_that_turns_out_to_differ(past: int) -> None:
+    said: list[tuple[str, dict[str, object]]] = []
+    keep(past, None, call=0)
+    keep(past, 0.5, call=1)
+    calls = Calls(past, program="mine", say=lambda what, **fields: said.append((what, fields)))
+    calls.begin(train)
+    finished = calls.finished()
+    assert finished is not None
+    calls.skipped(finished)
+    calls.begin(train)
+    calls.met([calls.row(), Row(2, 2, left=7), Row(2, 2, left=6)], AloneComms())
+    assert call_results.count(past) == 1
+    assert [(fields["kept"], fields["reason"]) for _, fields in said] == [(False, UNEQUAL)]
+
+
+def test_that_a_call_ended_with_an_error_is_the_reason_and_so_it_is_for_later_ones(past: int) -> None:
+    said: list[tuple[str, dict[str, object]]] = []
+    calls = after_call_1(past, said)
+    calls.met([calls.row()], AloneComms())
+    end = End(20, Identity(5, 1, 2, 40))
+    calls.raised(end)
+    assert calls.end == end
+    calls.begin(train)
+    calls.met([calls.row()], AloneComms())
+    calls.returned(left_by(3, 0.5, step=30, last=Identity(5, 1, 2, 60), content=None, keep_rng=False))
+    calls.begin(train)
+    calls.met([calls.row()], AloneComms())
+    reasons = [(fields["call"], fields.get("reason")) for _, fields in said]
+    assert reasons == [(1, None), (2, "it ended with an error"), (3, MISSING)]
+
+
+def test_without_a_launcher_one_line_says_that_a_call_ended_with_an_error(
+    past: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = Calls(past, program="mine")
+    for _ in range(4):
+        calls.begin(train)
+        calls.met([calls.row()], AloneComms())
+        calls.raised(None)
+    [line] = [each.getMessage() for each in caplog.records]
+    assert line.startswith("call 1 cannot be skipped: it ended with an error; ")
 
 
 def test_where_no_launcher_sends_results_a_process_that_loses_its_world_keeps_nothing_alone(past: int) -> None:

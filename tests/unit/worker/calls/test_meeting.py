@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hvd_elastic_ext.core.call_results import UNEQUAL
 from hvd_elastic_ext.worker.calls.collectives import EMPTY
-from hvd_elastic_ext.worker.calls.meeting import NOTHING, UNEQUAL, Meeting, Row, meet
+from hvd_elastic_ext.worker.calls.meeting import NOTHING, REFUSED, Meeting, Row, meet
 
 LEFT = Row(3, 2, left=7, generators=8, others=9)
 """A rank at the begin of call 3 that has just left call 2, and has the results 0 and 1."""
@@ -75,13 +76,36 @@ def test_different_values_that_ranks_have_added_alone_are_taken_away() -> None:
     assert meet([OWN, other, LEFT]) == Meeting(drops=BOTH, refused=UNEQUAL, generators=True, others=True)
 
 
-def test_a_result_that_another_rank_has_by_now_stays() -> None:
-    found = meet([Row(3, 3), OWN, LEFT._replace(left=6)])
-    assert (found.refused, found.drops, found.keeps) == ("", frozenset(), frozenset())
-    assert (found.sender, found.receives) == (0, {2})
+def test_a_result_that_another_rank_has_compared_by_now_stays() -> None:
+    for rows in ([Row(3, 3), OWN, LEFT], [Row(3, 3), LEFT]):
+        found = meet(rows)
+        assert (found.refused, found.drops, found.keeps) == ("", frozenset(), frozenset())
+        assert (found.sender, found.receives) == (0, {len(rows) - 1})
 
 
-ROWS = st.builds(Row, st.integers(1, 4), st.integers(0, 5), st.integers(0, 2), st.integers(0, 2), st.integers(0, 2))
+@pytest.mark.parametrize("second", [LEFT, OWN])
+def test_different_values_are_refused_although_a_newcomer_has_one_of_them_from_a_rank_that_kept_its_own(
+    second: Row,
+) -> None:
+    found = meet([OWN, second._replace(left=6), Row(3, 3)])
+    assert (found.refused, found.keeps, found.sender) == (UNEQUAL, frozenset(), None)
+    assert found.drops == {rank for rank, row in enumerate([OWN, second, Row(3, 3)]) if row.past == 3}
+
+
+def test_that_generators_differ_is_known_to_all_whoever_keeps_the_result() -> None:
+    other = OWN._replace(generators=1)
+    for rows in ([OWN, other], [Row(3, 3), OWN, other], [OWN, LEFT._replace(generators=1)]):
+        assert meet(rows).differs
+    assert not meet([Row(3, 3), OWN, LEFT]).differs
+
+
+def test_a_result_that_was_refused_does_not_come_back_with_a_newcomer_that_got_it_before() -> None:
+    refuses = LEFT._replace(left=REFUSED)
+    found = meet([refuses, refuses, Row(3, 3)])
+    assert (found.refused, found.drops, found.sender, found.receives) == (UNEQUAL, {2}, None, frozenset())
+
+
+ROWS = st.builds(Row, st.integers(1, 4), st.integers(0, 5), st.integers(-1, 2), st.integers(0, 2), st.integers(0, 2))
 
 
 @given(st.lists(ROWS, min_size=1, max_size=6))

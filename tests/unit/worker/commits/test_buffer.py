@@ -282,3 +282,26 @@ def test_a_ranks_own_part_that_fails_leaves_the_last_commit() -> None:
     with pytest.raises(RuntimeError, match="no generators"):
         buffer.take(replace(contents(2), local=fails), identity(2), step=2)
     assert seen(buffer) == before
+
+
+def test_the_end_of_a_call_is_released_and_what_a_checkpoint_keeps_there_stays() -> None:
+    with memory_files(3) as memory:
+        buffer = buffer_over(memory)
+        sides = buffer._sides
+        buffer.take(contents(1), identity(1), step=1)
+        unused, before, after = buffer.hold(), buffer.hold(), buffer.hold()
+        kept = buffer.keep()
+        unused.release()
+        before.protect()
+        before.release()
+        assert sides[kept].kept
+        buffer.keep_none()
+        after.protect()
+        assert sides[kept].kept
+        buffer.keep()  # meanwhile
+        after.release()
+        assert sides[kept].kept
+        buffer.keep_none()
+        after.protect()
+        after.release()
+        assert not sides[kept].kept

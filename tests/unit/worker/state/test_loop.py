@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, cast
 
 import pytest
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.worker.state.loop import elastic, run
+from hvd_elastic_ext.worker.calls.calls import Calls
+from hvd_elastic_ext.worker.state import loop
+from hvd_elastic_ext.worker.state.loop import elastic, one_call, run
 from tests.support.clock import ManualClock
 
 
@@ -127,3 +132,43 @@ def test_a_training_function_called_without_a_state_is_told_so_in_one_line(given
     wrapped: Callable[..., Any] = elastic(train, reset=lambda: None, notifications=cast(Any, None), clock=ManualClock())
     with pytest.raises(UsageError, match=f"train was called with {type(given).__name__} as its first argument; it"):
         wrapped(given)
+
+
+def test_a_training_function_inside_another_one_is_a_part_of_it_and_one_line_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = Calls(os.memfd_create("past"), program="mine")
+    monkeypatch.setattr(loop, "current_calls", lambda: calls)
+    seen = []
+
+    def call(work: Callable[[], Any]) -> Any:
+        return one_call(work, object(), whole=lambda _: nullcontext(), run=work)
+
+    def inner() -> int:
+        seen.append((calls.number, calls.running))
+        return 1
+
+    def outer() -> int:
+        found = sum(call(inner) for _ in range(2))
+        seen.append((calls.number, calls.running))
+        return found
+
+    with caplog.at_level(logging.WARNING):
+        assert call(outer) == 2
+    assert seen == [(1, True)] * 3
+    assert (calls.number, calls.running) == (1, False)
+    [line] = [each.getMessage() for each in caplog.records if "inside another" in each.getMessage()]
+    assert line.startswith("inner is called inside another training function: ")
+
+
+def test_after_a_call_whose_result_cannot_be_made_the_next_one_is_not_inside_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = Calls(os.memfd_create("past"), program="mine")
+    monkeypatch.setattr(loop, "current_calls", lambda: calls)
+    with monkeypatch.context() as broken:
+        broken.setattr(calls, "left_by_others", lambda _: Story(left=[OSError("no room")]).act("left"))
+        with pytest.raises(OSError, match="no room"):
+            one_call(lost, object(), whole=lambda _: nullcontext(), run=lambda: 1)
+    one_call(lost, object(), whole=lambda _: nullcontext(), run=lambda: 1)
+    assert calls.number == 2

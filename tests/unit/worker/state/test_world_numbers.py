@@ -174,3 +174,42 @@ def test_each_line_of_a_state_in_the_journal_carries_its_call() -> None:
     assert [(event, fields["call"]) for event, fields in process.lines] == [
         *((event, 1) for event in of_call), *((event, 2) for event in of_call)
     ]  # fmt: skip
+
+
+class Stopped(Exception):
+    """The script raises it in its training function, and catches it outside."""
+
+
+def test_commits_after_a_call_that_ended_with_an_error_are_newer_than_those_in_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def rank_main(comms: LockstepComms) -> tuple[Identity, Identity, int]:
+        calls = Calls(os.memfd_create("past"), program="mine")
+        monkeypatch.setattr(loop, "current_calls", lambda: calls)
+
+        def call(steps: int, *, stops: bool) -> Any:
+            keeper, owner, _ = keeper_of(comms, None, world=lambda: 3, calls=calls)
+
+            def run() -> Any:
+                keeper.sync()
+                for _ in range(steps):
+                    with torch.no_grad():
+                        owner.model.weight.add_(1.0)
+                    keeper._steps.done += 1
+                    keeper.save()
+                ends.append(keeper._identity())
+                if stops:
+                    raise Stopped
+                return keeper._steps.done
+
+            return loop.one_call(rank_main, SimpleNamespace(_keeper=keeper), whole=lambda _: nullcontext(), run=run)
+
+        ends: list[Identity] = []
+        with pytest.raises(Stopped):
+            call(20, stops=True)
+        step = call(1, stops=False)
+        return ends[0], ends[1], step
+
+    ((first, second, step),), _ = in_lockstep(1, rank_main)
+    assert first[1:] < second[1:]
+    assert step == 21

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from hvd_elastic_ext.core.call_results import UNEQUAL
 from hvd_elastic_ext.core.secrets import external_text
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat, seat_of
 from hvd_elastic_ext.launcher.state.actions import Record
@@ -43,7 +44,9 @@ def result(job: JobState, workers: Sequence[Worker], message: Mapping[str, Any])
     call = call_number(message.get("call"))
     if call is None or not workers:
         return
-    kept, calls = message.get("kept") is True, job.calls
+    calls = job.calls
+    differs = calls.refused.get(call) == UNEQUAL  # then no other rank's result counts for all
+    kept = message.get("kept") is True and not differs
     reason = external_text(str(message.get("reason") or "")) or "no reason was given"
     calls.named(call + 1)
     for worker in workers if kept else ():
@@ -59,8 +62,10 @@ def result(job: JobState, workers: Sequence[Worker], message: Mapping[str, Any])
             if calls.recorded_in([worker.seat for worker in workers], workers[0].generation):
                 job.save()
             return
-    if not kept and call not in calls.refused:
+    if not kept and not differs and (call not in calls.refused or reason == UNEQUAL):
         calls.refused[call] = reason
+        for seat, results in list(calls.pasts.items()):  # another rank may have sent its own
+            calls.holds(seat, results)
         job.save()
         if len(calls.refused) == 1:  # all later ones are refused for it
             then = "who comes from now on waits outside" if job.in_place else "each world from now on trains it again"

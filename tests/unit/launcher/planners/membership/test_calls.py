@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from hvd_elastic_ext.core.call_results import UNEQUAL
 from hvd_elastic_ext.launcher.folder.saved_text import from_text, to_text
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
@@ -270,6 +271,19 @@ def test_the_next_launcher_knows_why_the_result_of_a_call_was_not_kept() -> None
     saved = saved_of(cluster.driver.job, incarnation=1, ports={}, wall=0.0, run=None)
     job = job_of(from_text(to_text(saved)), cluster.driver.job.options, now=0.0, wall=0.0, helper_number=1)
     assert job.calls.refused == {1: "too large"}
+
+
+def test_a_result_that_ranks_have_refused_since_it_differs_is_not_there_because_another_rank_has_one() -> None:
+    cluster = in_call(2, "train a b; run 3", kept=False)
+    job = cluster.driver.job
+    cluster.say(one(cluster, "a"), "result", call=1, bytes=0, kept=False, reason=UNEQUAL)
+    cluster.run(0.2)
+    assert job.calls.refused == {1: UNEQUAL}
+    cluster.say(one(cluster, "b"), "result", call=1, bytes=9, kept=True)
+    cluster.run(0.2)
+    assert job.calls.refused == {1: UNEQUAL}
+    assert job.calls.pasts.get(Seat("b", 0), 0) <= 1
+    assert [each["kept"] for each in cluster.events("call_ended")] == [False]
 
 
 def test_who_has_ended_a_call_and_is_lost_in_the_next_one_has_not_ended_training(
