@@ -166,25 +166,30 @@ def amend(descriptor: int, parts: Sequence[bytes | memoryview], *, limit: int = 
     """Replace the result of call 0: a job that starts again has another one. Return why it was not; None if it was.
 
     Whoever reads at the same time finds a damaged past, and reads again; after a process that dies meanwhile it is
-    empty.
+    empty. The errors of a full memory are passed on, and leave the past as it was.
     """
     with _locked(descriptor):
         there, before = _counts(descriptor)
         first, *_ = entries(descriptor)
-        rest = memoryview(bytearray(before - _OVERHEAD - first.bytes))
-        at, done = first.at + first.bytes, 0
-        while done < len(rest):
-            got = os.preadv(descriptor, [rest[done : done + _CHUNK]], at + done)
+        old, done = memoryview(bytearray(before)), 0
+        while done < before:
+            got = os.preadv(descriptor, [old[done : done + _CHUNK]], _PAGE + done)
             if not got:
                 raise Damaged("the past is cut off")
             done += got
+        rest = old[_OVERHEAD + first.bytes :]
         size = sum(map(_bytes, parts))
         if _OVERHEAD + size + len(rest) > limit:
             return f"its {size / 1e6:,.0f} MB are too much ({LIMIT})"
-        _set_counts(descriptor, 0, 0)
         os.ftruncate(descriptor, max(os.fstat(descriptor).st_size, _PAGE + _OVERHEAD + size + len(rest)))
         head = _HEADER.pack(0, first.step, first.number, size, _digest(parts))
-        _write(descriptor, [_CHECK.pack(zlib.crc32(head)), head, *parts, rest], _PAGE)
+        _set_counts(descriptor, 0, 0)
+        try:
+            _write(descriptor, [_CHECK.pack(zlib.crc32(head)), head, *parts, rest], _PAGE)
+        except OSError:
+            _write(descriptor, [old], _PAGE)  # its memory is there
+            _set_counts(descriptor, there, before)
+            raise
         _set_counts(descriptor, there, _OVERHEAD + size + len(rest))
     return None
 

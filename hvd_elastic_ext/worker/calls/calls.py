@@ -549,4 +549,10 @@ _DIGITS: Final = 15
 
 def _limit(environ: Mapping[str, str]) -> int:
     given = environ.get(call_results.LIMIT, "")
-    return int(given) if given.isdecimal() and len(given) <= _DIGITS else call_results.MOST_BYTES
+    if given.isdecimal() and len(given) <= _DIGITS:
+        return int(given)
+    if given:
+        log.warning(
+            "%s=%s is not used: write a number of bytes, such as %d", call_results.LIMIT, given, call_results.MOST_BYTES
+        )
+    return call_results.MOST_BYTES

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import resource
 from collections.abc import Iterator
 
 import pytest
@@ -153,3 +155,25 @@ def test_the_first_result_can_be_replaced_and_those_after_it_stay(memory: int) -
         assert (one.call, one.step, one.number) == (1, 20, 7)
     assert "too much" in str(past.amend(memory, [bytes(100)], limit=100))
     assert past.count(memory) == 2
+
+
+@pytest.mark.parametrize("fails", ["to grow", "to write"])
+def test_without_memory_for_another_first_result_all_results_stay(fails: str) -> None:
+    descriptor, before = os.memfd_create("past", os.MFD_ALLOW_SEALING), resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        for call, data in enumerate([b"first", b"second"]):
+            past.append(descriptor, [data], call=call, step=call, number=call)
+        room = os.fstat(descriptor).st_size
+        if fails == "to grow":
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)
+        else:
+            os.ftruncate(descriptor, 2 * room)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
+        with pytest.raises(OSError, match=r"not permitted|too large"):
+            past.amend(descriptor, [b"x" * (room // 2)])
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        there = past.entries(descriptor)
+        assert [bytes(past.read(descriptor, each)) for each in there] == [b"first", b"second"]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        os.close(descriptor)

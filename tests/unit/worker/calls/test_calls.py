@@ -16,7 +16,7 @@ from hvd_elastic_ext.core.call_results import UNEQUAL
 from hvd_elastic_ext.core.commit_record import Identity, Record
 from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.calls import result
-from hvd_elastic_ext.worker.calls.calls import WORTH_A_THREAD, Calls, End
+from hvd_elastic_ext.worker.calls.calls import WORTH_A_THREAD, Calls, End, _limit
 from hvd_elastic_ext.worker.calls.meeting import MISSING, REFUSED, Row
 from hvd_elastic_ext.worker.calls.result import Generators, left_by, parts_of
 from hvd_elastic_ext.worker.comms.alone import AloneComms
@@ -386,3 +386,16 @@ def test_with_a_state_that_is_not_ours_the_reason_is_told_at_the_begin_of_the_ne
     [(what, fields)] = said
     assert (what, fields["call"], fields["kept"]) == ("result", 1, False)
     assert "its State is Horovod's own" in str(fields["reason"])
+
+
+@pytest.mark.parametrize(("given", "most"), [("1G", call_results.MOST_BYTES), ("4096", 4096), ("", None)])
+def test_a_limit_that_is_not_a_number_of_bytes_is_named(
+    given: str, most: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert _limit({call_results.LIMIT: given}) == (call_results.MOST_BYTES if most is None else most)
+    lines = [each.getMessage() for each in caplog.records]
+    assert lines == (
+        []
+        if given != "1G"
+        else ["HVD_ELASTIC_RESULTS_BYTES=1G is not used: write a number of bytes, such as 1073741824"]
+    )
