@@ -307,7 +307,7 @@ def read_text(path: Path, *, pause: Callable[[float], None] = time.sleep) -> str
 def _whole(fd: int, where: str, *, pause: Callable[[float], None]) -> bytes:
     before = os.fstat(fd)
     if not stat.S_ISREG(before.st_mode):
-        kind = "a directory" if stat.S_ISDIR(before.st_mode) else "no regular file"
+        kind = "a directory" if stat.S_ISDIR(before.st_mode) else "not a regular file"
         raise SourceUnavailable(where, f"is {kind}; name a text file of host:slots lines")
     if before.st_size > MAX_BYTES:
         raise SourceUnavailable(where, f"has {before.st_size} bytes; a host list has at most {MAX_BYTES}")

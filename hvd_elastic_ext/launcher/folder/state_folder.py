@@ -287,7 +287,7 @@ def _read(path: Path) -> str:
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise ValueError("no regular file")
+            raise ValueError("not a regular file")
         # The folder's owner was checked: network file systems may map root to another user.
         if status.st_uid not in (os.geteuid(), path.parent.stat().st_uid):
             raise ValueError(f"owned by user {status.st_uid}")

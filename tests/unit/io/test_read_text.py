@@ -97,7 +97,7 @@ def too_long(path: Path) -> None:
     [
         (lambda path: None, "hosts: does not exist$"),
         (lambda path: path.mkdir(), "is a directory"),
-        (os.mkfifo, "no regular file"),
+        (os.mkfifo, "not a regular file"),
         (lambda path: path.symlink_to("hosts"), "too many levels"),
         (lambda path: path.write_bytes(b"a:1\nb:1\n\xff\xfe:1\n"), "line 3 is not UTF-8"),
         (too_long, f"has {MAX_BYTES + 1} bytes"),
