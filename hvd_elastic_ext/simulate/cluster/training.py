@@ -8,13 +8,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
 from hvd_elastic_ext.simulate.cluster.commits import Commit, elect
 from hvd_elastic_ext.simulate.cluster.observer import Observer
 from hvd_elastic_ext.simulate.cluster.processes import GroupActions, Process, Track, World, candidates
-from hvd_elastic_ext.simulate.cluster.program import Program
 from hvd_elastic_ext.simulate.cluster.times import Times
 from hvd_elastic_ext.simulate.cluster.virtual_time import Sim
 from hvd_elastic_ext.worker.calls.meeting import Row, meet
@@ -29,6 +29,29 @@ ROUNDING: Final = 1e-9
 def step_fields(world: World) -> dict[str, int]:
     """Return the fields of the newest step of a world in the journal."""
     return {"step": world.batch, "rank": 0, "size": world.size, "world": world.key[1]}
+
+
+@dataclass(slots=True)
+class Program:
+    """A script. Without changes, it has no prologue and one training call: processes park at their training loop.
+
+    ``steps``: of each training call except the last one, which trains until training is done. ``between_s``: from the
+    end of a call to the begin of the next one.
+
+    ``prologue_s``: from ``hvd.init()`` to the training loop; None: processes do not park in ``hvd.init()``.
+    ``quiet``: no collective in the prologue: a lost peer is noticed in the loop.
+
+    Several calls need :attr:`Times.every_step`.
+    """
+
+    steps: tuple[int, ...] = ()
+    between_s: float = 0.1
+    prologue_s: float | None = None
+    quiet: bool = False
+
+    def steps_of(self, call: int) -> int | None:
+        """How many steps a training call has; None: it is the last one."""
+        return self.steps[call - 1] if call <= len(self.steps) else None
 
 
 class Training:

@@ -134,7 +134,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "a size that is a word": {"scaling": {**to_json(FULL)["scaling"], "wanted": "4"}},
     "steps that take no time that is known": {"scaling": {**to_json(FULL)["scaling"], "steps_s": {"2": ["0.2"]}}},
     "steps that no float holds": {"scaling": {**to_json(FULL)["scaling"], "steps": 10**400}},
-    "a reason that is none": {"refused": {"2": None}},
+    "a reason that is not text": {"refused": {"2": None}},
     "a seat without a slot": {"recorded": [["a"]]},
     "a seat whose slot is a word": {"recorded": [["a", "0"]]},
     "a call that is a word": {"refused": {"second": "too large"}},

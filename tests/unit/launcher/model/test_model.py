@@ -28,7 +28,7 @@ def test_a_script_with_a_word_that_means_nothing_is_refused() -> None:
 
 
 _SMALL = st.integers(0, 3)
-_COMMITS = st.none() | st.builds(Commit, st.integers(1, 3), _SMALL, _SMALL, _SMALL, st.integers(1, 2))
+_COMMITS = st.none() | st.builds(Commit, st.integers(1, 3), _SMALL, _SMALL, _SMALL, st.integers(1, 2), call=st.just(1))
 _CANDIDATES = st.lists(st.builds(Candidate, _COMMITS, _SMALL, st.integers(1, 3), end=st.none()), min_size=1, max_size=4)
 
 
