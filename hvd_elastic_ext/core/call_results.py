@@ -140,11 +140,8 @@ def append(
             return None
         if call > there:
             return f"the result of call {there} was not kept"
-        if before + _OVERHEAD + size > limit:
-            return (
-                f"its {size / 1e6:,.0f} MB and {before / 1e6:,.0f} MB of earlier results are more than "
-                f"{limit / 1e6:,.0f} MB ({LIMIT})"
-            )
+        if (why := _no_room(before, size, limit)) is not None:
+            return why
         at = _PAGE + before
         os.ftruncate(descriptor, max(os.fstat(descriptor).st_size, at + _OVERHEAD + size))
         head = _HEADER.pack(call, step, number, size, _digest(parts))
@@ -152,6 +149,11 @@ def append(
         verify()
         _set_counts(descriptor, there + 1, before + _OVERHEAD + size)
     return None
+
+
+def no_room(descriptor: int, size: int, *, limit: int = MOST_BYTES) -> str | None:
+    """Return why a result of ``size`` bytes could not be appended now; None if it could, or memory was full."""
+    return _no_room(length(descriptor), size, limit)
 
 
 def drop_last(descriptor: int, call: int) -> None:
@@ -277,6 +279,15 @@ def extend(descriptor: int, whole: memoryview, number: int, *, limit: int = LARG
         if why is not None:
             raise ValueError(f"the result of call {entry.call} was not kept: {why}")
     return count(descriptor)
+
+
+def _no_room(before: int, size: int, limit: int) -> str | None:
+    if before + _OVERHEAD + size <= limit:
+        return None
+    return (
+        f"its {size / 1e6:,.0f} MB and {before / 1e6:,.0f} MB of earlier results are more than "
+        f"{limit / 1e6:,.0f} MB ({LIMIT})"
+    )
 
 
 def _demand_whole(descriptor: int, entry: Entry) -> None:

@@ -35,6 +35,7 @@ WORTH_A_THREAD: Final = 1 << 20
 
 UNEQUAL: Final = "ranks got different ones"
 LOST: Final = "a rank was lost before they were compared"
+FOREIGN: Final = "its State is Horovod's own; --adopt, or an import, gives it ours"
 
 
 class End(NamedTuple):
@@ -140,16 +141,25 @@ class Calls:
         if self.number > 1:
             self._name_rebound(function)
 
-    def returned(self, left: Left) -> None:
-        """Note that the function has returned, and what it has left behind."""
+    def returned(self, left: Left, *, tells: bool = False) -> None:
+        """Note that the function has returned, and what it has left behind. If this rank knows by itself that it cannot
+        be kept, say so now: the ranks compare the rest when they meet in the next call. ``tells``: whether this rank
+        speaks for all where there is no launcher.
+        """
         self.running, self._left = False, left
         self.end = End(left.step, left.last)
         self._between = self._gap()
+        why = left.unfit or self._no_room(left)
+        if why is not None:
+            self._say("result", call=left.call, bytes=0, kept=False, reason=why)
+            if tells:
+                self._tell(left, why, generators=True)
 
-    def left_by_others(self, value: object) -> Left:
-        """What a call with a State that is not ours has left behind."""
+    def returned_to_others(self, value: object) -> None:
+        """The same with a State that is not ours: that its result cannot be kept is told if another call follows."""
         left = result.left_by(self.number, value, step=self.end.step, last=self.end.last, content=None, keep_rng=False)
-        return left._replace(value=None, unfit="its State is Horovod's own; --adopt, or an import, gives it ours")
+        self.running, self._left = False, left._replace(value=None, unfit=FOREIGN)
+        self._between = self._gap()
 
     def never_compared(self) -> None:
         """Say now that the result of the last call is not kept: the ranks' States do not meet in a sync of ours."""
@@ -334,6 +344,13 @@ class Calls:
             self._keeping.start()
         else:
             keep()
+
+    def _no_room(self, left: Left) -> str | None:
+        """Why a result would not fit, as far as this is known before other ranks are asked."""
+        size = len(left.value or "")
+        with contextlib.suppress(StateError):  # its last commit is gone: the next meeting says so
+            size += 0 if left.content is None else left.content().shared.nbytes
+        return call_results.no_room(self._past, size, limit=self._limit)
 
     def settle(self) -> None:
         """Wait until what the last call has left behind is kept, if that is being done."""

@@ -477,6 +477,11 @@ class Keeper:
         last = max(before.last, record.identity, key=lambda identity: identity[1:])
         return End(max(before.step, self._steps.done, record.step), last)
 
+    @property
+    def is_first_rank(self) -> bool:
+        """Whether this process has rank 0."""
+        return self._comms.rank() == 0
+
     def left_by(self, value: object) -> Left:
         """What the present call has left behind, which has returned ``value``."""
         assert self._calls is not None

@@ -98,7 +98,10 @@ def _numbered(
     except BaseException:
         calls.raised(None if keeper is None else keeper.end)
         raise
-    calls.returned(keeper.left_by(value) if keeper is not None else calls.left_by_others(value))
+    if keeper is None:
+        calls.returned_to_others(value)
+    else:
+        calls.returned(keeper.left_by(value), tells=keeper.is_first_rank)
     return value
 
 

@@ -310,7 +310,6 @@ MESSAGES: dict[str, Case] = {
         calls.told[1] True
         > Record call_ended call=1 step=0 bytes=9 kept=True"""),
     "result: it was not kept": (said("a", "result", call=1, bytes=0, kept=False, reason="too large"), """
-        calls.newest 2
         calls.refused[1] too large
         > Save
         > Record call_ended call=1 step=0 bytes=0 kept=False reason=too large"""),

@@ -146,7 +146,7 @@ class Large:
 
     def content(self) -> result.Content:
         self.asked += 1
-        if self.asked > 1:
+        if self.asked > 2:  # its size is asked at the call's end, its bytes when the ranks meet, and after a copy
             assert self.may_go_on.wait(20)
         if self.lost:
             raise StateError("it was overwritten")
@@ -214,6 +214,41 @@ def test_a_value_that_is_not_plain_is_the_reason_even_if_its_text_differs_betwee
     mine = calls.row()
     calls.met([mine, mine._replace(left=mine.left + 1)], Alone())  # type: ignore[arg-type]
     assert "its return value cannot be kept: it is the function" in str(said[0][1]["reason"])
+
+
+@pytest.mark.parametrize(
+    ("value", "limit", "reason"),
+    [
+        (lambda: 7, None, "its return value cannot be kept: it is the function"),
+        ("x" * 5000, 4096, "its 0 MB and 0 MB of earlier results are more than 0 MB (HVD_ELASTIC_RESULTS_BYTES)"),
+        (7, 4096, None),
+    ],
+    ids=["not plain", "too large", "kept"],
+)
+def test_that_a_result_cannot_be_kept_is_said_when_the_call_ends(
+    past: int, value: object, limit: int | None, reason: str | None
+) -> None:
+    said: list[tuple[str, dict[str, object]]] = []
+    keep(past, None, call=0)
+    calls = Calls(past, program="mine", say=lambda what, **fields: said.append((what, fields)), limit=limit)
+    calls.begin(train)
+    calls.returned(left_by(1, value, step=1, last=Identity(1, 1, 1, 1), content=None, keep_rng=False))
+    assert [(what, fields["call"], fields["kept"]) for what, fields in said] == (
+        [("result", 1, False)] if reason else []
+    )
+    assert all(str(fields["reason"]).startswith(str(reason)) for _, fields in said)
+
+
+def test_without_a_launcher_the_first_rank_says_it_when_the_call_ends(
+    past: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = Calls(past, program="mine")
+    for _ in range(2):
+        calls.begin(train)
+        calls.met([calls.row()], AloneComms())
+        left = left_by(calls.number, lambda: 7, step=1, last=Identity(1, 1, 1, 1), content=None, keep_rng=False)
+        calls.returned(left, tells=True)
+        assert [each.getMessage()[:24] for each in caplog.records] == ["call 1 cannot be skipped"]
 
 
 def test_a_process_that_is_forked_while_a_result_is_written_does_not_keep_the_lock(past: int) -> None:
@@ -379,7 +414,7 @@ def test_with_a_state_that_is_not_ours_the_reason_is_told_at_the_begin_of_the_ne
     calls = Calls(past, program="mine", say=lambda what, **fields: said.append((what, fields)))
     calls.begin(train)
     calls.never_compared()
-    calls.returned(calls.left_by_others({"loss": 0.5}))
+    calls.returned_to_others({"loss": 0.5})
     assert not said  # a script with one call has nothing to say
     calls.begin(train)
     calls.never_compared()

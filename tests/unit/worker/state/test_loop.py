@@ -167,7 +167,7 @@ def test_after_a_call_whose_result_cannot_be_made_the_next_one_is_not_inside_it(
     calls = Calls(os.memfd_create("past"), program="mine")
     monkeypatch.setattr(loop, "current_calls", lambda: calls)
     with monkeypatch.context() as broken:
-        broken.setattr(calls, "left_by_others", lambda _: Story(left=[OSError("no room")]).act("left"))
+        broken.setattr(calls, "returned_to_others", lambda _: Story(left=[OSError("no room")]).act("left"))
         with pytest.raises(OSError, match="no room"):
             one_call(lost, object(), whole=lambda _: nullcontext(), run=lambda: 1)
     one_call(lost, object(), whole=lambda _: nullcontext(), run=lambda: 1)

@@ -48,7 +48,7 @@ def result(job: JobState, workers: Sequence[Worker], message: Mapping[str, Any])
     differs = calls.refused.get(call) == UNEQUAL  # then no other rank's result counts for all
     kept = message.get("kept") is True and not differs
     reason = external_text(str(message.get("reason") or "")) or "no reason was given"
-    calls.named(call + 1)
+    calls.named(call + 1 if kept else call)  # one that cannot be kept is told before the next call begins
     for worker in workers if kept else ():
         calls.holds(worker.seat, max(call + 1, calls.pasts.get(worker.seat, 0)))
     if kept:
@@ -68,7 +68,11 @@ def result(job: JobState, workers: Sequence[Worker], message: Mapping[str, Any])
             calls.holds(seat, results)
         job.save()
         if len(calls.refused) == 1:  # all later ones are refused for it
-            then = "who comes from now on waits outside" if job.in_place else "each world from now on trains it again"
+            then = (
+                "a process that comes in a later call waits outside"
+                if job.in_place
+                else "each world from now on trains it again"
+            )
             log.warning("the result of call %d was not kept: %s; %s", call, reason, then)
     before = calls.told.get(call)
     if before is None or (kept and not before):  # one rank speaks for all; another one may have kept it
