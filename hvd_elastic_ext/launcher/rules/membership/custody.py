@@ -150,6 +150,11 @@ class CustodyDecision:
     target: Seat | None = None
     loss: CommitLoss | None = None
 
+    @property
+    def transfers(self) -> bool:
+        """Whether a commit has to be sent or loaded first."""
+        return self.act in (CustodyAction.SEND, CustodyAction.LOAD)
+
 
 FORMS: Final = CustodyDecision(CustodyAction.FORM, "the newest commit is there")
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hvd_elastic_ext.launcher.rules.membership.custody import CustodyAction, CustodyDecision, Holding
+from hvd_elastic_ext.launcher.rules.membership.custody import CustodyDecision, Holding
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.effects.membership import pasts
 from hvd_elastic_ext.launcher.state.helpers import HelperAnswer, Purpose
@@ -41,7 +41,7 @@ def world_formed(job: JobState) -> None:
 def begin(job: JobState, decision: CustodyDecision) -> None:
     """Begin the transfer that the decision wants, if agents can do it now."""
     source, target = decision.source, decision.target
-    if decision.act not in (CustodyAction.SEND, CustodyAction.LOAD) or not job.transfers.may_begin(job.now):
+    if not decision.transfers or not job.transfers.may_begin(job.now):
         return
     assert target is not None
     hosts = [] if source is None else [source.seat.host]
