@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from typing import Any, Final
 
 from hvd_elastic_ext.autoscale.policies import TOTALS, parse
 from hvd_elastic_ext.autoscale.threshold import Mark, Threshold
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.workloads import NAMED, WORKERS_SUFFIX
 
-SCALABLE: Final[Mapping[str, tuple[str, str]]] = {
-    "statefulset": ("apps/v1", "StatefulSet"),
-    "deployment": ("apps/v1", "Deployment"),
-    "pytorchjob": ("kubeflow.org/v1", "PyTorchJob"),
-}
-"""Kinds with a scale subresource and a selector: API version and kind. MPIJob has neither in any version."""
+SCALABLE: Final = {name: kind for name, kind in NAMED.items() if kind.scale}
+"""Kinds with a scale subresource, which also says the selector. MPIJob has none in any version."""
 LONGEST_S: Final = 3600
 """The longest window that the API accepts."""
 RESOURCES: Final = ("cpu", "memory")
 """Signals that Kubernetes measures, as a share of a pod's request."""
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 _UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
-WORKERS: Final = "-worker"
-"""The end of the name of the StatefulSet with a job's workers."""
 PREFIX: Final = "hvd_elastic_"
 """Prefix of the names of all other metrics."""
 
@@ -65,8 +59,7 @@ def autoscaler(
             f"--min-np {least}, --max-np {most}, --slots {slots}: no number of pods fits; "
             "the minimum rounds up, the maximum down"
         )
-    version, proper = SCALABLE[kind]
-    scaled = {"apiVersion": version, "kind": proper, "name": name}
+    scaled = {"apiVersion": SCALABLE[kind].api_version, "kind": SCALABLE[kind].kind, "name": name}
     up_s = min(LONGEST_S, int(chosen.limits.get("up_s", 0)))
     down_s = min(LONGEST_S, int(chosen.limits.get("down_s", 300)))
     return {
@@ -81,7 +74,7 @@ def autoscaler(
             "scaleTargetRef": scaled,
             "minReplicas": low,
             "maxReplicas": high,
-            "metrics": [_metric(mark, job or name.removesuffix(WORKERS)) for mark in signals.marks],
+            "metrics": [_metric(mark, job or name.removesuffix(WORKERS_SUFFIX)) for mark in signals.marks],
             "behavior": {
                 "scaleUp": {"stabilizationWindowSeconds": up_s},
                 "scaleDown": {

@@ -11,6 +11,7 @@ from typing import Final
 
 from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.workloads import ROOTS
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.io.wait_line import WaitLine
 from hvd_elastic_ext.jobs.cli.options import (
@@ -34,7 +35,7 @@ NO_STORE: Final = (
 )
 
 NO_LAUNCHER: Final = (
-    "note: a PyTorchJob has no launcher that makes a checkpoint; unless the script stores what it needs, training "
+    "note: a {} has no launcher that makes a checkpoint; unless the script stores what it needs, training "
     "begins from the start when the job is resumed\n"
 )
 
@@ -44,7 +45,7 @@ def suspend(argv: Sequence[str]) -> int:
     options = _parsed("suspend", "Delete all pods of a job; the launcher makes a checkpoint first.", argv)
     root = changes.suspend(cluster_of(options), options.name, patience=patient("suspend"))
     if not stores_checkpoints(root):
-        sys.stderr.write(NO_LAUNCHER if root["kind"] == "PyTorchJob" else NO_STORE)
+        sys.stderr.write(NO_STORE if ROOTS[root["kind"]].has_launcher else NO_LAUNCHER.format(root["kind"]))
     sys.stdout.write(f"{name_of(root)} suspended\n")
     return 0
 

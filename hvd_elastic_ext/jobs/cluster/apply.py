@@ -9,33 +9,28 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.commands import leading_variables
 from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.workloads import ROOTS
 from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, ClusterRefused, WrongState, plural
 from hvd_elastic_ext.jobs.rendering.objects import JOB_LABEL
 from hvd_elastic_ext.jobs.rendering.render import BY, MANAGED, owned
 
-FOUND: Final = (
-    ("mpijob", "kubeflow.org/v2beta1", "mpijobs"),
-    ("trainingjob", "kai.alibabacloud.com/v1alpha1", "trainingjobs"),
-)
-"""Operators in order of preference. Without any of them the job is a StatefulSet."""
-TORCH: Final = ("pytorchjob", "kubeflow.org/v1", "pytorchjobs")
-"""What comes before them for a command of torchrun."""
 SIDECARS: Final = (1, 29)
 """The first version of Kubernetes with native sidecars."""
 
 
 def kind_for(cluster: Cluster, command: Sequence[str], *, say: Callable[[str], object] = lambda line: None) -> str:
     """Choose the kind of object for a job: one that the cluster has, and that this account may create. A torchrun
-    command becomes a PyTorchJob if there is that kind. ``say`` takes a line about a kind that is passed over."""
+    command becomes a kind without a launcher if there is one. ``say`` takes a line about a kind that is passed over."""
     _, program = leading_variables(command)
-    wanted = [TORCH, *FOUND] if program[:1] == ("torchrun",) else FOUND
-    for kind, api_version, resource in wanted:
-        if not cluster.has(api_version, resource):
+    of_torchrun = program[:1] == ("torchrun",)
+    operators = [kind for kind in ROOTS.values() if not kind.built_in and (kind.has_launcher or of_torchrun)]
+    for kind in sorted(operators, key=lambda kind: kind.has_launcher):
+        if not cluster.has(kind.api_version, kind.plural):
             continue
-        if cluster.may("create", api_version.partition("/")[0], resource):
-            return "mpijob-older" if kind == "mpijob" and version(cluster) < SIDECARS else kind
-        say(f"your account may not create {resource}, which this cluster has: another kind is taken")
-    return "statefulset"
+        if cluster.may("create", kind.group, kind.plural):
+            return kind.older_manifest if kind.older_manifest and version(cluster) < SIDECARS else kind.manifest
+        say(f"your account may not create {kind.plural}, which this cluster has: another kind is taken")
+    return next(kind.manifest for kind in ROOTS.values() if kind.built_in)
 
 
 def no_such_kind(cluster: Cluster, body: Mapping[str, Any]) -> str:

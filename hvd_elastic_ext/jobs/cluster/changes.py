@@ -10,6 +10,7 @@ from http import HTTPStatus
 from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.core.workloads import BESIDE, ROOTS, WorkloadKind, at, nested
 from hvd_elastic_ext.io.option_parser import nearest
 from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, ClusterRefused, ClusterUnanswered, WrongState, plural
 from hvd_elastic_ext.jobs.cluster.patience import Patience, Sleep
@@ -17,24 +18,21 @@ from hvd_elastic_ext.jobs.reading.job_events import of_cluster, unix, why_not_ma
 from hvd_elastic_ext.jobs.reading.states import (
     FINISHED,
     GONE,
-    ROOT_KINDS,
     JobStatus,
-    Kind,
     asked_for,
-    operators_selector,
     seen,
     state_of,
 )
-from hvd_elastic_ext.jobs.rendering.objects import JOB_LABEL, LAUNCHER, WORKER
+from hvd_elastic_ext.jobs.rendering.objects import JOB_LABEL, LAUNCHER
 from hvd_elastic_ext.jobs.rendering.render import BY, MANAGED, selector
-from hvd_elastic_ext.launcher.rules.suspend.workloads import BEFORE, change_request
+from hvd_elastic_ext.launcher.rules.suspend.workloads import BEFORE, Workload, change_request
 
 LEFT: Final = (
     ("v1", "configmaps"),
     ("v1", "secrets"),
     ("v1", "services"),
     ("v1", "serviceaccounts"),
-    ("apps/v1", "statefulsets"),
+    *((kind.api_version, kind.plural) for kind in BESIDE),
     ("networking.k8s.io/v1", "networkpolicies"),
     ("rbac.authorization.k8s.io/v1", "rolebindings"),
     ("rbac.authorization.k8s.io/v1", "roles"),
@@ -47,9 +45,6 @@ LOOKS_S: Final = 2.0
 KUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", re.ASCII)
-
-BUILT_IN: Final = "batch/v1"
-"""The version of the kind that every cluster has."""
 
 
 class NoSuchJob(UsageError):
@@ -94,7 +89,7 @@ def search(cluster: Cluster, labels: str = "") -> Found:
     return Found(sorted(found, key=lambda job: (job.namespace, job.name)), unread)
 
 
-def _of_each_kind(cluster: Cluster, ask: Callable[[Kind], list[Body]]) -> tuple[list[Body], tuple[str, ...]]:
+def _of_each_kind(cluster: Cluster, ask: Callable[[WorkloadKind], list[Body]]) -> tuple[list[Body], tuple[str, ...]]:
     """Ask for jobs of every kind that the cluster has. Returns them, and the kinds that this account may not read.
     Raises :class:`ClusterRefused` if it may read none.
 
@@ -104,9 +99,9 @@ def _of_each_kind(cluster: Cluster, ask: Callable[[Kind], list[Body]]) -> tuple[
     unread: list[str] = []
     refusal: ClusterRefused | None = None
     read = 0
-    for kind in ROOT_KINDS:
+    for kind in ROOTS.values():
         try:
-            if kind.api_version != BUILT_IN and not cluster.has(kind.api_version, kind.plural):
+            if not kind.built_in and not cluster.has(kind.api_version, kind.plural):
                 continue
             found += ask(kind)
             read += 1
@@ -146,7 +141,7 @@ def _named(cluster: Cluster, name: str) -> tuple[list[Body], tuple[str, ...]]:
     the kinds that this account may not read."""
     _check(name)
 
-    def ask(kind: Kind) -> list[Body]:
+    def ask(kind: WorkloadKind) -> list[Body]:
         body = cluster.read(cluster.path(kind.api_version, kind.plural, name))
         return [] if body is None else [{**body, "apiVersion": kind.api_version, "kind": kind.kind}]
 
@@ -178,7 +173,7 @@ def pods_of(cluster: Cluster, root: Body, *, role: str = "") -> list[Body]:
     found = cluster.listed("v1", "pods", selector(name, role=role))
     if found or _is_ours(root):
         return found
-    return cluster.listed("v1", "pods", operators_selector(root["kind"], name, role=role))
+    return cluster.listed("v1", "pods", ROOTS[root["kind"]].selector(name, role=role))
 
 
 def _refused(cluster: Cluster, job: JobStatus) -> str:
@@ -190,48 +185,51 @@ def _refused(cluster: Cluster, job: JobStatus) -> str:
     return why_not_made(of_cluster(events, job.name, ()), job.name, since=unix(job.created))
 
 
-def _roots(cluster: Cluster, kind: Kind, labels: str) -> list[Body]:
+def _roots(cluster: Cluster, kind: WorkloadKind, labels: str) -> list[Body]:
     # Items of a list have no kind of their own.
     found = cluster.listed(kind.api_version, kind.plural, labels)
     return [{**each, "apiVersion": kind.api_version, "kind": kind.kind} for each in found]
 
 
-def _set_path(cluster: Cluster, root: Body, subresource: str = "") -> str:
-    return cluster.path("apps/v1", "statefulsets", f"{root['metadata']['name']}-{WORKER}", subresource)
+def _workers_path(cluster: Cluster, root: Body, subresource: str = "") -> str:
+    """Return the path of the object that makes a job's workers."""
+    kind, name = ROOTS[root["kind"]].workers(root["metadata"]["name"])
+    return cluster.path(kind.api_version, kind.plural, name, subresource)
 
 
 def _workers(cluster: Cluster, root: Body) -> Body | None:
-    return cluster.read(_set_path(cluster, root)) if root["kind"] == "Job" else None
+    """Return what makes a job's workers, if that is another object."""
+    return cluster.read(_workers_path(cluster, root)) if ROOTS[root["kind"]].workers_in else None
 
 
 def scale(cluster: Cluster, name: str, workers: int) -> None:
-    """Set the number of workers; 0 removes the workers of a StatefulSet whose job has ended. Raises :class:`UsageError`
-    for a number outside the limits of the job."""
+    """Set the number of workers; 0 removes workers that outlive their job. Raises :class:`UsageError` for a number
+    outside the limits of the job."""
     root = root_of(cluster, name)
     there = _workers(cluster, root)
     job = seen(root, (), there)
     low, high = job.least or 1, job.most
     if workers == 0 and there is not None and job.state in FINISHED:
-        cluster.ask("PATCH", _set_path(cluster, root, "scale"), {"spec": {"replicas": 0}})
+        cluster.ask("PATCH", _workers_path(cluster, root, "scale"), {"spec": {"replicas": 0}})
         return
     if workers < low or (high is not None and workers > high):
         raise UsageError(f"{name} was submitted for {low} to {'any number of' if high is None else high} workers")
-    if there is not None and KUEUE_LABEL in (there["metadata"].get("labels") or {}) and workers != job.asked:
+    of_job = ROOTS[root["kind"]]
+    kind, _ = of_job.workers(name)
+    fixed = kind.fixed_in_kueue and KUEUE_LABEL in (at(there, "metadata", "labels") or {})
+    if fixed and workers != job.asked:
         # Kueue's webhook refuses another number, but it does not see the scale subresource. With that, Kueue would
         # delete the surplus pods again and again.
         raise UsageError(
-            f"{name}: Kueue admits workers of a StatefulSet as one group, whose number cannot change; submit it with "
+            f"{name}: Kueue admits workers of a {kind.kind} as one group, whose number cannot change; submit it with "
             "another --workers, or as an MPIJob"
         )
-    patch = {"spec": {"replicas": workers}}
-    match root["kind"]:
-        case "Job":
-            cluster.ask("PATCH", _set_path(cluster, root, "scale"), patch)
-        case "TrainingJob":
-            _scale_by_request(cluster, root, workers - (job.asked or 0))
-        case kind:
-            field = "mpiReplicaSpecs" if kind == "MPIJob" else "pytorchReplicaSpecs"
-            cluster.ask("PATCH", cluster.path_of(root), {"spec": {field: {"Worker": patch["spec"]}}})
+    if kind.scaled_by:
+        _scale_by_request(cluster, root, workers - (job.asked or 0))
+    else:
+        # Commands need the right to patch the job itself anyhow.
+        path = _workers_path(cluster, root, "scale" if of_job.workers_in else "")
+        cluster.ask("PATCH", path, nested(kind.replicas_at, workers))
 
 
 def _scale_by_request(cluster: Cluster, root: Body, more: int) -> None:
@@ -239,7 +237,7 @@ def _scale_by_request(cluster: Cluster, root: Body, more: int) -> None:
     if not more:
         return
     name = root["metadata"]["name"]
-    body = change_request(name, more)
+    body = change_request(Workload(ROOTS[root["kind"]], name), more)
     body["metadata"]["labels"] = {JOB_LABEL: name}
     cluster.ask("POST", cluster.path_of({**body, "metadata": {"name": ""}}, named=False), body)
 
@@ -248,38 +246,36 @@ def suspend(cluster: Cluster, name: str, *, sleep: Sleep = time.sleep, patience:
     """Suspend a job: its pods are deleted until it is resumed. Returns the job. Raises :class:`UsageError` if its kind
     cannot be suspended."""
     root = _suspendable(cluster, name)
-    if root["kind"] != "Job":
-        cluster.ask("PATCH", cluster.path_of(root), {"spec": {"runPolicy": {"suspend": True}}})
+    kind = ROOTS[root["kind"]]
+    if not kind.workers_in:
+        cluster.ask("PATCH", cluster.path_of(root), nested(kind.suspend_at, True))
         return root
     workers = asked_for(root, _workers(cluster, root))
     patience = patience or Patience(sleep=sleep)
-    patience.of(lambda: cluster.ask("PATCH", cluster.path_of(root), {"spec": {"suspend": True}}))
+    patience.of(lambda: cluster.ask("PATCH", cluster.path_of(root), nested(kind.suspend_at, True)))
     _wait_for_launcher(cluster, root, patience, sleep=sleep)  # its last checkpoint needs the workers
     note = {"metadata": {"annotations": {BEFORE: str(workers)}}} if workers else {}
-    patience.of(lambda: cluster.ask("PATCH", _set_path(cluster, root), {**note, "spec": {"replicas": 0}}))
+    patience.of(lambda: cluster.ask("PATCH", _workers_path(cluster, root), {**note, "spec": {"replicas": 0}}))
     return root
 
 
 def resume(cluster: Cluster, name: str) -> Body:
     """Resume a suspended job. Returns the job."""
     root = _suspendable(cluster, name)
-    if root["kind"] != "Job":
-        cluster.ask("PATCH", cluster.path_of(root), {"spec": {"runPolicy": {"suspend": False}}})
-        return root
-    there = _workers(cluster, root) or {}
-    noted = str(((there.get("metadata") or {}).get("annotations") or {}).get(BEFORE) or "")
-    if not (there.get("spec") or {}).get("replicas"):
+    kind, there = ROOTS[root["kind"]], _workers(cluster, root)
+    if kind.workers_in and not asked_for(root, there):
+        noted = str(at(there, "metadata", "annotations", BEFORE) or "")
         count = int(noted) if noted.isdecimal() else seen(root, ()).least or 1
         patch = {"metadata": {"annotations": {BEFORE: None}}, "spec": {"replicas": count}}
-        cluster.ask("PATCH", _set_path(cluster, root), patch)
-    cluster.ask("PATCH", cluster.path_of(root), {"spec": {"suspend": False}})
+        cluster.ask("PATCH", _workers_path(cluster, root), patch)
+    cluster.ask("PATCH", cluster.path_of(root), nested(kind.suspend_at, False))
     return root
 
 
 def _suspendable(cluster: Cluster, name: str) -> Body:
     root = root_of(cluster, name)
-    if root["kind"] == "TrainingJob":
-        raise UsageError(f"{name} is a TrainingJob: the et-operator can suspend a job, and cannot resume it")
+    if why := ROOTS[root["kind"]].not_suspended:
+        raise UsageError(f"{name} is a {root['kind']}: {why}")
     if KUEUE_LABEL in ((root["metadata"].get("labels")) or {}):
         raise UsageError(f"{name} is Kueue's to suspend: change its LocalQueue, or the active field of its Workload")
     if (state := state_of(root)[0]) in FINISHED:

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.core.workloads import ROOTS
 from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, ClusterRefused, ClusterUnanswered, WrongState
 from hvd_elastic_ext.jobs.cluster.changes import LOOKS_S, pods_of, root_of
 from hvd_elastic_ext.jobs.cluster.patience import Patience, Sleep
@@ -24,7 +25,6 @@ RETRY_S: Final = 1.0
 """Seconds before an interrupted log, or one that has not begun, is requested again."""
 MAX_CUT: Final = 10
 """How often the rest of the log of a pod that has ended is requested again, if the connection breaks."""
-NO_LAUNCHER: Final = "PyTorchJob"
 MAX_QUEUED_LINES: Final = 1000
 """Most lines of all workers that wait to be printed; then the readers wait."""
 
@@ -66,9 +66,9 @@ def lines(
         wanted = wanted._replace(follow=False)
     root = root_of(cluster, name)
     waits.patience.answered()
-    alone = root["kind"] == NO_LAUNCHER
+    alone = not ROOTS[root["kind"]].has_launcher
     if alone and wanted.rank is not None:
-        raise UsageError(f"{name} is a {NO_LAUNCHER}, without a launcher that knows its ranks; leave --rank out")
+        raise UsageError(f"{name} is a {root['kind']}, without a launcher that knows its ranks; leave --rank out")
     if wanted.pod:
         named = pod_named(cluster, root, wanted.pod)
         if wanted.rank is not None and pod(named).role != LAUNCHER:
@@ -145,7 +145,7 @@ class FollowedJob:
 
     def _new(self) -> list[Body]:
         """Return the pods that earlier calls did not return, the oldest first."""
-        alone = self._root["kind"] == NO_LAUNCHER
+        alone = not ROOTS[self._root["kind"]].has_launcher
         there = self._waits.patience.of(lambda: _pods(self._cluster, self._root, alone=alone))
         new = [each for each in there if each["metadata"]["uid"] not in self._known]
         self._known |= {each["metadata"]["uid"] for each in new}

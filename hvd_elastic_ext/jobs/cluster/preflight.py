@@ -7,6 +7,7 @@ from http import HTTPStatus
 from typing import Final
 
 from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.workloads import ROOTS, SUBMITTED
 from hvd_elastic_ext.jobs.cluster import apply
 from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterRefused, plural
 from hvd_elastic_ext.jobs.cluster.manifests import rendered_of, with_key
@@ -59,7 +60,7 @@ def _claims(cluster: Cluster, job: Job) -> Iterator[Finding]:
     except ClusterRefused as error:
         yield Finding("unknown", "claim", str(error))
         return
-    pods = job.workers + (job.kind != "pytorchjob")
+    pods = job.workers + SUBMITTED[job.kind].has_launcher
     yield from volume_claims.of_claims(names, claims, _everywhere(cluster, CLASSES), pods=pods)
 
 
@@ -100,8 +101,9 @@ def _objects(cluster: Cluster, job: Job, rendered: Rendered) -> Iterator[Finding
 
 
 def _remedy(error: ClusterRefused, body: Body, namespace: str) -> str:
-    if "restartPolicy" in str(error) and body["kind"] == "MPIJob":
-        return "the operator knows no native sidecars: --kind mpijob-older"
+    kind = ROOTS.get(body["kind"])
+    if kind is not None and kind.older_manifest and "restartPolicy" in str(error):
+        return f"the operator knows no native sidecars: --kind {kind.older_manifest}"
     if error.code == HTTPStatus.NOT_FOUND:
         return f"make the namespace first: kubectl create namespace {namespace}"
     return "ask an administrator" if error.code == HTTPStatus.FORBIDDEN else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from hvd_elastic_ext.core.workloads import ROOTS
 from hvd_elastic_ext.jobs.conversion import hpa, mpijob, pytorchjob
 from hvd_elastic_ext.jobs.conversion.document import Body, Conversion
 from hvd_elastic_ext.jobs.rendering.objects import JOB_LABEL, LAUNCHER, ROLE_LABEL, WORKER, merged
@@ -39,7 +40,7 @@ def _labelled(conversion: Conversion) -> Conversion:
     """Label the pods, which ``hvd-elastic get``, ``logs`` and ``attach`` find by that."""
     name = conversion.get("metadata.name")
     if isinstance(name, str):
-        replicas = conversion.get("spec.mpiReplicaSpecs") or conversion.get("spec.pytorchReplicaSpecs") or {}
+        replicas = conversion.get(f"spec.{ROOTS[conversion.get('kind')].roles_at}") or {}
         for role, replica in replicas.items():
             labels = {JOB_LABEL: name, ROLE_LABEL: LAUNCHER if role.lower() == LAUNCHER else WORKER}
             merged(replica.setdefault("template", {}).setdefault("metadata", {}), "labels", labels)

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any, Final
 
+from hvd_elastic_ext.core.workloads import KINDS
 from hvd_elastic_ext.jobs.conversion.document import Body, Conversion
 
 NEW: Final = "autoscaling/v2"
@@ -55,9 +56,12 @@ def _metric(conversion: Conversion, source: Body, where: str) -> None:
 def _target(conversion: Conversion) -> None:
     target: Any = conversion.get("spec.scaleTargetRef") or {}
     kind, version = target.get("kind"), str(target.get("apiVersion"))
-    if kind == "PyTorchJob" and version != "kubeflow.org/v1":
-        conversion.set("spec.scaleTargetRef.apiVersion", "kubeflow.org/v1", "the group of the job that is scaled")
-    elif kind in ("MPIJob", "TrainingJob"):
+    known = next((each for each in KINDS if each.kind == kind and not each.built_in), None)
+    if known is None:
+        return
+    if known.scale and version != known.api_version:
+        conversion.set("spec.scaleTargetRef.apiVersion", known.api_version, "the group of the job that is scaled")
+    elif not known.scale:
         conversion.dropped.append(
             f"spec.scaleTargetRef: {kind} {target.get('name')}: no autoscaler can scale it, for want of a scale "
             "subresource; `hvd-elastic run --autoscale` does"

@@ -6,9 +6,10 @@ import copy
 from collections.abc import Mapping
 from typing import Any, Final
 
+from hvd_elastic_ext.core.workloads import NAMED
 from hvd_elastic_ext.jobs.conversion.document import Body, Conversion, absent, short
 
-NEW: Final = "kubeflow.org/v2beta1"
+NEW: Final = NAMED["mpijob"].api_version
 OLD: Final = ("kubeflow.org/v1alpha1", "kubeflow.org/v1alpha2", "kubeflow.org/v1")
 GPU: Final = "nvidia.com/gpu"
 IMPLEMENTATIONS: Final[Mapping[str, str]] = {"open_mpi": "OpenMPI", "intel_mpi": "Intel", "mpich": "MPICH"}

@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 from typing import Any, Final
 
+from hvd_elastic_ext.core.workloads import NAMED
 from hvd_elastic_ext.jobs.conversion.document import Body, Conversion, absent
 
-NEW: Final = "kubeflow.org/v1"
+NEW: Final = NAMED["pytorchjob"].api_version
 CONTAINER: Final = "pytorch"
 RUN_POLICY: Final = (
     "backoffLimit",

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from hvd_elastic_ext.core.workloads import KINDS, ROOTS, StateFrom, at
 from hvd_elastic_ext.jobs.rendering.code import SENT
 from hvd_elastic_ext.jobs.rendering.objects import (
     JOB_LABEL,
@@ -44,46 +45,6 @@ _PHASES: Final[Mapping[str, str]] = {
     "ScaleFailed": RUNNING,
 }
 """Phases of the et-operator."""
-_NUMBER_AT: Final[Mapping[str, tuple[str, ...]]] = {
-    "MPIJob": ("spec", "mpiReplicaSpecs", "Worker", "replicas"),
-    "PyTorchJob": ("spec", "pytorchReplicaSpecs", "Worker", "replicas"),
-    "TrainingJob": ("spec", "etReplicaSpecs", "worker", "replicas"),
-}
-
-
-_TRAINING: Final = "training.kubeflow.org"
-_OPERATORS: Final[Mapping[str, tuple[str, str]]] = {
-    "MPIJob": (f"{_TRAINING}/job-name={{}},{_TRAINING}/operator-name=mpi-operator", f"{_TRAINING}/job-role"),
-    "PyTorchJob": (f"{_TRAINING}/job-name={{}}", f"{_TRAINING}/replica-type"),
-    "TrainingJob": ("group-name=kai.alibabacloud.com,training-job-name={}", "training-job-role"),
-}
-"""Labels by which an operator finds the pods of a job, and the label with their role."""
-_JOB_NAME: Final = "job-name"
-"""The label of the pods of a Job, which are launchers."""
-
-
-def operators_selector(kind: str, name: str, *, role: str = "") -> str:
-    """Return the selector of a job's pods by the labels of its operator."""
-    if kind not in _OPERATORS:
-        return f"{_JOB_NAME}={name}"
-    labels, of_role = _OPERATORS[kind]
-    return f"{labels.format(name)},{of_role}={role}" if role else labels.format(name)
-
-
-class Kind(NamedTuple):
-    """A kind of object that represents a job."""
-
-    api_version: str
-    plural: str
-    kind: str
-
-
-ROOT_KINDS: Final = (
-    Kind("kubeflow.org/v2beta1", "mpijobs", "MPIJob"),
-    Kind("kubeflow.org/v1", "pytorchjobs", "PyTorchJob"),
-    Kind("kai.alibabacloud.com/v1alpha1", "trainingjobs", "TrainingJob"),
-    Kind("batch/v1", "jobs", "Job"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,17 +88,18 @@ class JobStatus:
         if self.state in (*FINISHED, SUSPENDED):
             return False
         workers = sum(pod.role != LAUNCHER for pod in self.pods)
-        launched = self.kind == "PyTorchJob" or workers < len(self.pods)
+        launched = not ROOTS[self.kind].has_launcher or workers < len(self.pods)
         return not launched or workers < (self.asked or 0)
 
 
 def seen(root: Body, pods: Sequence[Body], workers: Body | None = None) -> JobStatus:
-    """Return the status of a job. ``root``: its object, with its kind; ``workers``: its StatefulSet, if it has one."""
+    """Return the status of a job. ``root``: its object, with its kind; ``workers``: what makes its workers,
+    if that is another object."""
     state, message = state_of(root)
-    low, _, high = str(_at(root, "metadata", "annotations", WORKERS) or "").partition(":")
+    low, _, high = str(at(root, "metadata", "annotations", WORKERS) or "").partition(":")
     image = next((str(main_container(each).get("image")) for _, each in templates(root)), "")
     name = root["metadata"]["name"]
-    found = tuple(pod(each) for each in pods if _at(each, "metadata", "labels", JOB_LABEL) in (name, None))
+    found = tuple(pod(each) for each in pods if at(each, "metadata", "labels", JOB_LABEL) in (name, None))
     ready = sum(each.ready for each in found if each.role != LAUNCHER)
     if state == RUNNING and low.isdecimal() and ready < int(low) and _sleeps(root):
         state, message = SLEEPING, f"{ready} of the {low} workers that it needs are ready"
@@ -152,16 +114,16 @@ def seen(root: Body, pods: Sequence[Body], workers: Body | None = None) -> JobSt
         asked=asked_for(root, workers),
         least=int(low) if low.isdecimal() else None,
         most=int(high) if high.isdecimal() else None,
-        created=str(_at(root, "metadata", "creationTimestamp") or ""),
+        created=str(at(root, "metadata", "creationTimestamp") or ""),
         image=image,
         pods=found,
-        namespace=str(_at(root, "metadata", "namespace") or ""),
+        namespace=str(at(root, "metadata", "namespace") or ""),
     )
 
 
 def leftover_note(job: JobStatus) -> str:
     """Return a note about workers that outlive their job; "" if there are none. Pure."""
-    if job.kind != "Job" or job.state not in FINISHED or not job.asked:
+    if not ROOTS[job.kind].workers_in or job.state not in FINISHED or not job.asked:
         return ""
     return (
         f"note: {job.name} has ended, and its {job.asked} workers keep what they hold; hvd-elastic scale {job.name} 0 "
@@ -171,11 +133,12 @@ def leftover_note(job: JobStatus) -> str:
 
 def asked_for(root: Body, workers: Body | None = None) -> int | None:
     """Return the requested number of workers. The et-operator keeps it in the status after it has scaled."""
-    if root["kind"] == "Job":
-        number = None if workers is None else _at(workers, "spec", "replicas")
-    else:
-        targets = _at(root, "status", "targetWorkers")
-        number = len(targets) if isinstance(targets, list) and targets else _at(root, *_NUMBER_AT[root["kind"]])
+    kind = ROOTS[root["kind"]]
+    names = at(root, *kind.workers_at) if kind.workers_at else None
+    if isinstance(names, list) and names:
+        return len(names)
+    maker, _ = kind.workers("")
+    number = at(workers if kind.workers_in else root, *maker.replicas_at)
     return number if isinstance(number, int) else None
 
 
@@ -187,28 +150,29 @@ def state_of(root: Body) -> tuple[str, str]:
         for each in true:
             if each.get("type") == name:
                 return state, _line(each.get("message") or each.get("reason"))
-    if root["kind"] == "TrainingJob":
-        phase = str(status.get("phase") or "")
-        return _PHASES.get(phase, PENDING), ""
-    # A pod that waits for its image is active. Servers before 1.24 do not count those that are ready.
-    if root["kind"] == "Job" and status.get("ready", status.get("active")):
-        return RUNNING, ""
-    return PENDING, ""
+    match ROOTS[root["kind"]].state_from:
+        case StateFrom.PHASE:
+            return _PHASES.get(str(status.get("phase") or ""), PENDING), ""
+        # A pod that waits for its image is active. Servers before 1.24 do not count those that are ready.
+        case StateFrom.PODS if status.get("ready", status.get("active")):
+            return RUNNING, ""
+        case _:
+            return PENDING, ""
 
 
 def pod(body: Body) -> PodStatus:
     """Return the status of a pod."""
-    status, labels = body.get("status") or {}, _at(body, "metadata", "labels") or {}
+    status, labels = body.get("status") or {}, at(body, "metadata", "labels") or {}
     conditions = {each.get("type"): each for each in status.get("conditions") or []}
-    leaving = bool(_at(body, "metadata", "deletionTimestamp"))
+    leaving = bool(at(body, "metadata", "deletionTimestamp"))
     phase = "Terminating" if leaving else str(status.get("phase") or PENDING)
     return PodStatus(
         name=body["metadata"]["name"],
         role=_role(labels),
         phase=phase,
         ready=not leaving and (conditions.get("Ready") or {}).get("status") == "True",
-        node=str(_at(body, "spec", "nodeName") or ""),
-        created=str(_at(body, "metadata", "creationTimestamp") or ""),
+        node=str(at(body, "spec", "nodeName") or ""),
+        created=str(at(body, "metadata", "creationTimestamp") or ""),
         why=NO_CODE.format(labels.get(JOB_LABEL, "JOB"))
         if init_state(body, SENT).get("running")
         else _why(status, conditions),
@@ -218,13 +182,14 @@ def pod(body: Body) -> PodStatus:
 def _role(labels: Mapping[str, str]) -> str:
     if ROLE_LABEL in labels:
         return labels[ROLE_LABEL]
-    of_operators = (labels[name] for _, name in _OPERATORS.values() if name in labels)
-    return next(of_operators, LAUNCHER if _JOB_NAME in labels else WORKER)
+    of_operators = (labels[kind.role_label] for kind in KINDS if kind.role_label in labels)
+    only = (kind.only_role for kind in KINDS if kind.job_label in labels and not kind.role_label)
+    return next(of_operators, next(only, WORKER))
 
 
 def init_state(body: Body, name: str) -> Mapping[str, Any]:
     """Return the state of an init container: ``waiting``, ``running`` or ``terminated``, or ""."""
-    for each in _at(body, "status", "initContainerStatuses") or []:
+    for each in at(body, "status", "initContainerStatuses") or []:
         if each.get("name") == name:
             found = each.get("state")
             return found if isinstance(found, Mapping) else {}
@@ -264,12 +229,6 @@ def waits_for_code(root: Body) -> bool:
     """Whether each new launcher's pod of a job waits for its code."""
     pods = [template["spec"] for _, template in templates(root)]
     return any(each["name"] == SENT for spec in pods for each in spec.get("initContainers") or [])
-
-
-def _at(body: Any, *path: str) -> Any:
-    for step in path:
-        body = body.get(step) if isinstance(body, Mapping) else None
-    return body
 
 
 def _line(text: object) -> str:

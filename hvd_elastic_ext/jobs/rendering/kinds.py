@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.jobs.rendering.objects import Body, literal, merged, of_kind, specs_of, templates
+from hvd_elastic_ext.jobs.rendering.objects import Body, literal, merged, of_kind, replicas_of, templates
 from hvd_elastic_ext.jobs.spec.job import Job
 
 Change = Callable[[Sequence[Body], Job], list[str]]
@@ -22,7 +22,7 @@ GANG_OF_KUEUE: Final = "--gang: Kueue admits all workers of a job at once anyhow
 def _mpi_job(objects: Sequence[Body], job: Job) -> list[str]:
     body = of_kind(objects, "MPIJob")
     body["spec"]["slotsPerWorker"] = job.slots_per_worker
-    worker = body["spec"][specs_of(body)]["Worker"]
+    worker = replicas_of(body)
     worker["replicas"] = job.workers
     notes = _ssh_secret(job, "MPI Operator makes a key for each job")
     if job.worker_restart_policy:
@@ -43,7 +43,7 @@ def _pytorch_job(objects: Sequence[Body], job: Job) -> list[str]:
     spec = body["spec"]
     spec["nprocPerNode"] = str(job.slots_per_worker)
     spec["elasticPolicy"] |= {"minReplicas": job.min_workers, "maxReplicas": job.max_workers}
-    worker = spec[specs_of(body)]["Worker"]
+    worker = replicas_of(body)
     worker["replicas"] = job.workers
     if job.worker_restart_policy:
         worker["restartPolicy"] = job.worker_restart_policy
@@ -77,7 +77,7 @@ def torchrun_words(command: Sequence[str]) -> list[str]:
 def _training_job(objects: Sequence[Body], job: Job) -> list[str]:
     body = of_kind(objects, "TrainingJob")
     body["spec"]["slotsPerWorker"] = job.slots_per_worker
-    worker = body["spec"][specs_of(body)]["worker"]
+    worker = replicas_of(body)
     worker |= {"replicas": job.workers, "minReplicas": job.min_workers, "maxReplicas": job.max_workers}
     if job.worker_restart_policy:
         worker["restartPolicy"] = job.worker_restart_policy
@@ -174,9 +174,9 @@ def _ssh_secret(job: Job, why: str) -> list[str]:
 
 
 CHANGES: Final[Mapping[str, Change]] = {
-    "mpijob": _mpi_job,
-    "mpijob-older": _mpi_job,
-    "pytorchjob": _pytorch_job,
-    "trainingjob": _training_job,
-    "statefulset": _stateful_set,
+    "MPIJob": _mpi_job,
+    "PyTorchJob": _pytorch_job,
+    "TrainingJob": _training_job,
+    "Job": _stateful_set,
 }
+"""By the kind that represents the job."""

@@ -6,15 +6,20 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from hvd_elastic_ext.core import workloads
+
 Body = dict[str, Any]
 
 EXAMPLE: Final = "digits"
 """The name of the job in every template."""
-LAUNCHER, WORKER = "launcher", "worker"
 JOB_LABEL: Final = "hvd-elastic-job"
 ROLE_LABEL: Final = "hvd-elastic-role"
+LAUNCHER, WORKER = workloads.LAUNCHER, workloads.WORKER
+"""Its values."""
 ACCOUNT: Final = f"hvd-launcher-{EXAMPLE}"
 
+_MAKERS: Final = {kind.kind: kind for kind in (*workloads.ROOTS.values(), *workloads.BESIDE)}
+"""The kinds in a submitted job that make pods."""
 _EXPANDED: Final = re.compile(r"\$(?=[$(])")
 _EXAMPLE: Final = re.compile(rf"(?<![a-z0-9]){EXAMPLE}(?![a-z0-9])")
 
@@ -26,25 +31,20 @@ def of_kind(objects: Sequence[Body], *kinds: str) -> Body:
 
 def templates(body: Body) -> Iterator[tuple[str, Body]]:
     """Return the pod templates of an object, with the role of each."""
-    spec = body.get("spec") or {}
-    match body["kind"]:
-        case "MPIJob" | "PyTorchJob":
-            for role, replica in spec[specs_of(body)].items():
-                yield role.lower(), replica["template"]
-        case "TrainingJob":
-            for role, replica in spec[specs_of(body)].items():
-                yield role, replica["template"]
-        case "StatefulSet":
-            yield WORKER, spec["template"]
-        case "Job":
-            yield LAUNCHER, spec["template"]
+    kind = _MAKERS.get(body["kind"])
+    if kind is None:
+        return
+    if not kind.roles_at:
+        yield kind.only_role, body["spec"]["template"]
+        return
+    for role, replica in body["spec"][kind.roles_at].items():
+        yield role.lower(), replica["template"]
 
 
-def specs_of(body: Body) -> str:
-    """Return the field with the replicas of each role."""
-    return {"MPIJob": "mpiReplicaSpecs", "PyTorchJob": "pytorchReplicaSpecs", "TrainingJob": "etReplicaSpecs"}[
-        body["kind"]
-    ]
+def replicas_of(body: Body) -> Body:
+    """Return the part of an object with number and template of its workers."""
+    found: Body = workloads.at(body, *_MAKERS[body["kind"]].replicas_at[:-1])
+    return found
 
 
 def main_container(template: Body) -> Body:

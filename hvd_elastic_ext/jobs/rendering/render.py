@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from hvd_elastic_ext.core.workloads import ROOTS, SUBMITTED
 from hvd_elastic_ext.jobs.rendering import code, rights
 from hvd_elastic_ext.jobs.rendering.kinds import CHANGES
 from hvd_elastic_ext.jobs.rendering.objects import (
@@ -22,8 +23,6 @@ from hvd_elastic_ext.jobs.rendering.pods import change
 from hvd_elastic_ext.jobs.spec.job import Job
 from hvd_elastic_ext.jobs.spec.source import Revision, claim_of
 
-ROOTS: Final = ("MPIJob", "PyTorchJob", "TrainingJob", "Job")
-"""Kinds of the object that represents the job. It owns the others, which are deleted with it."""
 MANAGED: Final = "app.kubernetes.io/managed-by"
 BY: Final = "hvd-elastic"
 WORKERS: Final = "hvd-elastic-ext/workers"
@@ -51,7 +50,7 @@ class Rendered:
 
 def needed(job: Job) -> tuple[str, ...]:
     """Return the names of the manifests for the job."""
-    return (job.kind,) if job.kind == "pytorchjob" else (RIGHTS, job.kind)
+    return (RIGHTS, job.kind) if SUBMITTED[job.kind].has_launcher else (job.kind,)
 
 
 def render(
@@ -68,7 +67,7 @@ def render(
     for body in objects:
         for role, template in templates(body):
             change(template, role, job)
-    notes = CHANGES[job.kind](objects, job) + rights.grant(objects, job) + _storage(job)
+    notes = CHANGES[SUBMITTED[job.kind].kind](objects, job) + rights.grant(objects, job) + _storage(job)
     key = _key(objects, job)
     sent = archive if len(archive) > code.FITS else b""
     if sent:
@@ -95,7 +94,7 @@ def _storage(job: Job) -> list[str]:
             f"--checkpoint-dir {place} is a folder of each pod by itself, unless the image mounts it: only a URL or a "
             f"claim (--data CLAIM:{place}) is reached by all, and outlives them"
         ]
-    if not asked or place or job.kind == "pytorchjob":
+    if not asked or place or not SUBMITTED[job.kind].has_launcher:
         return []
     return [
         "what the job keeps while it sleeps or begins again must be where every pod reaches it: a URL, or a claim "

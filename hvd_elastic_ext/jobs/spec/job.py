@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.workloads import SUBMITTED
 from hvd_elastic_ext.jobs.spec import source
 
-KINDS: Final = ("mpijob", "mpijob-older", "statefulset", "trainingjob", "pytorchjob")
+KINDS: Final = tuple(SUBMITTED)
 """Kinds of objects that make the pods; each is the name of its template in ``docker/manifests``."""
 LONGEST_NAME: Final = 45
 """A StatefulSet labels its pods with ``NAME-worker-`` and a hash of ten characters; a label has 63 at most."""
@@ -114,9 +115,10 @@ class Job:
 
     @property
     def sleeps(self) -> bool:
-        """Whether the launcher stays, and sleeps, while the job has too few workers. This includes a StatefulSet whose
-        workers Kueue may evict."""
-        alone = self.kind == "statefulset" and self.queue.startswith("kueue/")
+        """Whether the launcher stays, and sleeps, while the job has too few workers. This includes workers that Kueue
+        may evict without it."""
+        kind = SUBMITTED.get(self.kind)
+        alone = kind is not None and bool(kind.workers_in) and self.queue.startswith("kueue/")
         return self.spot or self.max_wait_s > 0 or alone
 
     def __post_init__(self) -> None:

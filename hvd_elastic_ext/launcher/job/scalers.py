@@ -16,11 +16,12 @@ from typing import Final, Protocol
 from hvd_elastic_ext.core.errors import Transient, UsageError
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.secrets import external_text
+from hvd_elastic_ext.core.workloads import NAMED
 from hvd_elastic_ext.io.programs import Program
 from hvd_elastic_ext.io.replaced_file import replace
 from hvd_elastic_ext.io.user_files import read_regular
 from hvd_elastic_ext.launcher.agents.transports.pods import client_needed
-from hvd_elastic_ext.launcher.rules.suspend.workloads import KINDS, Workload, workload
+from hvd_elastic_ext.launcher.rules.suspend.workloads import Workload, workload
 
 OPTION: Final = "--scale-with"
 RECOMMEND: Final = "recommend"
@@ -160,7 +161,7 @@ class ScaleWith:
     @property
     def ordered(self) -> bool:
         """As :attr:`Scaler.ordered`."""
-        return self.what in KINDS and KINDS[self.what].ordered
+        return self.what in NAMED and NAMED[self.what].ordered
 
     def scaler(self, environ: Mapping[str, str]) -> Scaler | None:
         """The scaler; None if sizes are only recommended. Raises :class:`UsageError` without access to the cluster."""

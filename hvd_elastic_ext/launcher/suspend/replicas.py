@@ -69,7 +69,7 @@ class Replicas:
         """Request so many workers. If they are fewer, those of the hosts ``leaving`` go, if the kind allows that
         choice. Raises :class:`RequestFailed`.
         """
-        if self._job.kind.requested:
+        if self._job.kind.scaled_by:
             self._within(lambda send, space: self._request(send, space, replicas, leaving))
             return
         if self._job.kind.marked:
@@ -82,7 +82,7 @@ class Replicas:
 
         def act(send: _Send, space: str) -> int | None:
             number = send("GET", self._job.number_path(space))
-            if not self._job.kind.requested:
+            if not self._job.kind.scaled_by:
                 return workloads.seen(self._job, number, {"items": []}).replicas
             names, under_way = workloads.workers_of(self._job, number)
             return None if under_way else len(names)
@@ -107,7 +107,7 @@ class Replicas:
         names, under_way = workloads.workers_of(self._job, send("GET", self._job.path(space)))
         if under_way:
             raise RequestFailed(f"the et-operator is at {under_way}; the next change comes after it")
-        found = workloads.request(self._job.name, names, replicas, leaving)
+        found = workloads.request(self._job, names, replicas, leaving)
         if found is not None:
             plural, body = found
             send("POST", self._job.all_path(space, plural), body)

@@ -16,7 +16,8 @@ from typing import Final
 from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.launcher.rules.suspend.workloads import Kind, Seen, Workload, to_delete, workload
+from hvd_elastic_ext.core.workloads import WorkloadKind
+from hvd_elastic_ext.launcher.rules.suspend.workloads import Seen, Workload, to_delete, workload
 
 PUBLISHED_S: Final = 60.0
 """Longest time until workers that are all ready are published as hosts: they are probed first, and settle."""
@@ -42,7 +43,7 @@ class ReleaseLimits:
         for option, value in (("--wake-every", self.wake_every_s), ("--wake-timeout", self.wake_timeout_s)):
             if not 0 < value < math.inf:
                 raise UsageError(f"{option} is {value:g}; write a time above 0, such as {durations.EXAMPLES}")
-        if self.suspends and not self.job.kind.suspends:
+        if self.suspends and not self.job.kind.suspends_itself:
             raise UsageError(f"--sleep-releases job: {self.job.kind.name} cannot be suspended; use pods")
 
 
@@ -158,7 +159,7 @@ def workers_for(slots: int, per_worker: Iterable[int], *, guess: int, before: in
     return max(1, min(math.ceil(slots / guess), before or math.ceil(slots / guess)))
 
 
-def restored(seen: Seen, before: int | None, requested: int | None, kind: Kind) -> int | None:
+def restored(seen: Seen, before: int | None, requested: int | None, kind: WorkloadKind) -> int | None:
     """How many workers an awake job should have; None to keep the present number.
 
     As many as before. A number that a user has set since the last ``requested`` one stays; None: unknown.

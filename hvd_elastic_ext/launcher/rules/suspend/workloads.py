@@ -1,7 +1,6 @@
 """Objects that make a job's worker pods, and how to set their replica count: paths, patches and answers. Pure.
 
-Operators treat 0 replicas differently, and choose the pods that go differently. :data:`KINDS` names the versions whose
-sources show how.
+``core/workloads.py`` says how kinds differ.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.workloads import NAMED, WORKER, WorkloadKind, at, nested
 
 BEFORE: Final = "hvd-elastic-ext/workers-before-sleep"
 """Annotation of a job that sleeps: the number of its workers before."""
@@ -30,91 +30,10 @@ Body = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """``resource``: group, version and plural. ``at``: where an object has the number of its workers.
-
-    ``scale``: set through the scale subresource, else by a patch of the object. That permission covers only the replica
-    count. ``selector``: labels of the workers, ``{job}`` being the name; "" if the scale subresource says it.
-    ``fewest``: the smallest number that it accepts. ``invalid_without_workers``: with 0 it treats the whole job as
-    invalid and neither makes nor deletes pods, so the launcher deletes them. ``suspends``: the job as a whole can be
-    suspended. ``ordered``: of the workers those with the highest numbers go first. ``marked``: those with :data:`COST`
-    do. ``requested``: a change of the number is an object of its own; the number in the job counts at its start only.
-    """
-
-    name: str
-    resource: tuple[str, str, str]
-    at: tuple[str, ...]
-    selector: str = ""
-    scale: bool = False
-    fewest: int = 0
-    invalid_without_workers: bool = False
-    suspends: bool = False
-    ordered: bool = False
-    marked: bool = False
-    requested: bool = False
-
-    @property
-    def valid(self) -> int:
-        """The smallest number with which the operator manages the job."""
-        return 1 if self.invalid_without_workers else self.fewest
-
-
-_TRAINING: Final = "training.kubeflow.org"
-_ET: Final = "kai.alibabacloud.com"
-_MPI_WORKERS: Final = ("spec", "mpiReplicaSpecs", "Worker", "replicas")
-
-KINDS: Final[Mapping[str, Kind]] = {
-    kind.name: kind
-    for kind in (
-        # MPI Operator 0.3 to 0.8.2: validation wants at least 1; an invalid job gets an Event, and nothing else.
-        # Deletes the workers whose index is not below the number; so does the Training Operator.
-        Kind(
-            "mpijob",
-            ("kubeflow.org", "v2beta1", "mpijobs"),
-            _MPI_WORKERS,
-            f"{_TRAINING}/job-name={{job}},{_TRAINING}/job-role=worker,{_TRAINING}/operator-name=mpi-operator",
-            invalid_without_workers=True,
-            suspends=True,
-            ordered=True,
-        ),
-        # Training Operator 1.9: no check of the number, 0 is even the default.
-        Kind(
-            "mpijob.v1",
-            ("kubeflow.org", "v1", "mpijobs"),
-            _MPI_WORKERS,
-            f"{_TRAINING}/job-name={{job}},{_TRAINING}/replica-type=worker",
-            ordered=True,
-        ),
-        # Training Operator 1.9: a job without workers counts as one with workers that have all succeeded.
-        Kind(
-            "pytorchjob",
-            ("kubeflow.org", "v1", "pytorchjobs"),
-            ("spec", "pytorchReplicaSpecs", "Worker", "replicas"),
-            f"{_TRAINING}/job-name={{job}},{_TRAINING}/replica-type=worker",
-            scale=True,
-            fewest=1,
-            ordered=True,
-        ),
-        Kind("statefulset", ("apps", "v1", "statefulsets"), ("spec", "replicas"), scale=True, ordered=True),
-        Kind("deployment", ("apps", "v1", "deployments"), ("spec", "replicas"), scale=True, marked=True),
-        # et-operator of 2021: ScaleIn names pods, and wants their count, too; the newest object counts.
-        Kind(
-            "trainingjob",
-            (_ET, "v1alpha1", "trainingjobs"),
-            ("spec", "etReplicaSpecs", "worker", "replicas"),
-            f"group-name={_ET},training-job-name={{job}},training-job-role=worker",
-            fewest=1,
-            requested=True,
-        ),
-    )
-}
-
-
-@dataclass(frozen=True, slots=True)
 class Workload:
     """One object of a kind."""
 
-    kind: Kind
+    kind: WorkloadKind
     name: str
 
     def __str__(self) -> str:
@@ -122,12 +41,11 @@ class Workload:
 
     def path(self, namespace: str) -> str:
         """Of the object itself."""
-        return f"{self.all_path(namespace, self.kind.resource[2])}/{self.name}"
+        return f"{self.all_path(namespace, self.kind.plural)}/{self.name}"
 
     def all_path(self, namespace: str, plural: str) -> str:
         """Of all objects of a kind in the same group."""
-        group, version, _ = self.kind.resource
-        return f"/apis/{group}/{version}/namespaces/{namespace}/{plural}"
+        return f"/apis/{self.kind.api_version}/namespaces/{namespace}/{plural}"
 
     def number_path(self, namespace: str) -> str:
         """Where the number is read and written."""
@@ -149,21 +67,22 @@ def workload(text: str, *, option: str = RELEASE) -> Workload:
     kind, slash, name = text.partition("/")
     if not slash or not _NAME.fullmatch(name):
         raise UsageError(f"{option} {text!r} names no object; write KIND/NAME, such as mpijob/digits")
-    if kind == "trainingjob" and option == RELEASE:
+    known = NAMED.get(kind)
+    if known is not None and known.scaled_by and option == RELEASE:
         raise UsageError(
-            f"{option} trainingjob: the et-operator does not look at the number of workers of a job that runs, "
+            f"{option} {kind}: the et-operator does not look at the number of workers of a job that runs, "
             "and the API server takes no 0 there; use --sleep-releases none"
         )
-    if kind not in KINDS and (other := _SCALABLE.fullmatch(kind)) is not None:
+    if known is None and (other := _SCALABLE.fullmatch(kind)) is not None:
         plural, version, group = other.groups()
-        return Workload(Kind(kind, (group, version, plural), ("spec", "replicas"), scale=True), name)
-    if kind not in KINDS:
-        near = difflib.get_close_matches(kind, KINDS, n=1, cutoff=0.0)[0]
+        known = WorkloadKind(group=group, version=version, plural=plural, kind="", name=kind, scale=True)
+    if known is None:
+        near = difflib.get_close_matches(kind, NAMED, n=1, cutoff=0.0)[0]
         raise UsageError(
-            f"{option} {text!r}: {kind!r} is not one of {', '.join(KINDS)}; did you mean {near!r}? "
+            f"{option} {text!r}: {kind!r} is not one of {', '.join(NAMED)}; did you mean {near!r}? "
             "Others with a scale subresource are written PLURAL.VERSION.GROUP"
         )
-    return Workload(KINDS[kind], name)
+    return Workload(known, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,9 +121,9 @@ class Seen:
 
 def selector_of(of: Workload, number: Mapping[str, Any]) -> str:
     """Labels of the workers. ``number``: what was read at :meth:`Workload.number_path`. Raises ``ValueError``."""
-    if of.kind.selector:
-        return of.kind.selector.format(job=of.name)
-    selector = _at(number, ("status", "selector"))
+    if of.kind.labels:
+        return of.kind.selector(of.name, role=WORKER)
+    selector = at(number, "status", "selector")
     if not isinstance(selector, str) or not selector:
         raise ValueError(f"{of} does not say which pods are its own")
     return selector
@@ -212,14 +131,14 @@ def selector_of(of: Workload, number: Mapping[str, Any]) -> str:
 
 def seen(of: Workload, number: Mapping[str, Any], pods: Mapping[str, Any]) -> Seen:
     """Read answers: an object or its scale, and a list of pods. Raises ``ValueError`` for invalid ones."""
-    replicas = _at(number, ("spec", "replicas") if of.kind.scale else of.kind.at)
+    replicas = at(number, *(("spec", "replicas") if of.kind.scale else of.kind.replicas_at))
     if replicas is None and isinstance(number.get("spec"), dict):
         replicas = 0  # a scale without it means 0
     if type(replicas) is not int or not isinstance(pods.get("items"), list):
         raise ValueError(f"the answer about {of} is invalid")
-    uid = None if of.kind.scale else _at(number, ("metadata", "uid"))
+    uid = None if of.kind.scale else at(number, "metadata", "uid")
     mine = tuple(_pod(each) for each in pods["items"] if uid is None or _owner(each) == uid)
-    slots = _at(number, ("spec", "slotsPerWorker"))
+    slots = at(number, *of.kind.slots_at) if of.kind.slots_at else None
     return Seen(replicas, mine, _before(number), slots if type(slots) is int and slots > 0 else None)
 
 
@@ -245,32 +164,34 @@ def mark_patch(cost: str | None) -> Body:
     return {"metadata": {"annotations": {COST: cost}}}
 
 
-def request(name: str, before: Sequence[str], replicas: int, leaving: Sequence[str]) -> tuple[str, Body] | None:
+def request(of: Workload, before: Sequence[str], replicas: int, leaving: Sequence[str]) -> tuple[str, Body] | None:
     """The request to the et-operator for so many workers: plural and object; None if there are as many.
 
-    ``name``: of the job; ``before``: its workers; ``leaving``: the only hosts that may go. Raises ``ValueError`` if
+    ``before``: its workers; ``leaving``: the only hosts that may go. Raises ``ValueError`` if
     none of them is a worker: the operator would choose.
     """
     more = replicas - len(before)
     if not more:
         return None
+    ups, downs = of.kind.scaled_by_plurals
     if more > 0:
-        return "scaleouts", change_request(name, more, timeout_s=REQUEST_S)
+        return ups, change_request(of, more, timeout_s=REQUEST_S)
     pods = [worker for worker in before if any(host.partition(".")[0] == worker for host in leaving)]
     if not pods:
-        raise ValueError(f"trainingjob/{name} has {-more} workers more than are wanted, and none of them is a host")
-    return "scaleins", change_request(name, -len(pods), pods)
+        raise ValueError(f"{of} has {-more} workers more than are wanted, and none of them is a host")
+    return downs, change_request(of, -len(pods), pods)
 
 
-def change_request(name: str, more: int, pods: Sequence[str] = (), *, timeout_s: int | None = None) -> Body:
-    """A ScaleOut or ScaleIn for the job ``name``: so many workers ``more``, or fewer, by name if ``pods`` are given."""
-    kind, key = ("ScaleOut", "toAdd") if more > 0 else ("ScaleIn", "toDelete")
+def change_request(of: Workload, more: int, pods: Sequence[str] = (), *, timeout_s: int | None = None) -> Body:
+    """A ScaleOut or ScaleIn for a job: so many workers ``more``, or fewer, by name if ``pods`` are given."""
+    up, down = of.kind.scaled_by
+    kind, key = (up, "toAdd") if more > 0 else (down, "toDelete")
     return {
-        "apiVersion": f"{_ET}/v1alpha1",
+        "apiVersion": of.kind.api_version,
         "kind": kind,
-        "metadata": {"generateName": f"{name}-{kind.lower()}-"},
+        "metadata": {"generateName": f"{of.name}-{kind.lower()}-"},
         "spec": {
-            "selector": {"name": name},
+            "selector": {"name": of.name},
             key: {"count": abs(more), **({"podNames": list(pods)} if pods else {})},
             **({} if timeout_s is None else {"timeout": timeout_s}),
         },
@@ -279,7 +200,7 @@ def change_request(name: str, more: int, pods: Sequence[str] = (), *, timeout_s:
 
 def workers_of(of: Workload, job: Mapping[str, Any]) -> tuple[list[str], str]:
     """Names of a TrainingJob's workers, and the operator's running change ("" for none)."""
-    names, scaler = _at(job, ("status", "targetWorkers")), _at(job, ("status", "currentScaler"))
+    names, scaler = at(job, *of.kind.workers_at), at(job, "status", "currentScaler")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"{of} has no workers yet")
     return names, scaler if isinstance(scaler, str) else ""
@@ -291,13 +212,13 @@ def scale_patch(of: Workload, replicas: int, before: int | None) -> Body:
     """
     if of.kind.scale:
         return {"spec": {"replicas": replicas}}
-    return {**_nested(of.kind.at, replicas), "metadata": {"annotations": {BEFORE: before and str(before)}}}
+    return {**nested(of.kind.replicas_at, replicas), "metadata": {"annotations": {BEFORE: before and str(before)}}}
 
 
 def suspended(of: Workload, replicas: int) -> Body:
     """The merge patch that suspends a whole job. The number in it is valid: else the operator ignores the object."""
     patch = scale_patch(of, replicas, None)
-    return {**patch, "spec": {**patch["spec"], "runPolicy": {"suspend": True}}}
+    return {**patch, "spec": {**patch["spec"], **nested(of.kind.suspend_at[1:], True)}}
 
 
 def to_delete(of: Workload, now: Seen) -> tuple[Pod, ...]:
@@ -310,15 +231,15 @@ def to_delete(of: Workload, now: Seen) -> tuple[Pod, ...]:
 
 
 def _pod(raw: Any) -> Pod:
-    metadata = _at(raw, ("metadata",))
+    metadata = at(raw, "metadata")
     if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
         raise ValueError("the list contains an invalid pod")
-    conditions = _at(raw, ("status", "conditions"))
+    conditions = at(raw, "status", "conditions")
     ready = any(
         isinstance(each, dict) and each.get("type") == "Ready" and each.get("status") == "True"
         for each in (conditions if isinstance(conditions, list) else [])
     )
-    cost, ip = _at(metadata, ("annotations", COST)), _at(raw, ("status", "podIP"))
+    cost, ip = at(metadata, "annotations", COST), at(raw, "status", "podIP")
     return Pod(
         metadata["name"],
         str(metadata.get("uid") or ""),
@@ -331,7 +252,7 @@ def _pod(raw: Any) -> Pod:
 
 def _owner(raw: Any) -> str:
     """UID of the owner of a pod; "" if unknown. Labels alone do not make a pod the job's."""
-    owners = _at(raw, ("metadata", "ownerReferences"))
+    owners = at(raw, "metadata", "ownerReferences")
     for each in owners if isinstance(owners, list) else []:
         if isinstance(each, dict) and each.get("controller") is True:
             return str(each.get("uid") or "")
@@ -339,18 +260,5 @@ def _owner(raw: Any) -> str:
 
 
 def _before(number: Mapping[str, Any]) -> int | None:
-    text = _at(number, ("metadata", "annotations", BEFORE))
+    text = at(number, "metadata", "annotations", BEFORE)
     return int(text) if isinstance(text, str) and re.fullmatch(r"[1-9]\d{0,5}", text, re.ASCII) else None
-
-
-def _at(body: Any, path: tuple[str, ...]) -> Any:
-    for step in path:
-        body = body.get(step) if isinstance(body, dict) else None
-    return body
-
-
-def _nested(path: tuple[str, ...], value: Any) -> Body:
-    for step in reversed(path):
-        value = {step: value}
-    body: Body = value
-    return body

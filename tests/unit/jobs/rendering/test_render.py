@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.workloads import ROOTS
 from hvd_elastic_ext.jobs.rendering.objects import JOB_LABEL, daemon, main_container, templates
-from hvd_elastic_ext.jobs.rendering.render import MANAGED, ROOTS, WORKERS, owned, secret
+from hvd_elastic_ext.jobs.rendering.render import MANAGED, WORKERS, owned, secret
 from hvd_elastic_ext.jobs.spec.job import KINDS, Toleration
 from hvd_elastic_ext.launcher.cli import run_options
 from tests.support.jobs import CODE, WORKER_IMAGE, everything, example, one, rendered

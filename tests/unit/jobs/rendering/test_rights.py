@@ -39,7 +39,7 @@ def holders(kind: str, *options: str) -> set[str]:
 
 @pytest.mark.parametrize("kind", WITH_LAUNCHER)
 def test_a_launcher_that_scales_its_workers_may_do_that_and_nothing_else(kind: str) -> None:
-    own = workers_of(example(kind))
+    own = str(workers_of(example(kind)))
     for option in (("--scale-with", own), (f"--scale-with={own}",)):
         options = (*AUTOSCALE, *option)
         assert rights(kind, *options) - rights(kind) == MORE[kind]
@@ -57,12 +57,12 @@ def test_a_right_for_more_than_a_number_is_told() -> None:
 
 
 def _scaled(kind: str) -> tuple[str, ...]:
-    return (*AUTOSCALE, "--scale-with", workers_of(example(kind)))
+    return (*AUTOSCALE, "--scale-with", str(workers_of(example(kind))))
 
 
 @pytest.mark.parametrize("kind", ["statefulset", "mpijob"])
 def test_a_launcher_that_lets_its_workers_go_while_it_sleeps_may_do_that(kind: str) -> None:
-    options = ("--below-min=sleep", "--sleep-releases=pods", "--release-job", workers_of(example(kind)))
+    options = ("--below-min=sleep", "--sleep-releases=pods", "--release-job", str(workers_of(example(kind))))
     more = rights(kind, *options) - rights(kind)
     assert more == MORE[kind] | ({Right("", "pods", "delete")} if kind == "mpijob" else set())
     assert holders(kind, *options) == {"launcher", "discover"}

@@ -8,6 +8,7 @@ import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.core.workloads import NAMED
 from hvd_elastic_ext.launcher.options.settings import RunSettings, Sources
 from hvd_elastic_ext.launcher.rules.suspend.release_policy import (
     DELETE_RETRY_S,
@@ -22,7 +23,7 @@ from hvd_elastic_ext.launcher.rules.suspend.release_policy import (
     without_look,
     workers_for,
 )
-from hvd_elastic_ext.launcher.rules.suspend.workloads import KINDS, Pod, Seen, workload
+from hvd_elastic_ext.launcher.rules.suspend.workloads import Pod, Seen, workload
 
 LIMITS = ReleaseLimits(workload("statefulset/w"), 300.0, 600.0)
 MPI = ReleaseLimits(workload("mpijob/j"), 300.0, 600.0)
@@ -102,21 +103,21 @@ def test_as_many_workers_are_asked_for_as_the_job_needs(
 
 
 def test_a_job_that_is_awake_has_as_many_workers_as_before() -> None:
-    kind = KINDS["statefulset"]
+    kind = NAMED["statefulset"]
     assert restored(seen(2), 8, 2, kind) == 8
     assert restored(seen(0), 8, 2, kind) == 8
     assert restored(seen(2), None, 2, kind) is None
 
 
 def test_whoever_chose_another_number_meanwhile_is_not_overruled() -> None:
-    kind = KINDS["statefulset"]
+    kind = NAMED["statefulset"]
     assert restored(seen(3), 8, 2, kind) is None
     assert restored(seen(9), 8, 2, kind) is None
 
 
 def test_what_an_earlier_launcher_left_is_had_back_whatever_it_asked_for() -> None:
-    assert restored(seen(3), 8, None, KINDS["mpijob"]) == 8
-    assert restored(seen(9), 8, None, KINDS["mpijob"]) is None
+    assert restored(seen(3), 8, None, NAMED["mpijob"]) == 8
+    assert restored(seen(9), 8, None, NAMED["mpijob"]) is None
 
 
 def test_pauses_grow_and_stay_at_the_longest() -> None:

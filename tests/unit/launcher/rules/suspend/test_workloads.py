@@ -12,7 +12,6 @@ from hvd_elastic_ext.launcher.rules.suspend.workloads import (
     BEFORE,
     COST,
     DELETION_COST,
-    KINDS,
     Pod,
     Seen,
     scale_patch,
@@ -21,7 +20,7 @@ from hvd_elastic_ext.launcher.rules.suspend.workloads import (
 )
 from tests.support.kube import bodies
 
-MPI, SET, TORCH = workload("mpijob/digits"), workload("statefulset/digits-worker"), workload("pytorchjob/digits")
+MPI, SET = workload("mpijob/digits"), workload("statefulset/digits-worker")
 NOBODY: dict[str, Any] = {"items": []}
 
 
@@ -151,9 +150,9 @@ def test_hosts_that_go_are_marked_and_marks_of_others_are_taken_back() -> None:
 
 
 def test_a_change_of_a_training_job_names_the_workers_that_go() -> None:
-    before = ["j-worker-0", "j-worker-1", "j-worker-3"]
-    assert workloads.request("j", before, 3, ["j-worker-1"]) is None
-    assert workloads.request("j", before, 5, []) == (
+    of, before = workload("trainingjob/j", option="--scale-with"), ["j-worker-0", "j-worker-1", "j-worker-3"]
+    assert workloads.request(of, before, 3, ["j-worker-1"]) is None
+    assert workloads.request(of, before, 5, []) == (
         "scaleouts",
         {
             "apiVersion": "kai.alibabacloud.com/v1alpha1",
@@ -162,10 +161,10 @@ def test_a_change_of_a_training_job_names_the_workers_that_go() -> None:
             "spec": {"selector": {"name": "j"}, "toAdd": {"count": 2}, "timeout": 300},
         },
     )
-    plural, body = workloads.request("j", before, 1, ["j-worker-1.j.ns.svc", "another"]) or ("", {})
+    plural, body = workloads.request(of, before, 1, ["j-worker-1.j.ns.svc", "another"]) or ("", {})
     assert (plural, body["spec"]["toDelete"]) == ("scaleins", {"count": 1, "podNames": ["j-worker-1"]})
     with pytest.raises(ValueError, match="2 workers more than are wanted, and none of them is a host"):
-        workloads.request("j", before, 1, ["another"])
+        workloads.request(of, before, 1, ["another"])
 
 
 def test_a_number_and_what_it_was_before_are_told_in_one_stroke() -> None:
@@ -187,15 +186,3 @@ def test_workers_are_deleted_only_where_the_operator_would_leave_them() -> None:
     assert workloads.to_delete(MPI, Seen(0, there)) == there[:1]
     assert workloads.to_delete(MPI, Seen(1, there)) == ()
     assert workloads.to_delete(SET, Seen(0, there)) == ()
-
-
-def test_each_kind_has_a_smallest_number_that_is_valid() -> None:
-    assert {name: (kind.fewest, kind.valid) for name, kind in KINDS.items()} == {
-        "mpijob": (0, 1),
-        "mpijob.v1": (0, 0),
-        "pytorchjob": (1, 1),
-        "statefulset": (0, 0),
-        "deployment": (0, 0),
-        "trainingjob": (1, 1),
-    }
-    assert TORCH.kind.scale
