@@ -148,9 +148,9 @@ class KubeParts:
 
         Raises :class:`RequestFailed`.
         """
-        job, resource = self.source.job, self._settings.rules.operator.resource
-        if job is not None and job.uid and resource is not None:
-            return EventObject(resource.version, resource.kind, self._namespace, self._settings.job, job.uid)
+        job, operator = self.source.job, self._settings.rules.operator
+        if job is not None and job.uid and operator.kind:
+            return EventObject(operator.api_version, operator.kind, self._namespace, self._settings.job, job.uid)
         if not self._own:
             return None
         space = self._cluster.namespace
@@ -165,9 +165,9 @@ class KubeParts:
     def _read_job(self, sender: Sender) -> JobView | None:
         """Read the job now. Raises :class:`RequestFailed`."""
         operator = self._settings.rules.operator
-        if operator.resource is None or not self._settings.job:
+        if not operator.kind or not self._settings.job:
             return None
-        path = object_path(operator.resource.version, self._namespace, operator.resource.plural, self._settings.job)
+        path = object_path(operator.api_version, self._namespace, operator.plural, self._settings.job)
         try:
             return job_view(sender.send("GET", path), operator)
         except ValueError:

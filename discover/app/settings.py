@@ -109,9 +109,9 @@ class KubernetesSettings:
                 raise UsageError(f"{option} {name!r}: small letters, digits and inner '-' or '.', at most 253")
         if self.job:
             check_job(self.job)
-        if self.operator == "statefulset" and not self.selector:  # the StatefulSet itself selects the pods
+        if rules.operator.selects_pods and not self.selector:
             if not self.job:
-                raise UsageError("--operator statefulset needs the StatefulSet's name; give --job NAME")
+                raise UsageError(f"--operator {self.operator} needs the {rules.operator.kind}'s name; give --job NAME")
             return
         selector_of(rules.operator, job=self.job, own=self.selector)
 

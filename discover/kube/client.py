@@ -32,9 +32,9 @@ from discover.kube.transport import (
     failure_from_status,
     object_path,
 )
-from discover.selection.operators import Resource
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.json_text import to_text
+from hvd_elastic_ext.core.workloads import WorkloadKind
 from hvd_elastic_ext.io.kube_access import SOCKET_OPTIONS, Access, Unreadable, refused_by
 
 PAGE: Final = 500
@@ -95,10 +95,10 @@ class Cluster:
         """Read one pod. Raises :class:`RequestFailed`."""
         return self._read(object_path("v1", namespace, "pods", name), f"pod {namespace}/{name} at {self.host}")
 
-    def job(self, resource: Resource, *, namespace: str, name: str) -> Mapping[str, Any]:
+    def job(self, kind: WorkloadKind, *, namespace: str, name: str) -> Mapping[str, Any]:
         """Read the object above the pods. Raises :class:`RequestFailed`."""
-        path = object_path(resource.version, namespace, resource.plural, name)
-        return self._read(path, f"{resource.plural} {namespace}/{name} at {self.host}")
+        path = object_path(kind.api_version, namespace, kind.plural, name)
+        return self._read(path, f"{kind.plural} {namespace}/{name} at {self.host}")
 
     def node_exists(self, name: str) -> bool:
         """Whether the node ``name`` exists. Raises :class:`RequestFailed` if the server does not answer that."""

@@ -1,4 +1,4 @@
-"""The labels that operators of jobs put on their pods, and how pods get host names and slots. Pure."""
+"""Which pods an operator makes for a job, and how they get host names and slots. Pure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from discover.selection.objects import NOTHING, Container, PodView
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import MAX_SLOTS, name_error
+from hvd_elastic_ext.core.workloads import ET_JOB_LABEL, KINDS, WORKER, WorkloadKind, at
 
 SLOTS_ANNOTATION: Final = "hvd-elastic-ext/slots"
 """The annotation with a pod's own number of slots. It has priority over all other sources."""
@@ -28,86 +29,16 @@ GPUS: Final = ("nvidia.com/gpu", "amd.com/gpu")
 """
 
 
-class Resource(NamedTuple):
-    """A kind of API objects. ``version``: its group and version."""
-
-    version: str
-    plural: str
-    kind: str
-
-
-@dataclass(frozen=True, slots=True)
-class Operator:
-    """What makes a job's pods.
-
-    ``resource``: the object above the pods, None without one. ``selector``: labels of the workers, with ``{job}`` for
-    the job's name; "" if they come from the object (a StatefulSet) or from the user. ``bare_names``: pods without a
-    subdomain are reached by their own names. ``slots_at``: the path of ``slotsPerWorker`` in the object.
-    ``default_slots``: the value that the API server puts there if the user has set none.
-    """
-
-    name: str
-    resource: Resource | None
-    selector: str = ""
-    bare_names: bool = False
-    slots_at: tuple[str, ...] = ()
-    default_slots: int | None = None
-    advice: str = ""
-    """What its users should know about failed pods; part of a failed pod's reason."""
-
-
-_MPI_ADVICE: Final = "MPI Operator makes no new pod of this name until this one is deleted; --reap-failed does that"
-_TRAINING: Final = "training.kubeflow.org"
-
-OPERATORS: Final[Mapping[str, Operator]] = {
-    operator.name: operator
-    for operator in (
-        Operator(
-            "mpi",
-            Resource("kubeflow.org/v2beta1", "mpijobs", "MPIJob"),
-            f"{_TRAINING}/job-name={{job}},{_TRAINING}/job-role=worker,{_TRAINING}/operator-name=mpi-operator",
-            slots_at=("spec", "slotsPerWorker"),
-            default_slots=1,
-            advice=_MPI_ADVICE,
-        ),
-        Operator(
-            "mpi-v1",
-            Resource("kubeflow.org/v1", "mpijobs", "MPIJob"),
-            "group-name=kubeflow.org,mpi-job-name={job},mpi-job-role=worker",
-            bare_names=True,
-            slots_at=("spec", "slotsPerWorker"),
-            advice=_MPI_ADVICE,
-        ),
-        Operator(
-            "training-mpi",
-            Resource("kubeflow.org/v1", "mpijobs", "MPIJob"),
-            f"{_TRAINING}/job-name={{job}},{_TRAINING}/replica-type=worker",
-            bare_names=True,
-            slots_at=("spec", "slotsPerWorker"),
-        ),
-        Operator(
-            "et",
-            Resource("kai.alibabacloud.com/v1alpha1", "trainingjobs", "TrainingJob"),
-            "group-name=kai.alibabacloud.com,training-job-name={job},training-job-role=worker",
-            bare_names=True,
-            slots_at=("spec", "slotsPerWorker"),
-        ),
-        Operator(
-            "pytorch",
-            Resource("kubeflow.org/v1", "pytorchjobs", "PyTorchJob"),
-            f"{_TRAINING}/job-name={{job}},{_TRAINING}/replica-type=worker",
-            bare_names=True,
-        ),
-        Operator("statefulset", Resource("apps/v1", "statefulsets", "StatefulSet")),
-        Operator("custom", None),
-    )
-}
+CUSTOM: Final = WorkloadKind(group="", version="", plural="", kind="", operator="custom")
+"""Any pods: the user says which, and there is no object above them."""
+OPERATORS: Final[Mapping[str, WorkloadKind]] = {each.operator: each for each in (*KINDS, CUSTOM) if each.operator}
+"""What makes a job's pods, by the value of ``--operator``."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """The fields that are kept of the object above the pods. ``selector``: of a StatefulSet, else "". ``finished``: the
-    job has succeeded, or has failed for good.
+    """The fields that are kept of the object above the pods. ``selector``: its own, if it selects its pods,
+    else "". ``finished``: the job has succeeded, or has failed for good.
     """
 
     uid: str = ""
@@ -130,7 +61,7 @@ class HostRules:
     Raises :class:`UsageError`.
     """
 
-    operator: Operator
+    operator: WorkloadKind
     slots: int | None = None
     host_name: str = ""
     domain: str = ""
@@ -157,7 +88,7 @@ _RESOURCE: Final = re.compile(r"[A-Za-z0-9*][A-Za-z0-9.*_/-]*", re.ASCII)
 _COUNT: Final = re.compile(r"\d{1,9}", re.ASCII)
 
 
-def operator_named(name: str) -> Operator:
+def operator_named(name: str) -> WorkloadKind:
     """Return the operator ``name``. For an unknown name, raises :class:`UsageError` with the most similar one."""
     if name not in OPERATORS:
         near = difflib.get_close_matches(name, OPERATORS, n=1, cutoff=0.0)[0]
@@ -179,7 +110,7 @@ def check_job(name: str) -> None:
         )
 
 
-def selector_of(operator: Operator, *, job: str, own: str = "", view: JobView | None = None) -> str:
+def selector_of(operator: WorkloadKind, *, job: str, own: str = "", view: JobView | None = None) -> str:
     """Return the label selector of a job's workers. ``own``: the user's selector, which has priority. ``view``: the
     job, if it was read.
 
@@ -187,33 +118,31 @@ def selector_of(operator: Operator, *, job: str, own: str = "", view: JobView | 
     """
     if own:
         return own
-    if not operator.selector and view is not None and view.selector:
+    if not operator.labels and view is not None and view.selector:
         return view.selector
-    if not operator.selector:
-        what = "the StatefulSet cannot be read: " if operator.name == "statefulset" else ""
+    if not operator.labels:
+        what = f"the {operator.kind} cannot be read: " if operator.selects_pods else ""
         raise UsageError(f"{what}which pods belong to the job is not known; give --selector LABEL=VALUE[,…]")
     if not job:
-        raise UsageError(f"--operator {operator.name} needs the job's name; give --job NAME")
+        raise UsageError(f"--operator {operator.operator} needs the job's name; give --job NAME")
     check_job(job)
     if len(job) > 63:
         raise UsageError(f"--job {job!r} has {len(job)} characters; labels of its pods have at most 63")
-    return operator.selector.format(job=job)
+    return operator.selector(job, role=WORKER)
 
 
-def job_view(raw: object, operator: Operator) -> JobView:
+def job_view(raw: object, operator: WorkloadKind) -> JobView:
     """Return the fields that are kept of the object above the pods. Raises ``ValueError``, in one line, if ``raw`` is
     no such object.
     """
     if not isinstance(raw, dict) or not isinstance(raw.get("metadata"), dict):
-        raise ValueError(f"this is not an object of {operator.name}: it has no metadata")
+        raise ValueError(f"this is not an object of {operator.operator}: it has no metadata")
     metadata = raw["metadata"]
-    value: Any = raw if operator.slots_at else None
-    for step in operator.slots_at:
-        value = value.get(step) if isinstance(value, dict) else None
+    value = at(raw, *operator.slots_at) if operator.slots_at else None
     return JobView(
         uid=metadata["uid"] if isinstance(metadata.get("uid"), str) else "",
         slots_per_worker=value if isinstance(value, int) and not isinstance(value, bool) else None,
-        selector=_match_labels(raw) if operator.name == "statefulset" else "",
+        selector=_match_labels(raw) if operator.selects_pods else "",
         labels=_texts(metadata.get("labels")),
         annotations=_texts(metadata.get("annotations")),
         finished=_finished(raw.get("status")),
@@ -270,7 +199,7 @@ def _host_name(pod: PodView, rules: HostRules) -> str:
     if pod.subdomain:
         domain = f".{rules.domain}" if rules.domain else ""
         return f"{pod.hostname or pod.key.name}.{pod.subdomain}.{pod.key.namespace}.svc{domain}"
-    return pod.key.name if rules.operator.bare_names or "training-job-name" in pod.labels else pod.ip
+    return pod.key.name if rules.operator.bare_names or ET_JOB_LABEL in pod.labels else pod.ip
 
 
 def _filled(pod: PodView, template: str) -> str:

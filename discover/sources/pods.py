@@ -114,7 +114,7 @@ class KubernetesSource:
         self._looks = _Looks(clock)
         self._begun_at: float | None = None
         self._stopped = False
-        asks_job = scope.job and scope.rules.operator.resource is not None
+        asks_job = scope.job and scope.rules.operator.kind
         self._lookups = Lookups(self._read_job if asks_job else None, cluster.node_exists, clock=clock, draw=draw)
         pods = cluster.pods(scope.namespace, self._label_selector)
         nodes = cluster.nodes(scope.node_selector)
@@ -276,12 +276,12 @@ class KubernetesSource:
         return ""
 
     def _label_selector(self) -> str:
-        """Return the label selector of the pods. Raises :class:`RequestFailed` if it must be read from a StatefulSet,
-        and that fails.
+        """Return the label selector of the pods. Raises :class:`RequestFailed` if it must be read from the object
+        above them, and that fails.
         """
         operator, own = self._scope.rules.operator, self._scope.selector
         view = self._lookups.job
-        if not own and not operator.selector and view is None:
+        if not own and not operator.labels and view is None:
             view = self._read_job()
         try:
             return selector_of(operator, job=self._scope.job, own=own, view=view)
@@ -290,9 +290,9 @@ class KubernetesSource:
 
     def _read_job(self) -> JobView | None:
         operator = self._scope.rules.operator
-        if operator.resource is None:
+        if not operator.kind:
             return None
-        found = self._cluster.job(operator.resource, namespace=self._scope.namespace, name=self._scope.job)
+        found = self._cluster.job(operator, namespace=self._scope.namespace, name=self._scope.job)
         try:
             return job_view(found, operator)
         except ValueError as error:
