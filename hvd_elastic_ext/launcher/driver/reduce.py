@@ -126,7 +126,6 @@ def _agent_lost(job: JobState, host: str, reason: str) -> None:
     agent = job.roster.agents.get(host)
     if agent is not None:
         agent.joined = False
-        job.roster.watch_agent(agent)
     for part in (loads, attempts, memory, transfers, pasts):
         part.agent_lost(job, host)  # also of a fenced host
     if agent is None:
@@ -244,7 +243,6 @@ def _heartbeat(job: JobState, agent: Agent, slots: Any, *, part: bool) -> None:
     host, workers = agent.host.name, job.roster.workers
     if not part:
         agent.heartbeats_at = agent.last_message_at
-        job.roster.full_heartbeats[host] = None
     for number, entry in slots.items() if isinstance(slots, dict) else ():
         seat = seat_of(host, number)
         worker = None if seat is None else workers.get(seat)
@@ -253,7 +251,7 @@ def _heartbeat(job: JobState, agent: Agent, slots: Any, *, part: bool) -> None:
         worker.in_heartbeat_at = agent.last_message_at
         age, beat = entry.get("age"), entry.get("beat")
         if isinstance(beat, dict):
-            job.roster.silent(worker, finite_number(age) or 0.0)
+            worker.silent_s = finite_number(age) or 0.0
             take_heartbeat((worker,), beat, job.now - worker.silent_s)
             worker.agreed_at_heartbeat = worker.agreed
             job.roster.remember((worker,))
@@ -274,8 +272,6 @@ def _note_message(job: JobState, workers: Sequence[Worker], message: Mapping[str
         pasts.note_call(job, workers, message["call"])
     if message.get("collectives") is True:
         job.calls.collectives = job.calls.record_due = True
-    for worker in workers if workers and workers[0].done else ():
-        job.roster.watch(worker)
     job.roster.remember(workers)
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from hvd_elastic_ext.core.engines import ENGINES
 from hvd_elastic_ext.core.errors import JobFailed
@@ -21,7 +21,7 @@ from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, LiftedBlo
 from hvd_elastic_ext.launcher.rules.membership import calls
 from hvd_elastic_ext.launcher.rules.membership.calls import Gate, InCall
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
-from hvd_elastic_ext.launcher.rules.membership.next_world import Situation, Stage, WorldDecision, WorldLimits
+from hvd_elastic_ext.launcher.rules.membership.next_world import Situation, Stage, WorldDecision
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import (
     NO_ROOM,
     TOO_LARGE,
@@ -66,15 +66,6 @@ NO_OUTCOME: Final = WorldOutcome(WorldPhase.LOST)
 """The world changes as in any job."""
 SYNC_S: Final = 10.0
 """Members without an elastic loop count as agreed on the state after this time in a world: they cannot say so."""
-
-
-class Apart(NamedTuple):
-    """``outside``: wanted seats without a member; ``unwanted``: seats of members that are not wanted."""
-
-    wanted: tuple[Seat, ...]
-    members: tuple[ProcessId, ...]
-    outside: frozenset[Seat]
-    unwanted: frozenset[Seat]
 
 
 @dataclass
@@ -143,21 +134,12 @@ class JobState:
     """
     wanted: tuple[Seat, ...] = ()
     """Seats that should have a process, by the newest look."""
-    offered: tuple[list[tuple[Host, tuple[int, ...]]], WorldLimits] | None = field(default=None, repr=False)
-    """The usable slots and the limits of the last choice, if all were wanted: the same ones need no new choice."""
     decision: WorldDecision = field(default_factory=lambda: WorldDecision(None, "", ""))
     """Which processes should form the next world now, by the newest look."""
     decisions_held: bool = False
     """The launcher has lost its link, or waits for processes that it takes over: planners decide nothing."""
     excessive: set[ProcessId] = field(default_factory=set)
     """Living processes with rendezvous values that were refused as too large, which was logged."""
-    _seats: tuple[tuple[Seat, ...], frozenset[Seat]] = field(default=((), frozenset()), compare=False, repr=False)
-    """The last answer of :attr:`wanted_seats`; likewise the next ones."""
-    _hosts: tuple[tuple[Seat, ...], dict[str, None]] = field(
-        default_factory=lambda: ((), {}), compare=False, repr=False
-    )
-    _apart: Apart | None = field(default=None, compare=False, repr=False)
-    _settled: tuple[int, tuple[Worker, ...]] | None = field(default=None, compare=False, repr=False)
     to_do: list[actions.Action] = field(default_factory=list, compare=False, repr=False)
     """Actions that the executor has not taken yet."""
 
@@ -247,41 +229,15 @@ class JobState:
         return not asked_again or asked_again.isdisjoint(members)
 
     @property
-    def wanted_seats(self) -> frozenset[Seat]:
-        """The same as :attr:`wanted`. It is made once for each list, as all that depends only on lists that stay."""
-        if self._seats[0] is not self.wanted:
-            self._seats = self.wanted, frozenset(self.wanted)
-        return self._seats[1]
-
-    @property
-    def wanted_hosts(self) -> Mapping[str, None]:
-        """Hosts of the wanted seats, in their order."""
-        if self._hosts[0] is not self.wanted:
-            self._hosts = self.wanted, dict.fromkeys([seat.host for seat in self.wanted])
-        return self._hosts[1]
-
-    @property
-    def apart(self) -> Apart:
-        """How the seats of the newest world's members differ from the wanted ones."""
-        members, wanted = self.world.members, self.wanted
-        if self._apart is None or self._apart.wanted is not wanted or self._apart.members is not members:
-            inside = frozenset([life.seat for life in members])
-            self._apart = Apart(wanted, members, self.wanted_seats - inside, inside - self.wanted_seats)
-        return self._apart
-
-    @property
     def settled(self) -> bool:
         """Whether all members of the newest world are in it and have agreed on the state."""
         generation, present = self.generation, self.roster.present(self.world.members)
         if not self.formed or len(present) < len(self.world.members):
             return False
-        if self._settled is not None and self._settled[0] == generation and self._settled[1] is present:
-            return True  # an agreement is permanent
         undecided = [worker for worker in present if worker.agreed < generation or worker.generation < generation]
         if any(worker.generation < generation for worker in undecided):
             return False
         if not undecided:
-            self._settled = generation, present
             return True
         # Members with an elastic loop report it themselves, however long the sync takes, and what comes before.
         latest = self.now - SYNC_S
@@ -328,7 +284,7 @@ class JobState:
         if not (self.calls.newest > 1 or self.calls.collectives) or not self.in_place:
             return None
         roster = self.roster
-        if not any(each.stage is not Stage.LIVE and each.killed is None for each in roster.unusual):
+        if not any(each.stage is not Stage.LIVE and each.killed is None for each in roster.workers.values()):
             return None
         pasts = {seat: each for seat, each in self.calls.pasts.items() if self.is_connected(seat.host)}
         stale = frozenset(filter(self.calls.is_stale, pasts))

@@ -24,7 +24,6 @@ def delay_restart(job: JobState, seat: Seat) -> None:
 def remove(job: JobState, worker: Worker, why: str) -> None:
     """Have a process leave: a member of a world at its next step, any other at once."""
     worker.leaving, worker.leaving_since = why, job.now
-    job.roster.watch(worker)
     if worker.stage is Stage.LIVE and worker.life not in job.rendezvous.waiting:
         worker.stopping_at = math.inf
         ask_to_leave(job, worker)
@@ -58,7 +57,6 @@ def end(job: JobState, worker: Worker, why: str = "the job ends") -> None:
     """End a process now, with its grace, even if it has to leave at its next step."""
     if worker.leaving is None or worker.stopping_at is not None:
         worker.leaving, worker.stopping_at = worker.leaving or why, None
-        job.roster.watch(worker)
         job.order(worker, "stop")
 
 
@@ -66,7 +64,6 @@ def kill(job: JobState, worker: Worker, cause: Cause) -> None:
     """Kill a process: it may be stopped, and react to nothing else."""
     if worker.killed is None:
         worker.killed, worker.killed_at, worker.silent_then_s = cause, job.now, worker.silent_s
-        job.roster.watch(worker)
     job.order(worker, "kill")
 
 
@@ -75,7 +72,6 @@ def dismiss(job: JobState, agent: Agent) -> None:
     if agent.dismissed:
         return
     agent.finishing = agent.dismissed = True
-    job.roster.watch_agent(agent)
     if not job.send(agent.host.name, {"do": "finish"}):
         job.do(StopLaunch(agent.host.name))
         job.roster.agents.pop(agent.host.name, None)

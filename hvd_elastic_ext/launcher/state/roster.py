@@ -6,7 +6,6 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.hosts import Host
@@ -73,11 +72,6 @@ class Agent:
     """Its launch ended with an error while it was connected."""
     warm: bool = False
     """It has had a template, which was logged."""
-
-    @property
-    def is_usual(self) -> bool:
-        """Whether it is connected and stays, as nearly all do."""
-        return self.joined and self.last_message_at > 0.0 and not self.finishing and self.leaves_by is None
 
 
 @dataclass(slots=True)
@@ -244,38 +238,9 @@ class Worker:
         """Commits per second if every call of ``commit()`` commits; 0 if unknown."""
         return 0.0 if self.call_s is None else 1.0 / max(self.call_s + (self.commit_s or 0.0), 1e-6)
 
-    @property
-    def is_usual(self) -> bool:
-        """Whether it trains and goes on, as nearly all do."""
-        ends = self.killed is not None or self.leaving is not None or self.stopping_at is not None
-        return self.stage is Stage.LIVE and not (self.done or ends)
-
     def tried_s(self, now: float) -> float:
         """Seconds from its start until it went live, or until ``now``."""
         return (now if self.live_at is None else self.live_at) - self.created
-
-
-class _Found(NamedTuple):
-    """The processes of a question, those of them that live, and the others; all in the order of the question."""
-
-    lives: tuple[ProcessId, ...]
-    present: tuple[Worker, ...]
-    absent: tuple[ProcessId, ...]
-
-    def without(self, worker: Worker) -> _Found | None:
-        """The same when a process has ended; None if it is to be looked up again."""
-        rest = tuple([each for each in self.present if each is not worker])
-        if len(rest) == len(self.present):
-            return self
-        return None if self.absent else _Found(self.lives, rest, (worker.life,))
-
-
-class _Speakers(NamedTuple):
-    """Processes that send the same message, those of them that live, and their agents."""
-
-    lives: tuple[ProcessId, ...]
-    workers: tuple[Worker, ...]
-    agents: tuple[Agent, ...]
 
 
 @dataclass(slots=True)
@@ -294,24 +259,8 @@ class Roster:
     join_s: float = JOIN_S
     _by_host: dict[str, dict[int, Worker]] = field(default_factory=dict, compare=False, repr=False)
     """The same processes by host, so that a question about one host does not read thousands."""
-    failed: dict[ProcessId, Worker] = field(default_factory=dict, compare=False, repr=False)
-    """Living processes that have reported an error of their script."""
-    _found: tuple[_Found, ...] = field(default=(), compare=False, repr=False)
-    """The last two answers of :meth:`present`: both are needed while a world changes."""
-    _oldest: float = field(default=-math.inf, compare=False, repr=False)
-    """No agent with messages sent its last one before this time."""
-    full_heartbeats: dict[str, None] = field(default_factory=dict, compare=False, repr=False)
-    """Hosts whose agents have named all their processes since the last look of :mod:`silence`."""
-    _speakers: _Speakers | None = field(default=None, compare=False, repr=False)
-    _ids: tuple[tuple[Worker, ...], int, frozenset[int]] | None = field(default=None, compare=False, repr=False)
-    """The last answer of :meth:`present_ids`."""
-    _watched: dict[Seat, Worker] = field(default_factory=dict, compare=False, repr=False)
-    """All processes that are not usual, and some that are again."""
-    _watched_agents: dict[str, Agent] = field(default_factory=dict, compare=False, repr=False)
-    _most_silent_s: float | None = field(default=0.0, compare=False, repr=False)
-    """The last answer of :meth:`most_silent_s`, if it is still right."""
-    _unfilled: tuple[tuple[Seat, ...], tuple[Seat, ...]] | None = field(default=None, compare=False, repr=False)
-    """The last question to :meth:`unfilled` and its answer, until a process is added or removed."""
+    _present: tuple[tuple[ProcessId, ...], tuple[Worker, ...]] | None = field(default=None, compare=False, repr=False)
+    """The last question to :meth:`present` and its answer, until a process is added or removed."""
 
     @property
     def workers(self) -> Mapping[Seat, Worker]:
@@ -320,55 +269,18 @@ class Roster:
 
     def add(self, worker: Worker) -> None:
         """A process is started, or taken over from an earlier launcher."""
+        self._present = None
         self._workers[worker.seat] = self._by_host.setdefault(worker.seat.host, {})[worker.seat.slot] = worker
-        self._found, self._speakers, self._unfilled = (), None, None
-        self.watch(worker)
 
     def remove(self, worker: Worker) -> None:
         """A process has ended."""
+        self._present = None
         del self._workers[worker.seat], self._by_host[worker.seat.host][worker.seat.slot]
-        self.failed.pop(worker.life, None)
-        self._watched.pop(worker.seat, None)
-        if worker.silent_s and worker.silent_s == self._most_silent_s:
-            self._most_silent_s = None
-        self._found = tuple([found for each in self._found if (found := each.without(worker)) is not None])
-        self._speakers = self._unfilled = None
-
-    def watch(self, worker: Worker) -> None:
-        """A process may not be usual any more. The code that causes this calls it: a look does not read thousands."""
-        if self._workers.get(worker.seat) is worker:
-            self._watched[worker.seat] = worker
-
-    @property
-    def unusual(self) -> list[Worker]:
-        """Processes that are not usual, in the order of all."""
-        watched = self._watched
-        for seat in [seat for seat, worker in watched.items() if worker.is_usual]:
-            del watched[seat]
-        return (
-            list(watched.values())
-            if len(watched) < 2
-            else [self._workers[seat] for seat in self._workers if seat in watched]
-        )
 
     def start_agent(self, host: Host, now: float) -> Agent:
         """The agent of a host is being started, or has connected by itself."""
         agent = self.agents[host.name] = Agent(host, now)
-        self._speakers = None
-        self.watch_agent(agent)
         return agent
-
-    def watch_agent(self, agent: Agent) -> None:
-        """As :meth:`watch`."""
-        self._watched_agents[agent.host.name] = agent
-
-    @property
-    def unusual_agents(self) -> dict[str, Agent]:
-        """As :attr:`unusual`, by host."""
-        watched, agents = self._watched_agents, self.agents
-        for name in [name for name, agent in watched.items() if agent.is_usual or agents.get(name) is not agent]:
-            del watched[name]
-        return dict(watched) if len(watched) < 2 else {name: agents[name] for name in agents if name in watched}
 
     def on(self, host: str) -> list[Worker]:
         """The processes on a host."""
@@ -389,59 +301,24 @@ class Roster:
         worker = self.workers.get(life.seat)
         return worker if worker is not None and worker.life == life else None
 
-    def unfilled(self, seats: tuple[Seat, ...]) -> tuple[Seat, ...]:
-        """The seats without a process. Each look asks for the same seats."""
-        if self._unfilled is None or self._unfilled[0] is not seats:
-            workers = self._workers
-            self._unfilled = seats, tuple([seat for seat in seats if seat not in workers])
-        return self._unfilled[1]
-
-    def present_ids(self, lives: Iterable[ProcessId]) -> frozenset[int]:
-        """The :func:`id` of each process in :meth:`present`."""
-        present = self.present(lives)
-        if self._ids is None or self._ids[0] is not present or self._ids[1] != id(present):  # a copy has others
-            self._ids = present, id(present), frozenset(map(id, present))
-        return self._ids[2]
-
     def present(self, lives: Iterable[ProcessId]) -> tuple[Worker, ...]:
-        """The living processes among ``lives``. One look asks often for the members of the world."""
-        return self._find(lives).present
+        """The living processes among ``lives``. One look asks a dozen times for the members of the world."""
+        asked, workers = tuple(lives), self._workers
+        if self._present is None or self._present[0] is not asked:
+            there = [each for life in asked if (each := workers.get(life.seat)) is not None and each.life == life]
+            self._present = asked, tuple(there)
+        return self._present[1]
 
     def absent(self, lives: Iterable[ProcessId]) -> tuple[ProcessId, ...]:
         """The others."""
-        return self._find(lives).absent
-
-    def _find(self, lives: Iterable[ProcessId]) -> _Found:
-        asked = tuple(lives)
-        for found in self._found:
-            if found.lives is asked:
-                return found
-        those = [self._workers.get(life.seat) for life in asked]
-        present = [each for each, life in zip(those, asked, strict=True) if each is not None and each.life == life]
-        living = {each.life for each in present} if len(present) < len(asked) else ()
-        absent = [life for life in asked if life not in living] if len(present) < len(asked) else []
-        found = _Found(asked, tuple(present), tuple(absent))
-        self._found = (*self._found[-1:], found)
-        return found
+        return tuple([life for life in lives if self.alive(life) is None])
 
     def note_message_from(self, lives: tuple[ProcessId, ...], now: float) -> tuple[Worker, ...]:
-        """Note that the agents of these processes have sent a message. Return the processes that live.
-
-        The same processes send several messages.
-        """
-        known = self._speakers
-        if known is None or known.lives is not lives:
-            agents = [self.agents.get(life.seat.host) for life in lives]
-            those = lives if None not in agents else tuple([x for x, a in zip(lives, agents, strict=True) if a])
-            workers = [self._workers.get(life.seat) for life in those]
-            known = self._speakers = _Speakers(
-                lives,
-                tuple([each for each, life in zip(workers, those, strict=True) if each and each.life == life]),
-                tuple([agent for agent in agents if agent is not None]),
-            )
-        for agent in known.agents:
-            agent.last_message_at = now
-        return known.workers
+        """Note that the agents of these processes have sent a message. Return the processes that live."""
+        known = [life for life in lives if life.seat.host in self.agents]
+        for life in known:
+            self.agents[life.seat.host].last_message_at = now
+        return self.present(known)
 
     @property
     def join_timeout_s(self) -> float:
@@ -458,14 +335,10 @@ class Roster:
         self.lives[life.seat] = max(self.lives.get(life.seat, 0), life.number)
 
     def remember(self, workers: Iterable[Worker]) -> None:
-        """Note each process's commit as its agent's, since it outlives the process, and the processes that have
-        failed.
-        """
+        """Note each process's commit as its agent's, since it outlives the process."""
         agents, commits = self.agents, self.commits
         for worker in workers:
             seat, commit = worker.life.seat, worker.holds
-            if worker.failure is not None:
-                self.failed[worker.life] = worker
             agent = agents.get(seat.host)
             if commit is None or agent is None or not agent.joined:
                 continue
@@ -477,32 +350,12 @@ class Roster:
 
     def agents_with_notice(self) -> dict[str, float]:
         """Hosts with an agent that has given notice, and when that, or the host, will be gone (mono)."""
-        return {name: agent.leaves_by for name, agent in self.unusual_agents.items() if agent.leaves_by is not None}
+        return {name: agent.leaves_by for name, agent in self.agents.items() if agent.leaves_by is not None}
 
     def all_sent_after(self, at: float) -> bool:
-        """Whether all agents that have ever sent a message have sent one after ``at`` (mono). The answer is cached:
-        the time of the last message only grows.
-        """
-        if self._oldest <= at:
-            self._oldest = min(
-                [agent.last_message_at for agent in self.agents.values() if agent.last_message_at], default=-math.inf
-            )
-        return self._oldest > at
-
-    def most_silent_s(self) -> float:
-        """The longest silence of a process in the last reports of agents."""
-        if self._most_silent_s is None:
-            self._most_silent_s = max(map(_SILENT_S, self._workers.values()), default=0.0)
-        return self._most_silent_s
-
-    def silent(self, worker: Worker, seconds: float) -> None:
-        """Note an agent's report of the silence of a process."""
-        before, worker.silent_s = worker.silent_s, seconds
-        most = self._most_silent_s
-        if most is not None and seconds >= most:
-            self._most_silent_s = seconds
-        elif before == most:
-            self._most_silent_s = None
+        """Whether agents have sent messages, and each of these has sent one after ``at`` (mono)."""
+        heard = [agent.last_message_at for agent in self.agents.values() if agent.last_message_at]
+        return bool(heard) and min(heard) > at
 
     def taken(self) -> dict[Seat, Stage]:
         """Seats with a process that may stay, and its stage."""
@@ -536,6 +389,3 @@ class Roster:
             worker.agreed > 0,
             worker.created,
         )
-
-
-_SILENT_S: Final = attrgetter("silent_s")

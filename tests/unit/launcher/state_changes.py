@@ -33,7 +33,6 @@ def small_job(**options: Any) -> JobState:
     for host in job.fleet.hosts:
         heard = 0.0 if host.name == "d" else NOW
         agent = job.roster.agents[host.name] = Agent(host, 50.0, heard > 0, heard, heard)
-        job.roster.watch_agent(agent)
         agent.identity = f"agent of {host.name}" if agent.joined else ""
     for host, stage in zip("abc", (Stage.LIVE, Stage.LIVE, Stage.BOOTING), strict=True):
         job.roster.add(_worker(host, stage))

@@ -22,7 +22,7 @@ def plan(job: JobState) -> Plan:
         return NOTHING
     end_earlier_lives(job)
     now = job.now
-    for agent in _maybe_silent(job):
+    for agent in list(job.roster.agents.values()):
         if agent.last_message_at and now - agent.last_message_at > _limit_s(job, agent):
             reason = f"nothing was heard of it for {now - agent.last_message_at:.1f} s"
             cut_off(job, agent, reason, strike=not job.ending)
@@ -61,16 +61,6 @@ def is_due(job: JobState) -> bool:
     return (at is not None and at < job.now) or bool(_silent(job))
 
 
-def _maybe_silent(job: JobState) -> list[Agent]:
-    """All agents except those that are connected and have sent a message within the usual limit: few of thousands."""
-    agents, latest = job.roster.agents.values(), job.now - job.options.heartbeat_timeout_s
-    if job.fleet.newer_lives:
-        return list(agents)
-    if job.roster.all_sent_after(latest):
-        return list(job.roster.unusual_agents.values())
-    return [agent for agent in agents if agent.last_message_at <= latest or not agent.joined]
-
-
 def _limit_s(job: JobState, agent: Agent) -> float:
     """How long a host may be silent."""
     fleet = job.fleet
@@ -86,13 +76,10 @@ def _ask_for_unreported_ends(job: JobState) -> None:
     """A process that is missing from its agent's heartbeats has ended: have the agent report that again."""
     limit, roster = job.options.heartbeat_timeout_s, job.roster
     lost: dict[str, list[Worker]] = {}
-    for host in roster.full_heartbeats:  # there is nothing new about the others
-        if (agent := roster.agents.get(host)) is None:
-            continue
-        for worker in roster.on(host):
-            if worker.in_heartbeat_at is not None and agent.heartbeats_at - worker.in_heartbeat_at > limit:
-                lost.setdefault(host, []).append(worker)
-    roster.full_heartbeats.clear()
+    for host, agent in roster.agents.items():
+        latest = agent.heartbeats_at - limit
+        if gone := [x for x in roster.on(host) if x.in_heartbeat_at is not None and x.in_heartbeat_at < latest]:
+            lost[host] = gone
     for host, workers in lost.items():
         for worker in workers:
             worker.in_heartbeat_at = None
@@ -103,12 +90,5 @@ def _ask_for_unreported_ends(job: JobState) -> None:
 
 def _silent(job: JobState) -> list[Worker]:
     limit = job.options.heartbeat_timeout_s
-    if job.roster.most_silent_s() <= limit:
-        return []  # nearly always, and there may be thousands
     silent = [worker for worker in job.roster.workers.values() if worker.silent_s > limit]
-    return [worker for worker in silent if _is_overdue(job, worker)]
-
-
-def _is_overdue(job: JobState, worker: Worker) -> bool:
-    """Whether it is to be killed for its silence."""
-    return worker.killed is None and worker.silent_s > limit_s(job, worker)
+    return [worker for worker in silent if worker.killed is None and worker.silent_s > limit_s(job, worker)]

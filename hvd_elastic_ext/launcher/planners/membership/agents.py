@@ -16,22 +16,15 @@ def plan(job: JobState) -> Plan:
     """
     if job.before_exit.why is not None:
         return NOTHING
-    now, agents, listed, needed = job.now, job.roster.agents, job.fleet.hosts, job.wanted_hosts
+    now, agents, listed = job.now, job.roster.agents, job.fleet.hosts
+    needed = dict.fromkeys([seat.host for seat in job.wanted])
     missing = [name for name in needed if name not in agents]
-    surplus = bool(missing) or len(agents) > len(needed)
     for name in missing:
         if (host := listed.get(name)) is not None:
             job.roster.start_agent(host, now)
             job.do(actions.StartAgent(host))
-    others = [*job.roster.unusual_agents.items()]
-    if surplus:
-        others = [
-            (name, agent)
-            for name, agent in agents.items()
-            if not agent.is_usual or (name not in needed and name not in listed)
-        ]
-    timeout = job.roster.join_timeout_s if others else 0.0
-    for name, agent in others:
+    timeout = job.roster.join_timeout_s
+    for name, agent in list(agents.items()):
         # A finishing agent ends in any case; if its host is wanted again, a new agent follows.
         leaves = agent.finishing or (name not in needed and name not in listed)
         if leaves and not agent.dismissed and not job.roster.on(name) and _may_end(job, name):

@@ -27,13 +27,13 @@ Until one has left, all may be in a long evaluation, and ending one would cost t
 def plan(job: JobState) -> Plan:
     """Start processes in wanted seats; end those that are not needed or do not get ready."""
     wanted, members = _startable(job), job.world.members
-    now, kept = job.now, job.roster.present_ids(members)
+    now, kept = job.now, frozenset(map(id, job.roster.present(members)))
     for seat, place, neighbours in _plans(wanted, job.roster.workers, joining=bool(members)) if _may_start(job) else ():
         if _is_free(job, seat):
             _start(job, job.roster.agents[seat.host], seat, place, neighbours=neighbours, standby=bool(members))
     # A live process that is not a member lost its link, and its world went on without it.
     others = _others(job, kept)
-    needed = frozenset(wanted) if others and wanted is not job.wanted else job.wanted_seats
+    needed = frozenset(wanted) if others else frozenset[Seat]()
     for worker in others:
         useful = worker.seat in needed and worker.stage is not Stage.LIVE
         if not useful and id(worker) not in kept and worker.leaving is None and not worker.done:
@@ -52,12 +52,13 @@ def plan(job: JobState) -> Plan:
 
 
 def _others(job: JobState, kept: frozenset[int]) -> list[Worker]:
-    """Processes that are not live, have to stop, or are not ``kept``: few of thousands, in the order of all."""
-    unusual, workers = job.roster.unusual, job.roster.workers
-    outside = sum(id(worker) not in kept for worker in unusual)
-    those = unusual if outside + len(kept) == len(workers) else workers.values()
+    """Processes that are not live, have to stop, or are not ``kept``, by their :func:`id`."""
     live = Stage.LIVE
-    return [each for each in those if each.stage is not live or each.stopping_at is not None or id(each) not in kept]
+    return [
+        each
+        for each in job.roster.workers.values()
+        if each.stage is not live or each.stopping_at is not None or id(each) not in kept
+    ]
 
 
 def _may_start(job: JobState) -> bool:
@@ -65,7 +66,8 @@ def _may_start(job: JobState) -> bool:
 
     None starts in a job that has to end, not even while it makes its last checkpoint.
     """
-    return job.before_exit.why is None and any(_is_free(job, seat) for seat in job.roster.unfilled(job.wanted))
+    workers = job.roster.workers
+    return job.before_exit.why is None and any(_is_free(job, seat) for seat in job.wanted if seat not in workers)
 
 
 def _is_free(job: JobState, seat: Seat) -> bool:

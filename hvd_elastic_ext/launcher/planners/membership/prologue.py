@@ -16,10 +16,10 @@ log = logging.getLogger(__name__)
 
 def plan(job: JobState) -> Plan:
     """Make them ready, have them wait, or send them on alone."""
-    here = [each for each in job.roster.unusual if each.at_init and each.stage is not Stage.LIVE]
+    here = [each for each in job.roster.workers.values() if each.at_init and each.stage is not Stage.LIVE]
     here = [each for each in here if each.killed is None and each.leaving is None]
     if not here:
-        return NOTHING  # the usual case, and there may be thousands
+        return NOTHING
     waiting = frozenset(map(id, here))
     living = [each for each in job.roster.workers.values() if each.killed is None and id(each) not in waiting]
     meeting = decide(_where(job, each) for each in living)

@@ -32,12 +32,7 @@ def plan(job: JobState) -> Plan:
     go = with_notice.keys() | job.scaling.leaving
     staying = [(host, slots) for host, slots in usable if host.name not in go] if go else usable
     follow_slots(job, staying)
-    limits = job.options.limits
-    if job.offered == (staying, limits):
-        return NOTHING  # the usual case, and there may be thousands
-    job.wanted = host_preference.seats(staying, limits, job.roster.taken, job.roster.commits.newest_hosts)
-    surplus = len(job.wanted) < sum([len(slots) for _, slots in staying])  # the choice among them depends on more
-    job.offered = None if surplus else (staying, limits)
+    job.wanted = host_preference.seats(staying, job.options.limits, job.roster.taken, job.roster.commits.newest_hosts)
     return NOTHING
 
 

@@ -107,7 +107,7 @@ def ending(job: JobState) -> dict[Seat, float]:
     agents = job.roster.agents
     return {
         worker.seat: worker.killed_at + ENDS_S
-        for worker in job.roster.unusual
+        for worker in job.roster.workers.values()
         if worker.killed is not None and worker.generation and (agent := agents.get(worker.seat.host)) and agent.joined
     }
 
@@ -115,11 +115,7 @@ def ending(job: JobState) -> dict[Seat, float]:
 def leaving_or_unlisted(job: JobState) -> Mapping[str, float]:
     """Hosts that leave, and when (mono): those with notice, and those that are not published any more."""
     leaving, agents = dict(job.leaves_by), job.roster.agents
-    if job.fleet.hosts.has_all(agents.keys()) and not any(
-        agent.finishing for agent in job.roster.unusual_agents.values()
-    ):
-        return leaving
-    for name, agent in job.roster.agents.items():
+    for name, agent in agents.items():
         if name not in job.fleet.hosts or agent.finishing:
             leaving.setdefault(name, math.inf)
     return leaving

@@ -304,7 +304,7 @@ def _saving(job: JobState) -> str:
 
 def _failing(job: JobState) -> Wait | None:
     """Processes whose script has raised an error and that have not ended yet: a large one takes seconds to end."""
-    failing = [worker for worker in job.roster.failed.values() if worker.failure is not None and worker.killed is None]
+    failing = [worker for worker in job.roster.workers.values() if worker.failure is not None and worker.killed is None]
     if not failing:
         return None
     ranks = [(worker, job.rank(worker.life)) for worker in failing]
@@ -390,8 +390,6 @@ def _silence(job: JobState) -> Wait | None:
     """Silent hosts, and silent processes of other hosts: after ``--heartbeat-timeout`` they have failed."""
     limit = job.options.heartbeat_timeout_s
     after = max(SOON_S, SILENT * limit)
-    if job.roster.all_sent_after(job.now - after) and job.roster.most_silent_s() <= after:
-        return None  # the usual case, and there may be thousands
     hosts, workers = job.roster.agents.items(), job.roster.present(job.world.members)
     silent = {
         name: job.now - agent.last_message_at
@@ -399,9 +397,9 @@ def _silence(job: JobState) -> Wait | None:
         if agent.last_message_at and job.now - agent.last_message_at > after
     }
     left = dict.fromkeys(silent, limit)
-    for worker in workers:
+    for worker in [each for each in workers if each.silent_s > SOON_S]:
         most = limit_s(job, worker)
-        if worker.silent_s > max(SOON_S, SILENT * most) and worker.killed is None and worker.seat.host not in silent:
+        if worker.silent_s > SILENT * most and worker.killed is None and worker.seat.host not in silent:
             silent[str(worker.seat)], left[str(worker.seat)] = worker.silent_s, most
     if not silent:
         return None

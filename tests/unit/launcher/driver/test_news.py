@@ -55,7 +55,6 @@ def leaving(job: JobState) -> None:
     """The process of a was told to leave at its next step."""
     (worker,) = job.roster.on("a")
     worker.leaving, worker.stopping_at = "its host goes", float("inf")
-    job.roster.watch(worker)
 
 
 PROCESSES: dict[str, Case] = {

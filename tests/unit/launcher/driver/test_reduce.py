@@ -54,7 +54,6 @@ def finishing(job: JobState) -> None:
     """The agent of c was told to end, and no process runs there."""
     job.roster.remove(job.roster.on("c")[0])
     job.roster.agents["c"].finishing = True
-    job.roster.watch_agent(job.roster.agents["c"])
 
 
 def entering(job: JobState) -> None:

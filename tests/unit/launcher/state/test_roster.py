@@ -1,8 +1,6 @@
-"""The roster's cached answers are the same as when all processes are asked."""
+"""What the roster knows of agents and processes together."""
 
 from __future__ import annotations
-
-import copy
 
 from hvd_elastic_ext.launcher.driver.reduce import reduce
 from hvd_elastic_ext.launcher.planners.health import silence
@@ -20,18 +18,6 @@ def test_hosts_were_all_heard_after_a_time_until_one_of_them_was_not() -> None:
     assert not job.roster.all_sent_after(NOW + 5.0)  # c is silent
     reduce(job, News("c", {"event": "beats", "slots": {}}))
     assert job.roster.all_sent_after(NOW + 5.0)
-
-
-def test_the_longest_silence_is_that_of_the_process_that_is_silent_for_longest() -> None:
-    job = small_job()
-    for host, age in (("a", 3.0), ("b", 7.5)):
-        beats = {"0": {"life": 2, "age": age, "beat": {"step": 1}}}
-        reduce(job, News(host, {"event": "beats", "slots": beats}))
-    assert job.roster.most_silent_s() == 7.5
-    reduce(job, News("b", {"event": "beats", "slots": {"0": {"life": 2, "age": 1.0, "beat": {"step": 2}}}}))
-    assert job.roster.most_silent_s() == 3.0
-    reduce(job, of_slot("a", "exited", code=1))
-    assert job.roster.most_silent_s() == 1.0
 
 
 def test_a_process_that_its_agent_names_no_more_is_asked_for_though_others_say_nothing() -> None:
@@ -53,14 +39,6 @@ def test_an_agent_that_was_started_again_is_heard_when_its_processes_speak_with_
     agent = job.roster.start_agent(job.roster.agents.pop("a").host, NOW)
     reduce(job, SameNews(lives, news))
     assert agent.last_message_at == job.now
-
-
-def test_a_copy_knows_its_own_members() -> None:
-    job = small_job()
-    job.roster.present_ids(job.world.members)
-    copied = copy.deepcopy(job)
-    present = copied.roster.present(copied.world.members)
-    assert copied.roster.present_ids(copied.world.members) == frozenset(map(id, present))
 
 
 def test_a_process_that_has_ended_says_nothing_with_others_any_more() -> None:

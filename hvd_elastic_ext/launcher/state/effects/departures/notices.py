@@ -58,7 +58,6 @@ def _give_notice(job: JobState, agent: Agent, notice: Mapping[str, Any]) -> None
     host, grace_s = agent.host, _seconds(notice.get("grace_s"))
     reason = f"its agent was sent {notice.get('reason')}"
     agent.finishing, agent.leaves_by = True, job.now + grace_s
-    job.roster.watch_agent(agent)
     job.record("notice", host=host.name, reason=reason, deadline=agent.leaves_by)
     log.warning("%s: %s, and ends within %g s; it is given no work meanwhile", host.name, reason, grace_s)
     for slot in range(host.slots):  # the next agent may be sent away, too
@@ -71,7 +70,6 @@ def _going(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
         return  # it leaves at once
     reason, known = str(news.get("reason")), agent.notice_reason
     agent.notice_reason, agent.leaves_by = reason, math.inf if in_s is None else job.now + _seconds(in_s)
-    job.roster.watch_agent(agent)
     if reason != known:  # news may come twice
         deadline = None if in_s is None else agent.leaves_by
         job.record("notice", host=host, reason=reason, deadline=deadline)

@@ -35,7 +35,7 @@ def finished(job: JobState, worker: Worker, rank: int) -> Member:
 def others_continue(job: JobState, next_members: Container[ProcessId]) -> None:
     """Another world is about to form: log it if members of the last one are done with training."""
     outcome, found = job.outcome, job.liveness.of_world(job.generation)
-    if not found and not any(worker.done for worker in job.roster.unusual):
+    if not found and not any(worker.done for worker in job.roster.workers.values()):
         return
     others = []
     for worker in job.roster.present(job.world.members):

@@ -94,7 +94,6 @@ def _catch_up(job: JobState, worker: Worker, status: Mapping[str, Any]) -> None:
     started(job, worker, status.get("pid"))  # without a pid: its agent reports it later
     worker.loops = worker.loops or status.get("loops") is True
     worker.done = worker.done or bool(status.get("done"))
-    job.roster.watch(worker)
     worker.warned = worker.reclaimed = bool(status.get("warned"))
     if worker.stage is Stage.BOOTING:
         worker.at_init, worker.alone = status.get("at_init") is True, status.get("alone") is True

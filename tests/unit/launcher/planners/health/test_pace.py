@@ -114,7 +114,6 @@ def test_between_the_kill_of_a_stopped_process_and_its_end_that_process_is_named
     caplog.clear()
     (worker,) = cluster.driver.job.roster.on("b")
     worker.killed = Cause.SILENT
-    cluster.driver.job.roster.watch(worker)
     cluster.run(5.0)
     assert told(caplog)[0].endswith(
         ": rank 1 (b[0]) has been killed and is waited for; no limit: it ends with the process there"

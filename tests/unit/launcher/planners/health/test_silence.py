@@ -71,7 +71,6 @@ def dismissed(job: JobState) -> None:
 def disconnected(job: JobState) -> None:
     """The agent of a is disconnected, and no look has happened since."""
     job.roster.agents["a"].joined = False
-    job.roster.watch_agent(job.roster.agents["a"])
 
 
 def without_agent(job: JobState) -> None:

@@ -35,7 +35,6 @@ def test_a_newcomer_tells_until_when_it_waits() -> None:
     job.restarting.change = None
     for worker in job.roster.present(job.world.members):
         worker.agreed = 0
-    job._settled = None
     assert str(starting(job, job.now)["c"]).startswith("the process in slot 0 joins once world 1 trains (started")
 
 
