@@ -7,7 +7,6 @@ all slot-seconds is the goodput of :mod:`hvd_elastic_ext.core.goodput`: a step i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -153,22 +152,6 @@ class Accounts(Observer):
             self._states[before] -= 1
         if process.state != "gone":
             self._states[process.state] += 1
-
-    def moved_together(self, processes: Sequence[Process], before: Sequence[str]) -> None:
-        """The same for many processes."""
-        if self.away or not processes or processes[0].state == "gone":
-            super().moved_together(processes, before)
-            return
-        self.count()
-        self._states[processes[0].state] += len(processes)
-        for state, number in Counter(before).items():
-            self._states[state] -= number if state else 0
-
-    def ranks_given(self, processes: Sequence[Process], *, incarnation: int) -> None:
-        """Ignored here."""
-
-    def commits_reported(self, processes: Sequence[Process], commit: Commit) -> None:
-        """Ignored here."""
 
     def vanished(self, host: str, processes: list[Process]) -> None:
         """Note that a host has no slots any more. Its processes do not count."""

@@ -303,7 +303,6 @@ class _Job:
             self._cluster.agent_dies(agent)
         self._cluster.cut.discard(host)
         self._cluster.training.vanished.discard(host)
-        self._cluster.disturbances += 1
 
     def _unlist(self, host: str) -> None:
         if host not in self._there:
@@ -362,7 +361,6 @@ class _Job:
         accounts.count()
         self._looks += launcher.looks
         launcher.alive = False
-        self._cluster.disturbances += 1
         time = self._sim.time
         saved = saved_of(launcher.driver.job, incarnation=launcher.incarnation, ports={}, wall=time.wall(), run=None)
         if outcome is None:

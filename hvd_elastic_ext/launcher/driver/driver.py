@@ -12,7 +12,7 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.driver import plan
-from hvd_elastic_ext.launcher.driver.executor import BatchBackend, Executor, ExecutorBackend
+from hvd_elastic_ext.launcher.driver.executor import Executor, ExecutorBackend
 from hvd_elastic_ext.launcher.driver.recording import Recorder, error_text
 from hvd_elastic_ext.launcher.driver.reduce import reduce
 from hvd_elastic_ext.launcher.state.events import AgentJoined, AgentUnfit, Event, Look
@@ -23,7 +23,6 @@ class Driver:
     """Drives one job. After events, the caller calls :meth:`look` soon, once for many events.
 
     ``changed`` is called when the state for the next launcher has to be saved. ``recorder`` records all events.
-    ``together``: see :class:`Executor`.
     """
 
     def __init__(
@@ -35,11 +34,10 @@ class Driver:
         clock: Clock,
         changed: Callable[[], None] = lambda: None,
         recorder: Recorder | None = None,
-        together: BatchBackend | None = None,
     ) -> None:
         self.job = job
         facts_of = job.roster.facts_of
-        self.executor = Executor(backend, journal, facts_of=facts_of, save=changed, together=together)
+        self.executor = Executor(backend, journal, facts_of=facts_of, save=changed)
         self._backend, self._clock, self._recorder = backend, clock, recorder
 
     def tell(self, event: Event) -> None:

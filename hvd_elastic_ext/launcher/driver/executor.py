@@ -60,25 +60,8 @@ class ExecutorBackend(Protocol):
         """Why a host cannot be used, and what to do; None if it can."""
 
 
-class BatchBackend(Protocol):
-    """A backend that takes one message for many processes at once. Simulated clusters implement it."""
-
-    @property
-    def keeps_journal(self) -> bool:
-        """Whether the journal is read. If not, its lines are not made: there may be thousands."""
-
-    def tell(self, wanted: actions.Tell) -> None:
-        """Send one message to many processes."""
-
-    def assign_ranks(self, wanted: actions.AssignRanks) -> None:
-        """Send the members of a world their ranks."""
-
-
 class Executor:
-    """``facts_of``: what a host's agent reports of its machine. ``save``: saves the state for the next launcher.
-
-    ``together``: the backend, if it takes one message for many processes.
-    """
+    """``facts_of``: what a host's agent reports of its machine. ``save``: saves the state for the next launcher."""
 
     def __init__(
         self,
@@ -87,10 +70,8 @@ class Executor:
         *,
         facts_of: Callable[[str], Facts],
         save: Callable[[], None],
-        together: BatchBackend | None = None,
     ) -> None:
         self._backend, self._journal, self._facts_of, self._save = backend, journal, facts_of, save
-        self._together = together
         self._unsent: dict[str, list[Mapping[str, Any]]] = {}
 
     def do(self, wanted: Iterable[Action]) -> None:
@@ -101,11 +82,10 @@ class Executor:
                 case actions.Send(host, order):
                     self._order(host, order)
                 case actions.Tell() | actions.AssignRanks():
-                    self._tell_many(action)
+                    for host, order in action.orders():
+                        self._order(host, order)
                 case actions.Record(event, generation, fields, at):
                     self._journal.record(event, generation=generation, at_mono=at, **fields)
-                case actions.RecordEach():
-                    self._record_each(action)
                 case actions.StartProcess():
                     self._start(action)
                 case actions.GoLive(life, generation, place, later):
@@ -139,23 +119,6 @@ class Executor:
                 self._backend.begin_world(generation, hosts)
             case actions.Scale(count, leaving, reason):
                 self._backend.scale(count, leaving, reason)
-
-    def _record_each(self, action: actions.RecordEach) -> None:
-        if self._together is not None and not self._together.keeps_journal:
-            return
-        for each in action.records():
-            self._journal.record(each.event, generation=each.generation, **each.fields)
-
-    def _tell_many(self, action: actions.Tell | actions.AssignRanks) -> None:
-        if self._together is None:
-            for host, order in action.orders():
-                self._order(host, order)
-            return
-        self._send_all()  # earlier orders must arrive first
-        if isinstance(action, actions.Tell):
-            self._together.tell(action)
-        else:
-            self._together.assign_ranks(action)
 
     def _order(self, host: str, order: Mapping[str, Any]) -> None:
         self._unsent.setdefault(host, []).append(order)

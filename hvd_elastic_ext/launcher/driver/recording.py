@@ -18,7 +18,6 @@ from hvd_elastic_ext.core.journal import Sink
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io.threads.beside import report
 from hvd_elastic_ext.launcher.rules.health import ledger_json
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.state import actions, events
 from hvd_elastic_ext.launcher.state.actions import Action
 from hvd_elastic_ext.launcher.state.events import Event
@@ -124,11 +123,6 @@ def _hosts_changed(data: Mapping[str, Any], _: float) -> Event:
     return events.HostsChanged(hosts, departing, data.get("refused"))
 
 
-def _same_news(data: Mapping[str, Any], _: float) -> Event:
-    processes = (ProcessId(Seat(*seat), number) for seat, number in data["processes"])
-    return events.SameNews(tuple(processes), data["news"])
-
-
 def _end(data: Mapping[str, Any], _: float) -> Event:
     number, why = data["signal"], data["why"]
     return events.End(JobFailed(why) if number is None else Interrupted(number, why))
@@ -136,8 +130,6 @@ def _end(data: Mapping[str, Any], _: float) -> Event:
 
 _READERS: Final[Mapping[str, Callable[[Mapping[str, Any], float], Event]]] = {
     "HostsChanged": _hosts_changed,
-    "SameNews": _same_news,
-    "HeartbeatsReceived": lambda data, _: events.HeartbeatsReceived(tuple(data["hosts"])),
     "Expected": lambda data, _: events.Expected(tuple(Host(**host) for host in data["hosts"]), data["until"]),
     "HealthChanged": lambda data, now: events.HealthChanged(
         ledger_json.from_json(data["ledger"], now, wall=now), data["event"], data["fields"]
@@ -159,9 +151,6 @@ def _described(action: Action) -> Iterator[str]:
     match action:
         case actions.Tell() | actions.AssignRanks():
             yield from (f"Send {host} {_text(order)}" for host, order in action.orders())
-        case actions.RecordEach():
-            for each in action.records():
-                yield from _described(each)
         case actions.Record(event, generation, more, _):
             yield f"journal {event} {generation} {_text(more)}"
         case actions.Send(host, order) | actions.SendCommit(host, order):

@@ -14,9 +14,9 @@ from hvd_elastic_ext.core.messages.slot_protocol import NOT_STARTED
 from hvd_elastic_ext.core.secrets import external_text
 from hvd_elastic_ext.launcher.rules.health.causes import SSH_FAILED, Cause
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Question, Seat, is_for_a_rank, seat_of
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Question, Seat, is_for_a_rank, seat_of
 from hvd_elastic_ext.launcher.state import events, orders
-from hvd_elastic_ext.launcher.state.actions import RecordEach
+from hvd_elastic_ext.launcher.state.actions import Record
 from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts, loads, memory
 from hvd_elastic_ext.launcher.state.effects.departures import ends, notices, shutdown
 from hvd_elastic_ext.launcher.state.effects.engines.engine import engine_of
@@ -49,11 +49,6 @@ def reduce(job: JobState, event: Event) -> None:
     match event:
         case events.News(host, news):
             _news(job, host, news)
-        case events.SameNews(processes, news):
-            _same_news(job, processes, news)
-        case events.HeartbeatsReceived(names):
-            for agent in filter(None, map(job.roster.agents.get, names)):
-                agent.last_message_at = job.now
         case events.HostsChanged():
             _hosts_changed(job, event)
         case events.AgentJoined(host, hello):
@@ -203,10 +198,6 @@ def _news(job: JobState, host: str, news: Mapping[str, Any]) -> None:
         _note_held(job, agent, news)
 
 
-def _same_news(job: JobState, processes: tuple[ProcessId, ...], news: Mapping[str, Any]) -> None:
-    _NEWS[news["event"]](job, job.roster.note_message_from(processes, job.now), news)
-
-
 def _template(agent: Agent, news: Mapping[str, Any]) -> None:
     """A host can start processes with their imports done, or says why it cannot."""
     host, memory = agent.host.name, news.get("memory")
@@ -314,9 +305,8 @@ def _worker_record(job: JobState, workers: Sequence[Worker], message: Mapping[st
     except ValueError as error:
         log.warning("%s sent an invalid journal event: %s", ", ".join(str(each.seat) for each in workers), error)
     else:
-        each = RecordEach(event, [(worker.generation, worker.life.seat.host) for worker in workers], own)
-        for action in (each,) if len(workers) > 1 else each.records():
-            job.do(action)
+        for worker in workers:
+            job.do(Record(event, worker.generation, {"host": worker.seat.host, **own}))
     if event == "synced":
         for worker in workers:
             worker.agreed = worker.generation

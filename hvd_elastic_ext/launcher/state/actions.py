@@ -163,19 +163,6 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordEach:
-    """Write the same event for many processes: a line for each, with its host and the generation of its world."""
-
-    event: str
-    of: Sequence[tuple[int, str]]
-    fields: Mapping[str, Any]
-
-    def records(self) -> Iterator[Record]:
-        """One for each of them."""
-        return (Record(self.event, generation, {"host": host, **self.fields}) for generation, host in self.of)
-
-
-@dataclass(frozen=True, slots=True)
 class Save:
     """Save the part of the state that the next launcher needs: it has changed."""
 
@@ -195,6 +182,5 @@ Action: TypeAlias = (
     | BeginWorld
     | Scale
     | Record
-    | RecordEach
     | Save
 )

@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,21 +71,6 @@ class News:
 
     host: str
     news: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class SameNews:
-    """The same :class:`News` of many processes, but for host, slot and life. Simulated clusters send it."""
-
-    processes: tuple[ProcessId, ...]
-    news: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class HeartbeatsReceived:
-    """Heartbeats of many hosts that name no process. Simulated clusters send it."""
-
-    hosts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +161,6 @@ Event: TypeAlias = (
     | LaunchEnded
     | AgentEnded
     | News
-    | SameNews
-    | HeartbeatsReceived
     | LauncherPaused
     | PeersChanged
     | Expected

@@ -313,13 +313,6 @@ class Roster:
         """The others."""
         return tuple([life for life in lives if self.alive(life) is None])
 
-    def note_message_from(self, lives: tuple[ProcessId, ...], now: float) -> tuple[Worker, ...]:
-        """Note that the agents of these processes have sent a message. Return the processes that live."""
-        known = [life for life in lives if life.seat.host in self.agents]
-        for life in known:
-            self.agents[life.seat.host].last_message_at = now
-        return self.present(known)
-
     @property
     def join_timeout_s(self) -> float:
         """Seconds from its start in which each starting agent has to join."""

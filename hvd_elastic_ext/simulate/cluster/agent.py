@@ -5,11 +5,9 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.simulate.cluster.commits import Commit
-from hvd_elastic_ext.simulate.cluster.group_messages import question
 from hvd_elastic_ext.simulate.cluster.processes import WITHIN, Message, Process
 from hvd_elastic_ext.simulate.cluster.times import AGAIN_MOST_S, AGAIN_S, RESEND_S
 
@@ -18,6 +16,7 @@ if TYPE_CHECKING:
     from hvd_elastic_ext.simulate.cluster.launcher import Launcher
 
 MANY: Final = 64
+RANK_AND_SIZE: Final = "/rank_and_size/x:0"
 
 
 @dataclass(eq=False, slots=True)
@@ -69,7 +68,7 @@ class Agent:
         self._ended: dict[int, tuple[Process, int]] = {}
         """By slot, its last process that has ended, and the exit code."""
         self._kept: list[Message] = []
-        self._recent: list[tuple[float, int, Message]] = []
+        self._recent: list[tuple[float, Message]] = []
         self._lost_at: float | None = None
         self.unsettled = False
         """Whether a process has ended or asked since the loss of the launcher, or had an open question at that time."""
@@ -79,9 +78,21 @@ class Agent:
 
     # --- reports
 
-    def report(self, process: Process, what: str, **more: Any) -> None:
-        """Send a message of a process, from its link."""
-        self._tell("said", process, message={"say": what, **more})
+    def report(self, process: Process, what: str, *, reported: Commit | None = None, **more: Any) -> None:
+        """Send a message of a process, from its link. ``reported``: the commit that it reports."""
+        commits = () if reported is None else ((process.slot, reported),)
+        self._send(self._news("said", process, message={"say": what, **more}), commits)
+
+    def asks(self, process: Process, number: int) -> None:
+        """Report the commit of a process, and ask for its rank in the next world."""
+        batch, commit = process.batch, process.commit
+        if commit is not None:
+            process.sample = (batch, commit)
+            self.report(process, "beat", reported=commit, step=batch, commit=commit.name)
+        process.asked, self.unsettled = number, True
+        self._ask(process)
+        if self.line is None:
+            self.lease()
 
     def keeps(self, process: Process, commit: Commit) -> None:
         """Report that a process keeps a commit for a checkpoint."""
@@ -89,13 +100,14 @@ class Agent:
         if process.rank == 0:
             self._note_contact()
         self._cluster.helpers.kept[tuple(whole)] = commit
-        more = {"stall_s": self._times.stall_s} if self._times.stall_s else {}
+        more: dict[str, Any] = {"stall_s": self._times.stall_s} if self._times.stall_s else {}
         self.report(process, "kept", commit=whole, step=commit.batch, side=1, **more)
 
-    def _ask_again(self, process: Process) -> None:
+    def _ask(self, process: Process) -> None:
         if self.line is not None:
             assert process.asked is not None  # its callers have set it
-            self._cluster.up(self.line, process.message(question(process.asked), None))
+            question = {"event": "asked", "id": process.asked, "method": "GET", "path": RANK_AND_SIZE, "body": ""}
+            self._cluster.up(self.line, process.message(question, None))
 
     def _tell(self, event: str, process: Process, **more: Any) -> None:
         self._send(self._news(event, process, **more))
@@ -113,29 +125,15 @@ class Agent:
             self._note(message)
             self._cluster.up(self.line, message)
 
-    def send(self, process: Process, news: Mapping[str, Any], reported: Commit | None, *, kept: bool = True) -> None:
-        """Send news of a process. ``kept``: keep them until there is a connection."""
-        if kept:
-            message = process.message(news, reported)
-            self._send(message.news, message.reported)
-        elif self.line is not None:
-            self._cluster.up(self.line, process.message(news, reported))
-
     def _note(self, message: Message) -> None:
-        self._recent.append((self._sim.now, next(self._cluster.message_numbers), message))
+        self._recent.append((self._sim.now, message))
         if len(self._recent) > MANY:
             since = self._sim.now - RESEND_S - AGAIN_S
             self._recent = [each for each in self._recent if each[0] >= since]
 
     def _recently_sent(self) -> list[Message]:
         since = self._sim.now - RESEND_S - AGAIN_S
-        messages = [each for each in self._recent if each[0] >= since]
-        return [
-            message
-            for _, _, message in sorted(
-                [*messages, *self._cluster.group_messages.recently_sent(self)], key=itemgetter(1)
-            )
-        ]
+        return [message for at, message in self._recent if at >= since]
 
     def _beat(self) -> None:
         if not self.alive:
@@ -225,7 +223,6 @@ class Agent:
             return
         self._incarnation = launcher.incarnation
         self.line = Line(self, launcher)
-        self._cluster.disturbances += 1
         self._cluster.up(self.line, self._hello())
         again = self._recently_sent()
         self._recent.clear()
@@ -235,20 +232,18 @@ class Agent:
             self._cluster.up(self.line, message)
         for process in self.processes.values():
             if process.asked is not None:
-                self._ask_again(process)
+                self._ask(process)
         self._lost_at = None
 
     def reached(self) -> None:
         """Note that the launcher can reach this agent again."""
         self.down_since, self.back_at = None, self._sim.now
-        self._cluster.disturbances += 1
 
     def line_lost(self, line: Line) -> None:
         """Notice that the connection is lost."""
         if not self.alive or self.line is not line:
             return
         self.line, self._lost_at = None, self._sim.now
-        self._cluster.disturbances += 1
         self.down_since = self._sim.now if self.down_since is None else self.down_since
         self.unsettled = any(process.asked is not None for process in self.processes.values())
         self._sim.later(AGAIN_S, self.connect)
@@ -364,7 +359,7 @@ class Agent:
         rank, size = map(int, base64.b64decode(order["body"]).decode().split(",")[:2])
         process.rank, incarnation = rank, self.line.launcher.incarnation
         self._cluster.observer.rank_given(process, incarnation=incarnation, rank=rank)
-        self._cluster.training.answered([process], incarnation=incarnation, size=size)
+        self._cluster.training.answered(process, incarnation=incarnation, size=size)
 
     # --- ends
 
@@ -372,7 +367,6 @@ class Agent:
         """End a process."""
         if process.state == "gone":
             return
-        self._cluster.disturbances += 1
         self._cluster.training.gone(process)
         del self.processes[process.slot]
         self._ended[process.slot] = (process, code)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import itertools
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +16,6 @@ from hvd_elastic_ext.launcher.state.events import HealthChanged
 from hvd_elastic_ext.launcher.state.options import JobOptions
 from hvd_elastic_ext.launcher.state.saved import Saved
 from hvd_elastic_ext.simulate.cluster.agent import Agent, Line
-from hvd_elastic_ext.simulate.cluster.group_messages import GroupMessages
 from hvd_elastic_ext.simulate.cluster.helpers import Helpers
 from hvd_elastic_ext.simulate.cluster.launcher import Launcher, Motion
 from hvd_elastic_ext.simulate.cluster.observer import Observer
@@ -85,14 +83,9 @@ class Cluster:
         self.agents: dict[str, Agent] = {}
         self.launcher: Launcher | None = None
         self.scales: Callable[[Launcher, int, Sequence[str]], None] | None = None
-        self.group_messages = GroupMessages(self)
-        self.training = self.training_kind(self.sim, self.observer, self.cut, times, together=self.group_messages)
+        self.training = self.training_kind(self.sim, self.observer, self.cut, times)
         self.helpers = Helpers(self)
         self._lives = 0
-        self.message_numbers = itertools.count()
-        """Sequence numbers of messages from agents and processes."""
-        self.disturbances = 0
-        """Number of changes of connections and ends of processes. A change invalidates cached groups."""
         self.recorder: Recorder | None = None
         """Records all events of launchers."""
         self._saved = Saved()
@@ -141,7 +134,6 @@ class Cluster:
     def next_session(self, saved: Saved, *, expects: str | None) -> None:
         """Continue the launcher's job after a sleep or a failure. ``expects``: the checkpoint that it must find."""
         self.launcher, self._incarnation = None, self._incarnation + 1
-        self.disturbances += 1
         self.launcher = Launcher(self, self._incarnation, saved, expects=expects)
 
     def kill_launcher(self) -> None:
@@ -150,7 +142,6 @@ class Cluster:
         if launcher is None:
             return
         self._saved, launcher.alive = launcher.left, False
-        self.disturbances += 1
         self.observer.launcher_died(launcher)
         for agent in self.agents.values():
             if (line := agent.line) is not None and line.launcher is launcher:
@@ -216,7 +207,6 @@ class Cluster:
         if agent is not None and (line := agent.line) is not None and line.open and host not in self.cut:
             line.open = False
             agent.down_since = self.sim.now
-            self.disturbances += 1
             self.sim.later(LATENCY_S, agent.line_lost, line)
             self.sim.later(LATENCY_S, line.launcher.lost, line, "connection reset")
 
@@ -228,7 +218,6 @@ class Cluster:
         if agent is not None and self.launcher is not None:
             self.launcher.receive_heartbeat(agent)
         self.cut.add(host)
-        self.disturbances += 1
         for process in [] if agent is None else list(agent.processes.values()):
             self.training.may_stall(process.world)
         if agent is not None:
@@ -238,7 +227,6 @@ class Cluster:
 
     def _times_out(self, line: Line, cut_at: float) -> None:
         if line.agent.host in self.cut and line.agent.down_since == cut_at:
-            self.disturbances += 1
             line.open = False
             line.agent.line_lost(line)
             line.launcher.lost(line, "nothing was acknowledged")
@@ -248,7 +236,6 @@ class Cluster:
         if host not in self.cut:
             return
         self.cut.discard(host)
-        self.disturbances += 1
         self.training.look_again(list(self.agents))
         agent = self.agents.get(host)
         if agent is None or (line := agent.line) is None:
@@ -263,7 +250,6 @@ class Cluster:
         if line.agent.host in self.cut:
             return
         ups, downs, line.up, line.down = line.up, line.down, [], []
-        self.disturbances += 1
         for message in ups:
             self._arrives_up(line, message)
         for order in downs:
@@ -283,7 +269,6 @@ class Cluster:
             return
         self.observer.dies(agent)
         agent.alive = False
-        self.disturbances += 1
         del self.agents[agent.host]
         for process in list(agent.processes.values()):
             self.training.gone(process)

@@ -12,25 +12,21 @@ from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.launcher.driver.driver import Driver
 from hvd_elastic_ext.launcher.folder import saved_text
 from hvd_elastic_ext.launcher.folder.saved_state import start_of, write_noted_change
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
-from hvd_elastic_ext.launcher.state.actions import AssignRanks, Tell
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.events import (
     AgentEnded,
     AgentJoined,
     AgentLost,
     Expected,
-    HeartbeatsReceived,
     HostsChanged,
     LaunchEnded,
     LauncherPaused,
     News,
     PeersChanged,
-    SameNews,
 )
 from hvd_elastic_ext.launcher.state.saved import Saved, job_of, saved_of
 from hvd_elastic_ext.simulate.cluster.agent import Agent, Line
-from hvd_elastic_ext.simulate.cluster.commits import Commit
-from hvd_elastic_ext.simulate.cluster.processes import Message, Process
+from hvd_elastic_ext.simulate.cluster.processes import Message
 from hvd_elastic_ext.simulate.cluster.times import LATENCY_S
 
 if TYPE_CHECKING:
@@ -51,6 +47,8 @@ SHARE: Final = 0.8
 WHOLE_S: Final = 60.0
 """Shortest time between two heartbeats in which all hosts report their processes."""
 WHOLE_PER_HOST_S: Final = 0.5
+HEARTBEAT: Final = {"event": "beats", "slots": {}, "part": True}
+"""A heartbeat that names no process."""
 
 
 class Motion(Enum):
@@ -87,8 +85,6 @@ class Launcher:
         """Saved states, with the time of each."""
         self._heard_at = self._told_at = self.born
         """Time of the last heartbeats of all hosts, if heartbeats are not single messages."""
-        self._there: tuple[int, list[str]] = (-1, [])
-        """The cached result of :meth:`_reached`, with the number of disturbances then."""
         self.looks = 0
         self.driver = self._driver(saved, expects)
         left = HostSet(saved.hosts_left)
@@ -105,7 +101,6 @@ class Launcher:
         recorder = cluster.recorder
         if recorder is not None:
             recorder.job_started(start_of(saved, job, wall=time.wall(), expects=expects))
-        together = None if cluster.times.every_step else self
         return Driver(
             job,
             self,
@@ -113,7 +108,6 @@ class Launcher:
             clock=time,
             changed=self._changed,
             recorder=recorder,
-            together=together,
         )
 
     @property
@@ -173,47 +167,11 @@ class Launcher:
             return
         if (before := self.lines.get(host)) is not None:
             before.open = False
-            self._cluster.disturbances += 1
             self._cluster.tell_loss(before)
             self.driver.tell(AgentLost(host, "it came again"))
         self.lines[host] = line
-        self._cluster.disturbances += 1
         self.driver.tell(AgentJoined(host, message.news))
         self.driver.tell(PeersChanged(host))
-        self.dirty = True
-
-    def receive_from_many(
-        self, sent: Sequence[tuple[Line, Process]], news: Mapping[str, Any], reported: Commit | None
-    ) -> None:
-        """Receive the same news of many processes. ``reported``: the commit that they report."""
-        if self._missed is not None:
-            self._missed.append(lambda: self.receive_from_many(sent, news, reported))
-            return
-        received, observer = list[ProcessId](), self._cluster.observer
-        for line, process in sent:
-            agent = line.agent
-            if not (line.open and self.alive and self.lines.get(agent.host) is line):
-                continue
-            if reported is not None:
-                observer.commit_reported(agent, process.slot, reported)
-            if agent.down_since is not None and agent.host not in self._cluster.cut:
-                agent.reached()
-            received.append(process.id)
-        self.driver.tell(SameNews(tuple(received), news))
-        self.dirty = True
-
-    def receive_group(
-        self, ids: tuple[ProcessId, ...], processes: Sequence[Process], news: Mapping[str, Any], reported: Commit | None
-    ) -> None:
-        """The same for a group without disturbed connections."""
-        if self._missed is not None:
-            self._missed.append(lambda: self.receive_group(ids, processes, news, reported))
-            return
-        if not self.alive:
-            return
-        if reported is not None:
-            self._cluster.observer.commits_reported(processes, reported)
-        self.driver.tell(SameNews(ids, news))
         self.dirty = True
 
     def look(self) -> None:
@@ -263,20 +221,10 @@ class Launcher:
             for line in list(self.lines.values()):
                 self.receive_heartbeat(line.agent)
             return
-        reached, cut = self._reached(), self._cluster.cut
-        early = [
-            host for host in reached if (known := agents.get(host)) is not None and known.last_message_at <= latest
-        ]
-        alive = [host for host in early if host not in cut] if cut else early
-        if alive and self._missed is None:
-            self.driver.tell(HeartbeatsReceived(tuple(alive)))
-
-    def _reached(self) -> Sequence[str]:
-        """Return the hosts with a connection to a living agent that are not cut off."""
-        if self._there[0] != self._cluster.disturbances:
-            there = [host for host, line in self.lines.items() if line.agent.alive]
-            self._there = self._cluster.disturbances, there
-        return self._there[1]
+        for host, line in self.lines.items() if self._missed is None else ():
+            early = host in agents and agents[host].last_message_at <= latest
+            if early and line.agent.alive and host not in self._cluster.cut:
+                self.driver.tell(News(host, HEARTBEAT))
 
     def receive_heartbeat(self, agent: Agent) -> None:
         """Receive an agent's heartbeat now, if heartbeats are not single messages."""
@@ -295,7 +243,6 @@ class Launcher:
         if self.alive and self.lines.get(line.agent.host) is line:
             line.open = False
             del self.lines[line.agent.host]
-            self._cluster.disturbances += 1
             self.driver.tell(AgentLost(line.agent.host, reason))
             self.dirty = True
 
@@ -369,16 +316,6 @@ class Launcher:
         self._cluster.down(line, order)
         return True
 
-    @property
-    def keeps_journal(self) -> bool:
-        return self._cluster.keeps_journal
-
-    def tell(self, wanted: Tell) -> None:
-        self._cluster.group_messages.tell(self, wanted)
-
-    def assign_ranks(self, wanted: AssignRanks) -> None:
-        self._cluster.group_messages.assign_ranks(self, wanted)
-
     def _notes(self, line: Line, order: Mapping[str, Any]) -> None:
         match order["do"]:
             case "answer":
@@ -398,7 +335,6 @@ class Launcher:
         line = self.lines.pop(host, None)
         if line is not None:
             line.open = False
-            self._cluster.disturbances += 1
             self._sim.later(LATENCY_S, self._hung_up, host, reason)
             self._cluster.tell_loss(line)
 

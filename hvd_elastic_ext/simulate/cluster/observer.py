@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hvd_elastic_ext.simulate.cluster.commits import Commit
@@ -21,11 +21,6 @@ class Observer:
     def moved(self, process: Process, before: str) -> None:
         """A process has another state than ``before``. An empty ``before``: it was started."""
 
-    def moved_together(self, processes: Sequence[Process], before: Sequence[str]) -> None:
-        """Processes have the same new state. ``before``: the earlier state of each."""
-        for process, state in zip(processes, before, strict=True):
-            self.moved(process, state)
-
     def entered(self, world: World) -> None:
         """The members of a world are connected."""
 
@@ -37,11 +32,6 @@ class Observer:
 
     def rank_given(self, process: Process, *, incarnation: int, rank: int) -> None:
         """A process has received its rank."""
-
-    def ranks_given(self, processes: Sequence[Process], *, incarnation: int) -> None:
-        """The same for many processes, each with its rank set."""
-        for process in processes:
-            self.rank_given(process, incarnation=incarnation, rank=process.rank)
 
     # --- launchers
 
@@ -56,11 +46,6 @@ class Observer:
 
     def commit_reported(self, agent: Agent, slot: int, commit: Commit) -> None:
         """A launcher has received the report of a commit."""
-
-    def commits_reported(self, processes: Sequence[Process], commit: Commit) -> None:
-        """The same for many processes."""
-        for process in processes:
-            self.commit_reported(process.agent, process.slot, commit)
 
     def end_received(self, agent: Agent, slot: int) -> None:
         """A launcher has received the report of a process's end."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.simulate.cluster.commits import Candidate, Commit
@@ -176,16 +176,3 @@ def candidates(processes: Iterable[Process]) -> list[Candidate]:
         Candidate(held, max(entered or 0, held.generation if held else 0, assigned_world - 1), incarnation, end)
         for held, entered, assigned_world, incarnation, end in brought
     ]
-
-
-class GroupActions(Protocol):
-    """Actions of many processes at once."""
-
-    def report(self, processes: Sequence[Process], what: str, *, reported: Commit | None = None, **more: Any) -> None:
-        """Send the same message. ``reported``: the commit that it reports."""
-
-    def ask(self, processes: Sequence[Process]) -> None:
-        """Ask for a rank."""
-
-    def changed(self) -> None:
-        """A world has lost a member."""

@@ -10,11 +10,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 
 from hvd_elastic_ext.simulate.cluster.commits import Commit, elect
 from hvd_elastic_ext.simulate.cluster.observer import Observer
-from hvd_elastic_ext.simulate.cluster.processes import GroupActions, Process, Track, World, candidates
+from hvd_elastic_ext.simulate.cluster.processes import Process, Track, World, candidates
 from hvd_elastic_ext.simulate.cluster.times import Times
 from hvd_elastic_ext.simulate.cluster.virtual_time import Sim
 from hvd_elastic_ext.worker.calls.meeting import Row, meet
@@ -57,7 +57,7 @@ class Program:
 class Training:
     """All worlds. ``cut``: hosts without a network; ``sync_s``: seconds of a sync."""
 
-    def __init__(self, sim: Sim, observer: Observer, cut: set[str], times: Times, *, together: GroupActions) -> None:
+    def __init__(self, sim: Sim, observer: Observer, cut: set[str], times: Times) -> None:
         self.worlds: list[World] = []
         self.sync_s = times.sync_s
         self.thin = 1
@@ -73,7 +73,7 @@ class Training:
         self.last_step: Callable[[World], int | None] = lambda world: None
         """The step after which training ends, if that is known when a world begins."""
         self._sim, self._observer, self._cut, self._times = sim, observer, cut, times
-        self._lineages, self._group_actions = itertools.count(1), together
+        self._lineages, self._questions = itertools.count(1), itertools.count(1)
         self._lost = False
         """Whether a world was lost, and none has followed it yet."""
 
@@ -84,10 +84,13 @@ class Training:
 
     def _move(self, processes: Sequence[Process], state: str) -> None:
         """Set the states of many processes."""
-        before = [process.state for process in processes]
         for process in processes:
-            process.state = state
-        self._observer.moved_together(processes, before)
+            self.moves(process, state)
+
+    def _report(self, processes: Iterable[Process], what: str, **more: Any) -> None:
+        """Send the same message from many processes; see :meth:`Agent.report`."""
+        for process in processes:
+            process.agent.report(process, what, **more)
 
     def stalled(self, world: World) -> bool:
         """Whether a rank blocks the others."""
@@ -159,31 +162,24 @@ class Training:
 
     # --- into a world
 
-    def answered(self, processes: Sequence[Process], *, incarnation: int, size: int) -> None:
-        """Let processes that have received their ranks connect to the other members."""
-        by_world = dict[int, list[Process]]()
-        for process in processes:
-            by_world.setdefault(process.assigned_world, []).append(process)
-        for generation, those in by_world.items():
-            key = (incarnation, generation)
-            world = next((each for each in self.worlds if each.key == key and each.phase == "joining"), None)
-            if world is None:
-                world = World(key, size, after_loss=self._lost)
-                self._lost = False
-                self.worlds.append(world)
-            for process in those:
-                process.world, process.leave = world, False
-            self._move(those, "joining")
-            world.members += those
-            if len(world.members) == world.size:
-                self._sim.later(self._times.meets(self._times.join_s, world.after_loss), self._enter, world)
-            self._sim.later(self._times.gloo_s, self._give_up, those, world)
+    def answered(self, process: Process, *, incarnation: int, size: int) -> None:
+        """Let a process that has received its rank connect to the other members."""
+        key = (incarnation, process.assigned_world)
+        world = next((each for each in self.worlds if each.key == key and each.phase == "joining"), None)
+        if world is None:
+            world = World(key, size, after_loss=self._lost)
+            self._lost = False
+            self.worlds.append(world)
+        process.world, process.leave = world, False
+        self.moves(process, "joining")
+        world.members.append(process)
+        if len(world.members) == world.size:
+            self._sim.later(self._times.meets(self._times.join_s, world.after_loss), self._enter, world)
+        self._sim.later(self._times.gloo_s, self._give_up, process, world)
 
-    def _give_up(self, processes: Sequence[Process], world: World) -> None:
-        self._sim.happened += len(processes) - 1
-        for process in processes:
-            if process.world is world and world.phase in ("joining", "lost") and not process.stopped:
-                self.lose(world, process)
+    def _give_up(self, process: Process, world: World) -> None:
+        if process.world is world and world.phase in ("joining", "lost") and not process.stopped:
+            self.lose(world, process)
 
     def _enter(self, world: World) -> None:
         if world.phase != "joining":
@@ -198,7 +194,7 @@ class Training:
             if process.entered is None:
                 process.entered = process.held.generation if process.held else 0
         self._move(world.members, world.phase)
-        self._group_actions.report(world.members, "entered", generation=world.key[1])
+        self._report(world.members, "entered", generation=world.key[1])
         if before_loop:
             self._sim.later(self.program.prologue_s or 0.0, self._begin_loops, world)
             return
@@ -216,14 +212,11 @@ class Training:
 
     def _begin_loop(self, processes: Sequence[Process]) -> None:
         """Report that processes have begun the training call that they are in."""
-        by_call: dict[int, list[Process]] = {}
         for process in processes:
             process.looped, process.at_init, process.done = True, False, False
             process.left = 0 if process.call == 0 else process.left
             process.call = max(1, process.call)
-            by_call.setdefault(process.call, []).append(process)
-        for call, those in by_call.items():
-            self._group_actions.report(processes if len(those) == len(processes) else those, "looping", call=call)
+            process.agent.report(process, "looping", call=process.call)
 
     def _synced(self, world: World) -> None:
         if world.phase != "syncing":
@@ -250,7 +243,7 @@ class Training:
         world.asked = next((process for process in members if process.wanted is not None), None)
         self._observer.agreed(world, None if elected.anew else elected.commit)
         self._move(members, "training")
-        self._group_actions.report(members, "synced", reported=commit, step=commit.batch, commit=commit.name)
+        self._report(members, "synced", reported=commit, step=commit.batch, commit=commit.name)
         steps, end = self.program.steps_of(world.call), members[0].end
         world.call_ends = None if steps is None else steps + (0 if end is None else end.batch)
         if world.call_ends is not None and commit.batch >= world.call_ends:
@@ -403,16 +396,10 @@ class Training:
 
     def _go_on(self, world: World, now: float) -> None:
         """Report the first step of a world."""
-        by_last: dict[float | None, list[Process]] = {}
         for process in world.members:
-            by_last.setdefault(process.stepped_at, []).append(process)
-        pauses: dict[float | None, list[Process]] = {}
-        for last, processes in by_last.items():
+            last = process.stepped_at
             pause_s = None if last is None else max(0.0, now - last - world.step_s)
-            pauses.setdefault(pause_s, []).extend(processes)
-        for pause_s, processes in pauses.items():
-            those = world.members if len(processes) == len(world.members) else processes
-            self._group_actions.report(those, "going_on", pause_s=pause_s)
+            process.agent.report(process, "going_on", pause_s=pause_s)
 
     def _commit(self, world: World, commits: int) -> None:
         left, track = world.batch % world.every, world.track
@@ -528,8 +515,8 @@ class Training:
         self._move(members, "between")
         end = members[0].commit
         assert end is not None  # sealed now, or before
-        self._group_actions.report(members, "beat", reported=end, step=end.batch, commit=end.name)
-        self._group_actions.report(members, "done", call=world.call)
+        self._report(members, "beat", reported=end, step=end.batch, commit=end.name)
+        self._report(members, "done", call=world.call)
         self._sim.later(self.program.between_s, self._begin_call, world)
 
     def _begin_call(self, world: World) -> None:
@@ -583,7 +570,8 @@ class Training:
         for process in processes:
             process.wanted, process.stays = None, False
         self._move(processes, "asking")
-        self._group_actions.ask(processes)
+        for process in processes:
+            process.agent.asks(process, next(self._questions))
 
     def interrupt(self, process: Process, *, leave: bool) -> None:
         """Announce the next world to a member. All ranks then leave this one at the next commit."""
@@ -598,15 +586,6 @@ class Training:
         world.interrupted = True
         if world.phase == "joining" and len(world.members) < world.size:
             self.lose(world, process)  # the launcher no longer answers its questions for addresses
-
-    def interrupt_together(self, processes: Iterable[Process], *, leave: bool) -> None:
-        """The same for many members, usually of one world."""
-        known: World | None = None
-        for process in processes:
-            if process.world is not known:
-                known = process.world
-                self.interrupt(process, leave=leave)
-            process.leave = process.leave or (leave and known is not None)
 
     def ahead(self, process: Process, *, others: bool) -> None:
         """Seal the next commit early in one process, or in all ``others``, if the next batch ends with a commit."""
@@ -647,20 +626,13 @@ class Training:
         """Roll back processes that have left a lost world."""
         self._lost = True
         processes = self._go_to_loop(processes)
-        alike = dict[tuple[int, int], list[Process]]()
         for process in processes:
             self.follow(process)
             process.world, held = None, process.agent.memory.get(process.slot)
             if process.state == "training" and held is not None:
                 lost, process.batch = process.batch - held.batch, held.batch
-                if self.records or self._times.every_step:
-                    fields = {"step": held.batch, "steps_lost": lost, "rank": process.rank}
-                    process.agent.report(process, "record", event="rolled_back", fields=fields)
-                else:  # without records, the rank does not matter
-                    alike.setdefault((held.batch, lost), []).append(process)
-        for (step, lost), those in alike.items():
-            alone = processes if len(those) == len(processes) else those
-            self._group_actions.report(alone, "record", event="rolled_back", fields={"step": step, "steps_lost": lost})
+                fields = {"step": held.batch, "steps_lost": lost, "rank": process.rank}
+                process.agent.report(process, "record", event="rolled_back", fields=fields)
         self._ask(processes)
 
     def _go_to_loop(self, processes: Sequence[Process]) -> Sequence[Process]:
@@ -696,5 +668,4 @@ class Training:
         self.moves(process, "gone")
         if world is not None:
             world.members.remove(process)
-            self._group_actions.changed()
             self.lose(world, None, host=process.agent.host)

@@ -126,7 +126,6 @@ A, B = ProcessId(Seat("a", 0), 3), ProcessId(Seat("b", 1), 1)
 MANY: list[Action] = [
     actions.Tell((A, B, ProcessId(Seat("a", 1), 2)), {"tell": "update"}),
     actions.AssignRanks(4, RankAssignments({A: Place(0, 2, 0, 1, 0, 2), B: Place(1, 2, 0, 1, 1, 2)}, [7, 9])),
-    actions.RecordEach("rolled_back", [(3, "a"), (3, "b")], {"step": 5, "steps_lost": 1}),
 ]
 
 
@@ -140,28 +139,8 @@ def test_what_many_are_told_goes_to_each_host_in_its_order() -> None:
 
 
 def test_a_recording_has_what_many_are_told_as_the_order_of_each() -> None:
-    told, world, answer, line = (recording.described(MANY)[at] for at in (0, 2, 4, 6))
+    told, world, answer = (recording.described(MANY)[at] for at in (0, 2, 4))
     assert told == 'Send a {"do":"tell","message":{"tell":"update"},"to":{"0":3,"1":2}}'
     assert world.startswith("Send a ")
     assert '"generation":4' in world
     assert answer.startswith('Send a {"body":"MCwyLDAsMSwwLDI="')
-    assert line == 'journal rolled_back 3 {"host":"a","step":5,"steps_lost":1}'
-
-
-def test_a_backend_that_takes_it_as_one_gets_what_many_are_told_after_what_was_said_before() -> None:
-    backend = ExecutorBackend()
-
-    class Together:
-        keeps_journal = False
-
-        def tell(self, wanted: actions.Tell) -> None:
-            backend.done.append(("all", wanted))
-
-        assign_ranks = tell
-
-    lines = io.StringIO()
-    journal = Journal(lines, ManualClock())
-    executor = Executor(backend, journal, facts_of=lambda host: {}, save=lambda: None, together=Together())
-    executor.do([Send("a", order(1)), *MANY])
-    assert backend.done == [("a", order(1)), ("all", MANY[0]), ("all", MANY[1])]
-    assert lines.getvalue() == ""

@@ -26,7 +26,6 @@ from hvd_elastic_ext.launcher.options import options_json
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
 from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.state import events
 from hvd_elastic_ext.launcher.state.actions import Record
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -234,8 +233,6 @@ def test_a_file_that_is_no_recording_is_refused_in_one_line(
         events.LaunchEnded("a", 255, "no route"),
         events.AgentEnded("a", 0, ""),
         events.News("a", {"event": "beats", "slots": {"0": {"life": 1}}}),
-        events.SameNews((ProcessId(Seat("a", 1), 2),), {"event": "said", "message": {"say": "looping"}}),
-        events.HeartbeatsReceived(("a", "b")),
         events.LauncherPaused(2.5),
         events.PeersChanged(None),
         events.Expected((Host("a", 1),), 12.5),

@@ -9,7 +9,6 @@ import pytest
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.state.events import (
     AgentEnded,
     AgentJoined,
@@ -19,7 +18,6 @@ from hvd_elastic_ext.launcher.state.events import (
     Event,
     Expected,
     HealthChanged,
-    HeartbeatsReceived,
     HostsAskedFor,
     HostsChanged,
     LaunchEnded,
@@ -28,7 +26,6 @@ from hvd_elastic_ext.launcher.state.events import (
     News,
     Observed,
     PeersChanged,
-    SameNews,
     ScaleByHand,
     Scaled,
     WorldNotBegun,
@@ -321,12 +318,6 @@ OTHERS: dict[str, Case] = {
         agents[b].last_message_at 101.1
         agents[c].last_message_at 101.1
         launcher_pauses.short 107,1.1"""),
-    "heartbeats, one of an unknown host": (7.0, HeartbeatsReceived(("a", "z")), "agents[a].last_message_at 107"),
-    "processes say the same, one of which has ended": (
-        7.0, SameNews((ProcessId(Seat("a", 0), 2), ProcessId(Seat("b", 0), 1)), DONE), """
-        agents[a].last_message_at 107
-        agents[b].last_message_at 107
-        workers[a:0].done True"""),
     "all have other addresses": (PeersChanged(), """
         > TellPeers a:0#2
         > TellPeers b:0#2"""),
@@ -389,27 +380,6 @@ def test_an_event_changes_exactly_this(case: Case) -> None:
     job = small_job()
     happen(job, *before)
     assert changes(job, lambda: happen(job, event)) == lines(expected)
-
-
-@pytest.mark.parametrize(
-    "news",
-    [
-        {"event": "said", "message": {"say": "entered", "generation": 3}},
-        {"event": "said", "message": {"say": "synced", "step": 9, "commit": [1, 3, 1]}},
-        {"event": "said", "message": {"say": "beat", "step": 9, "commit": [1, 2, 9]}},
-        {"event": "said", "message": {"say": "going_on", "pause_s": 1.5}},
-        {"event": "asked", "id": 7, "method": "GET", "path": "/rank_and_size/x:0", "body": ""},
-    ],
-    ids=lambda news: news.get("message", news).get("say", "asked"),
-)
-def test_the_same_news_of_many_processes_change_what_the_news_of_each_change(news: dict[str, Any]) -> None:
-    one_by_one, together = small_job(), small_job()
-    lives = tuple(worker.life for worker in together.roster.workers.values())
-    for (host, slot), number in lives:
-        happen(one_by_one, News(host, {**news, "slot": slot, "life": number}))
-    happen(together, SameNews(lives, news))
-    assert together == one_by_one
-    assert together.to_do == one_by_one.to_do
 
 
 def test_every_event_is_in_the_table() -> None:

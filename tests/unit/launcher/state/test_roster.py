@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hvd_elastic_ext.launcher.driver.reduce import reduce
 from hvd_elastic_ext.launcher.planners.health import silence
-from hvd_elastic_ext.launcher.state.events import News, SameNews
-from tests.unit.launcher.state_changes import NOW, of_slot, small_job
+from hvd_elastic_ext.launcher.state.events import News
+from tests.unit.launcher.state_changes import NOW, small_job
 
 
 def test_hosts_were_all_heard_after_a_time_until_one_of_them_was_not() -> None:
@@ -29,25 +29,3 @@ def test_a_process_that_its_agent_names_no_more_is_asked_for_though_others_say_n
     assert [action.host for action in job.take_actions()] == ["a"]
     silence._ask_for_unreported_ends(job)
     assert job.take_actions() == []
-
-
-def test_an_agent_that_was_started_again_is_heard_when_its_processes_speak_with_others() -> None:
-    job = small_job()
-    lives = tuple(worker.life for worker in job.roster.workers.values())
-    news = {"event": "said", "message": {"say": "beat"}}
-    reduce(job, SameNews(lives, news))
-    agent = job.roster.start_agent(job.roster.agents.pop("a").host, NOW)
-    reduce(job, SameNews(lives, news))
-    assert agent.last_message_at == job.now
-
-
-def test_a_process_that_has_ended_says_nothing_with_others_any_more() -> None:
-    job = small_job()
-    lives = tuple(worker.life for worker in job.roster.workers.values())
-    news = {"event": "said", "message": {"say": "done"}}
-    reduce(job, SameNews(lives, news))
-    reduce(job, of_slot("b", "exited", code=0))
-    for worker in job.roster.workers.values():
-        worker.done = False
-    reduce(job, SameNews(lives, news))
-    assert all(worker.done for worker in job.roster.workers.values())

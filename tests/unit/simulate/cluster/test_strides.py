@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import pytest
 
 from hvd_elastic_ext.simulate import options
-from hvd_elastic_ext.simulate.cluster.cluster import Cluster
 from hvd_elastic_ext.simulate.cluster.times import Times
 from hvd_elastic_ext.simulate.job import Result, simulate
 from hvd_elastic_ext.simulate.traces.rows import parsed
@@ -41,19 +39,3 @@ def test_strides_do_what_single_steps_do(story: str, given: dict[str, str]) -> N
 def _played(rows: str, times: Times, given: dict[str, str]) -> Result:
     trace = parsed(UP + rows, where="trace")
     return simulate(trace, options.settings({"min_num_proc": 1, **given}, trace), times)
-
-
-@pytest.mark.parametrize("story", list(STORIES)[1:5])
-def test_what_many_say_and_are_told_at_once_leads_to_what_each_does_by_itself(
-    story: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given = {"checkpoint_every": "30s"}
-    together, begin = _played(STORIES[story], TIMES, given), Cluster.__init__
-
-    def by_themselves(self: Cluster, *arguments: Any, **more: Any) -> None:
-        begin(self, *arguments, **more)
-        self.late_s["another host"] = 1.0
-
-    monkeypatch.setattr(Cluster, "__init__", by_themselves)
-    alone = _played(STORIES[story], TIMES, given)
-    assert dataclasses.replace(alone, events=together.events) == together
