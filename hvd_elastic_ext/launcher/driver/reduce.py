@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from hvd_elastic_ext.core import journal
@@ -182,7 +182,7 @@ def _news(job: JobState, host: str, news: Mapping[str, Any]) -> None:
             _note_held(job, agent, news)
         worker = job.roster.of(host, news.get("slot"), news.get("life"))
         if worker is not None:
-            handler(job, (worker,), news)
+            handler(job, worker, news)
     elif event == "beats":
         _heartbeat(job, agent, news.get("slots"), part=news.get("part") is True)
     elif event in ("errand", "errand_ended"):  # the protocol's words for a helper
@@ -243,31 +243,31 @@ def _heartbeat(job: JobState, agent: Agent, slots: Any, *, part: bool) -> None:
         age, beat = entry.get("age"), entry.get("beat")
         if isinstance(beat, dict):
             worker.silent_s = finite_number(age) or 0.0
-            take_heartbeat((worker,), beat, job.now - worker.silent_s)
+            take_heartbeat(worker, beat, job.now - worker.silent_s)
             worker.agreed_at_heartbeat = worker.agreed
-            job.roster.remember((worker,))
+            job.roster.remember(worker)
 
 
 # --- messages of processes
 
 
-def _process_message(job: JobState, workers: Sequence[Worker], news: Mapping[str, Any]) -> None:
+def _process_message(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
     message = news.get("message")
     if isinstance(message, dict) and isinstance(say := message.get("say"), str):
-        _PROCESS_MESSAGES.get(say, _note_message)(job, workers, message)
+        _PROCESS_MESSAGES.get(say, _note_message)(job, worker, message)
 
 
-def _note_message(job: JobState, workers: Sequence[Worker], message: Mapping[str, Any]) -> None:
-    take_message(workers, message, job.now)
+def _note_message(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
+    take_message(worker, message, job.now)
     if "call" in message:
-        pasts.note_call(job, workers, message["call"])
+        pasts.note_call(job, worker, message["call"])
     if message.get("collectives") is True:
         job.calls.collectives = job.calls.record_due = True
-    job.roster.remember(workers)
+    job.roster.remember(worker)
 
 
 def _parked(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
-    pasts.note_call(job, (worker,), message.get("call"))
+    pasts.note_call(job, worker, message.get("call"))
     if worker.stage is Stage.LIVE:
         return
     if message.get("at") == "init" and message.get("later") is True:
@@ -281,65 +281,59 @@ def _parked(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
         job.record("parked", host=worker.seat.host, slot=worker.seat.slot)
 
 
-def _entered(job: JobState, workers: Sequence[Worker], message: Mapping[str, Any]) -> None:
+def _entered(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
     # This may be late, when the next world forms already. Without a generation it is the newest world.
     generation = message.get("generation") or job.generation
     newest = generation if isinstance(generation, int) and generation <= job.generation else -1
-    for worker in workers:
-        worker.failure = worker.lost_peer = None  # of a program that ran before
-        if worker.generation < newest:
-            worker.generation, worker.since, worker.moved_at = newest, job.now, 0.0
-            job.world.begun = True
+    worker.failure = worker.lost_peer = None  # of a program that ran before
+    if worker.generation < newest:
+        worker.generation, worker.since, worker.moved_at = newest, job.now, 0.0
+        job.world.begun = True
 
 
-def _worker_record(job: JobState, workers: Sequence[Worker], message: Mapping[str, Any]) -> None:
+def _worker_record(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
     fields, event = message.get("fields"), message.get("event")
     if not isinstance(fields, dict) or not isinstance(event, str):
         return
     if event not in _OF_PROCESSES:
-        log.warning("%s sent a journal event that is not theirs: %r", ", ".join(str(x.seat) for x in workers), event)
+        log.warning("%s sent a journal event that is not theirs: %r", worker.seat, event)
         return
     own = {key: value for key, value in fields.items() if key not in _RESERVED_FIELDS}
     try:
         journal.check(event, own)
     except ValueError as error:
-        log.warning("%s sent an invalid journal event: %s", ", ".join(str(each.seat) for each in workers), error)
+        log.warning("%s sent an invalid journal event: %s", worker.seat, error)
     else:
-        for worker in workers:
-            job.do(Record(event, worker.generation, {"host": worker.seat.host, **own}))
+        job.do(Record(event, worker.generation, {"host": worker.seat.host, **own}))
     if event == "synced":
-        for worker in workers:
-            worker.agreed = worker.generation
-    elif event == "rolled_back" and workers:
+        worker.agreed = worker.generation
+    elif event == "rolled_back":
         resize_report.rolled_back(job, own.get("steps_lost"))
     elif event == "trains_alone":
         job.world.trains_alone = external_text(str(own.get("reason")))
 
 
-def _question(job: JobState, workers: Sequence[Worker], news: Mapping[str, Any]) -> None:
+def _question(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
     try:
         body = base64.b64decode(news.get("body") or "", validate=True)
         number, method, path = int(news["id"]), str(news["method"]), str(news["path"])
     except (binascii.Error, KeyError, OverflowError, TypeError, ValueError):
-        log.warning("%s sent an invalid rendezvous question", ", ".join(str(each.seat) for each in workers))
+        log.warning("%s sent an invalid rendezvous question", worker.seat)
         return
     if is_for_a_rank(method, path):
-        _asked_for_a_rank(job, workers, number)
+        _asked_for_a_rank(job, worker, number)
         return
-    for worker in workers:
-        job.answer(job.rendezvous.ask(Question(worker.life, number, method, path, body), job.now))
+    job.answer(job.rendezvous.ask(Question(worker.life, number, method, path, body), job.now))
 
 
-def _asked_for_a_rank(job: JobState, workers: Sequence[Worker], number: int) -> None:
-    meeting, lives = job.rendezvous, [worker.life for worker in workers]
-    for answer in meeting.ask_for_ranks(lives, number):
-        worker, place = job.roster.alive(answer.life), meeting.place(answer.life)
-        if worker is not None and place is not None:
-            orders.name_world(job, worker, place.rank, place.size)
-        job.answer([answer])
-    for worker in workers:
-        if worker.leaving is not None and worker.life in meeting.waiting:
-            worker.stopping_at = job.now  # it has left its world; any answer would abort it
+def _asked_for_a_rank(job: JobState, worker: Worker, number: int) -> None:
+    meeting, place = job.rendezvous, job.rendezvous.place(worker.life)
+    answers = meeting.ask_for_rank(worker.life, number)
+    if answers and place is not None:
+        orders.name_world(job, worker, place.rank, place.size)
+    job.answer(answers)
+    if worker.leaving is not None and worker.life in meeting.waiting:
+        worker.stopping_at = job.now  # it has left its world; any answer would abort it
 
 
 def _question_withdrawn(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
@@ -347,17 +341,8 @@ def _question_withdrawn(job: JobState, worker: Worker, news: Mapping[str, Any]) 
         job.rendezvous.withdraw(worker.life, number)
 
 
-_Handler = Callable[[JobState, Sequence[Worker], Mapping[str, Any]], None]
-"""Handles a message of one process, or the same message of thousands at a change of a large world."""
-
-
-def _each(handler: Callable[[JobState, Worker, Mapping[str, Any]], None]) -> _Handler:
-    def of_all(job: JobState, workers: Sequence[Worker], news: Mapping[str, Any]) -> None:
-        for worker in workers:
-            handler(job, worker, news)
-
-    return of_all
-
+_Handler = Callable[[JobState, Worker, Mapping[str, Any]], None]
+"""Handles a message of a process."""
 
 _RESERVED_FIELDS: Final = frozenset({"t", "mono", "at_mono", "generation", "event", "dropped"})
 """Fields of a journal line that no process may set."""
@@ -377,23 +362,21 @@ _ANSWERED: Final[Mapping[Purpose, Callable[[JobState, Agent, HelperAnswer], None
     Purpose.PAST: pasts.answered,
 }
 _NEWS: Final[Mapping[str, _Handler]] = {
-    "started": _each(
-        lambda job, worker, news: inventory.started(job, worker, news.get("pid"), warm=news.get("warm") is True)
-    ),
+    "started": lambda job, worker, news: inventory.started(job, worker, news.get("pid"), warm=news.get("warm") is True),
     "said": _process_message,
     "asked": _question,
-    "unasked": _each(_question_withdrawn),
-    "exited": _each(ends.exited),
-    "not_started": _each(lambda job, worker, news: ends.exited(job, worker, {**news, "code": NOT_STARTED})),
+    "unasked": _question_withdrawn,
+    "exited": ends.exited,
+    "not_started": lambda job, worker, news: ends.exited(job, worker, {**news, "code": NOT_STARTED}),
 }
 _PROCESS_MESSAGES: Final[Mapping[str, _Handler]] = {
-    "parked": _each(_parked),
+    "parked": _parked,
     "result": pasts.result,
     "entered": _entered,
     "record": _worker_record,
-    "kept": _each(attempts.commit_kept),
-    "last": _each(attempts.last_commit),
-    "not_kept": _each(attempts.commit_not_kept),
+    "kept": attempts.commit_kept,
+    "last": attempts.last_commit,
+    "not_kept": attempts.commit_not_kept,
     # The protocol's word for the first step of a process in a world.
     "going_on": resize_report.first_step,
 }

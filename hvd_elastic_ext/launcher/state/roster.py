@@ -327,19 +327,17 @@ class Roster:
         """Note a life of a seat that an agent has reported."""
         self.lives[life.seat] = max(self.lives.get(life.seat, 0), life.number)
 
-    def remember(self, workers: Iterable[Worker]) -> None:
-        """Note each process's commit as its agent's, since it outlives the process."""
-        agents, commits = self.agents, self.commits
-        for worker in workers:
-            seat, commit = worker.life.seat, worker.holds
-            agent = agents.get(seat.host)
-            if commit is None or agent is None or not agent.joined:
-                continue
-            known = commits.held.get(seat)
-            if known is None or known.agent != agent.identity or known.away_since is not None:
-                known = commits.held[seat] = Held(commit, worker.step, agent.identity)
-            if commit >= known.commit:  # its agent may have reported a newer one
-                known.commit, known.step, known.reached = commit, worker.step, worker.step
+    def remember(self, worker: Worker) -> None:
+        """Note a process's commit as its agent's, since it outlives the process."""
+        seat, commit, held = worker.life.seat, worker.holds, self.commits.held
+        agent = self.agents.get(seat.host)
+        if commit is None or agent is None or not agent.joined:
+            return
+        known = held.get(seat)
+        if known is None or known.agent != agent.identity or known.away_since is not None:
+            known = held[seat] = Held(commit, worker.step, agent.identity)
+        if commit >= known.commit:  # its agent may have reported a newer one
+            known.commit, known.step, known.reached = commit, worker.step, worker.step
 
     def agents_with_notice(self) -> dict[str, float]:
         """Hosts with an agent that has given notice, and when that, or the host, will be gone (mono)."""

@@ -245,29 +245,25 @@ class Rendezvous:
         """Whether a process was answered with a rank."""
         return life in self._answered
 
-    def ask_for_ranks(self, lives: Sequence[ProcessId], number: int) -> list[RendezvousAnswer]:
-        """Processes ask for a rank, by a question of this number each. Those that were answered before are answered
-        again: a question comes again because its answer may be lost.
+    def ask_for_rank(self, life: ProcessId, number: int) -> list[RendezvousAnswer]:
+        """A process asks for a rank, by a question of this number. If it was answered before, it is answered again: a
+        question comes again because its answer may be lost.
 
-        The others wait. If the world of one is lost meanwhile, it notices that itself, and asks again.
+        Else it waits. If its world is lost meanwhile, it notices that itself, and asks again.
         """
-        answers, waiting, before = list[RendezvousAnswer](), self._waiting, self._answered.get
-        for life in lives:  # at a change thousands ask at once
-            answered = before(life, -1)
-            if number > answered:
-                waiting[life] = number
-            elif number == answered >= 0:  # else another one was answered since: messages may come twice
-                place = self._worlds[life].places[life]
-                answers.append(RendezvousAnswer(life, number, OK, place.text().encode()))
-        self._again = None
-        return answers
+        self._again, answered = None, self._answered.get(life, -1)
+        if number > answered:
+            self._waiting[life] = number
+        elif number == answered >= 0:  # else another one was answered since: messages may come twice
+            return [RendezvousAnswer(life, number, OK, self._worlds[life].places[life].text().encode())]
+        return []
 
     def ask(self, question: Question, now: float) -> list[RendezvousAnswer]:
         """Answer a question, and those that can be answered because of it; nothing if it has to wait."""
         if question.method != "PUT" and question.body:
             question = question._replace(body=b"")  # it is not used, and the question may wait for long
         if is_for_a_rank(question.method, question.path):
-            return self.ask_for_ranks((question.life,), question.number)
+            return self.ask_for_rank(question.life, question.number)
         world = self._worlds.get(question.life)
         if world is None or world.broken:
             return [_answer(question, CANNOT_FORM if world else NOT_YET)]

@@ -54,7 +54,7 @@ def _apply_report(job: JobState, agent: Agent, seats: Mapping[str, Any], now: fl
                 job.roster.add(worker)
             else:
                 _catch_up(job, worker, status)
-            pasts.note_call(job, (worker,), status.get("call"))
+            pasts.note_call(job, worker, status.get("call"))
             pasts.note_record(job, seat, status)
         else:
             ended[life] = status
@@ -131,7 +131,7 @@ def _adopted(life: ProcessId, host: Host, status: Mapping[str, Any], now: float)
     noted = slot_number(str(status.get("note")))
     worker.local_rank = life.seat.slot if noted is None else noted
     if isinstance(status.get("beat"), dict):
-        take_heartbeat((worker,), status["beat"], now)
+        take_heartbeat(worker, status["beat"], now)
     if live:
         worker.live_at = now
         worker.generation = int(str(generation))

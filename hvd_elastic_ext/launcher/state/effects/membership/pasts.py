@@ -8,7 +8,7 @@ first: this one is then tried again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from hvd_elastic_ext.core.call_results import UNEQUAL
@@ -30,36 +30,33 @@ RETRY_S: Final = 1.0
 # --- facts
 
 
-def note_call(job: JobState, workers: Sequence[Worker], value: object) -> None:
-    """Processes have named the call that they are in."""
+def note_call(job: JobState, worker: Worker, value: object) -> None:
+    """A process has named the call that it is in."""
     call = call_number(value)
-    if call is not None and workers:
-        for worker in workers:
-            worker.call = call
+    if call is not None:
+        worker.call = call
         job.calls.named(call)
 
 
-def result(job: JobState, workers: Sequence[Worker], message: Mapping[str, Any]) -> None:
-    """Processes have kept the result of a call, or say why not."""
+def result(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
+    """A process has kept the result of a call, or says why not."""
     call = call_number(message.get("call"))
-    if call is None or not workers:
+    if call is None:
         return
     calls = job.calls
     differs = calls.refused.get(call) == UNEQUAL  # then no other rank's result counts for all
     kept = message.get("kept") is True and not differs
     reason = external_text(str(message.get("reason") or "")) or "no reason was given"
     calls.named(call + 1 if kept else call)  # one that cannot be kept is told before the next call begins
-    for worker in workers if kept else ():
-        calls.holds(worker.seat, max(call + 1, calls.pasts.get(worker.seat, 0)))
     if kept:
+        calls.holds(worker.seat, max(call + 1, calls.pasts.get(worker.seat, 0)))
         calls.refused.pop(call, None)  # by an earlier launcher, or by another rank
-    else:
-        for worker in workers:  # it may have been there until the ranks have compared it
-            calls.holds(worker.seat, min(call, calls.pasts.get(worker.seat, 0)))
+    else:  # it may have been there until the ranks have compared it
+        calls.holds(worker.seat, min(call, calls.pasts.get(worker.seat, 0)))
     if call == 0:
         calls.collectives, calls.record_due = kept, False
         if kept:
-            if calls.recorded_in([worker.seat for worker in workers], workers[0].generation):
+            if calls.recorded_in([worker.seat], worker.generation):
                 job.save()
             return
     if not kept and not differs and (call not in calls.refused or reason == UNEQUAL):
@@ -77,10 +74,10 @@ def result(job: JobState, workers: Sequence[Worker], message: Mapping[str, Any])
     before = calls.told.get(call)
     if before is None or (kept and not before):  # one rank speaks for all; another one may have kept it
         calls.told[call] = kept
-        size, step = call_number(message.get("bytes")), max(worker.step for worker in workers)
+        size = call_number(message.get("bytes"))
         why = {} if kept else {"reason": reason}
-        fields = {"call": call, "step": step, "bytes": size, "kept": kept, **why}
-        job.do(Record("call_ended", workers[0].generation, fields))
+        fields = {"call": call, "step": worker.step, "bytes": size, "kept": kept, **why}
+        job.do(Record("call_ended", worker.generation, fields))
 
 
 def not_found(job: JobState, worker: Worker) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from hvd_elastic_ext.core.json_text import finite_number
@@ -15,41 +15,40 @@ MOST_SIGNALS: Final = 16
 """Most signals in a message."""
 
 
-def take_heartbeat(workers: Iterable[Worker], beat: Mapping[str, Any], at: float) -> None:
-    """Apply a heartbeat that one process has sent ``at`` a time (mono), or each of many."""
+def take_heartbeat(worker: Worker, beat: Mapping[str, Any], at: float) -> None:
+    """Apply a heartbeat that a process has sent ``at`` a time (mono)."""
     progress, waiting = whole_number(beat.get("progress")), beat.get("waiting") is True
     step_s, commit_s, call_s = map(finite_number, map(beat.get, ("step_s", "commit_s", "call_s")))
     every, observed = whole_number(beat.get("every")), signals(beat["observed"]) if "observed" in beat else None
     held, done, stepped_at = _commit_of(beat), whole_number(beat.get("step")), finite_number(beat.get("stepped_at"))
     stepped = _stepped(beat.get("stepped"))
-    for worker in workers:
-        step, counted = worker.step, worker.progress
-        if held is not None:
-            worker.holds, worker.step = held, step if done is None else done
-        elif worker.holds is None and done is not None:  # else sent before the first commit: a heartbeat may be late
-            worker.step = done
-        worker.step_s, worker.stepped_at = step_s, stepped_at
-        worker.progress = worker.progress if progress is None else progress
-        # From 0 to the step of a commit is not a step: the process has only loaded it.
-        if worker.step > step and worker.generation and (step or worker.holds is None):
-            worker.step_came = at
-        if worker.progress != counted:
-            if worker.moved_at:
-                worker.steps_s.append((at - worker.moved_at) / max(1, worker.step - step))
-            if stepped is not None:
-                _measure(worker, stepped)
-            elif worker.moved_at and worker.step > step:
-                worker.iteration_s = worker.steps_s[-1]
-            worker.moved_at = at
-        worker.stepped = stepped
-        worker.waiting = waiting
-        if waiting:
-            worker.waits_since, worker.waits_until = min(worker.waits_since, at), at
-        else:
-            worker.waits_since = math.inf
-        if observed is not None:
-            worker.observed = observed
-        worker.every, worker.commit_s, worker.call_s = every, commit_s, call_s
+    step, counted = worker.step, worker.progress
+    if held is not None:
+        worker.holds, worker.step = held, step if done is None else done
+    elif worker.holds is None and done is not None:  # else sent before the first commit: a heartbeat may be late
+        worker.step = done
+    worker.step_s, worker.stepped_at = step_s, stepped_at
+    worker.progress = worker.progress if progress is None else progress
+    # From 0 to the step of a commit is not a step: the process has only loaded it.
+    if worker.step > step and worker.generation and (step or worker.holds is None):
+        worker.step_came = at
+    if worker.progress != counted:
+        if worker.moved_at:
+            worker.steps_s.append((at - worker.moved_at) / max(1, worker.step - step))
+        if stepped is not None:
+            _measure(worker, stepped)
+        elif worker.moved_at and worker.step > step:
+            worker.iteration_s = worker.steps_s[-1]
+        worker.moved_at = at
+    worker.stepped = stepped
+    worker.waiting = waiting
+    if waiting:
+        worker.waits_since, worker.waits_until = min(worker.waits_since, at), at
+    else:
+        worker.waits_since = math.inf
+    if observed is not None:
+        worker.observed = observed
+    worker.every, worker.commit_s, worker.call_s = every, commit_s, call_s
 
 
 def _measure(worker: Worker, stepped: tuple[int, float]) -> None:
@@ -91,41 +90,32 @@ def _take_commit(worker: Worker, commit: tuple[int, int, int] | None, step: int 
     worker.step = worker.step if step is None else step
 
 
-def take_message(workers: Sequence[Worker], message: Mapping[str, Any], now: float) -> None:
-    """Apply a message of one process, or the same of many, that needs no immediate action."""
+def take_message(worker: Worker, message: Mapping[str, Any], now: float) -> None:
+    """Apply a message of a process that needs no immediate action."""
     match message.get("say"):
         case "looping":
-            for worker in workers:
-                worker.loops, worker.done, worker.left = True, False, False  # a script may train more than once
-                worker.call = whole_number(message.get("call")) or worker.call
-                worker.failure = worker.lost_peer = None  # of a program that ran before
+            worker.loops, worker.done, worker.left = True, False, False  # a script may train more than once
+            worker.call = whole_number(message.get("call")) or worker.call
+            worker.failure = worker.lost_peer = None  # of a program that ran before
         case "synced":
             commit, step = _commit_of(message), whole_number(message.get("step"))
-            for worker in workers:
-                worker.loops, worker.agreed = True, worker.generation
-                _take_commit(worker, commit, step)
+            worker.loops, worker.agreed = True, worker.generation
+            _take_commit(worker, commit, step)
         case "done":
-            for worker in workers:
-                worker.done = True
+            worker.done = True
         case "left":
             commit, step = _commit_of(message), whole_number(message.get("step"))
-            for worker in workers:
-                _take_commit(worker, commit, step)
-                worker.left = message.get("well") is True
+            _take_commit(worker, commit, step)
+            worker.left = message.get("well") is True
         case "terminated":
-            for worker in workers:
-                worker.terminated = True
+            worker.terminated = True
         case "failed":
             digest, error, traceback = (str(message.get(key, "")) for key in ("digest", "error", "traceback"))
-            for worker in workers:
-                worker.failure, worker.failed_at = (digest, error, traceback), now
+            worker.failure, worker.failed_at = (digest, error, traceback), now
         case "peer_lost":
-            for worker in workers:
-                worker.lost_peer = external_text(str(message.get("error", "")))
+            worker.lost_peer = external_text(str(message.get("error", "")))
         case "warned":
-            for worker in workers:
-                worker.warned = message.get("leaving") is True
+            worker.warned = message.get("leaving") is True
         case "beat":
-            take_heartbeat(workers, message, now)
-            for worker in workers:
-                worker.agreed_at_heartbeat = worker.agreed
+            take_heartbeat(worker, message, now)
+            worker.agreed_at_heartbeat = worker.agreed

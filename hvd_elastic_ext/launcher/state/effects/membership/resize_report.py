@@ -6,7 +6,7 @@ it is written at once, and the cost stays unknown.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from hvd_elastic_ext.core.json_text import finite_number
@@ -50,27 +50,22 @@ def rolled_back(job: JobState, steps: Any) -> None:
             change.fields["steps_lost"] = max(change.fields["steps_lost"] or 0, steps)
 
 
-def first_step(job: JobState, workers: Sequence[Worker], message: Mapping[str, Any]) -> None:
-    """Processes have done their first step in the world that they are in."""
+def first_step(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
+    """A process has done its first step in the world that it is in."""
     resize, pause_s = job.resize, finite_number(message.get("pause_s"))
-    resize.steps_are_reported = resize.steps_are_reported or bool(workers)
-    for worker in workers:
-        worker.step_came = job.now
-    for worker in workers:
-        change = resize.change
-        if change is None:
-            return
-        if change.generation != worker.generation:
-            continue
-        first = worker.life == change.first
-        if pause_s is not None:
-            change.pause_s = max(change.pause_s or 0.0, pause_s)
-        elif change.stopped_at is not None and first:
-            change.pause_s = job.now - change.stopped_at
-        change.begun = change.begun or first
-        # Rank 0 may be new, and the first to do a step.
-        if change.begun and (change.pause_s is not None or not change.survivors):
-            close(job)
+    resize.steps_are_reported, worker.step_came = True, job.now
+    change = resize.change
+    if change is None or change.generation != worker.generation:
+        return
+    first = worker.life == change.first
+    if pause_s is not None:
+        change.pause_s = max(change.pause_s or 0.0, pause_s)
+    elif change.stopped_at is not None and first:
+        change.pause_s = job.now - change.stopped_at
+    change.begun = change.begun or first
+    # Rank 0 may be new, and the first to do a step.
+    if change.begun and (change.pause_s is not None or not change.survivors):
+        close(job)
 
 
 def look(job: JobState) -> None:

@@ -147,7 +147,7 @@ def test_a_beat_with_odd_numbers_is_none(text: object) -> None:
     worker = Worker.__new__(Worker)
     worker.step = worker.progress = 0
     worker.holds = None
-    take_heartbeat((worker,), {"every": text, "commit_s": str(text), "call_s": None}, 0.0)
+    take_heartbeat(worker, {"every": text, "commit_s": str(text), "call_s": None}, 0.0)
     assert worker.every is None
     assert worker.commit_s is None
     assert worker.commits_per_s == 0.0
@@ -157,5 +157,5 @@ def test_the_time_between_calls_says_how_far_ahead_a_commit_is_named() -> None:
     worker = Worker.__new__(Worker)
     worker.step = worker.progress = 0
     worker.holds = None
-    take_heartbeat((worker,), {"every": 33, "commit_s": 0.05, "call_s": 0.2}, 0.0)
+    take_heartbeat(worker, {"every": 33, "commit_s": 0.05, "call_s": 0.2}, 0.0)
     assert worker.commits_per_s == 4.0

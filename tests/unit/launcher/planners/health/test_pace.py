@@ -160,7 +160,7 @@ def test_long_changes_of_the_world_are_no_usual_steps(caplog: pytest.LogCaptureF
 def test_of_many_steps_between_two_heartbeats_the_mean_counts() -> None:
     worker = Worker(ProcessId(Seat("a", 0), 1), Host("a", 1), Stage.LIVE, 0.0)
     for now, step, progress in [(1.0, 0, 1), (2.0, 5, 6), (3.0, 5, 7), (6.0, 5, 7), (7.0, 6, 8)]:
-        take_heartbeat((worker,), {"step": step, "progress": progress}, now)
+        take_heartbeat(worker, {"step": step, "progress": progress}, now)
     assert list(worker.steps_s) == [0.2, 1.0, 4.0]
 
 

@@ -83,7 +83,7 @@ def test_who_asks_again_has_lost_its_world() -> None:
 
 def test_a_question_that_comes_again_is_answered_again_and_says_nothing_about_the_world() -> None:
     meeting = formed(A, B)
-    assert meeting.ask_for_ranks([A], 1)
+    assert meeting.ask_for_rank(A, 1)
     assert meeting.ask(Question(A, 1, "GET", RANK), 0.0) == [RendezvousAnswer(A, 1, OK, b"0,2,0,1,0,2")]
     assert A not in meeting.asked_again
     meeting.form(2, [A, B])

@@ -18,7 +18,7 @@ def worker() -> Worker:
 
 
 def beat(worker: Worker, at: float, **fields: object) -> None:
-    take_heartbeat((worker,), fields, at)
+    take_heartbeat(worker, fields, at)
 
 
 def test_no_iteration_is_shorter_than_its_step_however_late_heartbeats_come(worker: Worker) -> None:

@@ -113,7 +113,7 @@ def test_a_rank_0_that_is_new_does_not_hide_the_downtime_that_others_report() ->
     assert job.resize.change is not None
     (worker,) = job.roster.workers.values()
     new = job.resize.change.first = ProcessId(Seat("c", 0), 1)
-    resize_report.first_step(job, [replace(worker, life=new)], {"pause_s": None})
+    resize_report.first_step(job, replace(worker, life=new), {"pause_s": None})
     assert job.resize.change is not None
     first_step(cluster, cluster.training[0], pause_s=0.75)
     assert cluster.events("resized")[1]["downtime_s"] == 0.75
