@@ -20,11 +20,10 @@ from hvd_elastic_ext.core.engines import DEFAULT, ENGINES
 from hvd_elastic_ext.core.errors import ElasticError, UsageError
 from hvd_elastic_ext.core.hosts import MAX_SLOTS, HostSet
 from hvd_elastic_ext.core.journal import FILE, FOLDERS
-from hvd_elastic_ext.core.options import layered_argv
 from hvd_elastic_ext.core.publication import parse_hosts_option
 from hvd_elastic_ext.core.secrets import USER, secret_in_url
 from hvd_elastic_ext.io.config_file import read_config
-from hvd_elastic_ext.io.option_parser import Parser, split_program
+from hvd_elastic_ext.io.option_parser import Parser, layered_argv, split_program
 from hvd_elastic_ext.launcher.agents.environment import too_large, why_not_elastic
 from hvd_elastic_ext.launcher.cli import horovodrun
 from hvd_elastic_ext.launcher.cli.monitoring import options as monitoring
