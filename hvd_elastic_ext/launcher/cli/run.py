@@ -27,7 +27,7 @@ from hvd_elastic_ext.io.threads.beside import report
 from hvd_elastic_ext.launcher.agents.capacity import far_too_few_files, raise_file_limit
 from hvd_elastic_ext.launcher.cli import dashboard, run_options, starting
 from hvd_elastic_ext.launcher.cli.announcements import Fields, announce
-from hvd_elastic_ext.launcher.cli.monitoring.listeners import Listeners, listeners
+from hvd_elastic_ext.launcher.cli.listeners import Listeners, listeners
 from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.engines.mpirun import MPIRUN
 from hvd_elastic_ext.launcher.folder import runs, state_folder

@@ -26,9 +26,9 @@ from hvd_elastic_ext.io.config_file import read_config
 from hvd_elastic_ext.io.option_parser import Parser, layered_argv, split_program
 from hvd_elastic_ext.launcher.agents.environment import too_large, why_not_elastic
 from hvd_elastic_ext.launcher.cli import horovodrun
-from hvd_elastic_ext.launcher.cli.monitoring import options as monitoring
 from hvd_elastic_ext.launcher.job import finished_check, scalers
-from hvd_elastic_ext.launcher.options.program import LOCAL_NAMES, check_here, runnable
+from hvd_elastic_ext.launcher.notify.webhook import webhook_url
+from hvd_elastic_ext.launcher.options.program import LOCAL_NAMES, check_here, job_name, runnable
 from hvd_elastic_ext.launcher.options.settings import (
     CHECKPOINTS,
     ELASTIC_TIMEOUT_S,
@@ -38,7 +38,8 @@ from hvd_elastic_ext.launcher.options.settings import (
     CloudNotices,
     RunSettings,
     Sources,
-    job_name,
+    listen_address,
+    listen_address_of_hosts,
 )
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import (
     AUTO,
@@ -53,6 +54,7 @@ from hvd_elastic_ext.launcher.sources import signals
 from hvd_elastic_ext.launcher.sources.sources import connector, read_hosts_file
 from hvd_elastic_ext.launcher.state.options import ScaleOptions
 
+PORT: Final = "[HOST:]PORT"
 PREFIX: Final = "HVD_ELASTIC_"
 RESERVED: Final = (
     *("WORKER_JOURNAL", "SAMPLE", "DEVICES", "NOTICE_FILE", "OBSERVE", "OBSERVE_TOKEN"),
@@ -224,7 +226,37 @@ def _of_the_job(add: Adders) -> None:
         metavar="FILE",
         help="record all events that the launcher's decisions depend on, for `hvd-elastic events --replay FILE`",
     )
-    monitoring.add_to(add.option)
+    add.option(
+        "--metrics",
+        type=listen_address,
+        metavar=PORT,
+        help="serve metrics for Prometheus there (without HOST: to this machine only; docs/metrics.md)",
+    )
+    add.option(
+        "--agent-metrics",
+        type=listen_address_of_hosts,
+        metavar=PORT,
+        help="serve metrics of each agent there (without HOST: to its own machine only)",
+    )
+    add.option(
+        "--dashboard",
+        type=functools.partial(listen_address, where="--dashboard"),
+        metavar=PORT,
+        help="serve a page of the job there, and keep the output of processes in STATE_DIR/output (docs/dashboard.md)",
+    )
+    add.option(
+        "--tensorboard",
+        type=_folder,
+        metavar="DIR",
+        help="write what rank 0 reports into DIR/JOB/RUN, for TensorBoard (docs/metrics.md)",
+    )
+    add.option(
+        "--notify",
+        type=webhook_url,
+        metavar="URL",
+        help="webhook for messages about waits, sleeps, crash loops, lost steps and the end; file:PATH: a file "
+        "with the URL",
+    )
     add.option("--config", metavar="FILE", help="YAML or TOML file of any of these options by their long names")
     add.option(
         "--engine",
@@ -238,6 +270,12 @@ def _of_the_job(add: Adders) -> None:
     )
     add.switch("--adopt", help="run an unmodified hvd.elastic script with our State, sampler and loop")
     add.switch("--resume", help="continue the last run's journal and strikes, even if it has ended")
+
+
+def _folder(text: str) -> Path:
+    if not text or "://" in text:
+        raise UsageError(f"--tensorboard {text!r}: that is not a folder of this machine")
+    return Path(text)
 
 
 def _of_hosts(add: Adders) -> None:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import itertools
+import ipaddress
 import logging
 import re
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.clouds import AUTO, CLOUDS
 from hvd_elastic_ext.core.engines import DEFAULT, ENGINES, RESTARTING
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import MAX_SLOTS, HostSet
-from hvd_elastic_ext.launcher.options.listening import ListenAddress
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
 from hvd_elastic_ext.launcher.rules.health.ledger import DEFAULT_COOLDOWN_S
 from hvd_elastic_ext.launcher.rules.suspend.release_policy import ReleaseLimits
@@ -24,11 +22,8 @@ from hvd_elastic_ext.launcher.state.options import ScaleOptions
 
 ELASTIC_TIMEOUT_S = 600.0
 """Horovod's default of ``--elastic-timeout``."""
-PREPARING = (".", "cd", "exec", "export", "set", "source", "ulimit", "umask")
-"""Built-in commands of a shell that come before the program that it runs."""
-SHELLS = ("sh", "bash", "dash", "ksh", "zsh")
-RUNNERS = ("cProfile", "coverage", "pdb", "profile", "torch.distributed.launch", "torch.distributed.run", "trace")
-"""Modules that run the script named after them."""
+LOOPBACK: Final = "127.0.0.1"
+_HIGHEST_PORT: Final = 65535
 GRACE_S = 5.0
 """Seconds a training process has between SIGTERM and SIGKILL; Horovod's own."""
 MAX_TIME_S = 1e6
@@ -57,6 +52,35 @@ class Sources:
                 f"{len(given)} sources of hosts were given; give exactly one of --hosts-file, --discovery, "
                 "--host-discovery-script, --hosts or --hostfile"
             )
+
+
+class ListenAddress(NamedTuple):
+    """``host``: an address of this machine. ``port``: 0 is any free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def listen_address(text: str, *, where: str = "--metrics") -> ListenAddress:
+    """Read ``[HOST:]PORT``; without a host it is this machine only. Raises :class:`UsageError`, one line."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") or LOOPBACK
+    if not (port.isascii() and port.isdigit() and int(port) <= _HIGHEST_PORT):
+        raise UsageError(f"{where} {text!r}: write [HOST:]PORT; 9464 for this machine only, 0.0.0.0:9464 for all")
+    return ListenAddress(host, int(port))
+
+
+def listen_address_of_hosts(text: str, *, where: str = "--agent-metrics") -> ListenAddress:
+    """The same for every host. A name is refused: it may mean another address there, and a look-up takes time."""
+    found = listen_address(text, where=where)
+    try:
+        ipaddress.ip_address(found.host)
+    except ValueError:
+        raise UsageError(f"{where} {text!r}: write an address, such as 0.0.0.0:9465 for all; no name") from None
+    return found
 
 
 CHECKPOINTS = "checkpoints"
@@ -351,48 +375,3 @@ def _of_transports(s: RunSettings) -> Checks:
             f"--job {s.job!r} is not a usable name; use letters, digits, '.', '_' and '-', at most 100",
         ),
     ]
-
-
-def job_name(command: Sequence[str]) -> str:
-    """A job's name when none is given: that of the first script or module that its command runs, else of the command.
-
-    Of ``bash -c`` it is that of what the shell runs; of ``python -c`` every program has another name.
-    """
-    return re.sub(r"[^A-Za-z0-9._-]", "-", _what_runs(command)).lstrip("._-")[:100] or "job"
-
-
-def _what_runs(words: Sequence[str]) -> str:
-    program = ""
-    for before, word in itertools.pairwise(["", *words]):
-        name = Path(word).name
-        if before == "-m" and program == "python" and word not in RUNNERS:
-            return word
-        if program in SHELLS and re.fullmatch(r"-[a-z]*c", before):
-            return _what_runs(_without_builtins(_shell_words(word)))
-        if before == "-c" and program == "python":
-            return f"python-{hashlib.blake2b(word.encode(), digest_size=4).hexdigest()}"
-        if word.endswith((".py", ".sh")) and before not in ("source", "."):
-            return Path(word).stem
-        if name in SHELLS or re.fullmatch(r"python[0-9.]*", name):
-            program = name.rstrip("0123456789.")
-    return Path(words[0]).stem if words else "job"
-
-
-def _without_builtins(words: list[str]) -> list[str]:
-    """The words from the first command on that does more than prepare."""
-    start = 0
-    for at, (before, word) in enumerate(itertools.pairwise(["", *words])):
-        if before and set(before) <= set(";&|()"):
-            start = at
-        if at == start and word not in PREPARING and not set(word) <= set(";&|()"):
-            break
-    return words[start:]
-
-
-def _shell_words(text: str) -> list[str]:
-    lexer = shlex.shlex(text.replace("\n", ";"), posix=True, punctuation_chars=True)
-    lexer.whitespace_split = True
-    try:
-        return list(lexer)
-    except ValueError:  # an open quotation: the shell reports it
-        return text.split()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
 from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
@@ -68,3 +70,26 @@ class JobOptions:
     """The folder of the processes' output; None: it is only on the terminal."""
     misplaced: str | None = None
     """The message if the script refuses its options: which of them are options of ``run``. None if none is."""
+
+
+def to_json(options: JobOptions) -> dict[str, Any]:
+    """The options of a job as JSON, for a recording of its events."""
+    plain = {field.name: getattr(options, field.name) for field in fields(JobOptions)}
+    nested = {name: plain[name] for name in ("limits", "durability", "commit_every", "scaling")}
+    return {**plain, **{name: None if value is None else asdict(value) for name, value in nested.items()}}
+
+
+def from_json(data: Mapping[str, Any]) -> JobOptions:
+    """The options that :func:`to_json` wrote. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for others."""
+    limits = WorldLimits(**{**data["limits"], "allowed": tuple(data["limits"]["allowed"])})
+    how, cadence, scaling = data["durability"], data["commit_every"], data.get("scaling")
+    return JobOptions(
+        **{
+            **data,
+            "limits": limits,
+            "cooldown_s": tuple(data["cooldown_s"]),
+            "durability": None if how is None else Durability(**{**how, "every": Cadence(**how["every"])}),
+            "commit_every": None if cadence is None else Cadence(**cadence),
+            "scaling": None if scaling is None else ScaleOptions(**scaling),
+        }
+    )

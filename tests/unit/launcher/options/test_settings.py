@@ -14,7 +14,8 @@ from hvd_elastic_ext.launcher.agents.environment import MAX_ENVIRONMENT_BYTES, a
 from hvd_elastic_ext.launcher.cli import run_options
 from hvd_elastic_ext.launcher.job.finished_check import mark_of
 from hvd_elastic_ext.launcher.options.policy import options_of
-from hvd_elastic_ext.launcher.options.settings import CloudNotices, RunSettings, Sources, job_name
+from hvd_elastic_ext.launcher.options.program import job_name
+from hvd_elastic_ext.launcher.options.settings import CloudNotices, RunSettings, Sources
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import AUTO, Cadence, Durability
 from hvd_elastic_ext.launcher.state.options import ScaleOptions
 
