@@ -85,8 +85,8 @@ def agent_env(settings: RunSettings) -> dict[str, str]:
         own |= {AGENT_METRICS: str(settings.agent_metrics)}
     for name, wanted in (
         ("HVD_ELASTIC_ADOPT", settings.adopt),
-        ("HVD_ELASTIC_LAST_COMMIT", settings.durability is not None),
-        (OBSERVE, settings.scaling is not None or settings.dashboard is not None),
+        ("HVD_ELASTIC_LAST_COMMIT", settings.options.durability is not None),
+        (OBSERVE, settings.options.scaling is not None or settings.dashboard is not None),
     ):
         own |= {name: "1"} if wanted else {}
     return own

@@ -31,7 +31,6 @@ from hvd_elastic_ext.launcher.notify.webhook import webhook_url
 from hvd_elastic_ext.launcher.options.program import LOCAL_NAMES, check_here, job_name, runnable
 from hvd_elastic_ext.launcher.options.settings import (
     CHECKPOINTS,
-    ELASTIC_TIMEOUT_S,
     NOTICES_FROM,
     OUTPUT,
     PRELOADS,
@@ -47,12 +46,11 @@ from hvd_elastic_ext.launcher.rules.checkpoints.schedule import (
     parse_checkpoint_every,
     parse_commit_every,
 )
-from hvd_elastic_ext.launcher.rules.health.ledger import DEFAULT_COOLDOWN_S
 from hvd_elastic_ext.launcher.rules.membership.next_world import parse_sizes
 from hvd_elastic_ext.launcher.rules.suspend.release_policy import limits_of
 from hvd_elastic_ext.launcher.sources import signals
 from hvd_elastic_ext.launcher.sources.sources import connector, read_hosts_file
-from hvd_elastic_ext.launcher.state.options import ScaleOptions
+from hvd_elastic_ext.launcher.state.options import JobOptions, ScaleOptions, world_limits
 
 PORT: Final = "[HOST:]PORT"
 PREFIX: Final = "HVD_ELASTIC_"
@@ -194,7 +192,8 @@ def _named(sources: Sources, given: HostSet | None) -> str:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Our own options of ``run``. One with a field of :class:`RunSettings` as ``dest`` has its default from there."""
+    """Our own options of ``run``. One whose ``dest`` is a field of :class:`JobOptions` or
+    :class:`RunSettings` has its default from there."""
     for title, add in GROUPS.items():
         group = parser.add_argument_group(title)
         add(
@@ -431,45 +430,55 @@ def _settings(args: argparse.Namespace, *, hosts: HostSet | None, env: Mapping[s
     most = args.max_num_proc
     there = _slots_there(sources, args.slots) if args.num_proc is None else None
     num_proc = args.num_proc if there is None else there if most is None else max(1, min(there, most))
-    given = {each.name: value for each in fields(RunSettings) if (value := getattr(args, each.name, None)) is not None}
+    least = num_proc if args.min_num_proc is None else args.min_num_proc
+    engine, allowed = args.engine or DEFAULT, args.allowed_sizes or ()
+    options = {
+        "limits": world_limits(num_proc, least, most, allowed=allowed, settle_s=args.settle_s, engine=engine),
+        "all_slots_of": _named(sources, hosts) if there is not None and num_proc != args.min_num_proc else None,
+        "elastic_timeout_s": _elastic_timeout() if args.elastic_timeout is None else args.elastic_timeout,
+        "cooldown_s": None if args.cooldown_range is None else tuple(args.cooldown_range),
+        "fixed_hosts": sources.hosts is not None,
+        "output": _output(args, state_dir),
+        "scaling": _scaling(args),
+        "durability": _durability(args, state_dir, mark=finished_check.mark_of((*_assigned(args.variables), *command))),
+    }
     made = {
         "command": command,
         "sources": sources,
-        "num_proc": num_proc,
-        "all_slots_of": _named(sources, hosts) if there is not None and num_proc != args.min_num_proc else None,
-        "min_num_proc": args.min_num_proc if args.min_num_proc is not None else num_proc,
+        "options": JobOptions(**_given(args, JobOptions, **options)),
         "default_slots": args.slots,
-        "elastic_timeout_s": args.elastic_timeout if args.elastic_timeout is not None else _elastic_timeout(),
-        "cooldown_s": DEFAULT_COOLDOWN_S if args.cooldown_range is None else tuple(args.cooldown_range),
         "interfaces": tuple(sorted(args.nics or ())),
-        "output_dir": _output_dir(args, state_dir),
         "timestamps": args.prefix_output_with_timestamp,
         "log_level": logging.DEBUG if args.verbose else logging.ERROR if args.quiet else logging.INFO,
         "job": job,
         "journal": Path(args.journal or state_dir / FILE),
         "state_dir": state_dir,
         "releases": limits_of(args.sleep_releases, args.release_job, args.wake_every, args.wake_timeout),
-        "scaling": _scaling(args),
         "scale_with": args.scale_with or scalers.RECOMMEND,
         "observe": tuple(args.observe or ()),
-        "durability": _durability(args, state_dir, mark=finished_check.mark_of((*_assigned(args.variables), *command))),
         "record_events": Path(args.record_events) if args.record_events else None,
         "notices": CloudNotices(args.notices_from, args.metadata_url or None),
         "env": env,
         "variables": args.variables,
     }
-    return RunSettings(**{**given, **made})
+    return RunSettings(**_given(args, RunSettings, **made))
+
+
+def _given(args: argparse.Namespace, kind: type, **made: object) -> dict[str, Any]:
+    """The fields of ``kind`` that are not None: of those ``made``, and of options with the name of a field."""
+    named = {each.name: getattr(args, each.name, None) for each in fields(kind)}
+    return {name: value for name, value in {**named, **made}.items() if value is not None}
 
 
 def _assigned(variables: Mapping[str, str]) -> list[str]:
     return [f"{name}={value}" for name, value in variables.items()]
 
 
-def _output_dir(args: argparse.Namespace, state_dir: Path) -> Path | None:
+def _output(args: argparse.Namespace, state_dir: Path) -> str | None:
     """The folder for the output of processes. With a dashboard, which shows the output, there is always one."""
     if args.output_filename:
-        return Path(args.output_filename)
-    return None if args.dashboard is None else state_dir / OUTPUT
+        return str(Path(args.output_filename).absolute())
+    return None if args.dashboard is None else str((state_dir / OUTPUT).absolute())
 
 
 def _scaling(args: argparse.Namespace) -> ScaleOptions | None:
@@ -552,11 +561,11 @@ def _check_sample(environ: Mapping[str, str]) -> None:
         raise UsageError(f"HVD_ELASTIC_SAMPLE is {text!r}; write a time, such as 2s, or 0 for every step")
 
 
-def _elastic_timeout() -> float:
-    """Horovod's own environment variable for ``--elastic-timeout``."""
+def _elastic_timeout() -> float | None:
+    """Horovod's own environment variable for ``--elastic-timeout``; None if it is not set."""
     text = os.environ.get("HOROVOD_ELASTIC_TIMEOUT")
     if text is None:
-        return ELASTIC_TIMEOUT_S
+        return None
     found = durations.parse(text)
     if not found:
         raise UsageError(f"HOROVOD_ELASTIC_TIMEOUT is {text!r}; write a time above 0, such as {durations.EXAMPLES}")
