@@ -31,6 +31,7 @@ from hvd_elastic_ext.launcher.notify.webhook import webhook_url
 from hvd_elastic_ext.launcher.options.program import LOCAL_NAMES, check_here, job_name, runnable
 from hvd_elastic_ext.launcher.options.settings import (
     CHECKPOINTS,
+    NO_CLOUD,
     NOTICES_FROM,
     OUTPUT,
     PRELOADS,
@@ -55,7 +56,7 @@ from hvd_elastic_ext.launcher.state.options import JobOptions, ScaleOptions, wor
 PORT: Final = "[HOST:]PORT"
 PREFIX: Final = "HVD_ELASTIC_"
 RESERVED: Final = (
-    *("WORKER_JOURNAL", "SAMPLE", "DEVICES", "NOTICE_FILE", "OBSERVE", "OBSERVE_TOKEN"),
+    *("WORKER_JOURNAL", "SAMPLE", "DEVICES", "NOTICE_FILE", "OBSERVE_TOKEN"),
     *("VERIFY", "RESULTS_BYTES", "RESULTS_FD", "COMMIT_FDS"),
 )
 """Environment names with our prefix that are not options of ``run``: workers and agents read them."""
@@ -301,7 +302,7 @@ def _of_hosts(add: Adders) -> None:
     add.option(
         "--notices-from",
         choices=NOTICES_FROM,
-        default="none",
+        default=NO_CLOUD,
         help="cloud that hosts ask whether they will be reclaimed; auto finds out which (none)",
     )
     add.option("--metadata-url", metavar="URL", help="URL of its metadata service (default: the cloud's usual address)")

@@ -27,7 +27,7 @@ from hvd_elastic_ext.io.code.files import code_of
 from hvd_elastic_ext.io.threads.background_calls import BackgroundCalls
 from hvd_elastic_ext.io.threads.beside import Beside
 from hvd_elastic_ext.launcher.agents.capacity import HeartbeatPace, heartbeat_pace, raise_file_limit, too_few_files
-from hvd_elastic_ext.launcher.agents.environment import agent_env, job_env, seat_env
+from hvd_elastic_ext.launcher.agents.environment import agent_options, job_env, process_env, seat_env
 from hvd_elastic_ext.launcher.agents.server import Control, ControlEvent, Superseded
 from hvd_elastic_ext.launcher.agents.transports.launches import Launches
 from hvd_elastic_ext.launcher.agents.transports.transports import (
@@ -280,12 +280,13 @@ class Session:
     async def _listen(self) -> None:
         """Open the control port on the address that the first host uses."""
         settings = self._settings
+        environ = {**os.environ, **settings.variables}
         self._control = Control(
             settings.job,
             self._key,
             incarnation=self._incarnation,
             pace=HeartbeatPace(settings.heartbeat_interval_s),
-            orphan_grace_s=settings.options.orphan_grace_s,
+            options=agent_options(settings, environ),
             ports=self._ports,
             on_event=self._event,
         )
@@ -302,8 +303,7 @@ class Session:
         wait = waits.Wait(what, ends="it ends when the resolver of this machine gives up; then the host is tried again")
         await log_while_waiting(self._addresses.begin(first), wait, self._clock, failed=lambda: self.driver.outcome)
         hook = str(Path(__file__).parents[2] / "worker" / "hook")
-        environ = {**os.environ, **settings.variables}
-        self.environment = job_env(environ, {**settings.env, **agent_env(settings)}, hook=hook)
+        self.environment = job_env(environ, {**settings.env, **process_env(settings)}, hook=hook)
         self._transport = transport_of(
             settings, is_near=self._addresses.is_near, pods=self._pods, stdin=self._stdin.descriptor
         )

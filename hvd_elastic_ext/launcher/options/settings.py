@@ -83,7 +83,8 @@ CHECKPOINTS = "checkpoints"
 """The folder of checkpoints below the job's, unless ``--checkpoint-dir`` names another one."""
 OUTPUT = "output"
 """The folder of processes' output below the job's, where a dashboard is served and no other one is named."""
-NOTICES_FROM = ("none", AUTO, *CLOUDS)
+NO_CLOUD = "none"
+NOTICES_FROM = (NO_CLOUD, AUTO, *CLOUDS)
 """Values of ``--notices-from``: clouds that may tell hosts that they are taken back."""
 
 OFF = "off"
@@ -95,10 +96,11 @@ PRELOADS = (AUTO, OFF)
 class CloudNotices:
     """The cloud whose metadata service each host asks whether it is taken back.
 
-    ``url``: the address of that service, if it is not the usual one. Raises :class:`UsageError`.
+    ``url``: the address of that service; None: the usual one, or that of the host's own environment. Raises
+    :class:`UsageError`.
     """
 
-    source: str = "none"
+    source: str = NO_CLOUD
     url: str | None = None
 
     def __post_init__(self) -> None:
@@ -106,10 +108,6 @@ class CloudNotices:
             raise UsageError(f"--notices-from {self.source!r} is not one of {', '.join(NOTICES_FROM)}")
         if self.url is not None and not re.fullmatch(r"http://[^\s/?#@]+(/[^\s?#]*)?", self.url):
             raise UsageError(f"--metadata-url {self.url!r} is not an address; write it as http://host:port")
-
-    def env(self) -> dict[str, str]:
-        """What agents learn it from; without a ``url``, each host's own environment may name one."""
-        return {"HVD_ELASTIC_NOTICES_FROM": self.source, **({"HVD_ELASTIC_METADATA_URL": self.url} if self.url else {})}
 
 
 @dataclass(frozen=True, slots=True)

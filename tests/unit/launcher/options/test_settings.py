@@ -10,8 +10,7 @@ import pytest
 
 from hvd_elastic_ext.core.errors import BadHosts, UsageError
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.core.messages.slot_protocol import AGENT_METRICS
-from hvd_elastic_ext.launcher.agents.environment import MAX_ENVIRONMENT_BYTES, agent_env
+from hvd_elastic_ext.launcher.agents.environment import MAX_ENVIRONMENT_BYTES, agent_options
 from hvd_elastic_ext.launcher.cli import run_options
 from hvd_elastic_ext.launcher.job.finished_check import mark_of
 from hvd_elastic_ext.launcher.options.program import job_name
@@ -285,23 +284,39 @@ def test_options_of_the_launcher_that_stand_behind_the_script_are_known(words: s
 
 
 def test_agents_are_told_which_cloud_to_ask_and_where() -> None:
-    assert parse("-np", "1").notices.env() == {"HVD_ELASTIC_NOTICES_FROM": "none"}
     env = {"HVD_ELASTIC_NOTICES_FROM": "auto", "HVD_ELASTIC_METADATA_URL": "http://127.0.0.1:8080/imds"}
-    assert parse("-np", "1", env=env).notices.env() == env
-    assert parse("-np", "1", "--notices-from", "gcp", env=env).notices.source == "gcp"
+    for words, given, source, url in (
+        ((), {}, None, None),
+        ((), env, "auto", "http://127.0.0.1:8080/imds"),
+        (("--notices-from", "gcp"), env, "gcp", "http://127.0.0.1:8080/imds"),
+    ):
+        told = agent_options(parse("-np", "1", *words, env=given), given)
+        assert (told["notices_from"], told["metadata_url"]) == (source, url)
     with pytest.raises(UsageError, match="'ec2' is not one of none, auto, gcp, azure, aws"):
         CloudNotices("ec2")
 
 
 def test_agents_are_told_where_to_answer_prometheus_by_an_address_of_each_host() -> None:
     def told(*words: str) -> str | None:
-        return agent_env(parse("-np", "1", *words)).get(AGENT_METRICS)
+        return agent_options(parse("-np", "1", *words), {})["metrics"]
 
     assert told() is None
     assert told("--agent-metrics", "9465") == "127.0.0.1:9465"
     assert told("--agent-metrics", "[::]:9465") == "[::]:9465"
     with pytest.raises(UsageError, match="--agent-metrics 'node:9465': write an address"):
         told("--agent-metrics", "node:9465")
+
+
+def test_agents_are_told_the_notice_file_of_the_environment_and_whether_to_report_their_load() -> None:
+    told = agent_options(parse("-np", "1"), {"HVD_ELASTIC_NOTICE_FILE": "/run/notice"})
+    assert (told["notice_file"], told["observe"], told["preload"]) == ("/run/notice", False, False)
+    more = agent_options(parse("-np", "1", "--dashboard", "0", "--preload", "auto"), {"HVD_ELASTIC_NOTICE_FILE": ""})
+    assert (more["notice_file"], more["observe"], more["preload"]) == (None, True, True)
+
+
+def test_sources_of_signals_come_from_the_environment_too() -> None:
+    words = ["--max-np", "3", "--hosts-file", "h", "--autoscale", "threshold:queue=5"]
+    assert parse("-np", "1", *words, env={"HVD_ELASTIC_OBSERVE": "queue=file:/x"}).observe == ("queue=file:/x",)
 
 
 def test_scalars_go_to_a_folder_of_this_machine() -> None:
