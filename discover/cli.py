@@ -21,11 +21,10 @@ from discover.sources.admission_probe import parse_probe
 from hvd_elastic_ext import __version__
 from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import ElasticError, UsageError, users_mistake
-from hvd_elastic_ext.core.options import layered_argv
 from hvd_elastic_ext.core.printable import PrintableFormatter, printable
 from hvd_elastic_ext.io.config_file import read_config
 from hvd_elastic_ext.io.file_limits import raise_limit, too_few
-from hvd_elastic_ext.io.option_parser import Parser
+from hvd_elastic_ext.io.option_parser import Parser, layered_argv
 from hvd_elastic_ext.io.threads.writer_thread import discard, open_closed_streams
 
 PREFIX = "HVD_DISCOVER_"

@@ -19,7 +19,7 @@ from hvd_elastic_ext.dashboard.files import CHARTS, LIBRARY, library
 from hvd_elastic_ext.dashboard.jobs import Jobs
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.launcher.cli.dashboard import PORT, VARIABLE, listening, page_url
-from hvd_elastic_ext.launcher.options.listening import listen_address
+from hvd_elastic_ext.launcher.options.settings import listen_address
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.dashboard.namespace import Namespace

@@ -15,7 +15,6 @@ from hvd_elastic_ext.core.goodput import share
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.journal import Sink
 from hvd_elastic_ext.launcher.job.restart_policy import pause_before_restart
-from hvd_elastic_ext.launcher.options.policy import options_of
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.rules.suspend import sleep_policy
 from hvd_elastic_ext.launcher.rules.suspend.sleep_policy import SleepAction, SleepFacts
@@ -122,14 +121,14 @@ class _Job:
     ) -> None:
         self._watch = watch
         self._trace, self._settings, self._times, self._work = trace, settings, times, work
-        options = options_of(settings)
+        options = settings.options
         self._accounts = Accounts(Sim(), times, options.limits.least)
         self._cluster = cluster = Cluster(options, times, self._accounts, seed=seed, journal=journal)
         self._sim = self._accounts.sim = cluster.sim
         self._journal = cluster.new_journal()
         self._supply = None
-        if settings.scaling is not None:
-            self._supply = Supply(first_hosts(tuple(filter(trace.plays, trace.rows)), settings.num_proc or 1))
+        if options.scaling is not None:
+            self._supply = Supply(first_hosts(tuple(filter(trace.plays, trace.rows)), options.limits.start))
             cluster.scales = self._asked_for_hosts
         self._there: dict[str, Row] = {}
         self._listed: dict[str, int] = {}
@@ -438,7 +437,7 @@ class _Job:
     def _resume(self, saved: Saved) -> None:
         self._accounts.count()
         self._accounts.phase = "running"
-        self._cluster.options = options_of(self._settings, woken=True)
+        self._cluster.options = self._settings.options.woken_up()
         self._cluster.next_session(saved, expects=self._expects)
         self._tell_prices()
 

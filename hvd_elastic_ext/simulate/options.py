@@ -19,9 +19,8 @@ from hvd_elastic_ext.launcher.rules.checkpoints.schedule import (
     parse_checkpoint_every,
     parse_commit_every,
 )
-from hvd_elastic_ext.launcher.rules.health.ledger import DEFAULT_COOLDOWN_S
 from hvd_elastic_ext.launcher.rules.membership.next_world import parse_sizes
-from hvd_elastic_ext.launcher.state.options import ScaleOptions
+from hvd_elastic_ext.launcher.state.options import JobOptions, ScaleOptions, world_limits
 from hvd_elastic_ext.simulate import supply
 from hvd_elastic_ext.simulate.cluster.times import Times
 from hvd_elastic_ext.simulate.traces.rows import Trace
@@ -70,14 +69,14 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 RUN: Final = (*NUMBERS, *SECONDS, *CHOICES, *OWN, "restart_from_scratch")
-"""The fields that :func:`settings` reads."""
+"""The options that :func:`settings` reads."""
+OF_DECISIONS: Final = frozenset(field.name for field in fields(JobOptions))
 
 
 def settings(given: Mapping[str, Any], trace: Trace) -> RunSettings:
     """Return the settings that ``run`` makes from these options, for a job on this trace. Raises
     :class:`UsageError`."""
-    known = {field.name for field in fields(RunSettings)}
-    chosen = {name: value for name, value in given.items() if name in known and name not in OWN and value is not None}
+    chosen = {name: value for name, value in given.items() if name in RUN and name not in OWN and value is not None}
     first = sum(row.slots for row in trace.rows if row.event == "up" and row.at == 0.0)
     most = chosen.get("max_num_proc")
     start = chosen.pop("num_proc", None)
@@ -89,18 +88,20 @@ def settings(given: Mapping[str, Any], trace: Trace) -> RunSettings:
         chosen.setdefault("max_num_proc", sum(trace.slots.values()))
     sizes = given.get("allowed_sizes")
     commits = given.get("commit_every")
-    return RunSettings(
-        ("simulated",),
-        Sources(hosts_file=Path("trace")),
-        start,
-        chosen.pop("min_num_proc", start),
-        cooldown_s=DEFAULT_COOLDOWN_S,
-        allowed_sizes=() if sizes is None else parse_sizes(str(sizes)),
+    options = JobOptions(
+        world_limits(
+            start,
+            chosen.pop("min_num_proc", start),
+            chosen.pop("max_num_proc", None),
+            allowed=() if sizes is None else parse_sizes(str(sizes)),
+            settle_s=chosen.pop("settle_s", None),
+        ),
         commit_every=None if commits is None else parse_commit_every(str(commits)),
         durability=_durability(given),
         scaling=None if scaling is None else ScaleOptions(str(scaling), acts=True),
-        **chosen,
+        **{name: chosen.pop(name) for name in OF_DECISIONS & chosen.keys()},
     )
+    return RunSettings(("simulated",), Sources(hosts_file=Path("trace")), options, **chosen)
 
 
 def _durability(given: Mapping[str, Any]) -> Durability | None:

@@ -116,7 +116,8 @@ class Loop:
         self._took: float | None = None
 
     def _interval(self, goes: int) -> float:
-        every = None if self._settings.durability is None else self._settings.durability.every
+        durability = self._settings.options.durability
+        every = None if durability is None else durability.every
         if every is not None and every.seconds is not None:
             return every.seconds
         if every is not None and every.steps is not None:
@@ -168,8 +169,8 @@ class Loop:
     def _start(self, at: float) -> None:
         """Start with all hosts that will stay, if they are enough."""
         stay = {host: slots for host, slots in self._there.items() if host in self._ready - self._leaving}
-        slots, most = sum(stay.values()), self._settings.max_num_proc
-        if slots < self._settings.min_num_proc:
+        slots, most = sum(stay.values()), self._settings.options.limits.most
+        if slots < self._settings.options.limits.least:
             self._of, self._begun = {}, None
             return
         self._of = stay

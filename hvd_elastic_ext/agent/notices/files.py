@@ -2,8 +2,8 @@
 # (pathlib takes long to load)
 """Notice files: other programs write into them why and when this host will go. An emptied file withdraws the notice.
 
-One is beside the agent's socket, for hooks of the host. The job can name another (:data:`VARIABLE`), which a cluster
-or a supervisor writes.
+One is beside the agent's socket, for hooks of the host. The job or the host can name another
+(:data:`~hvd_elastic_ext.core.messages.slot_protocol.NOTICE_FILE`), which a cluster or a supervisor writes.
 """
 
 from __future__ import annotations
@@ -16,12 +16,6 @@ import stat
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-VARIABLE: Final = "HVD_ELASTIC_NOTICE_FILE"
-CLOUD: Final = "HVD_ELASTIC_NOTICES_FROM"
-"""Variable with the cloud whose metadata service is polled, too: its name, ``auto`` or :data:`NONE`."""
-NONE: Final = "none"
-CLOUD_URL: Final = "HVD_ELASTIC_METADATA_URL"
-"""Variable with the URL of that service, if it is not the usual one."""
 NOTICE: Final = ".notice"
 """Suffix of the file beside the socket."""
 LOOK_S: Final = 0.5

@@ -131,12 +131,31 @@ class End(NamedTuple):
     grace_s: float
 
 
+class Options(NamedTuple):
+    """The options of the job that agents need. A launcher sends them in its welcome: a later one may have others."""
+
+    orphan_grace_s: float | None = None
+    """How long the host runs on without a launcher; None: as long as the join order says."""
+    notices_from: str | None = None
+    """The cloud whose metadata service the host asks whether it is taken back, or ``auto``; None: none."""
+    metadata_url: str | None = None
+    """The URL of that service; None: that of the host's own environment, or else the usual one."""
+    notice_file: str | None = None
+    """A file with notices for the host; None: that of the host's own environment, if it names one."""
+    metrics: str | None = None
+    """ADDRESS:PORT at which the agent answers Prometheus; None: nowhere."""
+    observe: bool = False
+    """Whether the agent reports the load of its host."""
+    preload: bool = False
+    """Whether the agent keeps an interpreter with the script's imports done, and forks it for new processes."""
+
+
 class Welcome(NamedTuple):
     """The first message of a launcher."""
 
     incarnation: int
     pace: Pace
-    orphan_grace_s: float | None
+    options: Options
 
 
 ToSlot = Stop | Kill | AnswerQuestion | Forget
@@ -182,7 +201,19 @@ def read_welcome(entry: dict[str, Any]) -> Welcome:
     fields.choice("do", ("welcome",))
     incarnation = fields.whole("incarnation", most=MAX_COUNT)
     # A later launcher may send fields that this agent does not know.
-    return Welcome(incarnation, _pace(fields), fields.seconds("orphan_grace_s", None))
+    return Welcome(incarnation, _pace(fields), _options(fields))
+
+
+def _options(fields: Fields) -> Options:
+    return Options(
+        orphan_grace_s=fields.seconds("orphan_grace_s", None),
+        notices_from=fields.text("notices_from"),
+        metadata_url=fields.text("metadata_url"),
+        notice_file=fields.text("notice_file"),
+        metrics=fields.text("metrics"),
+        observe=fields.flag("observe"),
+        preload=fields.flag("preload"),
+    )
 
 
 def _pace(fields: Fields) -> Pace:

@@ -12,23 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 from hvd_elastic_ext.agent.launcher_connection import host_claim, host_facts
 from hvd_elastic_ext.agent.launcher_connection.channel import Channel
 from hvd_elastic_ext.agent.launcher_connection.handover import HandoverServer
-from hvd_elastic_ext.agent.notices.files import (
-    CLOUD,
-    CLOUD_URL,
-    LOOK_S,
-    NONE,
-    VARIABLE,
-    Notice,
-    NoticeFiles,
-    soonest_of,
-)
+from hvd_elastic_ext.agent.notices.files import LOOK_S, Notice, NoticeFiles, soonest_of
 from hvd_elastic_ext.agent.orders.fields import OrderError
-from hvd_elastic_ext.agent.orders.orders import End, Join, Pace, completed, read_welcome
+from hvd_elastic_ext.agent.orders.orders import End, Join, Options, Pace, completed, read_welcome
 from hvd_elastic_ext.agent.process.loop import Agent, AgentExit
 from hvd_elastic_ext.agent.system.resolver import Found, Lookup
 from hvd_elastic_ext.agent.system.streams import warn
 from hvd_elastic_ext.core.json_text import to_text
-from hvd_elastic_ext.core.messages.slot_protocol import AGENT_METRICS, OBSERVE
+from hvd_elastic_ext.core.messages.slot_protocol import NOTICE_FILE
 from hvd_elastic_ext.core.messages.wire import MAX_FIRST, WireError, key_from_hex
 
 if TYPE_CHECKING:
@@ -42,6 +33,8 @@ TRANSIENT: Final = ("asked", "unasked", "usage")
 """Events that are not kept for a new launcher: open questions are reported again."""
 FAILURES: Final = ("exited", "not_started", "asked")
 """Events that show that training needs a launcher."""
+METADATA_URL: Final = "HVD_ELASTIC_METADATA_URL"
+"""Variable with the URL of the cloud's metadata service, if the job names none."""
 REFUSED: Final = 125
 USAGE_S: Final = 10.0
 """Seconds between two reports of the host's load."""
@@ -123,6 +116,8 @@ class JoinedJob:
         self._incarnation = order.incarnation
         self._grace_s = order.orphan_grace_s
         self.pace = Pace()
+        self._options = Options()
+        """Those of the newest launcher that has sent its welcome."""
         self._found: Found | None = None
         self._facts: dict[str, Any] | None = None
         self._lost_at: float | None = agent.now()
@@ -139,7 +134,7 @@ class JoinedJob:
         """Whether any of them has given a notice."""
         self._usage: Usage | None = None
         self._gpus: Gpus | None = None
-        self._usage_at = agent.now() if self._setting(OBSERVE) else None
+        self._usage_at: float | None = None
         """When to report the host's load; None if the job does not request it."""
         self._channel = Channel(agent, self, key)
         self._channel.connect_to(order.address)
@@ -151,9 +146,7 @@ class JoinedJob:
         self._metrics: MetricsPort | None = None
         self._figures: Figures | None = None
         self._metrics_at: str | None = None
-        """The address of the newest setting for figures."""
-        self._open_metrics()
-        self._ask_cloud()
+        """The address that was tried last."""
 
     # --- what the agent needs ----------------------------------------------------------------------
 
@@ -183,6 +176,11 @@ class JoinedJob:
     def secret(self, transfer: str) -> str:
         """Return the secret of transfers, which both ends prove to have. The job's key itself stays in the agents."""
         return hmac.digest(self._key, b"transfer" + transfer.encode(), "sha256").hex()
+
+    @property
+    def preloads(self) -> bool:
+        """Whether processes may start from an interpreter with the script's imports done."""
+        return self._options.preload
 
     @property
     def names(self) -> tuple[str, str]:
@@ -273,13 +271,13 @@ class JoinedJob:
         return {"reason": self._going.reason if self._going else "", "in_s": self.left_s}
 
     def _notice_files(self) -> NoticeFiles:
-        own, named = self._claim.notice_file, self._setting(VARIABLE)
+        own, named = self._claim.notice_file, self._options.notice_file or os.environ.get(NOTICE_FILE)
         return NoticeFiles([own] if own else [], [named] if named else [], warn=self.warn)
 
     def _ask_cloud(self) -> None:
         """Poll the cloud that the job names, if it names one, and no other cloud."""
-        source = self._setting(CLOUD) or NONE
-        wanted = None if source == NONE else (source, self._setting(CLOUD_URL))
+        source, url = self._options.notices_from, self._options.metadata_url or os.environ.get(METADATA_URL) or None
+        wanted = None if source is None else (source, url)
         if self._cloud is not None and self._cloud.looks_at != wanted:
             self._cloud.close()
             self._cloud = None
@@ -290,7 +288,7 @@ class JoinedJob:
 
     def _open_metrics(self) -> None:
         """Open the port for Prometheus that the job names, if any. The agent continues if that fails."""
-        wanted = self._setting(AGENT_METRICS)
+        wanted = self._options.metrics
         if wanted == self._metrics_at:
             return
         if self._metrics is not None:
@@ -320,10 +318,6 @@ class JoinedJob:
                 return 500, b"prometheus-client is missing\n", "text/plain"
             self._figures = Figures(self._agent, self)
         return self._figures.answer()
-
-    def _setting(self, name: str) -> str | None:
-        """The variable's value in the job's environment, or else in the agent's own."""
-        return self._order.env.get(name) or os.environ.get(name) or None
 
     # --- what the cloud's watch needs --------------------------------------------------------------
 
@@ -383,7 +377,7 @@ class JoinedJob:
         return {**hello, "seats": _fitting(slots)}
 
     def welcome(self, message: dict[str, Any]) -> str | None:
-        """Adopt the launcher's incarnation, pace and grace. Refuse a launcher that is older than an earlier one."""
+        """Adopt the launcher's incarnation, pace and options. Refuse a launcher that is older than an earlier one."""
         try:
             welcome = read_welcome(message)
         except OrderError as error:
@@ -394,9 +388,19 @@ class JoinedJob:
             self._agent.kill_helper()  # the launcher that waited for it is gone
         self._incarnation = welcome.incarnation
         self.pace = welcome.pace
-        if welcome.orphan_grace_s is not None:
-            self._grace_s = welcome.orphan_grace_s
+        self._take_options(welcome.options)
         return None
+
+    def _take_options(self, options: Options) -> None:
+        before, self._options = self._options, options
+        if options.orphan_grace_s is not None:
+            self._grace_s = options.orphan_grace_s
+        if options.notice_file != before.notice_file:
+            self._notices = self._notice_files()
+        if options.observe != before.observe:
+            self._usage_at = self._agent.now() if options.observe else None
+        self._ask_cloud()
+        self._open_metrics()
 
     def opened(self) -> None:
         """Report notices and open questions to the launcher; earlier failures no longer count."""
@@ -443,9 +447,6 @@ class JoinedJob:
             self._agent.kill_helper()  # the launcher that waited for it is gone
         self._order, self._incarnation, self._grace_s = order, order.incarnation, order.orphan_grace_s
         self._facts = None
-        self._notices = self._notice_files()
-        self._ask_cloud()
-        self._open_metrics()
         self._agent.resume()
         self._channel.connect_to(order.address)
         self._lost_at = None  # the new launcher gets a full grace in which the agent can reach it

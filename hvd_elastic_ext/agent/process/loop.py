@@ -220,7 +220,8 @@ class Agent(DescriptorLoop):
             self._slots[number].pass_barrier()
         if self._end_at is not None and now >= self._end_at:
             self.end_all("the time after the notice is over")
-        self.warm.close() if self._finishing else self.warm.look(self._slots)
+        preloads = self._job is not None and self._job.preloads and not self._finishing
+        self.warm.look(self._slots) if preloads else self.warm.close()
         self._send_heartbeats(now)
         if self._job is not None:
             self._job.tick()

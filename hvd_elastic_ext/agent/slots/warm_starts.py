@@ -14,14 +14,12 @@ from hvd_elastic_ext.agent.orders.orders import Start
 from hvd_elastic_ext.agent.slots.worker_status import Imports
 from hvd_elastic_ext.core.call_results import RESULTS
 from hvd_elastic_ext.core.messages.slot_protocol import (
-    AUTO,
     COMMITS,
     DEVICE,
     GENERATION,
     INCARNATION,
     LINK,
     PLAN,
-    PRELOAD,
     RENDEZVOUS_PORT,
 )
 from hvd_elastic_ext.io import process_tree
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
 CALM_S: Final = 5.0
 """Seconds of training in which nothing starts or changes on the host, before a template is made."""
 LOOK_S: Final = 0.5
-NOT_WANTED: Final = "it is not asked for"
 MAX_TEMPLATE_ENDS: Final = 3
 """Most templates that may end by themselves."""
 MAX_WITHOUT: Final = 8
@@ -77,8 +74,6 @@ def _lasting(env: Mapping[str, str]) -> dict[str, str]:
 
 def may_be_template(example: Example, words: tuple[str, ...]) -> tuple[bool, str]:
     """Whether a template may be made like ``example``, which runs with ``words`` as its command line. Pure."""
-    if example.order.env.get(PRELOAD) != AUTO:
-        return False, NOT_WANTED
     if not example.imports.complete:
         return False, "it has not reported its imports"
     if example.imports.pid != example.pid or words != example.order.argv:
@@ -150,8 +145,6 @@ class WarmStarts:
         if may:
             self._left_out = 0
             self._make(example.order, example.imports)
-        elif reason == NOT_WANTED:
-            self._off = True
         else:
             self._refuse(reason)
 

@@ -1,4 +1,4 @@
-"""The environment of training processes. Pure."""
+"""What agents get of a job's options, and the environment of its training processes. Pure."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages.rank_info import Place
-from hvd_elastic_ext.core.messages.slot_protocol import AGENT_METRICS, OBSERVE, PRELOAD
+from hvd_elastic_ext.core.messages.slot_protocol import AUTO, NOTICE_FILE, PRELOAD
 from hvd_elastic_ext.core.secrets import OBSERVE_TOKEN
 from hvd_elastic_ext.launcher.agents.transports.child_process import MAX_INPUT_BYTES
-from hvd_elastic_ext.launcher.options.settings import RunSettings
+from hvd_elastic_ext.launcher.options.settings import NO_CLOUD, RunSettings
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 
 MAX_ENVIRONMENT_BYTES: Final = MAX_INPUT_BYTES - (64 << 10)
@@ -77,16 +77,28 @@ def job_env(environ: Mapping[str, str], tuning: Mapping[str, str], *, hook: str)
     return {**own, **FIXED, **tuning, "PYTHONPATH": ":".join(path)}
 
 
-def agent_env(settings: RunSettings) -> dict[str, str]:
-    """What agents and processes read of the job's options."""
+def agent_options(settings: RunSettings, environ: Mapping[str, str]) -> dict[str, Any]:
+    """What agents read of the job's options, in the words of a welcome. It travels over a connection that others may
+    read.
+    """
+    options = settings.options
+    return {
+        "orphan_grace_s": options.orphan_grace_s,
+        "notices_from": None if settings.notices.source == NO_CLOUD else settings.notices.source,
+        "metadata_url": settings.notices.url,
+        "notice_file": environ.get(NOTICE_FILE) or None,
+        "metrics": None if settings.agent_metrics is None else str(settings.agent_metrics),
+        "observe": options.scaling is not None or settings.dashboard is not None,
+        "preload": settings.preload == AUTO,
+    }
+
+
+def process_env(settings: RunSettings) -> dict[str, str]:
+    """What processes read of the job's options."""
     own = {"HVD_ELASTIC_HEARTBEAT_INTERVAL": f"{settings.heartbeat_interval_s:g}", PRELOAD: settings.preload}
-    own |= settings.notices.env()
-    if settings.agent_metrics is not None:
-        own |= {AGENT_METRICS: str(settings.agent_metrics)}
     for name, wanted in (
         ("HVD_ELASTIC_ADOPT", settings.adopt),
-        ("HVD_ELASTIC_LAST_COMMIT", settings.durability is not None),
-        (OBSERVE, settings.scaling is not None or settings.dashboard is not None),
+        ("HVD_ELASTIC_LAST_COMMIT", settings.options.durability is not None),
     ):
         own |= {name: "1"} if wanted else {}
     return own

@@ -16,6 +16,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import UsageError
@@ -52,7 +53,7 @@ ControlEvent = AgentJoined | AgentLost | News | Superseded
 class Control:
     """See the module's docstring. Call all methods in the loop that :meth:`start` ran in.
 
-    ``pace`` and ``orphan_grace_s``: values that agents get in their welcome. ``ports``: by address, those of an earlier
+    ``pace`` and ``options``: what agents get in their welcome. ``ports``: by address, those of an earlier
     launcher, where its agents look for it. ``on_event`` is called in the loop, and may send and drop. If it raises,
     that is logged as a defect and the agent is disconnected: it reconnects and reports its state.
     """
@@ -64,7 +65,7 @@ class Control:
         *,
         incarnation: int,
         pace: HeartbeatPace = DEFAULT_PACE,
-        orphan_grace_s: float = 60.0,
+        options: Mapping[str, Any] = MappingProxyType({}),
         ports: Mapping[str, int] | None = None,
         on_event: Callable[[ControlEvent], None],
     ) -> None:
@@ -79,7 +80,7 @@ class Control:
         self._incarnation = incarnation
         self._on_event = on_event
         self.pace = pace
-        self.orphan_grace_s = orphan_grace_s
+        self._options = options
         self.connections: set[Session] = set()
         self._sessions: dict[str, Session] = {}
         self._newest: dict[str, str] = {}
@@ -227,8 +228,7 @@ class Control:
 
     @property
     def _welcome(self) -> dict[str, Any]:
-        times = {**self.pace._asdict(), "orphan_grace_s": self.orphan_grace_s}
-        return {"do": "welcome", "incarnation": self._incarnation, **times}
+        return {"do": "welcome", "incarnation": self._incarnation, **self.pace._asdict(), **self._options}
 
     def _end(self, session: Session, hello: Mapping[str, Any]) -> None:
         """End an agent that comes back after another of its host: both would start processes there."""

@@ -20,7 +20,7 @@ from typing import Final
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io import process_tree
-from hvd_elastic_ext.launcher.options.listening import LOOPBACK, ListenAddress
+from hvd_elastic_ext.launcher.options.settings import LOOPBACK, ListenAddress
 
 log = logging.getLogger(__name__)
 

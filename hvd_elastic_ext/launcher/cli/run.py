@@ -27,7 +27,7 @@ from hvd_elastic_ext.io.threads.beside import report
 from hvd_elastic_ext.launcher.agents.capacity import far_too_few_files, raise_file_limit
 from hvd_elastic_ext.launcher.cli import dashboard, run_options, starting
 from hvd_elastic_ext.launcher.cli.announcements import Fields, announce
-from hvd_elastic_ext.launcher.cli.monitoring.listeners import Listeners, listeners
+from hvd_elastic_ext.launcher.cli.listeners import Listeners, listeners
 from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.engines.mpirun import MPIRUN
 from hvd_elastic_ext.launcher.folder import runs, state_folder
@@ -110,10 +110,10 @@ def _run(settings: RunSettings, outlets: Outlets) -> None:
             log.warning("%s", unused)
         if settings.unknown_keys is not None:
             log.warning("%s", settings.unknown_keys)
-        if settings.misplaced is not None:
+        if settings.options.misplaced is not None:
             log.warning(
                 "%s, unless it is meant for the script, which gets it now (-- before the script leaves this line out)",
-                settings.misplaced,
+                settings.options.misplaced,
             )
         if done is None:
             _run_with_journal(settings, folder, saved, outlets)
@@ -124,7 +124,7 @@ def _run(settings: RunSettings, outlets: Outlets) -> None:
 def unused_checkpoints(settings: RunSettings, saved: Saved) -> str | None:
     """A warning that training starts from the beginning although this job has checkpoints; None if it does not."""
     place = settings.state_dir / CHECKPOINTS
-    if settings.durability is not None or saved.hosts or not any(place.glob("*/manifest.json")):
+    if settings.options.durability is not None or saved.hosts or not any(place.glob("*/manifest.json")):
         return None
     return (
         f"training starts from the beginning: {place} has checkpoints of this job, and no --checkpoint-every is given; "
@@ -134,7 +134,7 @@ def unused_checkpoints(settings: RunSettings, saved: Saved) -> str | None:
 
 def _finished(settings: RunSettings, saved: Saved) -> str | None:
     """The message for a job that is done already; None if there is something to do, or nothing is known from here."""
-    how = settings.durability
+    how = settings.options.durability
     if how is None or how.train_on or saved.hosts:  # agents may have to be ended
         return None
     found = finished_check.find(how.place, how.mark)
@@ -143,7 +143,8 @@ def _finished(settings: RunSettings, saved: Saved) -> str | None:
 
 def _run_with_journal(settings: RunSettings, folder: state_folder.StateDir, saved: Saved, outlets: Outlets) -> None:
     """Run the job with a journal, and with the other receivers of its events."""
-    make_output_folder(settings.output_dir)
+    options = settings.options
+    make_output_folder(options.output)
     make_checkpoint_folder(settings)
     clock = SystemClock()
     name: dict[str, Any] = {"job": settings.job, "run": saved.run}
@@ -154,12 +155,11 @@ def _run_with_journal(settings: RunSettings, folder: state_folder.StateDir, save
         with dashboard.dashboard_process(settings.dashboard, settings.state_dir, settings.journal):
             lines = open_journal_file(settings.journal)
             journal = journal_on(lines, listening)
-            place = None if settings.durability is None else settings.durability.place
+            place = None if options.durability is None else options.durability.place
             name |= {"pid": os.getpid(), "version": __version__, "command": settings.command[0], "checkpoints": place}
-            output = None if settings.output_dir is None else str(settings.output_dir.absolute())
-            policy = None if settings.scaling is None else settings.scaling.policy
+            policy = None if options.scaling is None else options.scaling.policy
             feed = HostFeed(journal)
-            journal.record("started", generation=0, **name, autoscale=policy, output=output)
+            journal.record("started", generation=0, **name, autoscale=policy, output=options.output)
             _run_job(settings, folder, saved, outlets, feed, listening)
     except _EndedAtOnce as end:
         if feed is not None:
@@ -201,7 +201,9 @@ def _run_job(
             counters=listening.counters,
             notifier=listening.notifier,
             board=listening.board,
-            stdin=StandardInput.of(0, why_not="" if settings.engine != MPIRUN else "mpirun gives it to no rank"),
+            stdin=StandardInput.of(
+                0, why_not="" if settings.options.engine != MPIRUN else "mpirun gives it to no rank"
+            ),
         )
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
@@ -219,12 +221,12 @@ def _run_job(
     journal.record("finished", generation=feed.generation, code=0, reason=outcome)
 
 
-def make_output_folder(path: Path | None) -> None:
+def make_output_folder(path: str | None) -> None:
     """Make the folder of ``--output-filename``. Raises :class:`UsageError` if nothing can be written there."""
     if path is None:
         return
     try:
-        make_folder(path, option="--output-filename")
+        make_folder(Path(path), option="--output-filename")
         with tempfile.TemporaryFile(dir=path):
             return
     except OSError as error:
@@ -238,7 +240,7 @@ def make_checkpoint_folder(settings: RunSettings) -> None:
     """Make the folder of ``--checkpoint-dir`` where this machine is the only host. Raises :class:`UsageError` if that
     can never work; other hosts may have folders that this machine lacks.
     """
-    how, hosts = settings.durability, settings.sources.hosts
+    how, hosts = settings.options.durability, settings.sources.hosts
     if how is None or "://" in how.place or hosts is None or not {host.name for host in hosts} <= LOCAL_NAMES:
         return
     try:

@@ -20,26 +20,26 @@ from hvd_elastic_ext.core.engines import DEFAULT, ENGINES
 from hvd_elastic_ext.core.errors import ElasticError, UsageError
 from hvd_elastic_ext.core.hosts import MAX_SLOTS, HostSet
 from hvd_elastic_ext.core.journal import FILE, FOLDERS
-from hvd_elastic_ext.core.options import layered_argv
 from hvd_elastic_ext.core.publication import parse_hosts_option
 from hvd_elastic_ext.core.secrets import USER, secret_in_url
 from hvd_elastic_ext.io.config_file import read_config
-from hvd_elastic_ext.io.option_parser import Parser, split_program
+from hvd_elastic_ext.io.option_parser import Parser, layered_argv, split_program
 from hvd_elastic_ext.launcher.agents.environment import too_large, why_not_elastic
 from hvd_elastic_ext.launcher.cli import horovodrun
-from hvd_elastic_ext.launcher.cli.monitoring import options as monitoring
 from hvd_elastic_ext.launcher.job import finished_check, scalers
-from hvd_elastic_ext.launcher.options.program import LOCAL_NAMES, check_here, runnable
+from hvd_elastic_ext.launcher.notify.webhook import webhook_url
+from hvd_elastic_ext.launcher.options.program import LOCAL_NAMES, check_here, job_name, runnable
 from hvd_elastic_ext.launcher.options.settings import (
     CHECKPOINTS,
-    ELASTIC_TIMEOUT_S,
+    NO_CLOUD,
     NOTICES_FROM,
     OUTPUT,
     PRELOADS,
     CloudNotices,
     RunSettings,
     Sources,
-    job_name,
+    listen_address,
+    listen_address_of_hosts,
 )
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import (
     AUTO,
@@ -47,16 +47,16 @@ from hvd_elastic_ext.launcher.rules.checkpoints.schedule import (
     parse_checkpoint_every,
     parse_commit_every,
 )
-from hvd_elastic_ext.launcher.rules.health.ledger import DEFAULT_COOLDOWN_S
 from hvd_elastic_ext.launcher.rules.membership.next_world import parse_sizes
 from hvd_elastic_ext.launcher.rules.suspend.release_policy import limits_of
 from hvd_elastic_ext.launcher.sources import signals
 from hvd_elastic_ext.launcher.sources.sources import connector, read_hosts_file
-from hvd_elastic_ext.launcher.state.options import ScaleOptions
+from hvd_elastic_ext.launcher.state.options import JobOptions, ScaleOptions, world_limits
 
+PORT: Final = "[HOST:]PORT"
 PREFIX: Final = "HVD_ELASTIC_"
 RESERVED: Final = (
-    *("WORKER_JOURNAL", "SAMPLE", "DEVICES", "NOTICE_FILE", "OBSERVE", "OBSERVE_TOKEN"),
+    *("WORKER_JOURNAL", "SAMPLE", "DEVICES", "NOTICE_FILE", "OBSERVE_TOKEN"),
     *("VERIFY", "RESULTS_BYTES", "RESULTS_FD", "COMMIT_FDS"),
 )
 """Environment names with our prefix that are not options of ``run``: workers and agents read them."""
@@ -193,7 +193,8 @@ def _named(sources: Sources, given: HostSet | None) -> str:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Our own options of ``run``. One with a field of :class:`RunSettings` as ``dest`` has its default from there."""
+    """Our own options of ``run``. One whose ``dest`` is a field of :class:`JobOptions` or
+    :class:`RunSettings` has its default from there."""
     for title, add in GROUPS.items():
         group = parser.add_argument_group(title)
         add(
@@ -225,7 +226,37 @@ def _of_the_job(add: Adders) -> None:
         metavar="FILE",
         help="record all events that the launcher's decisions depend on, for `hvd-elastic events --replay FILE`",
     )
-    monitoring.add_to(add.option)
+    add.option(
+        "--metrics",
+        type=listen_address,
+        metavar=PORT,
+        help="serve metrics for Prometheus there (without HOST: to this machine only; docs/metrics.md)",
+    )
+    add.option(
+        "--agent-metrics",
+        type=listen_address_of_hosts,
+        metavar=PORT,
+        help="serve metrics of each agent there (without HOST: to its own machine only)",
+    )
+    add.option(
+        "--dashboard",
+        type=functools.partial(listen_address, where="--dashboard"),
+        metavar=PORT,
+        help="serve a page of the job there, and keep the output of processes in STATE_DIR/output (docs/dashboard.md)",
+    )
+    add.option(
+        "--tensorboard",
+        type=_folder,
+        metavar="DIR",
+        help="write what rank 0 reports into DIR/JOB/RUN, for TensorBoard (docs/metrics.md)",
+    )
+    add.option(
+        "--notify",
+        type=webhook_url,
+        metavar="URL",
+        help="webhook for messages about waits, sleeps, crash loops, lost steps and the end; file:PATH: a file "
+        "with the URL",
+    )
     add.option("--config", metavar="FILE", help="YAML or TOML file of any of these options by their long names")
     add.option(
         "--engine",
@@ -239,6 +270,12 @@ def _of_the_job(add: Adders) -> None:
     )
     add.switch("--adopt", help="run an unmodified hvd.elastic script with our State, sampler and loop")
     add.switch("--resume", help="continue the last run's journal and strikes, even if it has ended")
+
+
+def _folder(text: str) -> Path:
+    if not text or "://" in text:
+        raise UsageError(f"--tensorboard {text!r}: that is not a folder of this machine")
+    return Path(text)
 
 
 def _of_hosts(add: Adders) -> None:
@@ -265,7 +302,7 @@ def _of_hosts(add: Adders) -> None:
     add.option(
         "--notices-from",
         choices=NOTICES_FROM,
-        default="none",
+        default=NO_CLOUD,
         help="cloud that hosts ask whether they will be reclaimed; auto finds out which (none)",
     )
     add.option("--metadata-url", metavar="URL", help="URL of its metadata service (default: the cloud's usual address)")
@@ -394,45 +431,55 @@ def _settings(args: argparse.Namespace, *, hosts: HostSet | None, env: Mapping[s
     most = args.max_num_proc
     there = _slots_there(sources, args.slots) if args.num_proc is None else None
     num_proc = args.num_proc if there is None else there if most is None else max(1, min(there, most))
-    given = {each.name: value for each in fields(RunSettings) if (value := getattr(args, each.name, None)) is not None}
+    least = num_proc if args.min_num_proc is None else args.min_num_proc
+    engine, allowed = args.engine or DEFAULT, args.allowed_sizes or ()
+    options = {
+        "limits": world_limits(num_proc, least, most, allowed=allowed, settle_s=args.settle_s, engine=engine),
+        "all_slots_of": _named(sources, hosts) if there is not None and num_proc != args.min_num_proc else None,
+        "elastic_timeout_s": _elastic_timeout() if args.elastic_timeout is None else args.elastic_timeout,
+        "cooldown_s": None if args.cooldown_range is None else tuple(args.cooldown_range),
+        "fixed_hosts": sources.hosts is not None,
+        "output": _output(args, state_dir),
+        "scaling": _scaling(args),
+        "durability": _durability(args, state_dir, mark=finished_check.mark_of((*_assigned(args.variables), *command))),
+    }
     made = {
         "command": command,
         "sources": sources,
-        "num_proc": num_proc,
-        "all_slots_of": _named(sources, hosts) if there is not None and num_proc != args.min_num_proc else None,
-        "min_num_proc": args.min_num_proc if args.min_num_proc is not None else num_proc,
+        "options": JobOptions(**_given(args, JobOptions, **options)),
         "default_slots": args.slots,
-        "elastic_timeout_s": args.elastic_timeout if args.elastic_timeout is not None else _elastic_timeout(),
-        "cooldown_s": DEFAULT_COOLDOWN_S if args.cooldown_range is None else tuple(args.cooldown_range),
         "interfaces": tuple(sorted(args.nics or ())),
-        "output_dir": _output_dir(args, state_dir),
         "timestamps": args.prefix_output_with_timestamp,
         "log_level": logging.DEBUG if args.verbose else logging.ERROR if args.quiet else logging.INFO,
         "job": job,
         "journal": Path(args.journal or state_dir / FILE),
         "state_dir": state_dir,
         "releases": limits_of(args.sleep_releases, args.release_job, args.wake_every, args.wake_timeout),
-        "scaling": _scaling(args),
         "scale_with": args.scale_with or scalers.RECOMMEND,
         "observe": tuple(args.observe or ()),
-        "durability": _durability(args, state_dir, mark=finished_check.mark_of((*_assigned(args.variables), *command))),
         "record_events": Path(args.record_events) if args.record_events else None,
         "notices": CloudNotices(args.notices_from, args.metadata_url or None),
         "env": env,
         "variables": args.variables,
     }
-    return RunSettings(**{**given, **made})
+    return RunSettings(**_given(args, RunSettings, **made))
+
+
+def _given(args: argparse.Namespace, kind: type, **made: object) -> dict[str, Any]:
+    """The fields of ``kind`` that are not None: of those ``made``, and of options with the name of a field."""
+    named = {each.name: getattr(args, each.name, None) for each in fields(kind)}
+    return {name: value for name, value in {**named, **made}.items() if value is not None}
 
 
 def _assigned(variables: Mapping[str, str]) -> list[str]:
     return [f"{name}={value}" for name, value in variables.items()]
 
 
-def _output_dir(args: argparse.Namespace, state_dir: Path) -> Path | None:
+def _output(args: argparse.Namespace, state_dir: Path) -> str | None:
     """The folder for the output of processes. With a dashboard, which shows the output, there is always one."""
     if args.output_filename:
-        return Path(args.output_filename)
-    return None if args.dashboard is None else state_dir / OUTPUT
+        return str(Path(args.output_filename).absolute())
+    return None if args.dashboard is None else str((state_dir / OUTPUT).absolute())
 
 
 def _scaling(args: argparse.Namespace) -> ScaleOptions | None:
@@ -515,11 +562,11 @@ def _check_sample(environ: Mapping[str, str]) -> None:
         raise UsageError(f"HVD_ELASTIC_SAMPLE is {text!r}; write a time, such as 2s, or 0 for every step")
 
 
-def _elastic_timeout() -> float:
-    """Horovod's own environment variable for ``--elastic-timeout``."""
+def _elastic_timeout() -> float | None:
+    """Horovod's own environment variable for ``--elastic-timeout``; None if it is not set."""
     text = os.environ.get("HOROVOD_ELASTIC_TIMEOUT")
     if text is None:
-        return ELASTIC_TIMEOUT_S
+        return None
     found = durations.parse(text)
     if not found:
         raise UsageError(f"HOROVOD_ELASTIC_TIMEOUT is {text!r}; write a time above 0, such as {durations.EXAMPLES}")

@@ -14,7 +14,7 @@ from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.io.threads.background_calls import BackgroundCalls
 from hvd_elastic_ext.launcher.folder import saved_text
-from hvd_elastic_ext.launcher.options import options_json
+from hvd_elastic_ext.launcher.state import options as job_options
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.saved import Saved, job_of
 
@@ -42,12 +42,12 @@ def start_of(saved: Saved, job: JobState, *, wall: float, expects: str | None) -
     """The input with which :func:`state_at_start` makes the state that ``job`` began with, for a recording."""
     # Recordings call the number of the last helper "errands".
     own = {"mono": job.now, "wall": wall, "errands": job.helper_number, "expects": expects}
-    return {**own, "options": options_json.to_json(job.options), "saved": saved_text.to_json(saved)}
+    return {**own, "options": job_options.to_json(job.options), "saved": saved_text.to_json(saved)}
 
 
 def state_at_start(start: Mapping[str, Any]) -> JobState:
     """The state with which a recorded launcher began. Raises ``KeyError``, ``TypeError`` or ``ValueError``."""
-    saved, options = saved_text.from_json(start["saved"]), options_json.from_json(start["options"])
+    saved, options = saved_text.from_json(start["saved"]), job_options.from_json(start["options"])
     now, wall = start["mono"], start["wall"]
     return job_of(saved, options, now=now, wall=wall, helper_number=start["errands"], expects=start["expects"])
 

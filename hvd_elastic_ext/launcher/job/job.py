@@ -44,7 +44,6 @@ from hvd_elastic_ext.launcher.metrics import gauges
 from hvd_elastic_ext.launcher.metrics.counters import Counters
 from hvd_elastic_ext.launcher.metrics.gauges import JobMetric
 from hvd_elastic_ext.launcher.notify.notifier import Notifier
-from hvd_elastic_ext.launcher.options.policy import options_of
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.rules.health import host_requests
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
@@ -109,8 +108,10 @@ class Job:
         """The signal that asked the job to stop."""
         self._pods = PodTransport.found() if settings.rsh == "pod" else None
         self._releases = self._new_releases()
-        self._scaler = None if settings.scaling is None else scalers.read(settings.scale_with).scaler(os.environ)
-        if (problem := mpirun.why_not(settings.engine)) is not None:
+        self._scaler = (
+            None if settings.options.scaling is None else scalers.read(settings.scale_with).scaler(os.environ)
+        )
+        if (problem := mpirun.why_not(settings.options.engine)) is not None:
             raise UsageError(problem)
 
     def run(self) -> str:
@@ -147,16 +148,16 @@ class Job:
         loop = asyncio.get_running_loop()
         self._stop_requested = asyncio.Event()
         self._writer = StateWriter(self._folder.save)
-        folder, timestamps = self._settings.output_dir, self._settings.timestamps
+        output, timestamps = self._settings.options.output, self._settings.timestamps
         self._console = Console(
             self._outlets,
-            folder,
+            None if output is None else Path(output),
             timestamps=timestamps,
             rank=lambda life: self._session.driver.job.rank(life),
             generation=lambda: self._session.driver.job.generation,
         )
         self._admin = AdminSocket(self._folder.socket, self._answer_admin)
-        how = self._settings.durability
+        how = self._settings.options.durability
         saved, idle_wakes, restarts = self._saved, 0, 0
         known = Handover(saved, expects=saved.checkpoint_in(None if how is None else how.place))
         if self._releases is not None:
@@ -278,7 +279,7 @@ class Job:
             releases=self._releases,
             max_wait_s=self._settings.max_wait_s,
             idle_wakes=idle_wakes,
-            lines_s=self._settings.wait_lines_s,
+            lines_s=self._settings.options.wait_lines_s,
             generation=self._session.driver.job.generation,
         )
         try:
@@ -314,10 +315,10 @@ class Job:
         settings = self._settings
         if settings.releases is None:
             return None
-        options = options_of(settings, woken=True)
+        limits = settings.options.limits
         return releaser.found(
             settings.releases,
-            releaser.Need(settings.num_proc, options.limits.least, settings.default_slots),
+            releaser.Need(limits.start, limits.least, settings.default_slots),
             settings.state_dir,
             record=lambda event, **fields: self._journal.record(event, generation=self._feed.generation, **fields),
             clock=self._clock,
@@ -383,11 +384,10 @@ class Job:
 
     def _places(self) -> dict[str, Any]:
         """Where the job writes, and which run it is."""
-        output = self._settings.output_dir
         return {
             "run": self._saved.run,
             "journal": str(self._settings.journal.absolute()),
-            "output": None if output is None else str(output.absolute()),
+            "output": self._settings.options.output,
         }
 
     def _stop_by_command(self) -> Mapping[str, Any]:
@@ -402,13 +402,14 @@ class Job:
 
     def _scale_by_hand(self, hosts: object) -> Mapping[str, Any]:
         """Answer ``hvd-elastic scale``. Raises :class:`UsageError`."""
-        if self._settings.scaling is None:
+        scaling = self._settings.options.scaling
+        if scaling is None:
             raise UsageError("this job requests no hosts; start it with --autoscale POLICY --scale-with KIND/NAME")
         if not (hosts is None or (type(hosts) is int and hosts > 0)):
             raise UsageError(f"{hosts!r} is not a number of hosts")
         self._session.scale_by_hand(hosts)
         if hosts is None:
-            return {"said": f"the policy {self._settings.scaling.policy} decides again"}
+            return {"said": f"the policy {scaling.policy} decides again"}
         does = "" if self._scaler is not None else "; nothing adds or removes hosts (--scale-with recommend)"
         return {"said": f"asked for {hosts} hosts, within --min-np and --max-np, until `hvd-elastic scale auto`{does}"}
 

@@ -27,7 +27,7 @@ from hvd_elastic_ext.io.code.files import code_of
 from hvd_elastic_ext.io.threads.background_calls import BackgroundCalls
 from hvd_elastic_ext.io.threads.beside import Beside
 from hvd_elastic_ext.launcher.agents.capacity import HeartbeatPace, heartbeat_pace, raise_file_limit, too_few_files
-from hvd_elastic_ext.launcher.agents.environment import agent_env, job_env, seat_env
+from hvd_elastic_ext.launcher.agents.environment import agent_options, job_env, process_env, seat_env
 from hvd_elastic_ext.launcher.agents.server import Control, ControlEvent, Superseded
 from hvd_elastic_ext.launcher.agents.transports.launches import Launches
 from hvd_elastic_ext.launcher.agents.transports.transports import (
@@ -50,7 +50,6 @@ from hvd_elastic_ext.launcher.job.output.console import Console, seat_of
 from hvd_elastic_ext.launcher.job.scalers import Scaler
 from hvd_elastic_ext.launcher.job.scaling_inputs import ScalingInputs
 from hvd_elastic_ext.launcher.job.standard_input import NO_INPUT, StandardInput
-from hvd_elastic_ext.launcher.options.policy import options_of
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.rules.health.causes import SSH_FAILED
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
@@ -136,7 +135,7 @@ class Session:
         self._incarnation = known.saved.incarnation
         """The last launcher's or session's, until this one has its own."""
         write_noted_change(known.saved, journal=journal, clock=clock)
-        options = options_of(settings, woken=known.woken)
+        options = settings.options.woken_up() if known.woken else settings.options
         now, wall = clock.mono(), time.time()
         helper_number = secrets.randbelow(1 << 48)
         job = job_of(known.saved, options, now=now, wall=wall, helper_number=helper_number, expects=known.expects)
@@ -223,13 +222,13 @@ class Session:
 
     async def _first_hosts(self) -> None:
         """Wait for the first host list: the address to listen on depends on it."""
-        options = options_of(self._settings)
+        options = self._settings.options
         first = FirstHosts(
             self._feed,
             self._settings.sources,
             self._clock,
             elastic_timeout_s=options.elastic_timeout_s,
-            sleep_after_s=options.sleep_after_s,
+            sleep_after_s=options.sleep_after_s if options.below_min == "sleep" else None,
         )
         self._first = first
         while not self._feed.hosts():
@@ -281,21 +280,22 @@ class Session:
     async def _listen(self) -> None:
         """Open the control port on the address that the first host uses."""
         settings = self._settings
+        environ = {**os.environ, **settings.variables}
         self._control = Control(
             settings.job,
             self._key,
             incarnation=self._incarnation,
             pace=HeartbeatPace(settings.heartbeat_interval_s),
-            orphan_grace_s=settings.orphan_grace_s,
+            options=agent_options(settings, environ),
             ports=self._ports,
             on_event=self._event,
         )
-        self._code = code_of("--code", settings.code, sender=settings.job if settings.send_code else "")
+        self._code = code_of("--code", settings.code, sender=settings.job if settings.options.send_code else "")
         self._addresses = Addresses(
             self._control,
             given=settings.interfaces,
             rsh=settings.rsh,
-            versions=versions_here(settings.engine),
+            versions=versions_here(settings.options.engine),
             code=self._code.sha256,
         )
         first = self._hosts.names[0]
@@ -303,8 +303,7 @@ class Session:
         wait = waits.Wait(what, ends="it ends when the resolver of this machine gives up; then the host is tried again")
         await log_while_waiting(self._addresses.begin(first), wait, self._clock, failed=lambda: self.driver.outcome)
         hook = str(Path(__file__).parents[2] / "worker" / "hook")
-        environ = {**os.environ, **settings.variables}
-        self.environment = job_env(environ, {**settings.env, **agent_env(settings)}, hook=hook)
+        self.environment = job_env(environ, {**settings.env, **process_env(settings)}, hook=hook)
         self._transport = transport_of(
             settings, is_near=self._addresses.is_near, pods=self._pods, stdin=self._stdin.descriptor
         )
@@ -312,15 +311,15 @@ class Session:
 
     def _adapt_to_hosts(self) -> None:
         """Set the file limit and the heartbeat interval for the number of hosts."""
-        settings = self._settings
-        most = settings.max_num_proc or sys.maxsize
+        options = self._settings.options
+        most = options.limits.most or sys.maxsize
         hosts = min(len(self._hosts), most)
-        written = 0 if settings.output_dir is None else min(self._hosts.slots, most)
+        written = 0 if options.output is None else min(self._hosts.slots, most)
         if (hosts, written) == self._adapted_to:
             return
         self._adapted_to = (hosts, written)
-        asked_s, timeout_s = settings.heartbeat_interval_s, settings.heartbeat_timeout_s
-        progress_s = settings.progress_timeout_s
+        asked_s, timeout_s = self._settings.heartbeat_interval_s, options.heartbeat_timeout_s
+        progress_s = options.progress_timeout_s
         self._control.set_pace(heartbeat_pace(asked_s, timeout_s=timeout_s, hosts=hosts, progress_timeout_s=progress_s))
         warning = too_few_files(hosts, raise_file_limit(hosts, written=written), written=written)
         if warning is not None:
@@ -329,7 +328,7 @@ class Session:
     def _begin_engine(self) -> None:
         """Prepare the program that starts the processes of each world, if the engine has one."""
         settings = self._settings
-        if settings.engine == MPIRUN:
+        if settings.options.engine == MPIRUN:
             self._program = MpiRuns(
                 settings.state_dir,
                 mark=mark_of(self._control.key),
@@ -346,7 +345,7 @@ class Session:
         """Expect the agents of a launcher that died: they may still train."""
         if self._left:
             log.warning("an earlier launcher did not end this job: looking for what it left running")
-            self.driver.tell(Expected(tuple(self._left), self._clock.mono() + self._settings.orphan_grace_s))
+            self.driver.tell(Expected(tuple(self._left), self._clock.mono() + self._settings.options.orphan_grace_s))
 
     # --- events
 
@@ -411,8 +410,8 @@ class Session:
             key=self._control.key,
             launcher=address,
             incarnation=self._incarnation,
-            orphan_grace_s=self._settings.orphan_grace_s,
-            argv=slot_command(self._settings.engine, self._settings.command),
+            orphan_grace_s=self._settings.options.orphan_grace_s,
+            argv=slot_command(self._settings.options.engine, self._settings.command),
             env=self.environment,
             code=self._code.wanted,
         )
@@ -451,7 +450,7 @@ class Session:
     def start_order(self, seat: Seat, place: Place) -> dict[str, Any]:
         """``env``: the variables of the seat and those of the engine; ``grace_s``: the grace period in seconds."""
         env = seat_env(seat, place, incarnation=self._incarnation)
-        env |= slot_env(self._settings.engine, job=self._settings.job, mark=mark_of(self._control.key))
+        env |= slot_env(self._settings.options.engine, job=self._settings.job, mark=mark_of(self._control.key))
         facts = self.driver.job.roster.facts_of(seat.host)
         stdin = {"stdin": True} if self._stdin.goes_to(seat, rank=place.rank, facts=facts) else {}
         return {"env": env, "grace_s": self._settings.grace_s, **stdin}

@@ -1,6 +1,6 @@
 """What the user has asked for, checked and frozen.
 
-Belongs here: the settings of a job, and what the driver reads of them; which program they name.
+Belongs here: the settings of a job; which program its command names.
 
 Never here: parsers of command lines, environment or files: see ``cli``.
 """

@@ -1,9 +1,13 @@
-"""The program that a job's command names, and whether this machine has it."""
+"""The program that a job's command names, whether this machine has it, and the job's name after it."""
 
 from __future__ import annotations
 
 import difflib
+import hashlib
+import itertools
 import os
+import re
+import shlex
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
@@ -14,6 +18,11 @@ from hvd_elastic_ext.core.errors import UsageError
 
 LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1"})
 """Names that mean the machine itself on every machine."""
+PREPARING = (".", "cd", "exec", "export", "set", "source", "ulimit", "umask")
+"""Built-in commands of a shell that come before the program that it runs."""
+SHELLS = ("sh", "bash", "dash", "ksh", "zsh")
+RUNNERS = ("cProfile", "coverage", "pdb", "profile", "torch.distributed.launch", "torch.distributed.run", "trace")
+"""Modules that run the script named after them."""
 
 
 def runnable(command: Sequence[str]) -> tuple[str, ...]:
@@ -66,3 +75,48 @@ def _files(folder: Path) -> list[str]:
 def _programs() -> list[str]:
     folders = map(Path, filter(None, os.get_exec_path()))
     return [name for folder in folders for name in _files(folder)]
+
+
+def job_name(command: Sequence[str]) -> str:
+    """A job's name when none is given: that of the first script or module that its command runs, else of the command.
+
+    Of ``bash -c`` it is that of what the shell runs; of ``python -c`` every program has another name.
+    """
+    return re.sub(r"[^A-Za-z0-9._-]", "-", _what_runs(command)).lstrip("._-")[:100] or "job"
+
+
+def _what_runs(words: Sequence[str]) -> str:
+    program = ""
+    for before, word in itertools.pairwise(["", *words]):
+        name = Path(word).name
+        if before == "-m" and program == "python" and word not in RUNNERS:
+            return word
+        if program in SHELLS and re.fullmatch(r"-[a-z]*c", before):
+            return _what_runs(_without_builtins(_shell_words(word)))
+        if before == "-c" and program == "python":
+            return f"python-{hashlib.blake2b(word.encode(), digest_size=4).hexdigest()}"
+        if word.endswith((".py", ".sh")) and before not in ("source", "."):
+            return Path(word).stem
+        if name in SHELLS or re.fullmatch(r"python[0-9.]*", name):
+            program = name.rstrip("0123456789.")
+    return Path(words[0]).stem if words else "job"
+
+
+def _without_builtins(words: list[str]) -> list[str]:
+    """The words from the first command on that does more than prepare."""
+    start = 0
+    for at, (before, word) in enumerate(itertools.pairwise(["", *words])):
+        if before and set(before) <= set(";&|()"):
+            start = at
+        if at == start and word not in PREPARING and not set(word) <= set(";&|()"):
+            break
+    return words[start:]
+
+
+def _shell_words(text: str) -> list[str]:
+    lexer = shlex.shlex(text.replace("\n", ";"), posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    try:
+        return list(lexer)
+    except ValueError:  # an open quotation: the shell reports it
+        return text.split()

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
-import itertools
+import ipaddress
 import logging
 import re
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.clouds import AUTO, CLOUDS
-from hvd_elastic_ext.core.engines import DEFAULT, ENGINES, RESTARTING
+from hvd_elastic_ext.core.engines import ENGINES, RESTARTING
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import MAX_SLOTS, HostSet
-from hvd_elastic_ext.launcher.options.listening import ListenAddress
-from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
-from hvd_elastic_ext.launcher.rules.health.ledger import DEFAULT_COOLDOWN_S
 from hvd_elastic_ext.launcher.rules.suspend.release_policy import ReleaseLimits
-from hvd_elastic_ext.launcher.state.options import ScaleOptions
+from hvd_elastic_ext.launcher.state.options import JobOptions
 
-ELASTIC_TIMEOUT_S = 600.0
-"""Horovod's default of ``--elastic-timeout``."""
-PREPARING = (".", "cd", "exec", "export", "set", "source", "ulimit", "umask")
-"""Built-in commands of a shell that come before the program that it runs."""
-SHELLS = ("sh", "bash", "dash", "ksh", "zsh")
-RUNNERS = ("cProfile", "coverage", "pdb", "profile", "torch.distributed.launch", "torch.distributed.run", "trace")
-"""Modules that run the script named after them."""
+LOOPBACK: Final = "127.0.0.1"
+_HIGHEST_PORT: Final = 65535
 GRACE_S = 5.0
 """Seconds a training process has between SIGTERM and SIGKILL; Horovod's own."""
 MAX_TIME_S = 1e6
@@ -59,11 +50,41 @@ class Sources:
             )
 
 
+class ListenAddress(NamedTuple):
+    """``host``: an address of this machine. ``port``: 0 is any free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def listen_address(text: str, *, where: str = "--metrics") -> ListenAddress:
+    """Read ``[HOST:]PORT``; without a host it is this machine only. Raises :class:`UsageError`, one line."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") or LOOPBACK
+    if not (port.isascii() and port.isdigit() and int(port) <= _HIGHEST_PORT):
+        raise UsageError(f"{where} {text!r}: write [HOST:]PORT; 9464 for this machine only, 0.0.0.0:9464 for all")
+    return ListenAddress(host, int(port))
+
+
+def listen_address_of_hosts(text: str, *, where: str = "--agent-metrics") -> ListenAddress:
+    """The same for every host. A name is refused: it may mean another address there, and a look-up takes time."""
+    found = listen_address(text, where=where)
+    try:
+        ipaddress.ip_address(found.host)
+    except ValueError:
+        raise UsageError(f"{where} {text!r}: write an address, such as 0.0.0.0:9465 for all; no name") from None
+    return found
+
+
 CHECKPOINTS = "checkpoints"
 """The folder of checkpoints below the job's, unless ``--checkpoint-dir`` names another one."""
 OUTPUT = "output"
 """The folder of processes' output below the job's, where a dashboard is served and no other one is named."""
-NOTICES_FROM = ("none", AUTO, *CLOUDS)
+NO_CLOUD = "none"
+NOTICES_FROM = (NO_CLOUD, AUTO, *CLOUDS)
 """Values of ``--notices-from``: clouds that may tell hosts that they are taken back."""
 
 OFF = "off"
@@ -75,10 +96,11 @@ PRELOADS = (AUTO, OFF)
 class CloudNotices:
     """The cloud whose metadata service each host asks whether it is taken back.
 
-    ``url``: the address of that service, if it is not the usual one. Raises :class:`UsageError`.
+    ``url``: the address of that service; None: the usual one, or that of the host's own environment. Raises
+    :class:`UsageError`.
     """
 
-    source: str = "none"
+    source: str = NO_CLOUD
     url: str | None = None
 
     def __post_init__(self) -> None:
@@ -87,107 +109,69 @@ class CloudNotices:
         if self.url is not None and not re.fullmatch(r"http://[^\s/?#@]+(/[^\s?#]*)?", self.url):
             raise UsageError(f"--metadata-url {self.url!r} is not an address; write it as http://host:port")
 
-    def env(self) -> dict[str, str]:
-        """What agents learn it from; without a ``url``, each host's own environment may name one."""
-        return {"HVD_ELASTIC_NOTICES_FROM": self.source, **({"HVD_ELASTIC_METADATA_URL": self.url} if self.url else {})}
-
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
     """A whole job. Raises :class:`UsageError`, one line, for what cannot work.
 
-    ``num_proc`` processes are needed to start, ``min_num_proc`` to go on,
-    ``max_num_proc`` are used at most (None: as many as there are slots).
-    ``max_wait_s``: longest sleep; None: no limit. ``releases``: which workers it releases then.
-    ``scaling``: how many hosts the job asks for; ``scale_with``: what adds and removes them;
-    ``observe``: further sources of signals for that.
-    ``backoff_limit``: most restarts of a failed job if ``restart_policy`` is OnFailure.
-    ``commit_every``: one in this many calls of ``commit()`` commits; None: all of them.
-    ``resume``: go on with the last run, even if it has ended.
-    ``record_events``: a file for all events of the driver. ``metrics``: the address for Prometheus;
-    ``agent_metrics``: the same on each host. ``tensorboard``: a folder for scalars.
-    ``dashboard``: the address of the page.
-    ``notify``: the URL of a webhook for messages.
-    ``all_slots_of``: the source of hosts whose slots ``num_proc`` counts, up to ``max_num_proc``; None if the user gave
-    a number.
-    ``misplaced``: options of ``run`` that follow the script, for the message if the script refuses its options.
-    ``unknown_keys``: the warning about keys of ``--config-file`` that Horovod does not have.
-    ``cooldown_s``: shortest and longest time without a failed host. ``env``: what
-    workers get in addition to their host's own environment. ``variables``: those before the command, as in
-    ``LR=1 python train.py``; they replace variables of this environment.
+    ``options`` holds what decisions read, as they read it; the other fields are for the launcher itself. Times are in
+    seconds. ``None``: off, or the default of what uses it.
     """
 
     command: tuple[str, ...]
     sources: Sources
-    num_proc: int
-    min_num_proc: int
-    max_num_proc: int | None = None
+    options: JobOptions
     default_slots: int | None = None
-    elastic_timeout_s: float = ELASTIC_TIMEOUT_S
-    reset_limit: int | None = None
-    cooldown_s: tuple[float, float] = DEFAULT_COOLDOWN_S
+    """Slots of a host that is listed without a number; None: 1."""
     interfaces: tuple[str, ...] = ()
     rsh: str | None = None
+    """How hosts are reached; None: this machine directly, others by ssh."""
     code: Path | None = None
     """A folder with files that must be the same on the hosts as on this machine."""
-    send_code: bool = False
-    """Hosts elsewhere that have other files get these, before their agent starts."""
     ssh_port: int | None = None
     ssh_identity_file: str | None = None
-    output_dir: Path | None = None
     timestamps: bool = False
+    """Whether each line of output begins with the time."""
     log_level: int = logging.INFO
     """The level of the launcher's lines, as a number of :mod:`logging`."""
     grace_s: float = GRACE_S
     job: str = "job"
     journal: Path = Path("journal.jsonl")
     state_dir: Path = Path()
-    allowed_sizes: tuple[int, ...] = ()
-    settle_s: float | None = None
-    """None is 3 s. Then newcomers that are all ready join 1 s after their start, if that restarts no process."""
-    standby_timeout_s: float = 600.0
-    wait_lines_s: float = 60.0
     heartbeat_interval_s: float = 1.0
-    heartbeat_timeout_s: float = 10.0
-    orphan_grace_s: float = 60.0
-    commit_wait_s: float = 60.0
-    failure_budget: int = 10
     adopt: bool = False
     preload: str = OFF
-    restart_from_scratch: bool = False
-    engine: str = DEFAULT
-    below_min: str = "wait"
-    sleep_after_s: float = 30.0
     max_wait_s: float | None = None
+    """The longest sleep; None: no limit."""
     releases: ReleaseLimits | None = None
-    scaling: ScaleOptions | None = None
+    """Which workers a sleep releases; None: none."""
     scale_with: str = "recommend"
+    """What adds and removes hosts."""
     observe: tuple[str, ...] = ()
+    """Further sources of signals for that."""
     restart_policy: str = "Never"
     backoff_limit: int = 6
-    progress_timeout_s: float | None = None
-    restart_stalled: bool = False
-    drain_stragglers: bool = False
-    durability: Durability | None = None
-    commit_every: Cadence | None = None
+    """Most restarts of a failed job, if ``restart_policy`` is ``OnFailure``."""
     resume: bool = False
+    """Go on with the last run, even if it has ended."""
     record_events: Path | None = None
+    """A file for all events of the driver."""
     metrics: ListenAddress | None = None
+    """Where the launcher answers Prometheus."""
     agent_metrics: ListenAddress | None = None
+    """The same on each host."""
     tensorboard: Path | None = None
+    """A folder for scalars."""
     dashboard: ListenAddress | None = None
     notify: str | None = None
-    all_slots_of: str | None = None
-    misplaced: str | None = None
+    """The URL of a webhook for messages."""
     unknown_keys: str | None = None
+    """The warning about keys of ``--config-file`` that Horovod does not have."""
     notices: CloudNotices = CloudNotices()
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """What workers get in addition to their host's own environment."""
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-    @property
-    def fixed_hosts(self) -> bool:
-        """Whether the hosts at the start are the only ones."""
-        return self.sources.hosts is not None
+    """Those before the command, as in ``LR=1 python train.py``. They replace variables of this environment."""
 
     def __post_init__(self) -> None:
         for problem in _problems(self):
@@ -205,40 +189,41 @@ Checks = list[tuple[bool, str]]
 
 
 def _of_sizes(s: RunSettings) -> Checks:
-    low, most = s.min_num_proc, s.max_num_proc
-    sizes = ",".join(map(str, s.allowed_sizes))
-    counted = s.all_slots_of and f"the slots of {s.all_slots_of} ({s.num_proc}), with which a job starts without -np"
+    limits, source = s.options.limits, s.options.all_slots_of
+    start, low, most = limits.start, limits.least, limits.most
+    sizes = ",".join(map(str, limits.allowed))
+    counted = source and f"the slots of {source} ({start}), with which a job starts without -np"
     return [
         (not s.command, "no command was given; write it last: hvd-elastic run [options] train.py"),
-        (s.num_proc < 1, f"-np is {s.num_proc}; at least 1 process is needed"),
+        (start < 1, f"-np is {start}; at least 1 process is needed"),
         (low < 1, f"--min-np is {low}; at least 1 process is needed"),
         (most is not None and low > most, f"--min-np {low} is more than --max-np {most}; no world size satisfies both"),
         (
-            low > s.num_proc,
-            f"--min-np {low} is more than {counted or f'-np {s.num_proc}'}; the job would start below its own minimum",
+            low > start,
+            f"--min-np {low} is more than {counted or f'-np {start}'}; the job would start below its own minimum",
         ),
         (
-            most is not None and most < s.num_proc,
-            f"--max-np {most} is less than -np {s.num_proc}; the job could never start",
+            most is not None and most < start,
+            f"--max-np {most} is less than -np {start}; the job could never start",
         ),
         (
-            bool(sizes) and all(size < low for size in s.allowed_sizes),
+            bool(sizes) and all(size < low for size in limits.allowed),
             f"--allowed-sizes {sizes}: all are below the minimum of {low}",
         ),
         (
-            bool(sizes) and most is not None and all(size > most for size in s.allowed_sizes),
+            bool(sizes) and most is not None and all(size > most for size in limits.allowed),
             f"--allowed-sizes {sizes}: all are above the maximum of {most}",
         ),
     ]
 
 
 def _of_hosts(s: RunSettings) -> Checks:
-    low, high = s.cooldown_s
-    slots = s.num_proc if s.sources.hosts is None else s.sources.hosts.slots
+    start, (low, high) = s.options.limits.start, s.options.cooldown_s
+    slots = start if s.sources.hosts is None else s.sources.hosts.slots
     return [
         (
-            slots < s.num_proc,
-            f"-np is {s.num_proc}, the hosts given have {slots} in all, and they never get more; give more slots "
+            slots < start,
+            f"-np is {start}, the hosts given have {slots} in all, and they never get more; give more slots "
             "with --hosts, or a lower -np",
         ),
         (
@@ -263,72 +248,76 @@ def _above_0(flag: str, value: float | None, more: str = "") -> tuple[bool, str]
 
 
 def _of_scaling(s: RunSettings) -> Checks:
+    scaling = s.options.scaling
     return [
         (
-            s.scaling is not None and s.scaling.acts and s.max_num_proc is None,
+            scaling is not None and scaling.acts and s.options.limits.most is None,
             "--autoscale asks for hosts, and nothing bounds it; give --max-np",
         ),
         (
-            s.scaling is not None and s.fixed_hosts,
+            scaling is not None and s.sources.hosts is not None,
             "--autoscale: the hosts are fixed, none can come; name their source, such as --hosts-file or --discovery",
         ),
     ]
 
 
 def _of_times(s: RunSettings) -> Checks:
-    beat, silence = s.heartbeat_interval_s, s.heartbeat_timeout_s
+    options = s.options
+    beat, silence = s.heartbeat_interval_s, options.heartbeat_timeout_s
     return [
-        _above_0("--elastic-timeout", s.elastic_timeout_s),
-        _from_0("--settle", s.settle_s),
-        _above_0("--standby-timeout", s.standby_timeout_s),
-        (not s.wait_lines_s >= 4, f"--wait-lines is {s.wait_lines_s:g}, but must be 4 s at least"),
+        _above_0("--elastic-timeout", options.elastic_timeout_s),
+        _from_0("--settle", options.limits.settle_s),
+        _above_0("--standby-timeout", options.standby_timeout_s),
+        (not options.wait_lines_s >= 4, f"--wait-lines is {options.wait_lines_s:g}, but must be 4 s at least"),
         (
             not 0 < beat < silence,
             f"--heartbeat-interval {beat:g} and --heartbeat-timeout {silence:g}: the interval must be above 0 and "
             "shorter than the timeout",
         ),
         (beat > MAX_TIME_S, f"--heartbeat-interval is {beat:g}; write a time of {MAX_TIME_S:.0f}s at most"),
-        _above_0("--progress-timeout", s.progress_timeout_s, ", or leave it out"),
+        _above_0("--progress-timeout", options.progress_timeout_s, ", or leave it out"),
         (
-            not 0 <= s.orphan_grace_s <= MAX_TIME_S,
-            f"--orphan-grace is {s.orphan_grace_s:g}; write a time from 0 to {MAX_TIME_S:.0f}s",
+            not 0 <= options.orphan_grace_s <= MAX_TIME_S,
+            f"--orphan-grace is {options.orphan_grace_s:g}; write a time from 0 to {MAX_TIME_S:.0f}s",
         ),
-        _from_0("--commit-wait", s.commit_wait_s),
-        _above_0("--sleep-after", s.sleep_after_s),
+        _from_0("--commit-wait", options.commit_wait_s),
+        _above_0("--sleep-after", options.sleep_after_s),
         _from_0("--max-wait-time", s.max_wait_s, "a time of 0 or more, or leave it out"),
     ]
 
 
 def _of_faults(s: RunSettings) -> Checks:
+    options = s.options
     return [
-        _from_0("--reset-limit", s.reset_limit, "0 or more, or leave it out"),
+        _from_0("--reset-limit", options.reset_limit, "0 or more, or leave it out"),
         (
-            s.restart_stalled and s.progress_timeout_s is None,
+            options.restart_stalled and options.progress_timeout_s is None,
             "--restart-stalled needs --progress-timeout: it says when a process is stalled",
         ),
         (
-            s.below_min == "sleep" and s.durability is None,
+            options.below_min == "sleep" and options.durability is None,
             "--below-min sleep needs checkpoints: nothing sleeps before it is on storage; name --checkpoint-dir",
         ),
         (
-            s.releases is not None and s.below_min != "sleep",
+            s.releases is not None and options.below_min != "sleep",
             "--sleep-releases is for jobs that sleep; give --below-min sleep, too",
         ),
         _from_0("--job-backoff-limit", s.backoff_limit, "0 or more"),
-        _from_0("--failure-budget", s.failure_budget, "0 or more"),
+        _from_0("--failure-budget", options.failure_budget, "0 or more"),
     ]
 
 
 def _of_engines(s: RunSettings) -> Checks:
-    named, mpi = f"--engine {s.engine}", s.engine == "mpirun"
+    engine = s.options.engine
+    named, mpi = f"--engine {engine}", engine == "mpirun"
     return [
-        (s.engine not in ENGINES, f"{named}: choose one of {', '.join(ENGINES)}"),
+        (engine not in ENGINES, f"{named}: choose one of {', '.join(ENGINES)}"),
         (
-            s.adopt and s.engine in RESTARTING,
+            s.adopt and engine in RESTARTING,
             f"{named} and --adopt: only Horovod's scripts can be adopted; call elastic.init() in the script instead",
         ),
         (
-            s.preload == AUTO and s.engine in RESTARTING,
+            s.preload == AUTO and engine in RESTARTING,
             f"{named} and --preload auto: only processes of Horovod's worlds can be forked; leave --preload out",
         ),
         (mpi and s.rsh == "pod", "--engine mpirun starts its ranks over ssh, which --rsh pod does without; use ssh"),
@@ -344,55 +333,10 @@ def _of_transports(s: RunSettings) -> Checks:
     return [
         (port is not None and not 1 <= port <= 65535, f"--ssh-port is {port}; ports are 1 to 65535"),
         (s.code is not None and not s.code.is_dir(), f"--code {s.code}: there is no such folder"),
-        (s.send_code and s.code is None, "--send-code sends the files of a folder; name it with --code DIR"),
+        (s.options.send_code and s.code is None, "--send-code sends the files of a folder; name it with --code DIR"),
         (key is not None and not Path(key).is_file(), f"--ssh-identity-file {key}: there is no such file"),
         (
             not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", s.job),
             f"--job {s.job!r} is not a usable name; use letters, digits, '.', '_' and '-', at most 100",
         ),
     ]
-
-
-def job_name(command: Sequence[str]) -> str:
-    """A job's name when none is given: that of the first script or module that its command runs, else of the command.
-
-    Of ``bash -c`` it is that of what the shell runs; of ``python -c`` every program has another name.
-    """
-    return re.sub(r"[^A-Za-z0-9._-]", "-", _what_runs(command)).lstrip("._-")[:100] or "job"
-
-
-def _what_runs(words: Sequence[str]) -> str:
-    program = ""
-    for before, word in itertools.pairwise(["", *words]):
-        name = Path(word).name
-        if before == "-m" and program == "python" and word not in RUNNERS:
-            return word
-        if program in SHELLS and re.fullmatch(r"-[a-z]*c", before):
-            return _what_runs(_without_builtins(_shell_words(word)))
-        if before == "-c" and program == "python":
-            return f"python-{hashlib.blake2b(word.encode(), digest_size=4).hexdigest()}"
-        if word.endswith((".py", ".sh")) and before not in ("source", "."):
-            return Path(word).stem
-        if name in SHELLS or re.fullmatch(r"python[0-9.]*", name):
-            program = name.rstrip("0123456789.")
-    return Path(words[0]).stem if words else "job"
-
-
-def _without_builtins(words: list[str]) -> list[str]:
-    """The words from the first command on that does more than prepare."""
-    start = 0
-    for at, (before, word) in enumerate(itertools.pairwise(["", *words])):
-        if before and set(before) <= set(";&|()"):
-            start = at
-        if at == start and word not in PREPARING and not set(word) <= set(";&|()"):
-            break
-    return words[start:]
-
-
-def _shell_words(text: str) -> list[str]:
-    lexer = shlex.shlex(text.replace("\n", ";"), posix=True, punctuation_chars=True)
-    lexer.whitespace_split = True
-    try:
-        return list(lexer)
-    except ValueError:  # an open quotation: the shell reports it
-        return text.split()

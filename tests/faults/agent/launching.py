@@ -191,6 +191,8 @@ class Launcher:
         self.grace_s = grace_s
         self.sessions: list[Session] = []
         self.welcomes = True
+        self.options: dict[str, Any] = {}
+        """Those of the job, in a welcome."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._over, self._end = socket.socketpair()
@@ -204,7 +206,7 @@ class Launcher:
 
     def welcome(self) -> dict[str, Any]:
         times = {"heartbeat_s": 0.2, "orphan_grace_s": self.grace_s}
-        return {"do": "welcome", "incarnation": self.incarnation, **times}
+        return {"do": "welcome", "incarnation": self.incarnation, **times, **self.options}
 
     def line(self, **more: object) -> str:
         order = {"do": "join", "job": JOB, "host": HOST, "key": self.key.hex(), "launcher": ["127.0.0.1", self.port]}

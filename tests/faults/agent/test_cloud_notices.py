@@ -24,8 +24,8 @@ for name in CLOUDS: class_of(name).every_s = 0.1
 """
 
 
-def settings(source: str, server: MetadataServer[Any]) -> dict[str, str]:
-    return {"HVD_ELASTIC_NOTICES_FROM": source, "HVD_ELASTIC_METADATA_URL": server.url}
+def settings(source: str | None, server: MetadataServer[Any]) -> dict[str, str]:
+    return {"notices_from": source, "metadata_url": server.url}
 
 
 def children(agent: RunningProcess) -> list[int]:
@@ -46,7 +46,8 @@ def test_a_host_with_notice_from_its_cloud_is_going_until_the_notice_is_withdraw
         cloud_of_firmware(firmware) or "azure"
     )  # if these tests run in a cloud, the agent finds that one itself
     with MetadataServer(service()) as server:
-        begin(launcher, env=settings("auto" if found else cloud, server), preset=OFTEN)
+        launcher.options = settings("auto" if found else cloud, server)
+        begin(launcher, preset=OFTEN)
         session = launcher.session()
         wait_until(lambda: server.calls, what="a question")
         give(server.service)
@@ -64,7 +65,8 @@ def test_advice_is_no_notice_and_of_two_notices_the_earlier_deadline_counts(
     launcher: Launcher, begin: Begin, tmp_path: Path
 ) -> None:
     with MetadataServer(AzureService()) as server:
-        begin(launcher, env=settings("azure", server), preset=OFTEN)
+        launcher.options = settings("azure", server)
+        begin(launcher, preset=OFTEN)
         session = launcher.session()
         server.service.schedule("Terminate", in_s=900.0)
         assert "deleted by Azure" in session.wait_for("advised")["reason"]
@@ -83,7 +85,8 @@ def test_advice_is_no_notice_and_of_two_notices_the_earlier_deadline_counts(
 
 def test_a_cloud_that_does_not_answer_is_reported_once_and_so_is_its_return(launcher: Launcher, begin: Begin) -> None:
     server: MetadataServer[GcpService] = MetadataServer(GcpService())
-    begin(launcher, env=settings("gcp", server), preset=OFTEN)
+    launcher.options = settings("gcp", server)
+    begin(launcher, preset=OFTEN)
     session = launcher.session()
     deaf = session.wait_for("notices_unavailable", timeout=60)
     assert deaf["source"] == "gcp"
@@ -95,14 +98,15 @@ def test_a_cloud_that_does_not_answer_is_reported_once_and_so_is_its_return(laun
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"HVD_ELASTIC_NOTICES_FROM": "amazon"}, "'amazon' is not a cloud"),
-        ({"HVD_ELASTIC_METADATA_URL": "https://metadata"}, "is not an address"),
+        ({"notices_from": "amazon"}, "'amazon' is not a cloud"),
+        ({"metadata_url": "https://metadata"}, "is not an address"),
     ],
 )
 def test_invalid_settings_are_reported_and_training_continues(
     launcher: Launcher, begin: Begin, changes: dict[str, str], said: str
 ) -> None:
-    begin(launcher, env={"HVD_ELASTIC_NOTICES_FROM": "aws", **changes})
+    launcher.options = {"notices_from": "aws", **changes}
+    begin(launcher)
     session = launcher.session()
     assert said in session.wait_for("notices_unavailable")["reason"]
     session.order(python(0, "print('up')"))
@@ -112,7 +116,8 @@ def test_invalid_settings_are_reported_and_training_continues(
 def test_an_endpoint_that_hangs_delays_nothing(launcher: Launcher, begin: Begin) -> None:
     with MetadataServer(AzureService()) as server:
         server.faults.hang()
-        begin(launcher, env=settings("azure", server))
+        launcher.options = settings("azure", server)
+        begin(launcher)
         session = launcher.session()
         wait_until(lambda: server.faults.fired, what="a question")
         session.wait_for("beats", count=len(session.news("beats")) + 3)
@@ -123,7 +128,8 @@ def test_an_endpoint_that_hangs_delays_nothing(launcher: Launcher, begin: Begin)
 def test_a_killed_cloud_watcher_is_replaced_and_its_last_answer_holds(launcher: Launcher, begin: Begin) -> None:
     with MetadataServer(GcpService()) as server:
         server.service.preempt()
-        agent = begin(launcher, env=settings("gcp", server))
+        launcher.options = settings("gcp", server)
+        agent = begin(launcher)
         session = launcher.session()
         session.wait_for("going")
         first = child_of(agent)
@@ -140,15 +146,29 @@ def test_a_killed_cloud_watcher_is_replaced_and_its_last_answer_holds(launcher: 
         wait_until(lambda: marks.start_time(second) is None, what="its end")
 
 
+def test_a_host_may_name_the_address_of_its_cloud_itself(
+    launcher: Launcher, begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with MetadataServer(GcpService()) as server:
+        monkeypatch.setenv("HVD_ELASTIC_METADATA_URL", server.url)
+        monkeypatch.setenv("HVD_ELASTIC_NOTICES_FROM", "aws")  # which cloud is asked is for the job to say
+        launcher.options = {"notices_from": "gcp"}
+        begin(launcher)
+        server.service.preempt()
+        launcher.session().wait_for("going")
+
+
 def test_the_next_launcher_may_choose_another_cloud_or_none(launcher: Launcher, begin: Begin) -> None:
     with MetadataServer(GcpService()) as first, MetadataServer(AwsService()) as second:
         first.service.preempt()
-        agent = begin(launcher, env=settings("gcp", first))
+        launcher.options = settings("gcp", first)
+        agent = begin(launcher)
         launcher.session().wait_for("going")
         launcher.close()
-        for server, source in ((second, "aws"), (first, "none")):
+        for server, source in ((second, "aws"), (first, None)):
             with launching(incarnation=launcher.incarnation + 1, key=launcher.key) as launcher:
-                begin(launcher, env=settings(source, server))
+                launcher.options = settings(source, server)
+                begin(launcher)
                 session = launcher.session()
                 if source == "aws":
                     wait_until(lambda: second.calls, what="a question")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.agent.launching import WAIT, Begin, Launcher, linked, python, socket_file
+from tests.faults.agent.launching import WAIT, Begin, Launcher, Session, linked, python, socket_file
 from tests.support.processes import RunningProcess, run_process
 from tests.support.waiting import wait_until
 
@@ -49,11 +49,12 @@ def test_a_notice_in_the_agents_own_file_is_passed_on_until_it_is_withdrawn(
 
 
 def test_a_notice_that_changes_between_hello_and_welcome_is_reported(
-    launcher: Launcher, begin: Begin, tmp_path: Path
+    launcher: Launcher, begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launcher.welcomes = False
     named = tmp_path / "annotations"
-    begin(launcher, env={"HVD_ELASTIC_NOTICE_FILE": str(named)})
+    monkeypatch.setenv("HVD_ELASTIC_NOTICE_FILE", str(named))
+    begin(launcher)
     session = launcher.session()
     named.write_text("spot reclaim")
     wait_for_a_look(tmp_path)  # this look has no launcher for its report
@@ -65,8 +66,10 @@ def test_old_news_from_before_a_lost_connection_do_not_replace_newer_ones(
     launcher: Launcher, begin: Begin, tmp_path: Path
 ) -> None:
     named = tmp_path / "annotations"
-    begin(launcher, env={"HVD_ELASTIC_NOTICE_FILE": str(named)})
+    launcher.options = {"notice_file": str(named)}
+    begin(launcher)
     session = launcher.session()
+    session.wait_for("beats")  # it has read its welcome
     session.stand_still()
     named.write_text("drained")
     wait_for_a_look(tmp_path)
@@ -76,6 +79,29 @@ def test_old_news_from_before_a_lost_connection_do_not_replace_newer_ones(
     again = launcher.session(2)
     again.wait_for("beats", count=3)
     assert [news["event"] for news in again.news("going", "staying")][-1] == "staying"
+
+
+def test_the_file_that_a_launcher_names_goes_before_the_hosts_own_and_is_another_one_with_the_next_launcher(
+    launcher: Launcher, begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, first, second = (tmp_path / name for name in ("own", "first", "second"))
+    own.write_text("by the host")
+    first.write_text("by the first launcher")
+    monkeypatch.setenv("HVD_ELASTIC_NOTICE_FILE", str(own))
+    launcher.options = {"notice_file": str(first)}
+    begin(launcher)
+    session = launcher.session()
+    wait_until(lambda: _reasons(session)[-1:] == ["by the first launcher"], what="the launcher's file")
+    launcher.options = {"notice_file": str(second)}
+    session.hang_up()
+    again = launcher.session(2)
+    again.wait_for("staying")
+    second.write_text("by the second launcher")
+    wait_until(lambda: _reasons(again)[-1:] == ["by the second launcher"], what="the next launcher's file")
+
+
+def _reasons(session: Session) -> list[str]:
+    return [news["reason"] for news in session.news("going")]
 
 
 @pytest.fixture

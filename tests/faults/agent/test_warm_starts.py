@@ -100,6 +100,7 @@ def host(launcher: Launcher, tmp_path: Path, packages: Path) -> Iterator[Hosts]:
         def made(*modules: str, preload: str = "auto", env: dict[str, str] | None = None, preset: str = PRESET) -> Host:
             own = {"PYTHONUSERBASE": str(tmp_path), "PYTHONPATH": os.pathsep.join(map(str, (HOOK, ROOT, packages)))}
             env = {**os.environ, **own, "HVD_ELASTIC_PRELOAD": preload, **(env or {})}
+            launcher.options = {"preload": preload == "auto"}
             agent = stack.enter_context(agent_process(launcher.line(env=env), tmp_path, preset=preset))
             return Host(agent, launcher.session(), [sys.executable, str(TRAINEE), *modules])
 

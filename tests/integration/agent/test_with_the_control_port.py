@@ -44,7 +44,9 @@ def test_what_a_defect_of_the_launcher_lost_an_agent_tells_again(
 
     async def story() -> None:
         seen, key = Seen(), os.urandom(KEY_SIZE)
-        control = Control("job-1", key, incarnation=1, pace=HeartbeatPace(0.2), orphan_grace_s=20, on_event=seen.take)
+        control = Control(
+            "job-1", key, incarnation=1, pace=HeartbeatPace(0.2), options={"orphan_grace_s": 20}, on_event=seen.take
+        )
         at = ("127.0.0.1", await control.start("127.0.0.1"))
         line = join_line("job-1", "h1", key=key, launcher=at, incarnation=1, orphan_grace_s=20)
         launch = await Local().start("h1", line, remark=lambda _: None)

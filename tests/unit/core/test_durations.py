@@ -59,8 +59,8 @@ def test_files_and_variables_take_the_same_form(tmp_path: Path, monkeypatch: pyt
     config.write_text("settle: 1m\nblacklist-cooldown-range: [30s, 5m]\n")
     monkeypatch.setenv("HOROVOD_ELASTIC_TIMEOUT", "20m")
     environ = {"HVD_ELASTIC_SLEEP_AFTER": "2m", "HVD_ELASTIC_SAMPLE": "500ms"}
-    found = run_options.parse(["-np", "1", "--config", str(config), "true"], environ)
-    assert (found.settle_s, found.cooldown_s) == (60.0, (30.0, 300.0))
+    found = run_options.parse(["-np", "1", "--config", str(config), "true"], environ).options
+    assert (found.limits.settle_s, found.cooldown_s) == (60.0, (30.0, 300.0))
     assert (found.sleep_after_s, found.elastic_timeout_s) == (120.0, 1200.0)
     assert policy("efficiency:up=2m,retry=90").limits["up_s"] == 120.0
     with pytest.raises(UsageError, match="up is 'soon'; write a time"):
@@ -77,7 +77,7 @@ def test_a_plain_number_of_checkpoints_is_a_number_of_commits() -> None:
 
 
 def test_without_end_is_a_time_where_it_was() -> None:
-    assert run_options.parse(["-np", "1", "--standby-timeout", "inf", "true"], {}).standby_timeout_s == math.inf
+    assert run_options.parse(["-np", "1", "--standby-timeout", "inf", "true"], {}).options.standby_timeout_s == math.inf
 
 
 def test_an_option_takes_no_time_of_more_than_a_thousand_days() -> None:

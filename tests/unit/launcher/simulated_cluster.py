@@ -40,22 +40,7 @@ from tests.unit.launcher.simulated_processes import Process
 
 GRACE_S: Final = 5.0
 """Grace period in seconds of an agent that gets a signal."""
-USUAL: Final[Mapping[str, Any]] = {
-    "limits": WorldLimits(settle_s=0.1),
-    "cooldown_s": (10.0, 300.0),
-    "heartbeat_timeout_s": 10.0,
-    "standby_timeout_s": 600.0,
-    "wait_lines_s": 60.0,
-    "orphan_grace_s": 60.0,
-    "commit_wait_s": 60.0,
-    "elastic_timeout_s": 600.0,
-    "reset_limit": None,
-    "failure_budget": 10,
-    "below_min": "wait",
-    "progress_timeout_s": None,
-    "restart_stalled": False,
-    "drain_stragglers": False,
-}
+USUAL: Final[Mapping[str, Any]] = {"limits": WorldLimits(settle_s=0.1)}
 """Values of options without a default."""
 JobOptions: Any = make_dataclass(
     "JobOptions", [(each.name, Any, USUAL.get(each.name, each.default)) for each in fields(product.JobOptions)]

@@ -15,6 +15,7 @@ from hvd_elastic_ext.launcher.agents.server import Control, ControlEvent
 KEY = bytes(range(32))
 JOB = "job"
 INCARNATION = 3
+OPTIONS = {"orphan_grace_s": 60.0, "preload": False}
 
 
 def hello(host="h1", agent="a1", **changes):
@@ -62,7 +63,12 @@ class Scene:
         self.events: list = []
         self.heed: Callable[[ControlEvent], None] = self.events.append
         self.control = Control(
-            JOB, KEY, incarnation=INCARNATION, pace=HeartbeatPace(0.5), on_event=lambda event: self.heed(event)
+            JOB,
+            KEY,
+            incarnation=INCARNATION,
+            pace=HeartbeatPace(0.5),
+            options=OPTIONS,
+            on_event=lambda event: self.heed(event),
         )
         self.port = 0
         self._writers: list[asyncio.StreamWriter] = []

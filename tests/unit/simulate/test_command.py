@@ -201,7 +201,7 @@ def test_run_takes_every_option_that_a_recommendation_may_have(tmp_path: Path) -
         best.write_text(study.config({"num_proc": 3, name: value}, Choice({"min_num_proc": 3}, ()), "why"))
         more = ["--max-np", "4", "--hosts-file", "h"] if name == "autoscale" else []
         found = parse(["--config", str(best), *more, "python", "train.py"], {})
-        assert found.min_num_proc == 3, name
+        assert found.options.limits.least == 3, name
 
 
 def test_a_long_simulation_says_how_far_it_is() -> None:

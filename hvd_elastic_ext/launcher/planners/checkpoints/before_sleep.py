@@ -14,7 +14,7 @@ def plan(job: JobState) -> Plan:
     """Save the newest commit while no world can form; end that once one does."""
     if job.decision.members is not None:
         training_resumed(job)
-    elif job.options.sleep_after_s is not None and not job.can_end_by_itself and job.clean_exits.until is None:
+    elif job.options.below_min == "sleep" and not job.can_end_by_itself and job.clean_exits.until is None:
         short = why_short(job)
         if short is None or not is_awaited(job):  # only the newest commit may be saved
             job.fail(save_before(job, short=short))

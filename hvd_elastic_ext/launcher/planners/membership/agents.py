@@ -39,7 +39,7 @@ def plan(job: JobState) -> Plan:
 
 def _may_end(job: JobState, host: str) -> bool:
     """Whether the commit of a host's agent is not needed: others hold it, and a job that may sleep has saved it."""
-    sleeps = job.options.sleep_after_s is not None
+    sleeps = job.options.below_min == "sleep"
     if sleeps and not job.standing and host in job.roster.commits.newest_hosts():
         return False
     job.custody.asks_to_end(host, job.now)

@@ -33,7 +33,7 @@ def not_before(job: JobState) -> float:
 
 def _ready_at(job: JobState, since: float) -> float:
     """When hosts have been too few for long enough, or all holders of the newest commit will go (mono)."""
-    at = since + (0.0 if job.before_sleep.skip_waiting else job.options.sleep_after_s or 0.0)
+    at = since + (0.0 if job.before_sleep.skip_waiting else job.options.sleep_after_s)
     holders, going = job.roster.commits.newest_hosts(), job.leaves_by
     if not holders or not holders <= going.keys():
         return at

@@ -8,10 +8,9 @@ import pytest
 
 from hvd_elastic_ext.agent.notices import detect
 from hvd_elastic_ext.agent.notices.detect import DetectedCloud, choose, cloud_of_firmware
-from hvd_elastic_ext.agent.notices.files import NONE
 from hvd_elastic_ext.agent.notices.model import NoResponse, Request, Response
 from hvd_elastic_ext.core.clouds import AUTO, CLOUDS
-from hvd_elastic_ext.launcher.options.settings import NOTICES_FROM
+from hvd_elastic_ext.launcher.options.settings import NO_CLOUD, NOTICES_FROM
 
 FIRMWARE = {
     "aws": {"sys_vendor": "Amazon EC2", "product_name": "m5.large"},
@@ -107,7 +106,7 @@ def _paths() -> list[str]:
 
 
 def test_what_the_option_offers_is_what_agents_know() -> None:
-    assert set(NOTICES_FROM) == {NONE, AUTO, *CLOUDS}
+    assert set(NOTICES_FROM) == {NO_CLOUD, AUTO, *CLOUDS}
     with pytest.raises(ValueError, match=", ".join(sorted(CLOUDS))):
         chosen("amazon", Asked({}))
 

@@ -18,6 +18,7 @@ from hvd_elastic_ext.agent.orders.orders import (
     Forget,
     Join,
     Kill,
+    Options,
     Order,
     Pace,
     RunHelper,
@@ -29,7 +30,9 @@ from hvd_elastic_ext.agent.orders.orders import (
     read,
     read_welcome,
 )
+from hvd_elastic_ext.launcher.agents.environment import agent_options
 from hvd_elastic_ext.launcher.agents.transports.transports import join_line
+from hvd_elastic_ext.launcher.cli import run_options
 
 SECRET = "hunter2"
 
@@ -128,7 +131,33 @@ def test_the_other_orders_are_read(order: dict[str, Any], read: object) -> None:
 
 def test_a_welcome_may_say_what_only_a_later_version_knows() -> None:
     welcome = {"do": "welcome", "incarnation": 7, "heartbeat_s": 0.5, "of a later version": 1}
-    assert read_welcome(welcome) == (7, Pace(0.5, 1), None)
+    assert read_welcome(welcome) == (7, Pace(0.5, 1), Options())
+
+
+def test_an_agent_reads_all_options_that_a_launcher_sends() -> None:
+    words = [
+        "-np",
+        "1",
+        "--orphan-grace",
+        "7",
+        "--notices-from",
+        "gcp",
+        "--metadata-url",
+        "http://m",
+        "--preload",
+        "auto",
+    ]
+    words += ["--metadata-url", "http://m", "--agent-metrics", "9465", "--dashboard", "0", "true"]
+    sent = agent_options(run_options.parse(words, {}), {"HVD_ELASTIC_NOTICE_FILE": "/run/n"})
+    options = read_welcome({"do": "welcome", "incarnation": 7, **sent}).options
+    assert options._asdict() == sent
+    assert options == Options(7.0, "gcp", "http://m", "/run/n", "127.0.0.1:9465", observe=True, preload=True)
+
+
+@pytest.mark.parametrize("wrong", [{"notices_from": 1}, {"metrics": ""}, {"preload": "auto"}, {"orphan_grace_s": -1}])
+def test_a_welcome_with_an_invalid_option_is_none(wrong: dict[str, Any]) -> None:
+    with pytest.raises(OrderError):
+        read_welcome({"do": "welcome", "incarnation": 7, **wrong})
 
 
 @pytest.mark.parametrize(

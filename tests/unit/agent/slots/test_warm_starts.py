@@ -17,7 +17,7 @@ from hvd_elastic_ext.agent.slots.worker_status import Imports, WorkerStatus
 WORDS = ("python", "train.py")
 ORDER = Start(0, WORDS, {"A": "1", "HVD_ELASTIC_PLAN": "0,2,0,2,0,1", "CUDA_VISIBLE_DEVICES": "0,1"}, link=True)
 KNOWN = Imports(7, ("torch",), (), {}, complete=True)
-EXAMPLE = Example(ORDER._replace(env={"HVD_ELASTIC_PRELOAD": "auto"}), 7, KNOWN, (1, 1), 5)
+EXAMPLE = Example(ORDER, 7, KNOWN, (1, 1), 5)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,6 @@ def test_a_process_is_forked_if_its_imports_would_find_the_same(change: dict[str
     ("example", "words", "reason"),
     [
         (EXAMPLE, WORDS, ""),
-        (EXAMPLE._replace(order=ORDER), WORDS, "it is not asked for"),
         (EXAMPLE._replace(imports=Imports()), WORDS, "it has not reported its imports"),
         (EXAMPLE._replace(imports=KNOWN._replace(complete=False)), WORDS, "it has not reported its imports"),
         (EXAMPLE._replace(pid=6), WORDS, "its command is not Python's own"),  # as behind a shell

@@ -58,7 +58,7 @@ def test_nothing_after_the_program_is_an_option_of_the_launcher(word: str, befor
     for given in ([word, "m.pt"], [f"{word}=3"], ["-np", "x", "--nonsense", "--", "--help"]):
         parsed = parse(["-np", "1", *words, *given], {})
         assert parsed.command[-len(command + given) :] == (*command, *given)
-        assert parsed.num_proc == 1
+        assert parsed.options.limits.start == 1
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_variables_before_the_program_are_those_of_its_processes(tmp_path: Path)
 
 def test_a_command_with_other_variables_is_another_one_for_its_checkpoints() -> None:
     def mark(*words: str) -> str:
-        durability = parse(["-np", "1", "--checkpoint-every", "5", *words, "true"], {}).durability
+        durability = parse(["-np", "1", "--checkpoint-every", "5", *words, "true"], {}).options.durability
         assert durability is not None
         return durability.mark
 
@@ -136,20 +136,20 @@ def test_the_launcher_is_quiet_only_if_its_own_options_say_so() -> None:
 def test_without_np_all_slots_that_are_there_are_used(tmp_path: Path) -> None:
     hosts = tmp_path / "hosts"
     hosts.write_text("a:2\nb:3\n")
-    assert parse(["--hosts-file", str(hosts), "python", "s.py"], {}).num_proc == 5
-    assert parse(["-H", "a:2,b:1", "python", "s.py"], {}).num_proc == 3
-    assert parse(["python", "s.py"], {}).num_proc == 1
+    assert parse(["--hosts-file", str(hosts), "python", "s.py"], {}).options.limits.start == 5
+    assert parse(["-H", "a:2,b:1", "python", "s.py"], {}).options.limits.start == 3
+    assert parse(["python", "s.py"], {}).options.limits.start == 1
 
 
 def test_where_the_number_of_processes_comes_from_is_known(tmp_path: Path) -> None:
     hosts = tmp_path / "hosts"
     hosts.write_text("a:2\nb:3\n")
     words = ["--min-np", "1", "--hosts-file", str(hosts), "python", "s.py"]
-    assert parse(words, {}).all_slots_of == f"hosts file {hosts}"
-    assert parse(["-H", "a:2,b:1", "python", "s.py"], {}).all_slots_of == "the hosts given"
-    assert parse(["--max-np", "4", *words], {}).all_slots_of == f"hosts file {hosts}"
-    assert parse(["-np", "5", *words], {}).all_slots_of is None
-    assert parse(["--min-np", "5", "--hosts-file", str(hosts), "python", "s.py"], {}).all_slots_of is None
+    assert parse(words, {}).options.all_slots_of == f"hosts file {hosts}"
+    assert parse(["-H", "a:2,b:1", "python", "s.py"], {}).options.all_slots_of == "the hosts given"
+    assert parse(["--max-np", "4", *words], {}).options.all_slots_of == f"hosts file {hosts}"
+    assert parse(["-np", "5", *words], {}).options.all_slots_of is None
+    assert parse(["--min-np", "5", "--hosts-file", str(hosts), "python", "s.py"], {}).options.all_slots_of is None
 
 
 def test_a_script_is_run_by_this_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

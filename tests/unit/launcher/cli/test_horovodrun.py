@@ -123,13 +123,13 @@ def test_options_for_horovod_itself_are_taken_where_it_is_not_installed(no_horov
 
 
 def test_a_job_elsewhere_needs_no_horovod_here_and_one_on_this_machine_does(no_horovod: None) -> None:
-    assert parse([*ELSEWHERE, "python", "t.py"], {}).engine == "horovod"
+    assert parse([*ELSEWHERE, "python", "t.py"], {}).options.engine == "horovod"
     with pytest.raises(UsageError, match=r"^Horovod is not installed, and --engine horovod, the default, needs it"):
         parse(["-np", "1", "true"], {})
     with pytest.raises(UsageError, match=r"--checkpoint-evry is not an option; did you mean --checkpoint-every"):
         parse(["--checkpoint-evry", "5", "true"], {})
-    assert parse(["--engine", "torchrun", "-np", "1", "true"], {}).engine == "torchrun"
-    assert parse(["-np", "1", "true"], {"HVD_ELASTIC_ENGINE": "mpirun"}).engine == "mpirun"
+    assert parse(["--engine", "torchrun", "-np", "1", "true"], {}).options.engine == "torchrun"
+    assert parse(["-np", "1", "true"], {"HVD_ELASTIC_ENGINE": "mpirun"}).options.engine == "mpirun"
 
 
 @pytest.mark.parametrize("words", ["--check-build", "--version"])

@@ -50,7 +50,7 @@ def for_restore() -> Asked:
 
 
 def for_sleep() -> Asked:
-    asked = begun("train a b c least=3 sleep_after_s=30.0; run 10", every="notice")
+    asked = begun("train a b c least=3 below_min=sleep; run 10", every="notice")
     asked.cluster.lose_agent("c")
     asked.cluster.lose_world("a")
     asked.cluster.hosts(a=1, b=1)

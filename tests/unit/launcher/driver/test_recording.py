@@ -22,11 +22,11 @@ from hvd_elastic_ext.launcher.driver.driver import Driver
 from hvd_elastic_ext.launcher.driver.recording import Recorder, from_json, parsed, text_of, to_json
 from hvd_elastic_ext.launcher.driver.reduce import reduce
 from hvd_elastic_ext.launcher.folder.saved_state import start_of, state_at_start
-from hvd_elastic_ext.launcher.options import options_json
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
 from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.state import events
+from hvd_elastic_ext.launcher.state import options as job_options
 from hvd_elastic_ext.launcher.state.actions import Record
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.options import JobOptions
@@ -267,7 +267,7 @@ def test_why_a_job_was_ended_is_read_as_it_was_written(why: JobFailed) -> None:
 
 
 def test_options_are_read_as_they_were_written() -> None:
-    assert options_json.from_json(json.loads(json.dumps(options_json.to_json(OPTIONS)))) == OPTIONS
+    assert job_options.from_json(json.loads(json.dumps(job_options.to_json(OPTIONS)))) == OPTIONS
 
 
 def test_what_a_process_prints_is_not_recorded() -> None:

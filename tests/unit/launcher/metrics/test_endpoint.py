@@ -17,7 +17,7 @@ from hvd_elastic_ext.core.connections import MOST
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.metrics.endpoint import Endpoint
 from hvd_elastic_ext.launcher.metrics.gauges import JobMetric
-from hvd_elastic_ext.launcher.options.listening import ListenAddress, listen_address
+from hvd_elastic_ext.launcher.options.settings import ListenAddress, listen_address
 
 HERE = ListenAddress("127.0.0.1", 0)
 

@@ -2,6 +2,7 @@
 
 import logging
 import math
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,14 @@ import pytest
 
 from hvd_elastic_ext.core.errors import BadHosts, UsageError
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.core.messages.slot_protocol import AGENT_METRICS
-from hvd_elastic_ext.launcher.agents.environment import MAX_ENVIRONMENT_BYTES, agent_env
+from hvd_elastic_ext.launcher.agents.environment import MAX_ENVIRONMENT_BYTES, agent_options
 from hvd_elastic_ext.launcher.cli import run_options
 from hvd_elastic_ext.launcher.job.finished_check import mark_of
-from hvd_elastic_ext.launcher.options.policy import options_of
-from hvd_elastic_ext.launcher.options.settings import CloudNotices, RunSettings, Sources, job_name
+from hvd_elastic_ext.launcher.options.program import job_name
+from hvd_elastic_ext.launcher.options.settings import CloudNotices, RunSettings, Sources
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import AUTO, Cadence, Durability
-from hvd_elastic_ext.launcher.state.options import ScaleOptions
+from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
+from hvd_elastic_ext.launcher.state.options import JobOptions, ScaleOptions
 
 COMMAND = ["python", "train.py", "--config", "model.yaml", "--np", "7"]
 
@@ -35,26 +36,28 @@ def test_the_end_of_training_is_that_of_a_command_and_of_the_scripts_in_it(tmp_p
 
 
 def settings(**changes: Any) -> RunSettings:
-    given = {
-        "command": ("python", "train.py"),
-        "sources": Sources(hosts=HostSet.of({"a": 2})),
-        "num_proc": 2,
-        "min_num_proc": 1,
-    }
-    return RunSettings(**{**given, **changes})
+    """Settings with these fields: of their own, of their options, or of the limits in those."""
+    given = {"command": ("python", "train.py"), "sources": Sources(hosts=HostSet.of({"a": 2})), **changes}
+
+    def taken(kind: type) -> dict[str, Any]:
+        return {each.name: given.pop(each.name) for each in fields(kind) if each.name in given}
+
+    limits = WorldLimits(**{"start": 2, **taken(WorldLimits)})
+    options = JobOptions(limits, **taken(JobOptions))
+    return RunSettings(options=options, **given)
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"command": ()}, "no command"),
-        ({"num_proc": 0}, "-np is 0"),
-        ({"min_num_proc": 0}, "--min-np is 0"),
-        ({"min_num_proc": 3}, "--min-np 3 is more than -np 2"),
-        ({"max_num_proc": 1}, "--max-np 1 is less than -np 2"),
-        ({"num_proc": 1, "min_num_proc": 3, "max_num_proc": 2}, "--min-np 3 is more than --max-np 2"),
+        ({"start": 0}, "-np is 0"),
+        ({"least": 0}, "--min-np is 0"),
+        ({"least": 3}, "--min-np 3 is more than -np 2"),
+        ({"most": 1}, "--max-np 1 is less than -np 2"),
+        ({"start": 1, "least": 3, "most": 2}, "--min-np 3 is more than --max-np 2"),
         (
-            {"min_num_proc": 3, "all_slots_of": "the hosts given"},
+            {"least": 3, "all_slots_of": "the hosts given"},
             "--min-np 3 is more than the slots of the hosts given (2), with which a job starts without -np",
         ),
         ({"default_slots": 0}, "--slots-per-host is 0"),
@@ -93,8 +96,8 @@ def settings(**changes: Any) -> RunSettings:
         ),
         ({"wait_lines_s": math.nan}, "--wait-lines is nan, but must be 4 s at least"),
         ({"failure_budget": -1}, "--failure-budget is -1"),
-        ({"allowed_sizes": (1, 2), "min_num_proc": 3, "num_proc": 4}, "--allowed-sizes 1,2: all are below"),
-        ({"allowed_sizes": (3, 4), "num_proc": 2, "max_num_proc": 2}, "--allowed-sizes 3,4: all are above"),
+        ({"allowed": (1, 2), "least": 3, "start": 4}, "--allowed-sizes 1,2: all are below"),
+        ({"allowed": (3, 4), "start": 2, "most": 2}, "--allowed-sizes 3,4: all are above"),
         (
             {"scaling": ScaleOptions("efficiency", acts=True), "sources": Sources(hosts_file=Path("hosts"))},
             "--autoscale asks for hosts, and nothing bounds it; give --max-np",
@@ -164,8 +167,8 @@ def test_options_that_contradict_are_named_as_they_were_written(words: str, said
 
 
 def test_without_np_a_job_starts_with_all_slots_but_no_more_than_max_np() -> None:
-    assert parse("-H", "a:4", "--max-np", "2").num_proc == 2
-    assert parse("-H", "a:4", "--max-np", "8").num_proc == 4
+    assert parse("-H", "a:4", "--max-np", "2").options.limits.start == 2
+    assert parse("-H", "a:4", "--max-np", "8").options.limits.start == 4
 
 
 def test_horovods_own_options_keep_their_names_and_meaning() -> None:
@@ -175,11 +178,12 @@ def test_horovods_own_options_keep_their_names_and_meaning() -> None:
         *["-p", "2222", "--fusion-threshold-mb", "32", "--gloo-timeout-seconds", "12"],
         *["--host-discovery-script", "./discover.sh", "--output-filename", "out", "--verbose"],
     )
-    assert (parsed.num_proc, parsed.min_num_proc, parsed.max_num_proc) == (4, 2, 8)
-    assert (parsed.default_slots, parsed.reset_limit, parsed.cooldown_s) == (2, 5, (20, 200))
-    assert (parsed.elastic_timeout_s, parsed.interfaces, parsed.ssh_port) == (60, ("eth0", "eth1"), 2222)
+    options = parsed.options
+    assert (options.limits.start, options.limits.least, options.limits.most) == (4, 2, 8)
+    assert (parsed.default_slots, options.reset_limit, options.cooldown_s) == (2, 5, (20, 200))
+    assert (options.elastic_timeout_s, parsed.interfaces, parsed.ssh_port) == (60, ("eth0", "eth1"), 2222)
     assert parsed.sources == Sources(script="./discover.sh")
-    assert (parsed.output_dir, parsed.log_level) == (Path("out"), logging.DEBUG)
+    assert (options.output, parsed.log_level) == (str(Path("out").absolute()), logging.DEBUG)
     assert parsed.env["HOROVOD_FUSION_THRESHOLD"] == str(32 * 1024 * 1024)
     assert parsed.env["HOROVOD_GLOO_TIMEOUT_SECONDS"] == "12"
     assert parsed.command == tuple(COMMAND)
@@ -189,14 +193,13 @@ def test_horovods_own_options_keep_their_names_and_meaning() -> None:
     ("words", "setting", "meant"),
     [
         ("", "sources", Sources(hosts=HostSet.of({"localhost": 3}))),
-        ("", "min_num_proc", 3),
+        ("", "least", 3),
         ("", "below_min", "wait"),
         ("--below-min fail", "below_min", "fail"),
         ("", "commit_every", None),
         ("--commit-every auto", "commit_every", AUTO),
         ("--commit-every 10", "commit_every", Cadence(steps=10)),
-        ("--allowed-sizes 4,2", "allowed_sizes", (2, 4)),
-        ("", "settle_s", None),
+        ("--allowed-sizes 4,2", "allowed", (2, 4)),
         ("--settle 7", "settle_s", 7.0),
         ("--standby-timeout 7", "standby_timeout_s", 7.0),
         ("--wait-lines 60", "wait_lines_s", 60.0),
@@ -217,7 +220,9 @@ def test_horovods_own_options_keep_their_names_and_meaning() -> None:
     ],
 )
 def test_an_option_is_a_setting(words: str, setting: str, meant: object) -> None:
-    assert getattr(parse("-np", "3", *words.split()), setting) == meant
+    settings = parse("-np", "3", *words.split())
+    holders = (settings, settings.options, settings.options.limits)
+    assert [getattr(each, setting) for each in holders if hasattr(each, setting)] == [meant]
 
 
 @pytest.mark.parametrize(
@@ -233,12 +238,19 @@ def test_an_option_is_a_setting(words: str, setting: str, meant: object) -> None
 def test_newcomers_that_are_all_ready_join_soon_unless_settle_is_given_or_a_change_restarts_all(
     words: str, settle_s: float, listed_s: float | None
 ) -> None:
-    limits = options_of(parse("-np", "1", *words.split())).limits
+    limits = parse("-np", "1", *words.split()).options.limits
     assert (limits.settle_s, limits.listed_s) == (settle_s, listed_s)
 
 
-def test_the_driver_goes_by_the_settings() -> None:
-    assert options_of(parse("-np", "1", "--commit-every", "10")).commit_every == Cadence(steps=10)
+def test_a_job_that_has_slept_goes_on_with_the_processes_that_it_needs_at_least() -> None:
+    options = parse("-H", "a:4", "--min-np", "2").options
+    assert (options.limits.start, options.all_slots_of) == (4, "the hosts given")
+    woken = options.woken_up()
+    assert woken == replace(options, limits=replace(options.limits, start=2), woken=True, all_slots_of=None)
+
+
+def test_a_job_for_all_slots_that_has_slept_goes_on_waiting_for_them() -> None:
+    assert parse("-H", "a:4").options.woken_up().all_slots_of == "the hosts given"
 
 
 @pytest.mark.parametrize("number", ["1025", "99999999999999999999"])
@@ -268,27 +280,43 @@ def test_the_commands_own_options_are_left_to_it() -> None:
 )
 def test_options_of_the_launcher_that_stand_behind_the_script_are_known(words: str, said: str | None) -> None:
     settings = run_options.parse(["-np", "1", "--adopt", "python", "train.py", *words.split()], {})
-    assert options_of(settings).misplaced == said
+    assert settings.options.misplaced == said
 
 
 def test_agents_are_told_which_cloud_to_ask_and_where() -> None:
-    assert parse("-np", "1").notices.env() == {"HVD_ELASTIC_NOTICES_FROM": "none"}
     env = {"HVD_ELASTIC_NOTICES_FROM": "auto", "HVD_ELASTIC_METADATA_URL": "http://127.0.0.1:8080/imds"}
-    assert parse("-np", "1", env=env).notices.env() == env
-    assert parse("-np", "1", "--notices-from", "gcp", env=env).notices.source == "gcp"
+    for words, given, source, url in (
+        ((), {}, None, None),
+        ((), env, "auto", "http://127.0.0.1:8080/imds"),
+        (("--notices-from", "gcp"), env, "gcp", "http://127.0.0.1:8080/imds"),
+    ):
+        told = agent_options(parse("-np", "1", *words, env=given), given)
+        assert (told["notices_from"], told["metadata_url"]) == (source, url)
     with pytest.raises(UsageError, match="'ec2' is not one of none, auto, gcp, azure, aws"):
         CloudNotices("ec2")
 
 
 def test_agents_are_told_where_to_answer_prometheus_by_an_address_of_each_host() -> None:
     def told(*words: str) -> str | None:
-        return agent_env(parse("-np", "1", *words)).get(AGENT_METRICS)
+        return agent_options(parse("-np", "1", *words), {})["metrics"]
 
     assert told() is None
     assert told("--agent-metrics", "9465") == "127.0.0.1:9465"
     assert told("--agent-metrics", "[::]:9465") == "[::]:9465"
     with pytest.raises(UsageError, match="--agent-metrics 'node:9465': write an address"):
         told("--agent-metrics", "node:9465")
+
+
+def test_agents_are_told_the_notice_file_of_the_environment_and_whether_to_report_their_load() -> None:
+    told = agent_options(parse("-np", "1"), {"HVD_ELASTIC_NOTICE_FILE": "/run/notice"})
+    assert (told["notice_file"], told["observe"], told["preload"]) == ("/run/notice", False, False)
+    more = agent_options(parse("-np", "1", "--dashboard", "0", "--preload", "auto"), {"HVD_ELASTIC_NOTICE_FILE": ""})
+    assert (more["notice_file"], more["observe"], more["preload"]) == (None, True, True)
+
+
+def test_sources_of_signals_come_from_the_environment_too() -> None:
+    words = ["--max-np", "3", "--hosts-file", "h", "--autoscale", "threshold:queue=5"]
+    assert parse("-np", "1", *words, env={"HVD_ELASTIC_OBSERVE": "queue=file:/x"}).observe == ("queue=file:/x",)
 
 
 def test_scalars_go_to_a_folder_of_this_machine() -> None:
@@ -339,7 +367,7 @@ def test_hosts_on_the_command_line_are_checked(hosts: str) -> None:
 def test_what_horovod_crashes_on_at_a_resize_is_refused_up_front(name: str) -> None:
     with pytest.raises(UsageError, match=rf"{name}=1 cannot be used in an elastic job: .*horovod#\d+.*unset {name}"):
         parse("-np", "1", env={name: "1"})
-    assert parse("-np", "1", env={name: "0"}).num_proc == 1
+    assert parse("-np", "1", env={name: "0"}).options.limits.start == 1
 
 
 def test_an_environment_that_does_not_fit_into_one_line_to_an_agent_is_refused_up_front() -> None:
@@ -349,19 +377,21 @@ def test_an_environment_that_does_not_fit_into_one_line_to_an_agent_is_refused_u
 
 def test_checkpoints_are_made_where_one_of_their_options_is_given(tmp_path: Path) -> None:
     words = ["-np", "1", "--state-dir", str(tmp_path)]
-    assert run_options.parse([*words, *COMMAND], {}).durability is None
-    by_folder = run_options.parse([*words, "--checkpoint-dir", str(tmp_path / "x"), *COMMAND], {}).durability
+    assert run_options.parse([*words, *COMMAND], {}).options.durability is None
+    by_folder = run_options.parse([*words, "--checkpoint-dir", str(tmp_path / "x"), *COMMAND], {}).options.durability
     mark = mark_of(COMMAND)
     assert by_folder == Durability(str(tmp_path / "x"), AUTO, 3, mark)
-    by_pace = run_options.parse([*words, "--checkpoint-every", "50", "--checkpoint-keep", "7", *COMMAND], {}).durability
+    by_pace = run_options.parse(
+        [*words, "--checkpoint-every", "50", "--checkpoint-keep", "7", *COMMAND], {}
+    ).options.durability
     assert by_pace == Durability(str(tmp_path / "checkpoints"), Cadence(steps=50), 7, mark)
     again = [*words, "--train-on", "--checkpoint-every", "50", *COMMAND, "--epochs", "9"]
-    further = run_options.parse(again, {}).durability
+    further = run_options.parse(again, {}).options.durability
     assert further is not None
     assert further.train_on
     assert further.mark != mark
     for url in ("s3://bucket/job", "abfs://container@account.dfs.core.windows.net/x"):
-        by_url = run_options.parse([*words, "--checkpoint-dir", url, *COMMAND], {}).durability
+        by_url = run_options.parse([*words, "--checkpoint-dir", url, *COMMAND], {}).options.durability
         assert by_url is not None
         assert by_url.place == url
 
@@ -391,9 +421,9 @@ def test_flag_beats_environment_beats_file(tmp_path: Path) -> None:
     config.write_text("num-proc: 2\nmax-np: 20\nelastic_timeout: 100\nhosts-file: from-file\n")
     env = {"HVD_ELASTIC_MAX_NP": "30", "HVD_ELASTIC_ELASTIC_TIMEOUT": "200", "HVD_ELASTIC_SAMPLE": "0"}
     parsed = parse("--config", str(config), "--elastic-timeout", "300", env=env)
-    assert parsed.num_proc == 2
-    assert parsed.max_num_proc == 30
-    assert parsed.elastic_timeout_s == 300
+    assert parsed.options.limits.start == 2
+    assert parsed.options.limits.most == 30
+    assert parsed.options.elastic_timeout_s == 300
     assert parsed.sources == Sources(hosts_file=Path("from-file"))
 
 
@@ -401,7 +431,7 @@ def test_toml_is_read_too_and_lists_and_switches_work(tmp_path: Path) -> None:
     config = tmp_path / "job.toml"
     config.write_text('num-proc = 2\nblacklist-cooldown-range = [5, 50]\nverbose = true\njob = "x"\n')
     parsed = parse("--config", str(config))
-    assert (parsed.cooldown_s, parsed.log_level, parsed.job) == ((5, 50), logging.DEBUG, "x")
+    assert (parsed.options.cooldown_s, parsed.log_level, parsed.job) == ((5, 50), logging.DEBUG, "x")
 
 
 @pytest.mark.parametrize(

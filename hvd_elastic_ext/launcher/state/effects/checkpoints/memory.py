@@ -37,7 +37,7 @@ def save_before(
     still come, even in a job that may not sleep. ``read_back``: read the checkpoint back.
     """
     state = job.before_sleep
-    if job.options.durability is None or (job.options.sleep_after_s is None and not skip_waiting):
+    if job.options.durability is None or (job.options.below_min != "sleep" and not skip_waiting):
         return None
     state.skip_waiting, state.read_back = skip_waiting, read_back
     if short is None:

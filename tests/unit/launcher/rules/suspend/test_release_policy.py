@@ -10,6 +10,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.workloads import NAMED
 from hvd_elastic_ext.launcher.options.settings import RunSettings, Sources
+from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.rules.suspend.release_policy import (
     DELETE_RETRY_S,
     PUBLISHED_S,
@@ -24,6 +25,7 @@ from hvd_elastic_ext.launcher.rules.suspend.release_policy import (
     workers_for,
 )
 from hvd_elastic_ext.launcher.rules.suspend.workloads import Pod, Seen, workload
+from hvd_elastic_ext.launcher.state.options import JobOptions
 
 LIMITS = ReleaseLimits(workload("statefulset/w"), 300.0, 600.0)
 MPI = ReleaseLimits(workload("mpijob/j"), 300.0, 600.0)
@@ -155,4 +157,4 @@ def test_options_that_do_not_go_together_are_told(what: str, job: str | None, sa
 
 def test_only_jobs_that_sleep_let_anybody_go() -> None:
     with pytest.raises(UsageError, match="--sleep-releases is for jobs that sleep; give --below-min sleep, too"):
-        RunSettings(("train",), Sources(hosts=HostSet.of({"a": 1})), 1, 1, releases=LIMITS)
+        RunSettings(("train",), Sources(hosts=HostSet.of({"a": 1})), JobOptions(WorldLimits()), releases=LIMITS)

@@ -257,7 +257,7 @@ def test_programs_that_never_ask_for_a_world_are_told_to_have_run_each_by_itself
 
 
 SHORT = (
-    "train a b least=2 sleep_after_s=30.0 every=notice; run 10; takes held 10; takes write 20; takes verify 10; "
+    "train a b least=2 below_min=sleep every=notice; run 10; takes held 10; takes write 20; takes verify 10; "
     "hosts a; kill b; "
 )
 NEWCOMER = "train a; step 500; hosts a b; state b waiting; "

@@ -10,7 +10,7 @@ from hvd_elastic_ext.launcher.state.effects.checkpoints.memory import RETRY_S
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster
 
-TWO = "train a b least=2 sleep_after_s=30.0; run 10; "
+TWO = "train a b least=2 below_min=sleep; run 10; "
 """Two hosts that are both needed, and train."""
 SHORT = TWO + "lose-b; "
 
@@ -27,7 +27,7 @@ SLEEPS = {
     "a job without agents sleeps with the last sealed checkpoint": TWO
     + "notice b 15 spot reclaim; sees sealed; dead a b; lose-agent a; lose-agent b; asleep; helpers held",
     "the job waits for a connection that is lost meanwhile": """
-        train a b least=2 sleep_after_s=30.0 heartbeat_timeout_s=100.0; run 10; lose-b; run 28; disconnect a; run 20
+        train a b least=2 below_min=sleep heartbeat_timeout_s=100.0; run 10; lose-b; run 28; disconnect a; run 20
         running; reconnect a; asleep""",
     **{
         f"a host that falls silent during {helper} delays the sleep no longer than others": TWO
@@ -47,7 +47,7 @@ TOLD_TO_END = {
         f"the commit in memory is saved, {sleeps}": f"""
             train a b least=2 {sleeps}; run 10; lose-b; run 2; note-step a; interrupt; over <20; number sealed 1
             sealed-there; fails stopped by SIGTERM"""
-        for sleeps in ("sleep_after_s=30.0", "sleep_after_s=None")
+        for sleeps in ("below_min=sleep", "below_min=wait")
     },
     "failing storage delays the end no longer than any last checkpoint": TWO
     + "refuses a held no room; lose-b; run 2; interrupt; over <30; took 20; fails stopped by SIGTERM",
@@ -75,7 +75,7 @@ def test_what_the_survivors_hold_is_sealed_and_verified_before_anything_ends() -
 
 def test_as_long_as_storage_fails_nobody_sleeps_and_nobody_is_given_up() -> None:
     cluster = play(
-        "train a b least=2 sleep_after_s=30.0 elastic_timeout_s=50.0; run 10; refuses a held no room; lose-b; run 300",
+        "train a b least=2 below_min=sleep elastic_timeout_s=50.0; run 10; refuses a held no room; lose-b; run 300",
         every="notice",
     )
     assert not cluster.driver.over
@@ -118,7 +118,7 @@ def test_a_checkpoint_that_is_due_while_nobody_trains_has_nobody_look_all_the_ti
 
 def test_told_to_end_while_storage_hangs_nobody_looks_all_the_time() -> None:
     cluster = play(
-        """train a b least=1 settle_s=5 sleep_after_s=30.0; run 10; takes held 60; boot c 60; lose-agent b; kill a
+        """train a b least=1 settle_s=5 below_min=sleep; run 10; takes held 60; boot c 60; lose-agent b; kill a
         hosts a b c; sees parked 3; interrupt""",
         every="notice",
     )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.core.options import layered_argv
+from hvd_elastic_ext.io.option_parser import layered_argv
 
 
 def sizes(text):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.launcher.cli.monitoring.listeners import listeners
+from hvd_elastic_ext.launcher.cli.listeners import listeners
 from hvd_elastic_ext.launcher.cli.run_options import parse
 from tests.support.clock import ManualClock
 from tests.support.serving import serving
