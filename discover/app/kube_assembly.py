@@ -220,7 +220,7 @@ def _table(settings: KubernetesSettings) -> Table:
 def _cluster(settings: KubernetesSettings) -> Cluster:
     try:
         from discover.kube.client import Cluster
-        from hvd_elastic_ext.io.kube_access import Access
+        from hvd_elastic_ext.io.kube.access import Access
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("kubernetes", "urllib3"):
             raise

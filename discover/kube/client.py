@@ -35,7 +35,7 @@ from discover.kube.transport import (
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.workloads import WorkloadKind
-from hvd_elastic_ext.io.kube_access import SOCKET_OPTIONS, Access, Unreadable, refused_by
+from hvd_elastic_ext.io.kube.access import SOCKET_OPTIONS, Access, Unreadable, refused_by
 
 PAGE: Final = 500
 """Objects in each page of the first list."""

@@ -11,7 +11,7 @@
     │   ├── NotScaled               hosts could not be requested                 launcher/job/scalers.py
     │   ├── NoSignal                a signal has no value now                    launcher/sources/signals.py
     │   ├── BeingWritten            a file is read while it is written           io/file_watch.py
-    │   └── Unreadable, Refused, Unanswered   credentials of a cluster           io/kube_access.py
+    │   └── Unreadable, Refused, Unanswered   credentials of a cluster           io/kube/access.py
     └── Permanent                   stop; trying again cannot help
         ├── UsageError              a command line, a setting or a call is wrong (exit 2)
         │   ├── NoSuchJob           there is no such job on a cluster (exit 1)   jobs/cluster/changes.py

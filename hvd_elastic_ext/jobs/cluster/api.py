@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
-from hvd_elastic_ext.launcher.agents.transports.pods import client_needed, refusal
+from hvd_elastic_ext.io.kube.pods import client_needed, refusal
 
 if TYPE_CHECKING:
-    from hvd_elastic_ext.io.kube_access import Access, Endpoint
+    from hvd_elastic_ext.io.kube.access import Access, Endpoint
 
 Body = dict[str, Any]
 
@@ -54,7 +54,7 @@ class Cluster:
     """One namespace, with the credentials of a user. Raises :class:`ClusterRefused` and :class:`ClusterUnanswered`."""
 
     def __init__(self, access: Access, namespace: str = "") -> None:
-        from hvd_elastic_ext.io import kube_access
+        from hvd_elastic_ext.io.kube import access as kube_access
 
         self._io = kube_access
         with self._translated_errors():
@@ -165,7 +165,7 @@ def found(kubeconfig: Path | None, environ: Mapping[str, str], namespace: str = 
     if namespace and not _NAMESPACE.fullmatch(namespace):
         raise UsageError(f"namespace {namespace!r}: small letters, digits and '-', 63 at most")
     with client_needed(MISSING):
-        from hvd_elastic_ext.io.kube_access import Access
+        from hvd_elastic_ext.io.kube.access import Access
     return Cluster(Access.found(kubeconfig, environ), namespace)
 
 

@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 from hvd_elastic_ext.core.errors import Permanent
 from hvd_elastic_ext.core.journal import read
+from hvd_elastic_ext.io.kube import pods
 from hvd_elastic_ext.jobs.cluster import terminal
 from hvd_elastic_ext.jobs.cluster.api import Body, Cluster
 from hvd_elastic_ext.jobs.cluster.changes import pods_of, root_of
@@ -14,7 +15,6 @@ from hvd_elastic_ext.jobs.reading import job_events
 from hvd_elastic_ext.jobs.reading.job_events import EventLine
 from hvd_elastic_ext.jobs.reading.states import pod
 from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER, main_container
-from hvd_elastic_ext.launcher.agents.transports import pods
 from hvd_elastic_ext.launcher.cli.run_options import split
 
 MAX_READ_BYTES: Final = 8 << 20

@@ -13,16 +13,16 @@ from urllib.parse import urlencode
 
 from hvd_elastic_ext.core.errors import Permanent
 from hvd_elastic_ext.core.json_text import to_text
+from hvd_elastic_ext.io.kube import pods
+from hvd_elastic_ext.io.kube.pods import client_needed
 from hvd_elastic_ext.jobs.cluster.api import MISSING, Body, Cluster, WrongState
 from hvd_elastic_ext.jobs.cluster.changes import pods_of, root_of
 from hvd_elastic_ext.jobs.cluster.logs import pod_named
 from hvd_elastic_ext.jobs.reading.states import pod
 from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER, main_container
-from hvd_elastic_ext.launcher.agents.transports import pods
-from hvd_elastic_ext.launcher.agents.transports.pods import client_needed
 
 if TYPE_CHECKING:
-    from hvd_elastic_ext.launcher.agents.transports.pod_stream import WebSocketStream
+    from hvd_elastic_ext.io.kube.exec import WebSocketStream
 
 SIZE: Final = 4
 """The channel for the size of the terminal."""
@@ -69,8 +69,8 @@ def run(
     ``terminal``: it gets one, and ``source`` is one. Raises :class:`NotAttached`.
     """
     with client_needed(MISSING):
-        from hvd_elastic_ext.launcher.agents.transports.pod_exec import NotRun
-        from hvd_elastic_ext.launcher.agents.transports.pod_stream import StreamTimeouts, connected
+        from hvd_elastic_ext.io.kube.exec import StreamTimeouts, connected
+        from hvd_elastic_ext.io.kube.pods import NotRun
     query = [("container", container or main_container(body)["name"]), ("stdout", "true")]
     query += [("stdin", "true")] if source is not None else []
     query += [("tty", "true")] if terminal else [("stderr", "true")]

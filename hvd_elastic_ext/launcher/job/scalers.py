@@ -17,10 +17,10 @@ from hvd_elastic_ext.core.errors import Transient, UsageError
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.secrets import external_text
 from hvd_elastic_ext.core.workloads import NAMED
+from hvd_elastic_ext.io.kube.pods import client_needed
 from hvd_elastic_ext.io.programs import Program
 from hvd_elastic_ext.io.replaced_file import replace
 from hvd_elastic_ext.io.user_files import read_regular
-from hvd_elastic_ext.launcher.agents.transports.pods import client_needed
 from hvd_elastic_ext.launcher.rules.suspend.workloads import Workload, workload
 
 OPTION: Final = "--scale-with"

@@ -29,9 +29,9 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Asleep, Transient
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.json_text import to_text
+from hvd_elastic_ext.io.kube.pods import client_needed
 from hvd_elastic_ext.io.replaced_file import replace as replace_file
 from hvd_elastic_ext.io.threads.background_calls import BackgroundCalls
-from hvd_elastic_ext.launcher.agents.transports.pods import client_needed
 from hvd_elastic_ext.launcher.rules.suspend import release_policy
 from hvd_elastic_ext.launcher.rules.suspend.release_policy import (
     ReleaseAction,

@@ -11,8 +11,8 @@ from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import urlencode
 
 from hvd_elastic_ext.core.errors import Transient
-from hvd_elastic_ext.io.kube_access import Access, Refused, Unanswered, Unreadable, ask
-from hvd_elastic_ext.launcher.agents.transports.pods import refusal
+from hvd_elastic_ext.io.kube.access import Access, Refused, Unanswered, Unreadable, ask
+from hvd_elastic_ext.io.kube.pods import refusal
 from hvd_elastic_ext.launcher.rules.suspend import workloads
 from hvd_elastic_ext.launcher.rules.suspend.workloads import RELEASE, Pod, Seen, Workload
 

@@ -12,7 +12,7 @@ import pytest
 
 from hvd_elastic_ext import cli
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.io.kube_access import Access
+from hvd_elastic_ext.io.kube.access import Access
 from hvd_elastic_ext.jobs.cluster import apply, changes, logs
 from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterRefused
 from hvd_elastic_ext.jobs.cluster.logs import LogOptions

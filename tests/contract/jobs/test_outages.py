@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.io.kube_access import Access
+from hvd_elastic_ext.io.kube.access import Access
 from hvd_elastic_ext.jobs.cli import get
 from hvd_elastic_ext.jobs.cluster import apply, changes, logs
 from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterRefused, ClusterUnanswered

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from hvd_elastic_ext.install.hpa import autoscaler
-from hvd_elastic_ext.io.kube_access import Access
+from hvd_elastic_ext.io.kube.access import Access
 from hvd_elastic_ext.launcher.rules.suspend.workloads import BEFORE, COST, DELETION_COST, Pod, workload
 from hvd_elastic_ext.launcher.suspend.replicas import Replicas, RequestFailed
 from tests.contract.kube.conftest import KUBECONFIG, SERVERS, Space, _ours, api, eventually, space

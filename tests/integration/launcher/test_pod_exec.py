@@ -20,10 +20,9 @@ import pytest
 import websocket
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.io.kube_access import Access, Endpoint
-from hvd_elastic_ext.launcher.agents.transports.pod_exec import NotRun
-from hvd_elastic_ext.launcher.agents.transports.pod_stream import Cluster, StreamTimeouts, connected
-from hvd_elastic_ext.launcher.agents.transports.pods import ROLE
+from hvd_elastic_ext.io.kube.access import Access, Endpoint
+from hvd_elastic_ext.io.kube.exec import Cluster, StreamTimeouts, connected
+from hvd_elastic_ext.io.kube.pods import ROLE, NotRun
 from hvd_elastic_ext.launcher.agents.transports.transports import UNREACHABLE, LaunchResult, PodTransport
 from tests.support import marks, rights
 from tests.support.clock import ManualClock

@@ -18,9 +18,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
-from hvd_elastic_ext.launcher.agents.transports import pods
+from hvd_elastic_ext.io.kube import pods
+from hvd_elastic_ext.io.kube.pods import NotRun, Pod
 from hvd_elastic_ext.launcher.agents.transports.child_process import Lines
-from hvd_elastic_ext.launcher.agents.transports.pods import Pod
 
 log = logging.getLogger(__name__)
 
@@ -29,10 +29,6 @@ EXIT_CODE_UNKNOWN: Final = 255
 KILLED: Final = 137
 
 _LOOK_S: Final = 1.0
-
-
-class NotRun(Exception):
-    """A command was not run, or its end is not known; ``str()`` is the reason, in one line."""
 
 
 class Stream(Protocol):

@@ -11,8 +11,8 @@ from queue import Queue
 
 import pytest
 
-from hvd_elastic_ext.launcher.agents.transports.pod_exec import EXIT_CODE_UNKNOWN, KILLED, Exec, NotRun
-from hvd_elastic_ext.launcher.agents.transports.pods import ERROR, STDERR, STDOUT
+from hvd_elastic_ext.io.kube.pods import ERROR, STDERR, STDOUT, NotRun
+from hvd_elastic_ext.launcher.agents.transports.pod_exec import EXIT_CODE_UNKNOWN, KILLED, Exec
 
 SECONDS = 20
 SUCCESS = (ERROR, b'{"status":"Success"}')

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.launcher.agents.transports.pods import (
+from hvd_elastic_ext.io.kube.pods import (
     ROLE,
     Outcome,
     Pod,

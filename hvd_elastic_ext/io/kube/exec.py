@@ -21,10 +21,9 @@ import websocket
 from websocket import ABNF
 
 from hvd_elastic_ext.core.clock import Clock, SystemClock
-from hvd_elastic_ext.io.kube_access import SOCKET_OPTIONS, Access, Endpoint, Refused, Unanswered, Unreadable, read_pod
-from hvd_elastic_ext.launcher.agents.transports import pods
-from hvd_elastic_ext.launcher.agents.transports.pod_exec import NotRun
-from hvd_elastic_ext.launcher.agents.transports.pods import Pod
+from hvd_elastic_ext.io.kube import pods
+from hvd_elastic_ext.io.kube.access import SOCKET_OPTIONS, Access, Endpoint, Refused, Unanswered, Unreadable, read_pod
+from hvd_elastic_ext.io.kube.pods import NotRun, Pod
 
 _PIECE: Final = 32 << 10
 _CLOSE: Final = 255

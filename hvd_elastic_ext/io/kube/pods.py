@@ -48,6 +48,10 @@ def client_needed(option: str) -> Iterator[None]:
         raise UsageError(f"{option} needs the package 'kubernetes'; install it: {remedy}") from None
 
 
+class NotRun(Exception):
+    """A command was not run, or its end is not known; ``str()`` is the reason, in one line."""
+
+
 class Pod(NamedTuple):
     """``namespace``: None is that of the credentials; within a cluster, that of the launcher's own pod."""
 

@@ -11,7 +11,7 @@ from kubernetes import client
 from urllib3.exceptions import InsecureRequestWarning
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.io.kube_access import Access, Endpoint, Unreadable, refused_by
+from hvd_elastic_ext.io.kube.access import Access, Endpoint, Unreadable, refused_by
 
 
 def test_a_file_that_is_named_comes_before_the_pods_account_and_that_before_the_users_file(
