@@ -16,8 +16,9 @@ from discover.actions.event_policy import EventLimits, EventState, Message, PodN
 from discover.actions.request_retry import FORBIDDEN_PAUSE, RequestRetry
 from discover.common.metrics import WriteMetrics
 from discover.common.threads import PeriodicThread
-from discover.kube.transport import CONFLICT, FORBIDDEN, RequestFailed, Sender, object_path
+from discover.kube.collection import Sender
 from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.io.kube.errors import CONFLICT, FORBIDDEN, RequestFailed, object_path
 
 LOG = logging.getLogger("hvd-discover")
 

@@ -12,8 +12,8 @@ from enum import Enum
 from typing import Any, Final
 
 from discover.common.threads import PeriodicThread
-from discover.kube.transport import RequestFailed
 from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.io.kube.errors import RequestFailed
 
 LOG = logging.getLogger("hvd-discover")
 

@@ -21,11 +21,12 @@ from discover.actions.request_retry import FORBIDDEN_PAUSE, RequestRetry
 from discover.common.backoff import LONGEST_PAUSE
 from discover.common.metrics import WriteMetrics
 from discover.common.threads import PeriodicThread
-from discover.kube.transport import CONFLICT, FORBIDDEN, NOT_FOUND, RequestFailed, Sender, object_path
+from discover.kube.collection import Sender
 from discover.selection.objects import Key
 from discover.selection.operators import JobView
 from discover.selection.signals import Table
 from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.io.kube.errors import CONFLICT, FORBIDDEN, NOT_FOUND, RequestFailed, object_path
 
 LOG = logging.getLogger("hvd-discover")
 

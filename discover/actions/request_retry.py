@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Final
 
 from discover.common.backoff import LONGEST_PAUSE, Backoff
-from discover.kube.transport import RECHECK_RIGHT, RequestFailed
+from discover.kube.collection import RECHECK_RIGHT
 from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.io.kube.errors import RequestFailed
 
 LOG = logging.getLogger("hvd-discover")
 

@@ -17,7 +17,7 @@ from discover.actions.reaper import Reaper
 from discover.actions.sidecar_exit import ContainerWatch, End
 from discover.app.settings import KubernetesSettings
 from discover.common.metrics import Metrics
-from discover.kube.transport import NOT_FOUND, RequestFailed, Sender, object_path
+from discover.kube.collection import Sender
 from discover.publishing.configmap import ConfigMap, where_of
 from discover.publishing.lease import Lease
 from discover.selection.damping import DampingLimits
@@ -32,9 +32,10 @@ from discover.sources.pods import Evaluation, KubernetesSource, PodScope
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.config_file import read_config
+from hvd_elastic_ext.io.kube.errors import NOT_FOUND, RequestFailed, object_path
 
 if TYPE_CHECKING:
-    from discover.kube.client import Cluster
+    from discover.kube.cluster import Cluster
 
 GENERATION: Final = 50_000
 """So many new objects start a run of Python's garbage collector."""
@@ -219,7 +220,7 @@ def _table(settings: KubernetesSettings) -> Table:
 
 def _cluster(settings: KubernetesSettings) -> Cluster:
     try:
-        from discover.kube.client import Cluster
+        from discover.kube.cluster import Cluster
         from hvd_elastic_ext.io.kube.access import Access
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("kubernetes", "urllib3"):

@@ -9,9 +9,9 @@ from typing import Final
 
 from discover.common.backoff import Backoff
 from discover.common.threads import PeriodicThread
-from discover.kube.transport import Ending, RequestFailed
 from discover.selection.operators import JobView
 from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.io.kube.errors import Ending, RequestFailed
 
 LOG = logging.getLogger("hvd-discover")
 

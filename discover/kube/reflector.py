@@ -16,12 +16,13 @@ from typing import Any, Final, Generic, TypeVar
 
 from discover.common.metrics import ClusterMetrics
 from discover.common.threads import PeriodicThread
+from discover.kube.collection import Collection, Request, RequestKind
 from discover.kube.streams import LineSplitter, ListParser
-from discover.kube.transport import Collection, Ending, Request, RequestFailed, RequestKind, failure_from_status
 from discover.kube.views import node_view, pod_view
 from discover.kube.watch_policy import SHORT_WATCH, Outcome, State, Step, next_step
 from discover.selection.objects import Delta, NodeView, PodView, older
 from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.io.kube.errors import Ending, RequestFailed, failure_from_status
 
 LOG = logging.getLogger("hvd-discover")
 

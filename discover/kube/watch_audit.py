@@ -14,11 +14,12 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from discover.kube.collection import Collection, Request, RequestKind
 from discover.kube.reflector import Reflector, read_list, turns_of
-from discover.kube.transport import Collection, Ending, Request, RequestFailed, RequestKind
 from discover.kube.views import pod_view
 from discover.selection.objects import Key, PodView, older
 from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.io.kube.errors import Ending, RequestFailed
 
 LOG = logging.getLogger("hvd-discover")
 

@@ -9,7 +9,8 @@ from types import MappingProxyType
 from typing import Final
 
 from discover.common.backoff import LONGEST_PAUSE, Backoff
-from discover.kube.transport import Ending, RequestKind
+from discover.kube.collection import RequestKind
+from hvd_elastic_ext.io.kube.errors import Ending
 
 SHORT_WATCH: Final = 1.0
 """Seconds. A watch that was open for less counts as failed, even if it ended normally."""

@@ -12,16 +12,7 @@ from typing import Any, Final
 
 from discover.common.source import Unsettled
 from discover.common.threads import PeriodicThread
-from discover.kube.transport import (
-    CONFLICT,
-    FORBIDDEN,
-    JSON,
-    MERGE_PATCH,
-    NOT_FOUND,
-    RequestFailed,
-    Sender,
-    object_path,
-)
+from discover.kube.collection import Sender
 from discover.publishing.file_lock import OwnedByOther
 from discover.publishing.files import PublishFailed
 from discover.publishing.lease import Lease
@@ -31,6 +22,7 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import BadHosts
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.publication import Publication, parse_hosts_text, render_hosts_text, to_json
+from hvd_elastic_ext.io.kube.errors import CONFLICT, FORBIDDEN, JSON, MERGE_PATCH, NOT_FOUND, RequestFailed, object_path
 
 LOG = logging.getLogger("hvd-discover")
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from discover.kube.transport import CONFLICT, FORBIDDEN, NOT_FOUND, RequestFailed, Sender, object_path
+from discover.kube.collection import Sender
 from discover.publishing.file_lock import OwnedByOther
 from discover.publishing.files import PublishFailed
 from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.io.kube.errors import CONFLICT, FORBIDDEN, NOT_FOUND, RequestFailed, object_path
 
 API: Final = "coordination.k8s.io/v1"
 

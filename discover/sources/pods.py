@@ -12,7 +12,6 @@ from discover.common.source import Observation, Unsettled
 from discover.common.threads import Timer
 from discover.kube.lookups import Lookups
 from discover.kube.reflector import NODES, PODS, Reflector, WatchStatus
-from discover.kube.transport import Ending, RequestFailed
 from discover.kube.watch_audit import WatchAudit
 from discover.publishing.overlap import RunningHosts
 from discover.selection.damping import (
@@ -33,9 +32,10 @@ from discover.sources.admission_probe import TcpProbe
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import SourceUnavailable, UsageError
 from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.io.kube.errors import Ending, RequestFailed
 
 if TYPE_CHECKING:
-    from discover.kube.client import Cluster
+    from discover.kube.cluster import Cluster
 
 DOUBT_AFTER: Final = 10.0
 """After so many seconds of a problem with the server, the known hosts are reported as doubtful. They stay in use."""

@@ -7,7 +7,7 @@
     │   ├── TransferFailed          a commit was not sent to another host        checkpoint/transfer/transfer.py
     │   ├── PublishFailed           hosts could not be published                 discover/publishing/files.py
     │   ├── RequestFailed           an API server refused, or did not answer     launcher/suspend/replicas.py,
-    │   │                                                                        discover/kube/transport.py
+    │   │                                                                        discover/kube/collection.py
     │   ├── NotScaled               hosts could not be requested                 launcher/job/scalers.py
     │   ├── NoSignal                a signal has no value now                    launcher/sources/signals.py
     │   ├── BeingWritten            a file is read while it is written           io/file_watch.py

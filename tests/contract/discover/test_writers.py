@@ -20,8 +20,8 @@ from discover.app.kube_assembly import KubeParts
 from discover.app.settings import KubernetesSettings
 from discover.common.metrics import Metrics
 from discover.common.source import Observation
-from discover.kube.client import Access, ClientSender, Cluster
-from discover.kube.transport import RequestFailed, Sender, object_path
+from discover.kube.cluster import Cluster
+from discover.kube.collection import Sender
 from discover.kube.views import node_view, pod_view
 from discover.selection.damping import DampingResult, DampingState
 from discover.selection.objects import Key
@@ -30,6 +30,9 @@ from discover.selection.selection import Selection
 from discover.selection.signal_table import BUILT_IN
 from discover.selection.verdicts import Grade, Verdict
 from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.io.kube.access import Access
+from hvd_elastic_ext.io.kube.client import ClientSender
+from hvd_elastic_ext.io.kube.errors import RequestFailed, object_path
 from tests.contract.discover.writing import Writing
 from tests.support.kube import bodies, cluster_events, statuses
 from tests.support.kube.server import KubeServer

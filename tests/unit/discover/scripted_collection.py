@@ -6,7 +6,8 @@ import json
 from collections.abc import Generator, Iterable
 from typing import Any
 
-from discover.kube.transport import Ending, Request, RequestFailed
+from discover.kube.collection import Request
+from hvd_elastic_ext.io.kube.errors import Ending, RequestFailed
 from tests.support.clock import ManualClock
 
 Answer = Iterable[object] | RequestFailed

@@ -10,7 +10,7 @@ from discover.actions.init_container_check import (
     Placement,
     placement_of,
 )
-from discover.kube.transport import Ending, RequestFailed, refusal
+from hvd_elastic_ext.io.kube.errors import Ending, RequestFailed, refusal
 from tests.support.clock import ManualClock
 from tests.support.waiting import wait_until
 

@@ -11,11 +11,11 @@ from discover.actions.events import EventObject
 from discover.app.kube_assembly import KubeParts, ViewOf, _own_pod
 from discover.app.settings import KubernetesSettings
 from discover.common.source import Observation
-from discover.kube.transport import Ending, RequestFailed, refusal
 from discover.selection.damping import DampingResult, DampingState
 from discover.selection.operators import JobView
 from discover.selection.selection import Selection
 from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.io.kube.errors import Ending, RequestFailed, refusal
 
 JOB = KubernetesSettings(job="digits", namespace="jobs")
 

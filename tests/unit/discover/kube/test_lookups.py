@@ -3,8 +3,8 @@
 import pytest
 
 from discover.kube.lookups import REFRESH, Lookups
-from discover.kube.transport import Ending, RequestFailed, refusal
 from discover.selection.operators import JobView
+from hvd_elastic_ext.io.kube.errors import Ending, RequestFailed, refusal
 
 AWAY = RequestFailed(Ending.UNREACHABLE, "connection refused")
 

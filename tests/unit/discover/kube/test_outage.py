@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from discover.kube.collection import Request, RequestKind
 from discover.kube.reflector import PODS, Reflector
-from discover.kube.transport import Ending, Request, RequestFailed, RequestKind
+from hvd_elastic_ext.io.kube.errors import Ending, RequestFailed
 from tests.support.clock import ManualClock
 from tests.unit.discover.scripted_collection import CountedMetrics, event, listing, pod
 

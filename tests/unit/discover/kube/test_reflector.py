@@ -4,8 +4,9 @@ import threading
 
 import pytest
 
+from discover.kube.collection import RequestKind
 from discover.kube.reflector import NODES, PODS, Reflector
-from discover.kube.transport import Ending, RequestFailed, RequestKind, refusal
+from hvd_elastic_ext.io.kube.errors import Ending, RequestFailed, refusal
 from tests.support.waiting import wait_until
 from tests.unit.discover.scripted_collection import CountedMetrics, Scripted, bookmark, error, event, listing, node, pod
 

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
+from discover.kube.collection import RequestKind
 from discover.kube.reflector import WatchStatus
-from discover.kube.transport import Ending, RequestFailed, RequestKind, refusal
 from discover.kube.views import pod_view
 from discover.kube.watch_audit import (
     LARGE_JOB,
@@ -15,6 +15,7 @@ from discover.kube.watch_audit import (
     find_missed,
     store_interval,
 )
+from hvd_elastic_ext.io.kube.errors import Ending, RequestFailed, refusal
 from tests.unit.discover.scripted_collection import Scripted, listing, pod
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from discover.common.backoff import LONGEST_PAUSE
-from discover.kube.transport import Ending, RequestFailed, RequestKind, failure_from_status
+from discover.kube.collection import RequestKind
 from discover.kube.watch_policy import (
     ERRORS_BEFORE_RELIST,
     HIDDEN_PAUSE,
@@ -14,6 +14,7 @@ from discover.kube.watch_policy import (
     State,
     next_step,
 )
+from hvd_elastic_ext.io.kube.errors import Ending, RequestFailed, failure_from_status
 
 WATCHING = State(RequestKind.WATCH, "7")
 

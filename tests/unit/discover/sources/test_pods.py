@@ -9,7 +9,6 @@ from discover.app.decide import DaemonState, decide
 from discover.common.metrics import Metrics
 from discover.common.source import Observation, Unsettled
 from discover.kube.reflector import WatchStatus
-from discover.kube.transport import Ending, RequestFailed, refusal
 from discover.selection.damping import DampingLimits
 from discover.selection.operators import HostRules, operator_named
 from discover.selection.selection import Selector
@@ -17,6 +16,7 @@ from discover.selection.signal_table import BUILT_IN
 from discover.sources.pods import CPU_SHARE, MAX_PAUSE, KubernetesSource, PodScope, _Looks, in_doubt_at
 from hvd_elastic_ext.core.errors import SourceUnavailable
 from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.io.kube.errors import Ending, RequestFailed, refusal
 from tests.support.waiting import wait_until
 from tests.unit.discover.scripted_collection import Scripted, listing, node, pod
 

@@ -1,11 +1,10 @@
-"""The two interfaces to an API server, one to read a collection and one to write, and how requests fail."""
+"""How requests to an API server fail, and the paths that they name."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Generator, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Mapping
 from enum import Enum
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import quote
 
 from hvd_elastic_ext.core.errors import Transient
@@ -16,34 +15,6 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
 CONFLICT: Final = 409
-
-RECHECK_RIGHT: Final = 2.0
-"""Seconds. If a right is missing that existed before, the request is sent again after so long, before the right counts
-as missing. An API server that has just started knows no roles for about a second.
-"""
-
-
-class RequestKind(Enum):
-    """PAGED: a consistent list, in pages. UNPAGED: the same in one piece. RELIST: a list that is no older than a known
-    version, in one piece; the server answers it from memory. WATCH: the changes since a version.
-    """
-
-    PAGED = "list"
-    UNPAGED = "whole list"
-    RELIST = "relist"
-    WATCH = "watch"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """One request. ``version``: where RELIST and WATCH begin. ``more``: the server's token for the next page of a list.
-    ``ends``: seconds after which the server should end a WATCH.
-    """
-
-    ask: RequestKind
-    version: str = ""
-    more: str = ""
-    ends: int = 0
 
 
 class Ending(Enum):
@@ -118,49 +89,6 @@ def refusal(
         by_code = _CODES.get(code) or (Ending.SERVER_ERROR if 500 <= code <= 599 else None)
         ending = by_code or _REASONS.get(reason) or Ending.OTHER
     return RequestFailed(ending, why, code=code, retry_after=retry_after)
-
-
-class Collection(Protocol):
-    """All objects of one kind that are followed, for example the pods of one job. For one thread at a time."""
-
-    @property
-    def where(self) -> str:
-        """What is followed and on which server, for people: "pods of namespace a at https://10.0.0.1"."""
-
-    def open(self, request: Request) -> Generator[bytes, None, None]:
-        """Send ``request``, wait for the answer to begin, and return its body in pieces, as they arrive.
-
-        Close the generator if you do not read it to the end. Raises :class:`RequestFailed`, here and between pieces.
-        """
-
-    def reload_credentials(self) -> None:
-        """Read credentials and configuration again before the next request."""
-
-    def interrupt(self) -> None:
-        """Abort the current request, from any thread. Its reader gets :class:`RequestFailed`."""
-
-    def close(self) -> None:
-        """Close all connections."""
-
-
-class Sender(Protocol):
-    """Writes objects, one small request at a time. For one thread at a time, except for :meth:`interrupt`."""
-
-    def send(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, media: str = JSON
-    ) -> Mapping[str, Any]:
-        """Send one request and return the answer's object. ``path``: from :func:`object_path`. ``media``: the type of
-        ``body``.
-
-        Waits a few seconds at most. Raises :class:`RequestFailed`. If the server did not answer, the request may have
-        taken effect.
-        """
-
-    def interrupt(self) -> None:
-        """Abort the current request, from any thread. Later ones fail."""
-
-    def close(self) -> None:
-        """Close all connections. May be called again."""
 
 
 def object_path(version: str, namespace: str, plural: str, name: str = "") -> str:

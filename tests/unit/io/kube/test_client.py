@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from discover.kube.client import ClientCollection, Timeouts
-from discover.kube.transport import Request, RequestKind
+from discover.kube.cluster import Followed
+from discover.kube.collection import Request, RequestKind
+from hvd_elastic_ext.io.kube.client import Timeouts
 
 
 class Response:
@@ -33,8 +34,8 @@ def test_an_answer_that_is_not_read_to_its_end_is_closed_however_little_was_read
     monkeypatch: pytest.MonkeyPatch, read: int, closed: bool
 ) -> None:
     response = Response()
-    monkeypatch.setattr(ClientCollection, "_send", lambda *_, **__: response)
-    collection = ClientCollection(None, "/pods", dict, timeouts=Timeouts(), where="here")  # type: ignore[arg-type]
+    monkeypatch.setattr(Followed, "_send", lambda *_, **__: response)
+    collection = Followed(None, "/pods", dict, timeouts=Timeouts(), where="here")  # type: ignore[arg-type]
     pieces = collection.open(Request(ask=RequestKind.WATCH))
     assert [piece for _, piece in zip(range(read), pieces, strict=False)] == [b"one", b"two"][:read]
     pieces.close()
