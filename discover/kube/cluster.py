@@ -1,27 +1,35 @@
-"""What the daemon asks an API server for. Loads the official client.
-
-The daemon does not use the client's models, ``Watch`` and informers, because they lose versions, hang, or loop
-(docs/kubernetes.md).
-"""
+"""What the daemon asks an API server for. Loads the official client."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import urlencode
 
 from discover.kube.collection import Request, RequestKind
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.workloads import WorkloadKind
-from hvd_elastic_ext.io.kube.access import Access, Unreadable
-from hvd_elastic_ext.io.kube.client import ClientCollection, ClientSender, Timeouts
-from hvd_elastic_ext.io.kube.errors import NOT_FOUND, RequestFailed, object_path
+from hvd_elastic_ext.io.kube.access import Access
+from hvd_elastic_ext.io.kube.client import Client, Timeout
+from hvd_elastic_ext.io.kube.errors import ApiError, Reason
+from hvd_elastic_ext.io.kube.paths import path_of
 
 PAGE: Final = 500
 """Objects in each page of the first list."""
 
 WRITE_TIMEOUT: Final = 10.0
 """Most seconds without a byte of the answer to a write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Most seconds to connect, and without a byte of a list or of a watch. A server that works ends each watch within
+    60 seconds, because the request asks for that (:data:`discover.kube.reflector.MIN_WATCH`).
+    """
+
+    connect: float = 5.0
+    of_list: float = 30.0
+    of_watch: float = 70.0
 
 
 class Cluster:
@@ -32,47 +40,46 @@ class Cluster:
         self._timeouts = timeouts or Timeouts()
         try:
             self.host = access.configuration().host
-        except Unreadable as error:
+        except ApiError as error:
             if access.kubeconfig:
                 raise UsageError(str(error)) from None
             self.host = "the cluster of this pod"  # the pod's credentials may be written a little later
 
     @property
     def namespace(self) -> str:
-        """The namespace of the pod or of the kubeconfig, else ``default``. Raises :class:`Unreadable`."""
+        """The namespace of the pod or of the kubeconfig, else ``default``. Raises :class:`ApiError`."""
         return self._access.namespace
 
     def pods(self, namespace: str, selector: Callable[[], str]) -> Followed:
         """Return the collection of a namespace's pods. ``selector`` returns their label selector. It is called for each
-        request, and may raise :class:`RequestFailed`.
+        request, and may raise :class:`ApiError`.
         """
         where = f"pods of namespace {namespace} at {self.host}"
-        return self._at(object_path("v1", namespace, "pods"), where, lambda: {"labelSelector": selector()})
+        return self._followed(path_of("v1", "pods", namespace), where, lambda: {"labelSelector": selector()})
 
     def pod(self, namespace: str, name: str) -> Followed:
         """Return the collection that has only the pod ``name``, and is empty while there is no such pod."""
-        where = f"pod {namespace}/{name} at {self.host}"
-        return self._at(object_path("v1", namespace, "pods"), where, lambda: {"fieldSelector": f"metadata.name={name}"})
+        where, only = f"pod {namespace}/{name} at {self.host}", {"fieldSelector": f"metadata.name={name}"}
+        return self._followed(path_of("v1", "pods", namespace), where, lambda: only)
 
     def nodes(self, selector: str = "") -> Followed:
         """Return the collection of the nodes that match the label ``selector``; "" matches all."""
-        return self._at(object_path("v1", "", "nodes"), f"nodes at {self.host}", lambda: {"labelSelector": selector})
+        return self._followed(path_of("v1", "nodes"), f"nodes at {self.host}", lambda: {"labelSelector": selector})
 
     def pod_now(self, namespace: str, name: str) -> Mapping[str, Any]:
-        """Read one pod. Raises :class:`RequestFailed`."""
-        return self._read(object_path("v1", namespace, "pods", name), f"pod {namespace}/{name} at {self.host}")
+        """Read one pod. Raises :class:`ApiError`."""
+        return self._read(path_of("v1", "pods", namespace, name))
 
     def job(self, kind: WorkloadKind, *, namespace: str, name: str) -> Mapping[str, Any]:
-        """Read the object above the pods. Raises :class:`RequestFailed`."""
-        path = object_path(kind.api_version, namespace, kind.plural, name)
-        return self._read(path, f"{kind.plural} {namespace}/{name} at {self.host}")
+        """Read the object above the pods. Raises :class:`ApiError`."""
+        return self._read(path_of(kind.api_version, kind.plural, namespace, name))
 
     def node_exists(self, name: str) -> bool:
-        """Whether the node ``name`` exists. Raises :class:`RequestFailed` if the server does not answer that."""
+        """Whether the node ``name`` exists. Raises :class:`ApiError` if the server does not answer that."""
         try:
-            self._read(object_path("v1", "", "nodes", name), f"node {name} at {self.host}")
-        except RequestFailed as error:
-            if error.code != NOT_FOUND:
+            self._read(path_of("v1", "nodes", name=name))
+        except ApiError as error:
+            if error.reason is not Reason.NOT_FOUND:
                 raise
             return False
         return True
@@ -81,31 +88,60 @@ class Cluster:
         """Return a new sender with its own connection. It waits at most :data:`WRITE_TIMEOUT` seconds for the next byte
         of an answer.
         """
-        timeouts = Timeouts(connect=self._timeouts.connect, of_list=min(self._timeouts.of_list, WRITE_TIMEOUT))
-        return ClientSender(self._access, timeouts=timeouts, where=self.host)
+        read = min(self._timeouts.of_list, WRITE_TIMEOUT)
+        return ClientSender(Client(self._access, timeout=Timeout(self._timeouts.connect, read)))
 
-    def _at(self, path: str, where: str, query: Callable[[], Mapping[str, str]]) -> Followed:
-        return Followed(self._access, path, query, timeouts=self._timeouts, where=where)
+    def _followed(self, path: str, where: str, query: Callable[[], Mapping[str, str]]) -> Followed:
+        return Followed(self._client(), path, query, watch_timeout=self._timeouts.of_watch, where=where)
 
-    def _read(self, path: str, where: str) -> Mapping[str, Any]:
-        one = Followed(self._access, path, dict, timeouts=self._timeouts, where=where)
-        try:
-            return one.read_object("GET", path)
-        finally:
-            one.close()
+    def _read(self, path: str) -> Mapping[str, Any]:
+        with self._client() as client:
+            return client.request("GET", path)
+
+    def _client(self) -> Client:
+        return Client(self._access, timeout=Timeout(self._timeouts.connect, self._timeouts.of_list))
 
 
-class Followed(ClientCollection):
-    """The objects that a reflector follows."""
+class Followed:
+    """A :class:`discover.kube.collection.Collection`: the objects at ``path`` that ``query`` selects."""
+
+    def __init__(
+        self, client: Client, path: str, query: Callable[[], Mapping[str, str]], *, watch_timeout: float, where: str
+    ) -> None:
+        self.where = where
+        self._client = client
+        self._path = path
+        self._query = query
+        self._watch_timeout = watch_timeout
+        self.reload_credentials, self.interrupt, self.close = client.reload_credentials, client.interrupt, client.close
 
     def open(self, request: Request) -> Generator[bytes, None, None]:
-        """Send ``request``; see :meth:`Collection.open`. It fails after :attr:`Timeouts.of_list` or
-        :attr:`Timeouts.of_watch` seconds without a byte.
+        """Send ``request``; see :meth:`Collection.open`. It fails if no byte comes for the timeout of lists, or of
+        watches.
         """
         watch = request.ask is RequestKind.WATCH
         query = {name: value for name, value in {**self._query(), **_query(request)}.items() if value}
-        read = self._timeouts.of_watch if watch else self._timeouts.of_list
-        return self._pieces(self._send("GET", f"{self._path}?{urlencode(query)}", read=read), whole=not watch)
+        return self._client.stream(self._path, query=query, read=self._watch_timeout if watch else None, live=watch)
+
+
+class ClientSender:
+    """A :class:`discover.kube.collection.Sender` over one client, which keeps its connection between requests."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._interrupted = False
+        self.close = client.close
+
+    def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+        """Send one request; see :meth:`Sender.send`."""
+        if self._interrupted:
+            raise ApiError(Reason.CUT, "broken off")
+        return self._client.request(method, path, body)
+
+    def interrupt(self) -> None:
+        """Abort the current request. Later ones fail and are not sent."""
+        self._interrupted = True
+        self._client.interrupt()
 
 
 def _query(request: Request) -> dict[str, str]:

@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, Protocol
-
-from hvd_elastic_ext.io.kube.errors import JSON
-
-RECHECK_RIGHT: Final = 2.0
-"""Seconds. If a right is missing that existed before, the request is sent again after so long, before the right counts
-as missing. An API server that has just started knows no roles for about a second.
-"""
+from typing import Any, Protocol
 
 
 class RequestKind(Enum):
@@ -48,14 +41,14 @@ class Collection(Protocol):
     def open(self, request: Request) -> Generator[bytes, None, None]:
         """Send ``request``, wait for the answer to begin, and return its body in pieces, as they arrive.
 
-        Close the generator if you do not read it to the end. Raises :class:`RequestFailed`, here and between pieces.
+        Close the generator if you do not read it to the end. Raises :class:`ApiError`, here and between pieces.
         """
 
     def reload_credentials(self) -> None:
         """Read credentials and configuration again before the next request."""
 
     def interrupt(self) -> None:
-        """Abort the current request, from any thread. Its reader gets :class:`RequestFailed`."""
+        """Abort the current request, from any thread. Its reader gets :class:`ApiError`."""
 
     def close(self) -> None:
         """Close all connections."""
@@ -64,13 +57,11 @@ class Collection(Protocol):
 class Sender(Protocol):
     """Writes objects, one small request at a time. For one thread at a time, except for :meth:`interrupt`."""
 
-    def send(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, media: str = JSON
-    ) -> Mapping[str, Any]:
-        """Send one request and return the answer's object. ``path``: from :func:`object_path`. ``media``: the type of
-        ``body``.
+    def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+        """Send one request and return the answer's object. ``path``: from
+        :func:`hvd_elastic_ext.io.kube.paths.path_of`. The ``body`` of a PATCH is a merge patch.
 
-        Waits a few seconds at most. Raises :class:`RequestFailed`. If the server did not answer, the request may have
+        Waits a few seconds at most. Raises :class:`ApiError`. If the server did not answer, the request may have
         taken effect.
         """
 

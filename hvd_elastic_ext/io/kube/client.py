@@ -1,7 +1,7 @@
-"""The connection to an API server, over the official client. No other module of the daemon imports ``kubernetes``.
+"""Requests to one API server. Loads the official client, for credentials and connections.
 
-The client reads credentials and sends single requests. The daemon does not use the client's models, ``Watch`` and
-informers, because they lose versions, hang, or loop (docs/kubernetes.md).
+Its models, methods, ``Watch`` and informers are not used: they differ between its versions, lose versions, hang, or
+loop (docs/kubernetes.md).
 """
 
 from __future__ import annotations
@@ -12,212 +12,307 @@ import ssl
 import threading
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeVar
+from urllib.parse import urlencode
 
 import urllib3
-from kubernetes import client, config
+from kubernetes import client
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
+from hvd_elastic_ext.core.clock import Clock, SystemClock
 from hvd_elastic_ext.core.json_text import to_text
-from hvd_elastic_ext.io.kube.access import SOCKET_OPTIONS, Access, Unreadable, refused_by
-from hvd_elastic_ext.io.kube.errors import JSON, Ending, RequestFailed, failure_from_status
+from hvd_elastic_ext.io.kube.access import SOCKET_OPTIONS, Access, Endpoint
+from hvd_elastic_ext.io.kube.errors import NO_REMEDIES, ApiError, Reason
 
 CHUNK: Final = 1 << 16
+KEPT: Final = 8
+"""Most connections of one client: more requests at a time wait."""
+JSON: Final = "application/json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+
+T = TypeVar("T")
+
+
+class Timeout(NamedTuple):
+    """Most seconds to connect, and without a byte of the answer; None: for any time."""
+
+    connect: float
+    read: float | None
+
+
+TIMEOUT: Final = Timeout(5.0, 30.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Timeouts:
-    """Most seconds to connect, and without a byte of a list or of a watch. A server that works ends each watch within
-    60 seconds, because the request asks for that (:data:`discover.kube.reflector.MIN_WATCH`).
-    """
+class Session:
+    """Credentials as they were read at a time (monotonic seconds), and connections that use them."""
 
-    connect: float = 5.0
-    of_list: float = 30.0
-    of_watch: float = 70.0
+    configuration: client.Configuration
+    endpoint: Endpoint
+    namespace: str
+    connections: urllib3.PoolManager
+    at: float
 
 
-class ClientCollection:
-    """The objects at ``path`` that ``query`` selects. Connections are made when needed, and kept for the next request.
+class Client:
+    """An API server. For any thread. Every failure is an :class:`ApiError`.
 
-    Requests use the client's pool and credentials. They do not use its methods, which differ between its versions.
+    Credentials are read before the first request, again after ``keep_s`` seconds (None: never), and at once after a
+    refusal. Connections are kept for later requests. ``remedies``: what to do, by HTTP status. ``server``: how messages
+    name the server; "" is by its URL.
     """
 
     def __init__(
-        self, access: Access, path: str, query: Callable[[], Mapping[str, str]], *, timeouts: Timeouts, where: str
+        self,
+        access: Access,
+        *,
+        timeout: Timeout = TIMEOUT,
+        keep_s: float | None = None,
+        remedies: Mapping[int, str] = NO_REMEDIES,
+        server: str = "the API server",
+        clock: Clock | None = None,
     ) -> None:
-        self.where = where
-        self._timeouts = timeouts
         self._access = access
-        self._path = path
-        self._query = query
-        self._client: client.ApiClient | None = None
+        self._timeout = timeout
+        self._keep_s = keep_s
+        self.remedies = remedies
+        self._server = server
+        self._clock = clock or SystemClock()
+        self._reading = threading.Lock()
+        self._session: Session | None = None
         self._sockets = _Sockets()
 
-    def read_object(self, method: str, path: str, body: bytes | None = None, *, media: str = JSON) -> Mapping[str, Any]:
-        """Send one request and return the answer's object. Raises :class:`RequestFailed`."""
-        response = self._send(method, path, body, media=media, read=self._timeouts.of_list)
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the credentials."""
+        return self.session().namespace
+
+    def request(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, query: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        """Send one request and return the object that is the answer. ``path``: of
+        :func:`hvd_elastic_ext.io.kube.paths.path_of`. The ``body`` of a PATCH is a merge patch.
+        """
+        data = None if body is None else to_text(body).encode()
+        media = MERGE_PATCH if method == "PATCH" else JSON
+        headers = {"Accept": JSON, **({} if body is None else {"Content-Type": media})}
+
+        def act(session: Session) -> bytes:
+            return bytes(self._send(session, method, _target(path, query), headers, data).data)
+
+        answer = self.authorized(act)
         try:
-            found = json.loads(b"".join(self._pieces(response, whole=True)))
-        except ValueError as error:
-            raise RequestFailed(Ending.SERVER_ERROR, f"the answer cannot be read: {error}") from None
+            found = json.loads(answer)
+        except (ValueError, RecursionError) as error:
+            raise ApiError(Reason.SERVER_ERROR, f"the answer of the API server cannot be read: {error}") from None
         return found if isinstance(found, dict) else {}
+
+    def stream(
+        self, path: str, *, query: Mapping[str, str] | None = None, read: float | None = None, live: bool = False
+    ) -> Generator[bytes, None, None]:
+        """Send a GET, wait for the answer to begin, and return its body in pieces. ``read``: another limit for the
+        seconds without a byte. ``live``: the pieces come as they arrive, and are not large ones.
+
+        Close the generator if you do not read it to the end. After a refusal credentials are not read again.
+        """
+        timeout = self._timeout if read is None else Timeout(self._timeout.connect, read)
+        return self._streamed(self.session(), _target(path, query), {"Accept": JSON}, timeout, live)
+
+    def lines(self, path: str, *, query: Mapping[str, str] | None = None, follow: bool = False) -> Iterator[str]:
+        """Yield lines of a text, over a connection of its own; the last one may lack its line end. ``follow``: they
+        come as they arrive, and for the next one there is no time limit.
+        """
+        timeout = Timeout(self._timeout.connect, None) if follow else self._timeout
+
+        def act(session: Session) -> Generator[bytes, None, None]:
+            alone = self._connections(session.configuration)
+            return self._streamed(session, _target(path, query), {"Accept": "*/*"}, timeout, follow, alone)
+
+        with closing(self.authorized(act)) as pieces:
+            rest = b""
+            for piece in pieces:
+                *whole, rest = (rest + piece).split(b"\n")
+                yield from (f"{line.decode('utf-8', 'replace')}\n" for line in whole)
+            if rest:
+                yield rest.decode("utf-8", "replace")
+
+    def session(self) -> Session:
+        """Return the present credentials."""
+        # One at a time: the official client keeps the files that it makes from a kubeconfig in one table. It may have
+        # to run a program for the credentials, which may hang.
+        limit = self._timeout.read
+        if not self._reading.acquire(timeout=-1 if limit is None else limit):
+            waited = f"what reads them has not ended for {limit:g} s"
+            raise ApiError(Reason.NO_CREDENTIALS, f"credentials cannot be read: {waited}")
+        try:
+            kept = self._session
+            if kept is None or (self._keep_s is not None and self._clock.mono() - kept.at >= self._keep_s):
+                configuration = self._access.configuration()
+                endpoint, space = Endpoint.of(configuration), self._access.namespace
+                connections = self._connections(configuration)
+                self._session = kept = Session(configuration, endpoint, space, connections, self._clock.mono())
+            return kept
+        finally:
+            self._reading.release()
+
+    def authorized(self, act: Callable[[Session], T]) -> T:
+        """Return what ``act`` does with the present credentials. If the server refuses those and there may be newer
+        ones, it is called again.
+        """
+        began = self._clock.mono()
+        while True:
+            session = self.session()
+            try:
+                return act(session)
+            except ApiError as error:
+                if error.reason is not Reason.UNAUTHORIZED:
+                    raise
+                self._forget(session)
+                if session.at >= began:
+                    raise
 
     def reload_credentials(self) -> None:
         """Read the credentials again before the next request, and close the connections now."""
         self.close()
-        self._client = None
+        self._session = None
 
     def interrupt(self) -> None:
-        """Shut down the sockets of all open connections."""
+        """Abort the requests that run, from any thread. Later ones are sent."""
         self._sockets.shut_down()
 
     def close(self) -> None:
         """Close all connections; a later request opens a new one. May be called again."""
-        if self._client is not None:
-            self._client.rest_client.pool_manager.clear()
-            self._client.close()
+        if (session := self._session) is not None:
+            session.connections.clear()
 
-    def _connected(self) -> client.ApiClient:
-        if self._client is None:
-            made = client.ApiClient(self._access.configuration())
-            manager = made.rest_client.pool_manager
-            manager.connection_pool_kw["socket_options"] = list(SOCKET_OPTIONS)
-            manager.pool_classes_by_scheme = self._sockets.pools()
-            self._client = made
-        return self._client
+    def unanswered(self, endpoint: Endpoint, reason: Reason, why: str) -> ApiError:
+        """Return the error of a request without an answer."""
+        return ApiError(reason, f"no answer from {self._server or endpoint.url}: {why}")
 
-    def _send(self, method: str, path: str, body: bytes | None = None, *, media: str = JSON, read: float) -> Any:
-        """Send a request; return urllib3's response before its body is read. Raises :class:`RequestFailed`."""
-        with self._translated():
-            api = self._connected()
-            settings = api.configuration
-            headers = {"Accept": JSON, "User-Agent": api.user_agent, **({"Content-Type": media} if body else {})}
-            for each in settings.auth_settings().values():
-                if each["in"] == "header" and each["value"]:
-                    headers[each["key"]] = each["value"]
-            response = api.rest_client.pool_manager.request(
+    def _connections(self, configuration: client.Configuration) -> urllib3.PoolManager:
+        pool: urllib3.PoolManager = client.ApiClient(configuration).rest_client.pool_manager
+        # "block": otherwise the pool closes connections that are too many, and urllib3 warns.
+        pool.connection_pool_kw |= {"maxsize": KEPT, "block": True, "socket_options": list(SOCKET_OPTIONS)}
+        pool.pool_classes_by_scheme = self._sockets.pools()
+        return pool
+
+    def _forget(self, session: Session) -> None:
+        """Read the credentials again before the next request: a token or a certificate may have been replaced."""
+        if self._session is session:
+            self._session = None
+
+    def _send(
+        self,
+        session: Session,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        timeout: Timeout | None = None,
+        whole: bool = True,
+        alone: urllib3.PoolManager | None = None,
+    ) -> Any:
+        """Send a request; return urllib3's response, with its body if it is wanted as a ``whole``."""
+        limits = timeout or self._timeout
+        with self._translated(session, limits):
+            answer = (alone or session.connections).request(
                 method,
-                f"{settings.host}{path}",
+                f"{session.endpoint.url}{target}",
                 body=body,
-                headers=headers,
-                timeout=urllib3.Timeout(connect=self._timeouts.connect, read=read),
-                preload_content=False,
+                headers={**headers, **session.endpoint.headers},
+                timeout=urllib3.Timeout(connect=limits.connect, read=limits.read),
+                preload_content=whole,
                 retries=False,
+                redirect=False,  # the token is for no other server
             )
-            if response.status >= 300:
-                refused = client.ApiException(status=response.status, reason=response.reason)
-                refused.body, refused.headers = response.read(), response.headers
-                response.release_conn()
-                raise refused
-            return response
+            if answer.status < 300:
+                return answer
+            refused = answer.data
+            answer.release_conn()
+        after = answer.headers.get("Retry-After", "")
+        raise ApiError.of_answer(answer.status, refused, retry_after=after, remedies=self.remedies)
 
-    def _pieces(self, response: urllib3.HTTPResponse, *, whole: bool) -> Generator[bytes, None, None]:
-        pieces = self._begun(response, whole=whole)
-        next(pieces)  # start the generator: otherwise its close() would not close the response
+    def _streamed(
+        self,
+        session: Session,
+        target: str,
+        headers: Mapping[str, str],
+        timeout: Timeout,
+        live: bool,
+        alone: urllib3.PoolManager | None = None,
+    ) -> Generator[bytes, None, None]:
+        """``alone``: connections for this answer only."""
+        answer = self._send(session, "GET", target, headers, timeout=timeout, whole=False, alone=alone)
+        pieces = self._pieces(session, answer, timeout, live, alone)
+        next(pieces)  # start the generator: otherwise its close() would not close the answer
         return pieces
 
-    def _begun(self, response: urllib3.HTTPResponse, *, whole: bool) -> Generator[bytes, None, None]:
-        # Read a watch in the server's own chunks, because a larger read would wait for the next event.
-        size = CHUNK if whole else None if response.chunked else 1
+    def _pieces(
+        self, session: Session, answer: Any, timeout: Timeout, live: bool, alone: urllib3.PoolManager | None
+    ) -> Generator[bytes, None, None]:
+        # Read what is live in the server's own chunks, because a larger read would wait for the next one.
+        size = CHUNK if not live else None if answer.chunked else 1
         done = False
         try:
             yield b""
-            with self._translated(started=True):
-                yield from response.stream(size, decode_content=True)
+            with self._translated(session, timeout, started=True):
+                yield from answer.stream(size, decode_content=True)
             done = True
         finally:
             # Otherwise the unread rest would come before the next answer on this connection.
             if not done:
-                response.close()
-            response.release_conn()
+                answer.close()
+            answer.release_conn()
+            if alone is not None:
+                alone.clear()
 
     @contextmanager
-    def _translated(self, *, started: bool = False) -> Iterator[None]:
-        """Turn errors into :class:`RequestFailed`. ``started``: the answer has begun to arrive."""
+    def _translated(self, session: Session, timeout: Timeout, *, started: bool = False) -> Iterator[None]:
+        """Turn errors into :class:`ApiError`. ``started``: the answer has begun to arrive."""
+        why: str
         try:
             yield
-        except (client.ApiException, AttributeError) as error:
-            refused = refused_by(error)
-            if refused is None:
-                raise
-            if refused.status:
-                raise _refusal(refused) from None
-            self.reload_credentials()  # the certificates may have been replaced
-            raise RequestFailed(Ending.UNREACHABLE, f"TLS: {refused.reason}") from None
-        except Unreadable as error:
-            raise RequestFailed(Ending.NO_CREDENTIALS, str(error)) from None
-        except (config.ConfigException, FileNotFoundError, PermissionError) as error:
-            raise RequestFailed(Ending.NO_CREDENTIALS, f"credentials cannot be read: {error}") from None
+            return
         except urllib3.exceptions.ReadTimeoutError:
-            raise RequestFailed(Ending.SILENT, "connected, but no data arrives") from None
+            reason, why = Reason.SILENT, f"it sends no data for {timeout.read:g} s"
         except (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ProxyError) as error:
-            raise _no_connection(error) from None
+            reason, why = Reason.UNREACHABLE, _cause(error)
         except urllib3.exceptions.ConnectTimeoutError:
-            why = f"no connection within {self._timeouts.connect:.0f} s"
-            raise RequestFailed(Ending.UNREACHABLE, why) from None
+            reason, why = Reason.UNREACHABLE, f"no connection within {timeout.connect:g} s"
         except (urllib3.exceptions.SSLError, ssl.SSLError) as error:
-            self.reload_credentials()
-            raise RequestFailed(Ending.UNREACHABLE, f"TLS: {error}") from None
+            self._forget(session)
+            reason, why = Reason.UNREACHABLE, f"TLS: {_cause(error)}"
+        except (FileNotFoundError, PermissionError) as error:  # of certificates
+            self._forget(session)
+            raise ApiError(Reason.NO_CREDENTIALS, f"credentials cannot be read: {error}") from None
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise RequestFailed(Ending.CUT, f"the connection broke: {error}") from None
-        except ValueError:  # for example a token that is not a valid header; the error's text would reveal it
-            why = "the connection broke" if started else "the credentials make no request"
-            raise RequestFailed(Ending.CUT if started else Ending.NO_CREDENTIALS, why) from None
+            reason, why = Reason.CUT, f"{'the connection broke: ' * started}{_cause(error)}"
+        except ValueError:  # for example a header that is not valid; the error's text would reveal it
+            if not started:
+                raise ApiError(Reason.NO_CREDENTIALS, "the credentials make no request") from None
+            reason, why = Reason.CUT, "the connection broke"
+        raise self.unanswered(session.endpoint, reason, why) from None
 
 
-class ClientSender:
-    """A :class:`discover.kube.collection.Sender` over one connection, which stays open between requests."""
-
-    def __init__(self, access: Access, *, timeouts: Timeouts, where: str) -> None:
-        self._connection = ClientCollection(access, "", dict, timeouts=timeouts, where=where)
-        self._interrupted = False
-
-    def send(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, media: str = JSON
-    ) -> Mapping[str, Any]:
-        """Send one request; see :meth:`Sender.send`. After a 401, read the credentials again and send it once more."""
-        data = None if body is None else to_text(body).encode()
-        try:
-            return self._sent(method, path, data, media)
-        except RequestFailed as error:
-            if error.code != 401:
-                raise
-        self._connection.reload_credentials()  # the token may have been replaced (rule R7)
-        return self._sent(method, path, data, media)
-
-    def interrupt(self) -> None:
-        """Abort the current request. Later ones fail and are not sent."""
-        self._interrupted = True
-        self._connection.interrupt()
-
-    def close(self) -> None:
-        """Close the connection; a later request opens a new one. May be called again."""
-        self._connection.close()
-
-    def _sent(self, method: str, path: str, data: bytes | None, media: str) -> Mapping[str, Any]:
-        if self._interrupted:
-            raise RequestFailed(Ending.CUT, "broken off")
-        return self._connection.read_object(method, path, data, media=media)
+def _target(path: str, query: Mapping[str, str] | None) -> str:
+    return f"{path}?{urlencode(query)}" if query else path
 
 
-def _refusal(error: client.ApiException) -> RequestFailed:
-    body = error.body
-    try:
-        status = json.loads(body) if body else {}
-    except ValueError:
-        status = {}
-    wait = (error.headers or {}).get("Retry-After", "")
-    after = float(wait) if wait.isascii() and wait.isdigit() else None
-    return failure_from_status(status if isinstance(status, dict) else {}, code=error.status, retry_after=after)
-
-
-def _no_connection(error: Exception) -> RequestFailed:
-    cause = error.__cause__ or error.__context__
-    why = (cause.strerror or str(cause)) if isinstance(cause, OSError) else str(error)
-    return RequestFailed(Ending.UNREACHABLE, why.lower())
+def _cause(error: BaseException) -> str:
+    """Return the cause of a client's error, whose own text contains addresses of objects."""
+    while (below := error.__cause__ or error.__context__) is not None:
+        error = below
+    return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
 class _Sockets:

@@ -6,14 +6,13 @@ import itertools
 from collections.abc import Iterable
 from pathlib import Path
 
-from discover.kube.cluster import Cluster
+from discover.kube.cluster import ClientSender, Cluster, Timeouts
 from discover.publishing.configmap import ConfigMap
 from discover.publishing.lease import Lease
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Departure, Publication
 from hvd_elastic_ext.io.kube.access import Access
-from hvd_elastic_ext.io.kube.client import ClientSender, Timeouts
 from tests.support.clock import ManualClock
 from tests.support.kube.server import KubeServer
 from tests.support.manifests import documents
