@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from discover.kube.collection import Request, RequestKind
+from discover.kube.collection import Request, RequestKind, Sender
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.workloads import WorkloadKind
 from hvd_elastic_ext.io.kube.access import Access
@@ -38,6 +38,7 @@ class Cluster:
     def __init__(self, access: Access, *, timeouts: Timeouts | None = None) -> None:
         self._access = access
         self._timeouts = timeouts or Timeouts()
+        self._reads = self._client(keep_s=0.0)  # they are rare
         try:
             self.host = access.configuration().host
         except ApiError as error:
@@ -84,22 +85,22 @@ class Cluster:
             return False
         return True
 
-    def sender(self) -> ClientSender:
+    def sender(self) -> Sender:
         """Return a new sender with its own connection. It waits at most :data:`WRITE_TIMEOUT` seconds for the next byte
         of an answer.
         """
         read = min(self._timeouts.of_list, WRITE_TIMEOUT)
-        return ClientSender(Client(self._access, timeout=Timeout(self._timeouts.connect, read)))
+        return Sender(Client(self._access, timeout=Timeout(self._timeouts.connect, read)))
 
     def _followed(self, path: str, where: str, query: Callable[[], Mapping[str, str]]) -> Followed:
         return Followed(self._client(), path, query, watch_timeout=self._timeouts.of_watch, where=where)
 
     def _read(self, path: str) -> Mapping[str, Any]:
-        with self._client() as client:
-            return client.request("GET", path)
+        return self._reads.request("GET", path)
 
-    def _client(self) -> Client:
-        return Client(self._access, timeout=Timeout(self._timeouts.connect, self._timeouts.of_list))
+    def _client(self, *, keep_s: float | None = None) -> Client:
+        timeout = Timeout(self._timeouts.connect, self._timeouts.of_list)
+        return Client(self._access, timeout=timeout, keep_s=keep_s)
 
 
 class Followed:
@@ -122,26 +123,6 @@ class Followed:
         watch = request.ask is RequestKind.WATCH
         query = {name: value for name, value in {**self._query(), **_query(request)}.items() if value}
         return self._client.stream(self._path, query=query, read=self._watch_timeout if watch else None, live=watch)
-
-
-class ClientSender:
-    """A :class:`discover.kube.collection.Sender` over one client, which keeps its connection between requests."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._interrupted = False
-        self.close = client.close
-
-    def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
-        """Send one request; see :meth:`Sender.send`."""
-        if self._interrupted:
-            raise ApiError(Reason.CUT, "broken off")
-        return self._client.request(method, path, body)
-
-    def interrupt(self) -> None:
-        """Abort the current request. Later ones fail and are not sent."""
-        self._interrupted = True
-        self._client.interrupt()
 
 
 def _query(request: Request) -> dict[str, str]:

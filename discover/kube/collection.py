@@ -1,11 +1,16 @@
-"""The two interfaces to an API server: one to read a collection, one to write."""
+"""How the daemon reads a collection of an API server, and how it writes objects. Does not load the official client."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+from hvd_elastic_ext.io.kube.errors import ApiError, Reason
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.io.kube.client import Client
 
 
 class RequestKind(Enum):
@@ -54,8 +59,13 @@ class Collection(Protocol):
         """Close all connections."""
 
 
-class Sender(Protocol):
+class Sender:
     """Writes objects, one small request at a time. For one thread at a time, except for :meth:`interrupt`."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._interrupted = False
+        self.close = client.close
 
     def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         """Send one request and return the answer's object. ``path``: from
@@ -64,9 +74,11 @@ class Sender(Protocol):
         Waits a few seconds at most. Raises :class:`ApiError`. If the server did not answer, the request may have
         taken effect.
         """
+        if self._interrupted:
+            raise ApiError(Reason.CUT, "broken off")
+        return self._client.request(method, path, body)
 
     def interrupt(self) -> None:
-        """Abort the current request, from any thread. Later ones fail."""
-
-    def close(self) -> None:
-        """Close all connections. May be called again."""
+        """Abort the current request, from any thread. Later ones fail and are not sent."""
+        self._interrupted = True
+        self._client.interrupt()

@@ -202,7 +202,7 @@ class Client:
         pool: urllib3.PoolManager = client.ApiClient(configuration).rest_client.pool_manager
         # "block": otherwise the pool closes connections that are too many, and urllib3 warns.
         pool.connection_pool_kw |= {"maxsize": KEPT, "block": True, "socket_options": list(SOCKET_OPTIONS)}
-        pool.pool_classes_by_scheme = self._sockets.pools()
+        pool.pool_classes_by_scheme = self._sockets.pools
         return pool
 
     def _forget(self, session: Session) -> None:
@@ -296,7 +296,7 @@ class Client:
             self._forget(session)
             raise ApiError(Reason.NO_CREDENTIALS, f"credentials cannot be read: {error}") from None
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            reason, why = Reason.CUT, f"{'the connection broke: ' * started}{_cause(error)}"
+            reason, why = Reason.CUT, f"the connection broke: {_cause(error)}" if started else _cause(error)
         except ValueError:  # for example a header that is not valid; the error's text would reveal it
             if not started:
                 raise ApiError(Reason.NO_CREDENTIALS, "the credentials make no request") from None
@@ -321,9 +321,10 @@ class _Sockets:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._made: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        self.pools = self._recording()
 
-    def pools(self) -> dict[str, type[HTTPConnectionPool]]:
-        """Return pool classes that record their sockets here."""
+    def _recording(self) -> dict[str, type[HTTPConnectionPool]]:
+        """Return pool classes that record their sockets here, by scheme."""
         record = self._record
 
         class Recorded:

@@ -40,6 +40,7 @@ class Cluster:
 
         self.client = Client(access, remedies=REMEDIES)
         self.namespace = namespace or self.client.namespace
+        self.client.session()  # credentials that cannot be read are said at once
         self._kinds: dict[str, frozenset[str]] = {}
 
     def within(self, namespace: str) -> Cluster:

@@ -5,6 +5,7 @@ All calls may block, as long as ``timeout`` says: they are for threads, not for 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final, TypeVar
@@ -27,16 +28,15 @@ T = TypeVar("T")
 
 
 class Replicas:
-    """The workers of one object. For one thread at a time. Each call reads credentials again: tokens last for an
+    """The workers of one object. Each call reads credentials again: tokens last for an
     hour, and a job may sleep for days."""
 
     def __init__(self, access: Access, job: Workload, *, timeout: Timeout = TIMEOUT, option: str = RELEASE) -> None:
-        self._access = access
         names = f"{option} names what makes the workers, in the namespace of the launcher"
         rights = _RIGHTS.get(option, _RIGHTS_ELSE)
-        self._remedies = {**_REMEDIES, HTTPStatus.FORBIDDEN: rights, HTTPStatus.NOT_FOUND: names}
+        remedies = {**_REMEDIES, HTTPStatus.FORBIDDEN: rights, HTTPStatus.NOT_FOUND: names}
         self._job = job
-        self._timeout = timeout
+        self._client = functools.partial(Client, access, timeout=timeout, remedies=remedies)
 
     def look(self) -> Seen:
         """Read the present state. Raises :class:`ApiError`."""
@@ -128,7 +128,7 @@ class Replicas:
         return self._path(client, "scale" if self._job.kind.scale else "")
 
     def _within(self, act: Callable[[Client], T]) -> T:
-        with Client(self._access, timeout=self._timeout, remedies=self._remedies) as client:
+        with self._client() as client:
             try:
                 return act(client)
             except ValueError as error:  # what the cluster shows allows no such request

@@ -20,7 +20,7 @@ from discover.app.kube_assembly import KubeParts
 from discover.app.settings import KubernetesSettings
 from discover.common.metrics import Metrics
 from discover.common.source import Observation
-from discover.kube.cluster import ClientSender, Cluster
+from discover.kube.cluster import Cluster
 from discover.kube.collection import Sender
 from discover.kube.views import node_view, pod_view
 from discover.selection.damping import DampingResult, DampingState
@@ -75,9 +75,7 @@ class Counts:
 class EventRig:
     """A writer, and the looks that it is shown: hosts that are lost, by their names."""
 
-    def __init__(
-        self, writing: Writing, *, sender: ClientSender | None = None, about: EventObject | None = JOB
-    ) -> None:
+    def __init__(self, writing: Writing, *, sender: Sender | None = None, about: EventObject | None = JOB) -> None:
         self.writing = writing
         self.counts = Counts()
         self.about = about

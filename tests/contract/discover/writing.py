@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Iterable
 from pathlib import Path
 
-from discover.kube.cluster import ClientSender, Cluster, Timeouts
+from discover.kube.cluster import Cluster, Timeouts
+from discover.kube.collection import Sender
 from discover.publishing.configmap import ConfigMap
 from discover.publishing.lease import Lease
 from hvd_elastic_ext.core.clock import Clock
@@ -34,9 +35,9 @@ class Writing:
         self._token = kube.access.issue_for("default", ACCOUNT) if files else None
         self._numbers = itertools.count()
         kube.apply(each for file in files for each in documents(file) if each["kind"] != "Deployment")
-        self._made: list[ClientSender] = []
+        self._made: list[Sender] = []
 
-    def sender(self) -> ClientSender:
+    def sender(self) -> Sender:
         config = self.kube.kubeconfig(self._folder / f"kubeconfig-{next(self._numbers)}", token=self._token)
         sender = Cluster(Access(str(config)), timeouts=self._timeouts).sender()
         self._made.append(sender)
