@@ -16,8 +16,10 @@ from discover.actions.event_policy import EventLimits, EventState, Message, PodN
 from discover.actions.request_retry import FORBIDDEN_PAUSE, RequestRetry
 from discover.common.metrics import WriteMetrics
 from discover.common.threads import PeriodicThread
-from discover.kube.transport import CONFLICT, FORBIDDEN, RequestFailed, Sender, object_path
+from discover.kube.collection import Sender
 from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.io.kube.errors import ApiError, Reason
+from hvd_elastic_ext.io.kube.paths import path_of
 
 LOG = logging.getLogger("hvd-discover")
 
@@ -45,7 +47,7 @@ class EventWriter:
     """Writes Events in a thread of its own. Up to :data:`MAX_QUEUED` Events that cannot be sent wait.
 
     ``view`` returns the latest look, None before the first; a new object for each look. ``about`` returns the object
-    that Events are about, None if there is none; it may raise :class:`RequestFailed`. ``instance``: this machine's
+    that Events are about, None if there is none; it may raise :class:`ApiError`. ``instance``: this machine's
     name. ``draw`` returns a random number from [0, 1).
     """
 
@@ -100,7 +102,7 @@ class EventWriter:
         return TURN
 
     def _log_object(self) -> None:
-        with suppress(RequestFailed):
+        with suppress(ApiError):
             about = self._about()
             if about is not None:
                 LOG.info("Events about the hosts are attached to %s %s/%s", about.kind, about.namespace, about.name)
@@ -116,16 +118,16 @@ class EventWriter:
                 self._send_one(about, *self._queue[0])
                 self._queue.popleft()
             self._retry.clear_problem()
-        except RequestFailed as error:
-            self._retry.failed(error, forbidden=error.code == FORBIDDEN)
+        except ApiError as error:
+            self._retry.failed(error, forbidden=error.reason is Reason.FORBIDDEN)
 
     def _send_one(self, about: EventObject, name: str, message: Message, at: float) -> None:
-        """Send one Event. Raises :class:`RequestFailed` if it may succeed later."""
+        """Send one Event. Raises :class:`ApiError` if it may succeed later."""
         body = event_body(about, message, name=name, at=at, instance=self._instance)
         try:
-            self._sender.send("POST", object_path("v1", about.namespace, "events"), body)
-        except RequestFailed as error:
-            arrived = error.code == CONFLICT  # an earlier request has arrived, and its answer was lost
+            self._sender.send("POST", path_of("v1", "events", about.namespace), body)
+        except ApiError as error:
+            arrived = error.reason is Reason.CONFLICT  # an earlier request has arrived, and its answer was lost
             if not arrived and _may_succeed_later(error):
                 raise
             if not arrived:
@@ -136,8 +138,8 @@ class EventWriter:
             self._metrics.event(message.kind.value, sent=True)
 
 
-def _may_succeed_later(error: RequestFailed) -> bool:
-    return not error.code or error.code in (401, FORBIDDEN, 429) or error.code >= 500
+def _may_succeed_later(error: ApiError) -> bool:
+    return error.transient or error.reason in (Reason.UNAUTHORIZED, Reason.FORBIDDEN)
 
 
 def event_body(about: EventObject, message: Message, *, name: str, at: float, instance: str) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from enum import Enum
 from typing import Any, Final
 
 from discover.common.threads import PeriodicThread
-from discover.kube.transport import RequestFailed
 from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.io.kube.errors import ApiError
 
 LOG = logging.getLogger("hvd-discover")
 
@@ -57,7 +57,7 @@ def placement_of(pod: Mapping[str, Any]) -> tuple[Placement, str]:
 class InitContainerCheck:
     """Reads the daemon's own pod until its placement is clear, and calls ``end`` if it blocks the pod.
 
-    ``read`` returns the pod, and may raise :class:`RequestFailed`. If the daemon may not read it, there is no check.
+    ``read`` returns the pod, and may raise :class:`ApiError`. If the daemon may not read it, there is no check.
     ``where``: how messages name the pod.
     """
 
@@ -81,9 +81,9 @@ class InitContainerCheck:
     def _settled(self) -> bool:
         try:
             place, name = placement_of(self._read())
-        except RequestFailed as error:
+        except ApiError as error:
             LOG.debug("%s: %s", self._where, error)
-            return 400 <= error.code < 500 and error.code != 429
+            return not error.transient
         self._found = self._found + 1 if place is Placement.BLOCKING else 0
         if self._found == CONFIRMATIONS and not self._thread.stopping:
             self._end(

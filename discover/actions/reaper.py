@@ -21,11 +21,13 @@ from discover.actions.request_retry import FORBIDDEN_PAUSE, RequestRetry
 from discover.common.backoff import LONGEST_PAUSE
 from discover.common.metrics import WriteMetrics
 from discover.common.threads import PeriodicThread
-from discover.kube.transport import CONFLICT, FORBIDDEN, NOT_FOUND, RequestFailed, Sender, object_path
+from discover.kube.collection import Sender
 from discover.selection.objects import Key
 from discover.selection.operators import JobView
 from discover.selection.signals import Table
 from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.io.kube.errors import ApiError, Reason
+from hvd_elastic_ext.io.kube.paths import path_of
 
 LOG = logging.getLogger("hvd-discover")
 
@@ -33,7 +35,7 @@ TURN: Final = 0.5
 """Seconds between two looks. It is short because a node that shuts down may kill its pods after 15 seconds."""
 
 ReadJob = Callable[[Sender], JobView | None]
-"""Reads the job now; returns None if there is none. Raises :class:`RequestFailed`."""
+"""Reads the job now; returns None if there is none. Raises :class:`ApiError`."""
 
 
 class Reaper:
@@ -99,7 +101,7 @@ class Reaper:
                 if deletion.key != self._own:
                     self._delete(deletion)
                 self._state = deleted(self._clock.mono(), self._state, deletion)
-            except RequestFailed as error:
+            except ApiError as error:
                 self._metrics.reap_failed()
                 self._view = None  # so that the next turn requests the remaining deletions
                 if _concerns_all(error):
@@ -119,8 +121,8 @@ class Reaper:
         if view.job.uid != self._finished_job or not self._finished_job:
             try:
                 job = self._read_job(self._sender)
-            except RequestFailed as error:
-                return error.code == NOT_FOUND  # its pods are deleted with it
+            except ApiError as error:
+                return error.reason is Reason.NOT_FOUND  # its pods are deleted with it
             if job is None or not job.finished:
                 return False
             self._finished_job = job.uid
@@ -128,7 +130,7 @@ class Reaper:
         return view.job.uid == self._finished_job
 
     def _delete(self, deletion: Deletion) -> None:
-        """Delete a pod. Raises :class:`RequestFailed` if the pod may still exist."""
+        """Delete a pod. Raises :class:`ApiError` if the pod may still exist."""
         if deletion.uid not in self._logged:  # before the deletion, so that the log always has its reason
             self._logged.add(deletion.uid)
             LOG.warning("reaping pod %s (%s): %s", deletion.key, deletion.cause, deletion.why)
@@ -139,9 +141,9 @@ class Reaper:
             "preconditions": {"uid": deletion.uid},
         }
         try:
-            self._sender.send("DELETE", object_path("v1", deletion.key.namespace, "pods", deletion.key.name), options)
-        except RequestFailed as error:
-            if error.code not in (NOT_FOUND, CONFLICT):
+            self._sender.send("DELETE", path_of("v1", "pods", deletion.key.namespace, deletion.key.name), options)
+        except ApiError as error:
+            if error.reason not in (Reason.NOT_FOUND, Reason.CONFLICT):
                 raise
             self._retry.clear_problem()
             LOG.info("pod %s is gone already", deletion.key)
@@ -151,15 +153,16 @@ class Reaper:
         if self._reaped is not None:
             self._reaped(PodNote(deletion.uid, deletion.key.name, deletion.why))
 
-    def _refuse(self, deletion: Deletion, error: RequestFailed) -> None:
+    def _refuse(self, deletion: Deletion, error: ApiError) -> None:
         """Postpone the deletion of one pod, without a delay for others."""
-        least = max(FORBIDDEN_PAUSE if error.code == FORBIDDEN else 0.0, min(error.retry_after or 0.0, LONGEST_PAUSE))
+        forbidden = error.reason is Reason.FORBIDDEN
+        least = max(FORBIDDEN_PAUSE if forbidden else 0.0, min(error.retry_after or 0.0, LONGEST_PAUSE))
         self._state = refused(self._clock.mono(), self._state, deletion, jitter=self._draw(), least=least)
         if self._refusals.get(deletion.uid) != str(error):
             self._refusals[deletion.uid] = str(error)
             LOG.warning("--reap-failed: pod %s is not deleted for now: %s", deletion.key, error)
 
 
-def _concerns_all(error: RequestFailed) -> bool:
+def _concerns_all(error: ApiError) -> bool:
     """Whether the same error is likely for every other pod. An RBAC rule covers all pods, not single ones."""
-    return not error.code or error.code in (401, 429, 503) or error.lacks_right
+    return not error.answered or error.reason in (Reason.UNAUTHORIZED, Reason.BUSY) or error.lacks_right

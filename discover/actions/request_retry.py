@@ -7,10 +7,15 @@ from collections.abc import Callable
 from typing import Final
 
 from discover.common.backoff import LONGEST_PAUSE, Backoff
-from discover.kube.transport import RECHECK_RIGHT, RequestFailed
 from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.io.kube.errors import ApiError
 
 LOG = logging.getLogger("hvd-discover")
+
+RECHECK_RIGHT: Final = 2.0
+"""Seconds. If a right is missing that existed before, the request is sent again after so long, before the right counts
+as missing. An API server that has just started knows no roles for about a second.
+"""
 
 FORBIDDEN_PAUSE: Final = 60.0
 """Seconds after a forbidden request. By then a right, the room in a quota or a webhook's answer may have changed."""
@@ -52,7 +57,7 @@ class RequestRetry:
             self._problem = problem
             LOG.log(level, "%s: %s", self._what, line or problem)
 
-    def failed(self, error: RequestFailed, *, forbidden: bool) -> None:
+    def failed(self, error: ApiError, *, forbidden: bool) -> None:
         """Record a failure, and choose the pause. ``forbidden``: the server refuses the same request until something
         changes in the cluster.
         """

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Final
 
 from discover.common.metrics import ClusterMetrics
+from discover.kube.collection import Collection
 from discover.kube.reflector import Reflector, Resource
-from discover.kube.transport import Collection
 from discover.kube.views import pod_view
 from discover.selection.objects import PodView
 from hvd_elastic_ext.core.clock import Clock

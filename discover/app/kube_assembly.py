@@ -17,7 +17,7 @@ from discover.actions.reaper import Reaper
 from discover.actions.sidecar_exit import ContainerWatch, End
 from discover.app.settings import KubernetesSettings
 from discover.common.metrics import Metrics
-from discover.kube.transport import NOT_FOUND, RequestFailed, Sender, object_path
+from discover.kube.collection import Sender
 from discover.publishing.configmap import ConfigMap, where_of
 from discover.publishing.lease import Lease
 from discover.selection.damping import DampingLimits
@@ -30,11 +30,12 @@ from discover.selection.signals import Table
 from discover.sources.admission_probe import TcpProbe
 from discover.sources.pods import Evaluation, KubernetesSource, PodScope
 from hvd_elastic_ext.core.clock import Clock
-from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.config_file import read_config
+from hvd_elastic_ext.io.kube.errors import ApiError, Reason, client_needed
+from hvd_elastic_ext.io.kube.paths import path_of
 
 if TYPE_CHECKING:
-    from discover.kube.client import Cluster
+    from discover.kube.cluster import Cluster
 
 GENERATION: Final = 50_000
 """So many new objects start a run of Python's garbage collector."""
@@ -146,7 +147,7 @@ class KubeParts:
     def event_object(self) -> EventObject | None:
         """Return the object that Events are about: the job if it can be read, else the daemon's own pod, else None.
 
-        Raises :class:`RequestFailed`.
+        Raises :class:`ApiError`.
         """
         job, operator = self.source.job, self._settings.rules.operator
         if job is not None and job.uid and operator.kind:
@@ -156,18 +157,18 @@ class KubeParts:
         space = self._cluster.namespace
         try:
             uid = (self._cluster.pod_now(space, self._own).get("metadata") or {}).get("uid")
-        except RequestFailed as error:
-            if error.code == NOT_FOUND:
+        except ApiError as error:
+            if error.reason is Reason.NOT_FOUND:
                 return None
             raise
         return EventObject("v1", "Pod", space, self._own, str(uid)) if uid else None
 
     def _read_job(self, sender: Sender) -> JobView | None:
-        """Read the job now. Raises :class:`RequestFailed`."""
+        """Read the job now. Raises :class:`ApiError`."""
         operator = self._settings.rules.operator
         if not operator.kind or not self._settings.job:
             return None
-        path = object_path(operator.api_version, self._namespace, operator.plural, self._settings.job)
+        path = path_of(operator.api_version, operator.plural, self._namespace, self._settings.job)
         try:
             return job_view(sender.send("GET", path), operator)
         except ValueError:
@@ -218,14 +219,9 @@ def _table(settings: KubernetesSettings) -> Table:
 
 
 def _cluster(settings: KubernetesSettings) -> Cluster:
-    try:
-        from discover.kube.client import Cluster
-        from hvd_elastic_ext.io.kube_access import Access
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("kubernetes", "urllib3"):
-            raise
-        remedy = "pip install kubernetes"
-        raise UsageError(f"--source kubernetes needs the package 'kubernetes'; install it: {remedy}") from None
+    with client_needed("--source kubernetes"):
+        from discover.kube.cluster import Cluster
+        from hvd_elastic_ext.io.kube.access import Access
     # The client has about 250,000 objects that live as long as the process. Lists and watches make no cycles.
     gc.freeze()
     gc.set_threshold(GENERATION)

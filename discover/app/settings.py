@@ -21,6 +21,7 @@ from discover.selection.operators import (
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import parse_hosts_option
+from hvd_elastic_ext.io.kube.paths import is_label
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +57,6 @@ SETTLE: Final = 0.5
 
 LONGEST_SETTLE: Final = 600.0
 
-_NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 _SELECTOR: Final = re.compile(r"[A-Za-z0-9._/=!,() -]+", re.ASCII)
 
 
@@ -97,7 +97,7 @@ class KubernetesSettings:
 
     def __post_init__(self) -> None:
         rules = self.rules
-        if self.namespace is not None and not _NAMESPACE.fullmatch(self.namespace):
+        if self.namespace is not None and not is_label(self.namespace):
             raise UsageError(f"--namespace {self.namespace!r}: small letters, digits and inner '-', at most 63")
         for option, value in (("--selector", self.selector), ("--node-selector", self.node_selector)):
             if value and not _SELECTOR.fullmatch(value):

@@ -9,9 +9,9 @@ from typing import Final
 
 from discover.common.backoff import Backoff
 from discover.common.threads import PeriodicThread
-from discover.kube.transport import Ending, RequestFailed
 from discover.selection.operators import JobView
 from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 
 LOG = logging.getLogger("hvd-discover")
 
@@ -19,10 +19,10 @@ REFRESH: Final = 60.0
 """Seconds after which the job and existing nodes are read again, because labels and rights may have changed."""
 
 ReadJob = Callable[[], JobView | None]
-"""Reads the job; returns None if there is none. Raises :class:`RequestFailed`."""
+"""Reads the job; returns None if there is none. Raises :class:`ApiError`."""
 
 NodeExists = Callable[[str], bool]
-"""Returns whether the node of a name exists. Raises :class:`RequestFailed`."""
+"""Returns whether the node of a name exists. Raises :class:`ApiError`."""
 
 
 class Lookups:
@@ -99,11 +99,11 @@ class Lookups:
         """
         try:
             self._job = read() or self._job
-        except RequestFailed as error:
+        except ApiError as error:
             if self._job_problem != str(error):
                 self._job_problem = str(error)
                 LOG.warning("the job cannot be read: %s; doing without it for now", error)
-            final = error.ending in (Ending.FORBIDDEN, Ending.OTHER)
+            final = error.reason in (Reason.FORBIDDEN, Reason.NOT_FOUND, Reason.CONFLICT, Reason.REFUSED)
             self._settled = self._settled or final
             self._job_backoff, pause = self._job_backoff.failed(now, self._draw())
             return REFRESH if final else pause
@@ -126,7 +126,7 @@ class Lookups:
             try:
                 known[name] = self._node_exists(name)
                 self._asked_at[name] = now
-            except RequestFailed as error:
+            except ApiError as error:
                 problem = str(error)
         if known != self._exists:
             self._exists = MappingProxyType(known)

@@ -16,12 +16,13 @@ from typing import Any, Final, Generic, TypeVar
 
 from discover.common.metrics import ClusterMetrics
 from discover.common.threads import PeriodicThread
+from discover.kube.collection import Collection, Request, RequestKind
 from discover.kube.streams import LineSplitter, ListParser
-from discover.kube.transport import Collection, Ending, Request, RequestFailed, RequestKind, failure_from_status
 from discover.kube.views import node_view, pod_view
-from discover.kube.watch_policy import SHORT_WATCH, Outcome, State, Step, next_step
+from discover.kube.watch_policy import SHORT_WATCH, Ending, Outcome, State, Step, next_step
 from discover.selection.objects import Delta, NodeView, PodView, older
 from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 
 LOG = logging.getLogger("hvd-discover")
 
@@ -197,14 +198,15 @@ class Reflector(Generic[V]):
 
     def _request(self, state: State) -> Outcome:
         self._relist_reason = ""
+        ending: Ending | Reason
         try:
             if state.next is RequestKind.WATCH:
                 self._watch(state.version)
             else:
                 self._list(state)
             ending, why, retry_after = Ending.DONE, "", None
-        except RequestFailed as error:
-            ending, why, retry_after = error.ending, str(error), error.retry_after
+        except ApiError as error:
+            ending, why, retry_after = error.reason, str(error), error.retry_after
         finally:
             self._update(watching=False)
         if self._relist_reason and state.next is RequestKind.WATCH:
@@ -279,7 +281,7 @@ class Reflector(Generic[V]):
                 self._advance(str(metadata.get("resourceVersion") or "") if isinstance(metadata, Mapping) else "")
                 return False
             case "ERROR":
-                raise failure_from_status(thing)
+                raise ApiError.of_status(thing)
             case "ADDED" | "MODIFIED" | "DELETED" as kind:
                 self._note(self._resource.view(thing), gone=kind == "DELETED")
                 return True
@@ -315,7 +317,7 @@ class Reflector(Generic[V]):
             self._metrics.restarted(self._resource.name, outcome.ending.value)
         if outcome.ending is Ending.DONE:
             return
-        self._was_silent = self._was_silent or (state.next is RequestKind.WATCH and outcome.ending is Ending.SILENT)
+        self._was_silent = self._was_silent or (state.next is RequestKind.WATCH and outcome.ending is Reason.SILENT)
         before = self._status.problem
         with self._lock:
             self._status = self._status.failed(self._clock.mono(), reason, lived=outcome.lived)
@@ -330,7 +332,7 @@ class Reflector(Generic[V]):
 def read_list(
     open_: Callable[[Request], Generator[bytes, None, None]], view: Callable[[object], T], request: Request
 ) -> tuple[list[T], str]:
-    """Read all pages of a list; return ``(views, version)``. Raises :class:`RequestFailed` if one page fails."""
+    """Read all pages of a list; return ``(views, version)``. Raises :class:`ApiError` if one page fails."""
     views: list[T] = []
     version = ""
     while True:
@@ -348,11 +350,11 @@ def read_list(
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """Turn errors of parsing into :class:`RequestFailed`."""
+    """Turn errors of parsing into :class:`ApiError`."""
     try:
         yield
     except (ValueError, RecursionError) as error:
-        raise RequestFailed(Ending.SERVER_ERROR, f"the answer cannot be read: {error}") from None
+        raise ApiError(Reason.SERVER_ERROR, f"the answer cannot be read: {error}") from None
 
 
 def _identity(view: PodView | NodeView) -> tuple[str, str]:

@@ -14,11 +14,12 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from discover.kube.collection import Collection, Request, RequestKind
 from discover.kube.reflector import Reflector, read_list, turns_of
-from discover.kube.transport import Collection, Ending, Request, RequestFailed, RequestKind
 from discover.kube.views import pod_view
 from discover.selection.objects import Key, PodView, older
 from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 
 LOG = logging.getLogger("hvd-discover")
 
@@ -94,7 +95,7 @@ class WatchAudit:
             return left
         try:
             self._check()
-        except RequestFailed as error:
+        except ApiError as error:
             self._failed(error)
         return CHECK_INTERVAL
 
@@ -122,8 +123,8 @@ class WatchAudit:
         if not from_store and version != self._beyond_cache:
             try:
                 return self._compare(version, Request(ask=RequestKind.RELIST, version=version))
-            except RequestFailed as error:
-                if error.ending is not Ending.AHEAD:
+            except ApiError as error:
+                if error.reason is not Reason.AHEAD:
                     raise
             self._beyond_cache = version
         return self._compare(version, Request(ask=RequestKind.UNPAGED))
@@ -131,7 +132,7 @@ class WatchAudit:
     def _compare(self, version: str, request: Request) -> bool:
         listed, listed_version = read_list(self._collection.open, pod_view, request)
         if older(listed_version, version):
-            raise RequestFailed(Ending.AHEAD, f"the store is at version {listed_version}, and {version} is known")
+            raise ApiError(Reason.AHEAD, f"the store is at version {listed_version}, and {version} is known")
         if not self._missed(listed, listed_version) or self._thread.sleep(WATCH_LAG):
             return True
         if missed := self._missed(listed, listed_version):
@@ -142,15 +143,15 @@ class WatchAudit:
         known, known_version = self._watched.known()
         return find_missed(listed, version, known=known, known_version=known_version)
 
-    def _failed(self, error: RequestFailed) -> None:
+    def _failed(self, error: ApiError) -> None:
         """Handle a failed check. A server that does not know the version was restored. A server that does not answer
         needs nothing here, because the reflector notices that.
         """
-        ending = error.ending
-        self._unknown_versions = self._unknown_versions + 1 if ending is Ending.AHEAD else 0
-        if ending in (Ending.DENIED, Ending.NO_CREDENTIALS):
+        ending = error.reason
+        self._unknown_versions = self._unknown_versions + 1 if ending is Reason.AHEAD else 0
+        if ending in (Reason.UNAUTHORIZED, Reason.NO_CREDENTIALS):
             self._collection.reload_credentials()
-        elif ending is Ending.EXPIRED or self._unknown_versions >= 2:
+        elif ending is Reason.EXPIRED or self._unknown_versions >= 2:
             self._unknown_versions = 0
             why = f"its versions are not the server's: {error}"
             self._watched.force_relist(why)

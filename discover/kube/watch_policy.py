@@ -9,7 +9,8 @@ from types import MappingProxyType
 from typing import Final
 
 from discover.common.backoff import LONGEST_PAUSE, Backoff
-from discover.kube.transport import Ending, RequestKind
+from discover.kube.collection import RequestKind
+from hvd_elastic_ext.io.kube.errors import Reason
 
 SHORT_WATCH: Final = 1.0
 """Seconds. A watch that was open for less counts as failed, even if it ended normally."""
@@ -26,6 +27,15 @@ SERVER_START: Final = 10.0
 
 HIDDEN_PAUSE: Final = 60.0
 """Seconds between two attempts to read hidden objects."""
+
+
+class Ending(Enum):
+    """How a request ended without an error. DONE: with a complete list, or a watch that the server closed in time.
+    MISSED: a comparison has shown that the watch missed changes.
+    """
+
+    DONE = "done"
+    MISSED = "deaf"
 
 
 class Pause(Enum):
@@ -57,7 +67,7 @@ class Outcome:
     that a watch was open. ``retry_after``: seconds that the server asks to wait.
     """
 
-    ending: Ending
+    ending: Ending | Reason
     why: str = ""
     version: str = ""
     lived: float = 0.0
@@ -94,36 +104,40 @@ class Step:
     hidden: bool = False
 
 
+_Rules = dict[tuple[RequestKind, Ending | Reason], Rule]
+
 _LATER = {
-    Ending.BUSY: Pause.BACK_OFF,
-    Ending.SILENT: Pause.BACK_OFF,
-    Ending.CUT: Pause.BACK_OFF,
-    Ending.UNREACHABLE: Pause.BACK_OFF,
-    Ending.OTHER: Pause.BACK_OFF,
-    Ending.SERVER_ERROR: Pause.BACK_OFF,
-    Ending.FORBIDDEN: Pause.HIDDEN,
+    Reason.BUSY: Pause.BACK_OFF,
+    Reason.SILENT: Pause.BACK_OFF,
+    Reason.CUT: Pause.BACK_OFF,
+    Reason.UNREACHABLE: Pause.BACK_OFF,
+    Reason.REFUSED: Pause.BACK_OFF,
+    Reason.NOT_FOUND: Pause.BACK_OFF,
+    Reason.CONFLICT: Pause.BACK_OFF,
+    Reason.SERVER_ERROR: Pause.BACK_OFF,
+    Reason.FORBIDDEN: Pause.HIDDEN,
 }
 
 
-def _list(ask: RequestKind, again: RequestKind, done: Rule, expired: Rule) -> dict[tuple[RequestKind, Ending], Rule]:
+def _list(ask: RequestKind, again: RequestKind, done: Rule, expired: Rule) -> _Rules:
     """Return the rules of one kind of list. A list that fails is followed by ``again``; ``done`` and ``expired`` are
     the rules after a success and after an unknown version.
 
     A 403 may come from missing credentials: if a credential plugin fails once, the client has no name.
     """
     return {
-        **{(ask, end): Rule(again, wait, reload_credentials=end is Ending.FORBIDDEN) for end, wait in _LATER.items()},
-        (ask, Ending.DENIED): Rule(again, Pause.ONCE, reload_credentials=True),
-        (ask, Ending.NO_CREDENTIALS): Rule(again, Pause.BACK_OFF, reload_credentials=True),
+        **{(ask, end): Rule(again, wait, reload_credentials=end is Reason.FORBIDDEN) for end, wait in _LATER.items()},
+        (ask, Reason.UNAUTHORIZED): Rule(again, Pause.ONCE, reload_credentials=True),
+        (ask, Reason.NO_CREDENTIALS): Rule(again, Pause.BACK_OFF, reload_credentials=True),
         (ask, Ending.DONE): done,
-        (ask, Ending.EXPIRED): expired,
-        (ask, Ending.AHEAD): expired,
+        (ask, Reason.EXPIRED): expired,
+        (ask, Reason.AHEAD): expired,
     }
 
 
 _WATCH_NOW = Rule(RequestKind.WATCH, Pause.NOT)
 
-RULES: Final[Mapping[tuple[RequestKind, Ending], Rule]] = MappingProxyType(
+RULES: Final[Mapping[tuple[RequestKind, Ending | Reason], Rule]] = MappingProxyType(
     {
         # R2: if pages expire, ask for the list in one piece.
         **_list(RequestKind.PAGED, RequestKind.PAGED, _WATCH_NOW, Rule(RequestKind.UNPAGED, Pause.NOT)),
@@ -132,19 +146,21 @@ RULES: Final[Mapping[tuple[RequestKind, Ending], Rule]] = MappingProxyType(
         **_list(RequestKind.RELIST, RequestKind.RELIST, _WATCH_NOW, Rule(RequestKind.PAGED, Pause.NOT)),
         # R4 to R8: a watch continues at its version; list again only if it cannot.
         (RequestKind.WATCH, Ending.DONE): Rule(RequestKind.WATCH, Pause.NOT),
-        (RequestKind.WATCH, Ending.EXPIRED): Rule(RequestKind.RELIST, Pause.ONCE),
-        (RequestKind.WATCH, Ending.AHEAD): Rule(RequestKind.PAGED, Pause.ONCE),
+        (RequestKind.WATCH, Reason.EXPIRED): Rule(RequestKind.RELIST, Pause.ONCE),
+        (RequestKind.WATCH, Reason.AHEAD): Rule(RequestKind.PAGED, Pause.ONCE),
         (RequestKind.WATCH, Ending.MISSED): Rule(RequestKind.PAGED, Pause.ONCE),
-        (RequestKind.WATCH, Ending.DENIED): Rule(RequestKind.WATCH, Pause.ONCE, reload_credentials=True),
-        (RequestKind.WATCH, Ending.NO_CREDENTIALS): Rule(RequestKind.WATCH, Pause.BACK_OFF, reload_credentials=True),
+        (RequestKind.WATCH, Reason.UNAUTHORIZED): Rule(RequestKind.WATCH, Pause.ONCE, reload_credentials=True),
+        (RequestKind.WATCH, Reason.NO_CREDENTIALS): Rule(RequestKind.WATCH, Pause.BACK_OFF, reload_credentials=True),
         # The list finds out whether the objects are hidden.
-        (RequestKind.WATCH, Ending.FORBIDDEN): Rule(RequestKind.RELIST, Pause.BACK_OFF),
-        (RequestKind.WATCH, Ending.BUSY): Rule(RequestKind.WATCH, Pause.BACK_OFF),
-        (RequestKind.WATCH, Ending.SERVER_ERROR): Rule(RequestKind.WATCH, Pause.BACK_OFF, else_=RequestKind.RELIST),
-        (RequestKind.WATCH, Ending.OTHER): Rule(RequestKind.RELIST, Pause.BACK_OFF),
-        (RequestKind.WATCH, Ending.SILENT): Rule(RequestKind.WATCH, Pause.NOT),
-        (RequestKind.WATCH, Ending.CUT): Rule(RequestKind.WATCH, Pause.NOT),
-        (RequestKind.WATCH, Ending.UNREACHABLE): Rule(RequestKind.WATCH, Pause.BACK_OFF),
+        (RequestKind.WATCH, Reason.FORBIDDEN): Rule(RequestKind.RELIST, Pause.BACK_OFF),
+        (RequestKind.WATCH, Reason.BUSY): Rule(RequestKind.WATCH, Pause.BACK_OFF),
+        (RequestKind.WATCH, Reason.SERVER_ERROR): Rule(RequestKind.WATCH, Pause.BACK_OFF, else_=RequestKind.RELIST),
+        (RequestKind.WATCH, Reason.REFUSED): Rule(RequestKind.RELIST, Pause.BACK_OFF),
+        (RequestKind.WATCH, Reason.NOT_FOUND): Rule(RequestKind.RELIST, Pause.BACK_OFF),
+        (RequestKind.WATCH, Reason.CONFLICT): Rule(RequestKind.RELIST, Pause.BACK_OFF),
+        (RequestKind.WATCH, Reason.SILENT): Rule(RequestKind.WATCH, Pause.NOT),
+        (RequestKind.WATCH, Reason.CUT): Rule(RequestKind.WATCH, Pause.NOT),
+        (RequestKind.WATCH, Reason.UNREACHABLE): Rule(RequestKind.WATCH, Pause.BACK_OFF),
     }
 )
 
@@ -178,7 +194,7 @@ def next_step(now: float, state: State, outcome: Outcome, *, jitter: float, opti
 
 
 def _broken_since(now: float, state: State, outcome: Outcome) -> float | None:
-    if outcome.ending is not Ending.SERVER_ERROR:
+    if outcome.ending is not Reason.SERVER_ERROR:
         return None
     moved = outcome.version not in ("", state.version)
     return now if state.broken_since is None or moved else state.broken_since
@@ -186,7 +202,7 @@ def _broken_since(now: float, state: State, outcome: Outcome) -> float | None:
 
 def _starting(now: float, state: State, outcome: Outcome) -> bool:
     """Whether a 403 may come from a server that has just started."""
-    refused = outcome.ending is Ending.FORBIDDEN and state.allowed
+    refused = outcome.ending is Reason.FORBIDDEN and state.allowed
     return refused and (state.forbidden_since is None or now - state.forbidden_since < SERVER_START)
 
 
@@ -196,7 +212,7 @@ def _forbidden_since(now: float, state: State, outcome: Outcome, *, short: bool)
     """
     if state.next is RequestKind.WATCH and not short:
         return None
-    fresh = outcome.ending is Ending.FORBIDDEN and state.forbidden_since is None
+    fresh = outcome.ending is Reason.FORBIDDEN and state.forbidden_since is None
     return now if fresh else state.forbidden_since
 
 

@@ -12,16 +12,7 @@ from typing import Any, Final
 
 from discover.common.source import Unsettled
 from discover.common.threads import PeriodicThread
-from discover.kube.transport import (
-    CONFLICT,
-    FORBIDDEN,
-    JSON,
-    MERGE_PATCH,
-    NOT_FOUND,
-    RequestFailed,
-    Sender,
-    object_path,
-)
+from discover.kube.collection import Sender
 from discover.publishing.file_lock import OwnedByOther
 from discover.publishing.files import PublishFailed
 from discover.publishing.lease import Lease
@@ -31,6 +22,8 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import BadHosts
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.publication import Publication, parse_hosts_text, render_hosts_text, to_json
+from hvd_elastic_ext.io.kube.errors import ApiError, Reason
+from hvd_elastic_ext.io.kube.paths import path_of
 
 LOG = logging.getLogger("hvd-discover")
 
@@ -180,37 +173,37 @@ class ConfigMap:
             # Name the version that was read, so that a daemon that has lost the Lease meanwhile overwrites nothing.
             version = str((known.get("metadata") or {}).get("resourceVersion", ""))
             body = {"metadata": {"resourceVersion": version}, "data": wanted}
-            self._send("PATCH", self._path(self._name), body, media=MERGE_PATCH)
+            self._send("PATCH", self._path(self._name), body)
 
     def _read(self) -> Mapping[str, Any] | None:
         try:
             self._known = self._sender.send("GET", self._path(self._name))
-        except RequestFailed as error:
+        except ApiError as error:
             self._known = None
-            if error.code != NOT_FOUND:
+            if error.reason is not Reason.NOT_FOUND:
                 raise self._failed(error) from None
         self._read_at = self._clock.mono()
         return self._known
 
-    def _send(self, method: str, path: str, body: Mapping[str, Any], *, media: str = JSON) -> None:
+    def _send(self, method: str, path: str, body: Mapping[str, Any]) -> None:
         self._known = None  # until it is known that the write has succeeded
         try:
-            self._known = self._sender.send(method, path, body, media=media)
-        except RequestFailed as error:
+            self._known = self._sender.send(method, path, body)
+        except ApiError as error:
             raise self._failed(error, creating=method == "POST") from None
         self._wrote()
 
-    def _failed(self, error: RequestFailed, *, creating: bool = False) -> PublishFailed:
-        if error.code == CONFLICT:
+    def _failed(self, error: ApiError, *, creating: bool = False) -> PublishFailed:
+        if error.reason is Reason.CONFLICT:
             return PublishFailed(self.where, "another client has just changed it")
-        if error.code == FORBIDDEN:
+        if error.reason is Reason.FORBIDDEN:
             make = f"there is none; make it: kubectl -n {self._namespace} create configmap {self._name}"
             remedy = make if creating else "hvd-elastic manifest configmap gives the right"
             return Refused(self.where, f"{error}; {remedy}")
         return PublishFailed(self.where, str(error))
 
     def _path(self, name: str = "") -> str:
-        return object_path("v1", self._namespace, "configmaps", name)
+        return path_of("v1", "configmaps", self._namespace, name)
 
 
 class BackgroundConfigMap:

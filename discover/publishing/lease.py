@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from discover.kube.transport import CONFLICT, FORBIDDEN, NOT_FOUND, RequestFailed, Sender, object_path
+from discover.kube.collection import Sender
 from discover.publishing.file_lock import OwnedByOther
 from discover.publishing.files import PublishFailed
 from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.io.kube.errors import ApiError, Reason
+from hvd_elastic_ext.io.kube.paths import path_of
 
 API: Final = "coordination.k8s.io/v1"
 
@@ -85,14 +87,14 @@ class Lease:
         self._ours = False
         try:
             self._sender.send("PUT", self._path(), self._body(self._known, holder=None))
-        except RequestFailed:
+        except ApiError:
             return
 
     def _read(self, now: float) -> LeaseRecord | None:
         try:
             found = self._sender.send("GET", self._path())
-        except RequestFailed as error:
-            if error.code == NOT_FOUND:
+        except ApiError as error:
+            if error.reason is Reason.NOT_FOUND:
                 self._known = None
                 return None
             raise self._failed(error) from None
@@ -103,24 +105,22 @@ class Lease:
         self._ours = False
         try:
             if held is None:
-                found = self._sender.send(
-                    "POST", object_path(API, self._namespace, "leases"), self._body(None, self._me)
-                )
+                found = self._sender.send("POST", path_of(API, "leases", self._namespace), self._body(None, self._me))
             else:
                 found = self._sender.send("PUT", self._path(), self._body(held, self._me))
-        except RequestFailed as error:
+        except ApiError as error:
             raise self._failed(error) from None
         self._known = lease_record(found, before=None, now=now)  # others may see it before the answer
         self._ours = True
 
-    def _failed(self, error: RequestFailed) -> PublishFailed:
-        if error.code == CONFLICT:
+    def _failed(self, error: ApiError) -> PublishFailed:
+        if error.reason is Reason.CONFLICT:
             return PublishFailed(self._of, f"another daemon has just claimed Lease {self._name}")
-        remedy = "; hvd-elastic manifest configmap gives the right" if error.code == FORBIDDEN else ""
+        remedy = "; hvd-elastic manifest configmap gives the right" if error.reason is Reason.FORBIDDEN else ""
         return PublishFailed(self._of, f"Lease {self._namespace}/{self._name}: {error}{remedy}")
 
     def _path(self) -> str:
-        return object_path(API, self._namespace, "leases", self._name)
+        return path_of(API, "leases", self._namespace, self._name)
 
     def _body(self, before: LeaseRecord | None, holder: str | None) -> dict[str, Any]:
         moment = datetime.fromtimestamp(self._clock.wall(), timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

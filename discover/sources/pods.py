@@ -12,7 +12,6 @@ from discover.common.source import Observation, Unsettled
 from discover.common.threads import Timer
 from discover.kube.lookups import Lookups
 from discover.kube.reflector import NODES, PODS, Reflector, WatchStatus
-from discover.kube.transport import Ending, RequestFailed
 from discover.kube.watch_audit import WatchAudit
 from discover.publishing.overlap import RunningHosts
 from discover.selection.damping import (
@@ -33,9 +32,10 @@ from discover.sources.admission_probe import TcpProbe
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import SourceUnavailable, UsageError
 from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 
 if TYPE_CHECKING:
-    from discover.kube.client import Cluster
+    from discover.kube.cluster import Cluster
 
 DOUBT_AFTER: Final = 10.0
 """After so many seconds of a problem with the server, the known hosts are reported as doubtful. They stay in use."""
@@ -276,7 +276,7 @@ class KubernetesSource:
         return ""
 
     def _label_selector(self) -> str:
-        """Return the label selector of the pods. Raises :class:`RequestFailed` if it must be read from the object
+        """Return the label selector of the pods. Raises :class:`ApiError` if it must be read from the object
         above them, and that fails.
         """
         operator, own = self._scope.rules.operator, self._scope.selector
@@ -286,7 +286,7 @@ class KubernetesSource:
         try:
             return selector_of(operator, job=self._scope.job, own=own, view=view)
         except UsageError as error:
-            raise RequestFailed(Ending.FORBIDDEN, str(error)) from None
+            raise ApiError(Reason.FORBIDDEN, str(error)) from None
 
     def _read_job(self) -> JobView | None:
         operator = self._scope.rules.operator
@@ -296,7 +296,7 @@ class KubernetesSource:
         try:
             return job_view(found, operator)
         except ValueError as error:
-            raise RequestFailed(Ending.SERVER_ERROR, str(error)) from None
+            raise ApiError(Reason.SERVER_ERROR, str(error)) from None
 
 
 def in_doubt_at(status: WatchStatus) -> float | None:

@@ -6,12 +6,11 @@
     │   ├── StoreFailed             an operation of storage failed               checkpoint/format/errors.py
     │   ├── TransferFailed          a commit was not sent to another host        checkpoint/transfer/transfer.py
     │   ├── PublishFailed           hosts could not be published                 discover/publishing/files.py
-    │   ├── RequestFailed           an API server refused, or did not answer     launcher/suspend/replicas.py,
-    │   │                                                                        discover/kube/transport.py
     │   ├── NotScaled               hosts could not be requested                 launcher/job/scalers.py
     │   ├── NoSignal                a signal has no value now                    launcher/sources/signals.py
-    │   ├── BeingWritten            a file is read while it is written           io/file_watch.py
-    │   └── Unreadable, Refused, Unanswered   credentials of a cluster           io/kube_access.py
+    │   └── BeingWritten            a file is read while it is written           io/file_watch.py
+    ├── ApiError                    an API server refused, or did not answer: it says whether
+    │                               trying again may help                        io/kube/errors.py
     └── Permanent                   stop; trying again cannot help
         ├── UsageError              a command line, a setting or a call is wrong (exit 2)
         │   ├── NoSuchJob           there is no such job on a cluster (exit 1)   jobs/cluster/changes.py
@@ -22,7 +21,6 @@
         ├── BadPublication          a pushed publication is not valid
         ├── Missing, Unreadable, Damaged      a checkpoint                       checkpoint/format/errors.py
         ├── CannotListen            an address is taken                          discover/publishing/http_server.py
-        ├── ClusterRefused, ClusterUnanswered    a request about a job on a cluster    jobs/cluster/api.py
         ├── NotAttached             a command in a pod of a job did not run      jobs/cluster/terminal.py
         ├── NotSent                 code was not sent to the launcher's pod      jobs/cluster/sending.py
         ├── NotReached              a job did not reach the awaited state        jobs/cluster/changes.py

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.install import files
+from hvd_elastic_ext.io.kube.paths import is_label
 from hvd_elastic_ext.io.option_parser import Parser, nearest
 
 FOLDERS = ("docker/manifests", "docker/monitoring")
@@ -65,7 +66,7 @@ def of_job(text: str, job: str | None, namespace: str | None) -> str:
     """Return a manifest with the name of a job instead of the example's, and a namespace instead of the default one.
     Raises :class:`UsageError` for invalid names. Pure."""
     for option, name in (("--job", job), ("--namespace", namespace)):
-        if name is not None and not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", name, re.ASCII):
+        if name is not None and not is_label(name):
             raise UsageError(f"{option} {name!r}: small letters, digits and '-'")
     if job is not None:  # the folder of the example that is trained has the name, too
         text = re.sub(rf"(?<![a-z0-9])(?<!01-){EXAMPLE}(?![a-z0-9])", job, text)

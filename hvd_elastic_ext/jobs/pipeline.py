@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from hvd_elastic_ext.core.errors import ElasticError, Permanent
+from hvd_elastic_ext.core.errors import ElasticError
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io.config_file import to_documents
 from hvd_elastic_ext.io.option_parser import Parser
@@ -96,7 +96,7 @@ def _command(line: str) -> list[str]:
 def _worlds(cluster: api.Cluster, name: str) -> dict[str, float]:
     try:
         return worlds(logs.lines(cluster, name, logs.LogOptions()))
-    except Permanent as error:  # its pods may be gone by now
+    except ElasticError as error:  # its pods may be gone by now
         sys.stderr.write(f"note: its output cannot be read: {error}\n")
         return {}
 

@@ -1,8 +1,8 @@
 """Jobs on a cluster, from Python: the same functions as the commands, with typed values instead of text.
 
 Each function takes ``namespace`` and ``kubeconfig``, by default those that kubectl would use. All raise
-:class:`UsageError` for an invalid argument or a job that does not exist, and ``ClusterRefused`` or
-``ClusterUnanswered``.
+:class:`UsageError` for an invalid argument or a job that does not exist, and :class:`ApiError` if the
+API server refuses a request or does not answer.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.io.kube.errors import ApiError as ApiError
 from hvd_elastic_ext.jobs.cluster import api, apply, changes, job_events, sending
 from hvd_elastic_ext.jobs.cluster import logs as job_logs
 from hvd_elastic_ext.jobs.cluster.manifests import rendered_of, with_key

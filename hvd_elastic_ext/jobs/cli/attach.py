@@ -7,12 +7,12 @@ import sys
 from collections.abc import Sequence
 from typing import Final, TextIO
 
+from hvd_elastic_ext.io.kube import pods
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of
 from hvd_elastic_ext.jobs.cli.submit_options import parted
 from hvd_elastic_ext.jobs.cluster import terminal
 from hvd_elastic_ext.jobs.cluster.logs import container_of
-from hvd_elastic_ext.launcher.agents.transports import pods
 
 SHELL: Final = ("sh",)
 

@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from hvd_elastic_ext.core import durations
-from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.errors import ElasticError
 from hvd_elastic_ext.core.workloads import ROOTS
+from hvd_elastic_ext.io.kube.errors import ApiError
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.io.wait_line import WaitLine
 from hvd_elastic_ext.jobs.cli.options import (
@@ -25,7 +26,7 @@ from hvd_elastic_ext.jobs.cli.options import (
     patient,
 )
 from hvd_elastic_ext.jobs.cluster import changes
-from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterUnanswered
+from hvd_elastic_ext.jobs.cluster.api import Cluster
 from hvd_elastic_ext.jobs.reading.states import FINISHED, leftover_note, stores_checkpoints, waits_for_code
 from hvd_elastic_ext.jobs.sdk import STATES
 
@@ -127,9 +128,9 @@ def _of_each(command: str, names: Sequence[str], act: Callable[[str], object]) -
     for name in names:
         try:
             act(name)
-        except ClusterUnanswered:
-            raise
-        except Permanent as error:
+        except ElasticError as error:
+            if isinstance(error, ApiError) and not error.answered:
+                raise
             sys.stderr.write(f"hvd-elastic {command}: {error}\n")
             code = max(code, error.exit_code)
     return code

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.errors import ElasticError
 from hvd_elastic_ext.io.config_file import to_documents
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.jobs.cli import sync
@@ -67,7 +67,7 @@ def main(argv: Sequence[str]) -> int:
     if options.diff and cluster is not None:
         try:
             return _differences(cluster, rendered)
-        except Permanent as error:
+        except ElasticError as error:
             error.exit_code = FAILED
             raise
     return _act(options, cluster, job, rendered)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.core.errors import ElasticError, UsageError
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.io.wait_line import WaitLine
 from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of, patient
@@ -38,7 +38,7 @@ def hand_over(cluster: Cluster, name: str, archive: bytes, *, folder: str) -> st
     line = WaitLine(sys.stderr)
     try:
         sent = sending.send(cluster, name, archive, report=line.show, patience=patient("sync", line))
-    except (Permanent, KeyboardInterrupt) as error:
+    except (ElasticError, KeyboardInterrupt) as error:
         line.clear()
         if not isinstance(error, UsageError):
             again = f"hvd-elastic sync {name} {shlex.quote(folder)} -n {cluster.namespace}"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from http import HTTPStatus
 from typing import Any, Final
 
 from hvd_elastic_ext.core.commands import leading_variables
-from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.errors import ElasticError
 from hvd_elastic_ext.core.workloads import ROOTS
-from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, ClusterRefused, WrongState, plural
+from hvd_elastic_ext.io.kube.errors import ApiError, Reason
+from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, WrongState, plural
 from hvd_elastic_ext.jobs.rendering.objects import JOB_LABEL
 from hvd_elastic_ext.jobs.rendering.render import BY, MANAGED, owned
 
@@ -65,10 +65,10 @@ def try_one(cluster: Cluster, body: Body, tried: Sequence[Body]) -> Body:
     """
     try:
         return cluster.create(body, dry=True)
-    except ClusterRefused as error:
+    except ApiError as error:
         role = (body.get("roleRef") or {}).get("name")
         known = any((each.get("kind"), each["metadata"]["name"]) == ("Role", role) for each in tried)
-        if error.code != HTTPStatus.NOT_FOUND or body["kind"] != "RoleBinding" or not known:
+        if error.reason is not Reason.NOT_FOUND or body["kind"] != "RoleBinding" or not known:
             raise
         return body
 
@@ -102,11 +102,11 @@ def create(cluster: Cluster, objects: Sequence[Body]) -> Body:
         job = cluster.create(root)
         made.append(root)
         give(cluster, others, {**root, "metadata": job["metadata"]})
-    except (Permanent, KeyboardInterrupt) as error:
+    except (ElasticError, KeyboardInterrupt) as error:
         # Without an answer the job may exist, and the objects that it needs are deleted here. So it is deleted, too.
-        unsure = [] if isinstance(error, ClusterRefused) or root in made else asked
+        unsure = [] if (isinstance(error, ApiError) and error.answered) or root in made else asked
         for body in (*unsure, *reversed(made)):
-            with contextlib.suppress(Permanent):
+            with contextlib.suppress(ElasticError):
                 cluster.delete(cluster.path_of(body))
         raise
     return job
@@ -116,8 +116,8 @@ def _ensured(cluster: Cluster, body: Body) -> list[Body]:
     """Create ``body``, and return it in a list. Replaces an object that an earlier attempt for this job left."""
     try:
         cluster.create(body)
-    except ClusterRefused as error:
-        if error.code != HTTPStatus.CONFLICT:
+    except ApiError as error:
+        if error.reason is not Reason.CONFLICT:
             raise
         there = cluster.read(cluster.path_of(body)) or {}
         if not is_left_over(there, body):

@@ -11,8 +11,9 @@ from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.core.workloads import BESIDE, ROOTS, WorkloadKind, at, nested
+from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 from hvd_elastic_ext.io.option_parser import nearest
-from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, ClusterRefused, ClusterUnanswered, WrongState, plural
+from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, WrongState, plural
 from hvd_elastic_ext.jobs.cluster.patience import Patience, Sleep
 from hvd_elastic_ext.jobs.reading.job_events import of_cluster, unix, why_not_made
 from hvd_elastic_ext.jobs.reading.states import (
@@ -91,13 +92,13 @@ def search(cluster: Cluster, labels: str = "") -> Found:
 
 def _of_each_kind(cluster: Cluster, ask: Callable[[WorkloadKind], list[Body]]) -> tuple[list[Body], tuple[str, ...]]:
     """Ask for jobs of every kind that the cluster has. Returns them, and the kinds that this account may not read.
-    Raises :class:`ClusterRefused` if it may read none.
+    Raises :class:`ApiError` if it may read none.
 
     A server forbids also what it does not have, so which kinds it has is asked first.
     """
     found: list[Body] = []
     unread: list[str] = []
-    refusal: ClusterRefused | None = None
+    refusal: ApiError | None = None
     read = 0
     for kind in ROOTS.values():
         try:
@@ -105,8 +106,8 @@ def _of_each_kind(cluster: Cluster, ask: Callable[[WorkloadKind], list[Body]]) -
                 continue
             found += ask(kind)
             read += 1
-        except ClusterRefused as error:
-            if error.code != HTTPStatus.FORBIDDEN:
+        except ApiError as error:
+            if error.reason is not Reason.FORBIDDEN:
                 raise
             unread.append(kind.kind)
             refusal = error
@@ -128,7 +129,9 @@ def root_of(cluster: Cluster, name: str) -> Body:
     try:
         known = [job.name for job in all_of(cluster)]
         hint = nearest(name, known) if known else "nothing was submitted here"
-    except ClusterRefused:  # a user who may read one job may lack the right to list all jobs
+    except ApiError as error:  # a user who may read one job may lack the right to list all jobs
+        if not error.answered:
+            raise
         hint = "its jobs could not be listed"
     raise NoSuchJob(
         "; ".join(filter(None, (f"there is no job {name} in namespace {cluster.namespace}", hint, not_read(unread)))),
@@ -180,7 +183,9 @@ def _refused(cluster: Cluster, job: JobStatus) -> str:
     """Return why the pods of a job are not made, as its newest warning says; "" if that is not known."""
     try:
         events = cluster.listed("v1", "events", fields="type=Warning")
-    except ClusterRefused:
+    except ApiError as error:
+        if not error.answered:
+            raise
         return ""
     return why_not_made(of_cluster(events, job.name, ()), job.name, since=unix(job.created))
 
@@ -316,8 +321,8 @@ def _left(cluster: Cluster, version: str, kind: str, name: str) -> list[Body]:
     deletes them with the job."""
     try:
         return cluster.listed(version, kind, f"{selector(name)},{selector()}")
-    except ClusterRefused as error:
-        if error.code != HTTPStatus.FORBIDDEN:
+    except ApiError as error:
+        if error.reason is not Reason.FORBIDDEN:
             raise
         return []
 
@@ -344,7 +349,7 @@ def wait_for(
     while True:
         try:
             found = look_again(cluster, name, kind)
-        except (ClusterRefused, ClusterUnanswered) as error:
+        except ApiError as error:
             if patience.again(error, until=ends):
                 continue
             raise
@@ -375,5 +380,6 @@ def look_again(cluster: Cluster, name: str, kind: str) -> JobStatus | NoSuchJob:
         return look(cluster, name)
     except NoSuchJob as error:
         if kind in error.unread:
-            raise ClusterRefused(HTTPStatus.FORBIDDEN, f"{name} may not be read any more: it is a {kind}") from None
+            why = f"{name} may not be read any more: it is a {kind}"
+            raise ApiError(Reason.FORBIDDEN, why, status=HTTPStatus.FORBIDDEN) from None
         return error

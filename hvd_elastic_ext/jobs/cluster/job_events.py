@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from typing import Final, NamedTuple
-from urllib.parse import urlencode
 
-from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.errors import ElasticError, Permanent
 from hvd_elastic_ext.core.journal import read
+from hvd_elastic_ext.io.kube import pods
 from hvd_elastic_ext.jobs.cluster import terminal
 from hvd_elastic_ext.jobs.cluster.api import Body, Cluster
 from hvd_elastic_ext.jobs.cluster.changes import pods_of, root_of
@@ -14,7 +14,6 @@ from hvd_elastic_ext.jobs.reading import job_events
 from hvd_elastic_ext.jobs.reading.job_events import EventLine
 from hvd_elastic_ext.jobs.reading.states import pod
 from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER, main_container
-from hvd_elastic_ext.launcher.agents.transports import pods
 from hvd_elastic_ext.launcher.cli.run_options import split
 
 MAX_READ_BYTES: Final = 8 << 20
@@ -37,7 +36,7 @@ def of_job(cluster: Cluster, name: str) -> JobEvents:
     try:
         events = cluster.listed("v1", "events")
         of_cluster = job_events.of_cluster(events, name, [each["metadata"]["name"] for each in found])
-    except Permanent as error:
+    except ElasticError as error:
         missing.append(f"events of the cluster: {error}")
     of_launcher: list[EventLine] = []
     if launchers:
@@ -52,15 +51,15 @@ def _of_launcher(cluster: Cluster, body: Body, job: str, missing: list[str]) -> 
     if pod(body).phase == "Running":
         try:
             return job_events.of_journal(list(read(_journal(cluster, body, job).splitlines())))
-        except Permanent as error:
+        except ElasticError as error:
             missing.append(f"the journal: {error}")
     else:
         missing.append(f"the journal: the pod {body['metadata']['name']} does not run; its output has less")
-    query = urlencode({"container": main_container(body)["name"], "timestamps": "true"})
+    query = {"container": main_container(body)["name"], "timestamps": "true"}
     path = cluster.path("v1", "pods", body["metadata"]["name"], "log")
     try:
-        return job_events.of_output(cluster.lines(f"{path}?{query}", follow=False))
-    except Permanent as error:
+        return job_events.of_output(cluster.client.lines(path, query=query))
+    except ElasticError as error:
         missing.append(f"the output: {error}")
         return []
 

@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Final, NamedTuple
-from urllib.parse import urlencode
 
-from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.core.errors import ElasticError, UsageError
 from hvd_elastic_ext.core.workloads import ROOTS
-from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, ClusterRefused, ClusterUnanswered, WrongState
+from hvd_elastic_ext.io.kube.errors import ApiError, Reason
+from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, WrongState
 from hvd_elastic_ext.jobs.cluster.changes import LOOKS_S, pods_of, root_of
 from hvd_elastic_ext.jobs.cluster.patience import Patience, Sleep
 from hvd_elastic_ext.jobs.reading.states import FINISHED, PodStatus, pod, state_of
@@ -101,7 +101,7 @@ class FollowedJob:
     def __init__(self, cluster: Cluster, root: Body, wanted: LogOptions, waits: _Waits) -> None:
         self._cluster, self._root, self._wanted, self._waits = cluster, root, wanted, waits
         self._known: set[str] = set()
-        self._failed: Permanent | None = None
+        self._failed: ElasticError | None = None
 
     def of_launchers(self) -> Iterator[str]:
         """Yield lines of the newest launcher, then of each later one in turn."""
@@ -138,7 +138,7 @@ class FollowedJob:
                 if ended:
                     return
                 self._waits.sleep(LOOKS_S if self._known else RETRY_S)
-        except Permanent as error:
+        except ElasticError as error:
             self._failed = error
         finally:
             readers.finish()
@@ -225,7 +225,7 @@ class _Readers:
 
     def __init__(self, cluster: Cluster, waits: _Waits) -> None:
         self._cluster, self._waits = cluster, waits
-        self._waiting: queue.Queue[str | Permanent | int] = queue.Queue(MAX_QUEUED_LINES)
+        self._waiting: queue.Queue[str | ElasticError | int] = queue.Queue(MAX_QUEUED_LINES)
 
     def start(self, body: Body, wanted: LogOptions) -> None:
         """Read one more pod."""
@@ -252,7 +252,7 @@ class _Readers:
         try:
             for line in _of_pod(self._cluster, body, wanted, self._waits):
                 self._waiting.put(f"[{body['metadata']['name']}] {line}")
-        except Permanent as error:
+        except ElasticError as error:
             self._waiting.put(error)
         finally:
             self.finish()
@@ -266,7 +266,7 @@ def _of_pod(cluster: Cluster, body: Body, wanted: LogOptions, waits: _Waits) -> 
     if not wanted.follow:
         query |= {"previous": "true"} if wanted.previous else {}
         query |= {"timestamps": "true"} if wanted.stamped else {}
-        yield from cluster.lines(f"{path}?{urlencode(query)}", follow=False)
+        yield from cluster.client.lines(path, query=query)
         return
     streams = Patience(say=lambda _: None, sleep=waits.sleep)  # who may read pods may lack the right to their logs
     ends = 0
@@ -274,21 +274,21 @@ def _of_pod(cluster: Cluster, body: Body, wanted: LogOptions, waits: _Waits) -> 
         more = {"follow": "true", "timestamps": "true"}
         cut = False
         try:
-            for line in cluster.lines(f"{path}?{urlencode(query | more)}", follow=True):
+            for line in cluster.client.lines(path, query=query | more, follow=True):
                 streams.answered()
                 stamp, text = split(line)
                 if not stamp or stamp > last:
                     last = stamp or last
                     yield line if wanted.stamped else text
-        except ClusterUnanswered:
-            cut = True
-            streams.answered()  # no refusal; one that comes now may be that of a server that has just started
-        except ClusterRefused as error:
-            if error.code == HTTPStatus.NOT_FOUND:
+        except ApiError as error:
+            if error.reason is Reason.NOT_FOUND:
                 return
-            begins = error.code == HTTPStatus.BAD_REQUEST  # its container has not started
-            away = last and error.code >= HTTPStatus.INTERNAL_SERVER_ERROR  # its node
-            if not (begins or away):
+            begins = error.status == HTTPStatus.BAD_REQUEST  # its container has not started
+            away = last and error.status >= HTTPStatus.INTERNAL_SERVER_ERROR  # its node
+            if not error.answered:
+                cut = True
+                streams.answered()  # no refusal; one that comes now may be that of a server that has just started
+            elif not (begins or away):
                 cut = True
                 if not streams.again(error):
                     raise

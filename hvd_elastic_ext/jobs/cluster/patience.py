@@ -6,12 +6,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from http import HTTPStatus
 from typing import Final, TypeVar
 
 from hvd_elastic_ext.core.backoff import pause_after
-from hvd_elastic_ext.core.errors import Permanent, UsageError
-from hvd_elastic_ext.jobs.cluster.api import ClusterRefused, ClusterUnanswered
+from hvd_elastic_ext.core.errors import ElasticError, UsageError
+from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -21,27 +20,18 @@ REFUSED_S: Final = 15.0
 """How long a server may refuse what it allowed before: one that has just started knows no roles for about a second."""
 FIRST_S, LONGEST_S = 0.5, 10.0
 
-_RIGHTS: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
-_BUSY: Final = (
-    HTTPStatus.TOO_MANY_REQUESTS,
-    HTTPStatus.INTERNAL_SERVER_ERROR,
-    HTTPStatus.BAD_GATEWAY,
-    HTTPStatus.SERVICE_UNAVAILABLE,
-    HTTPStatus.GATEWAY_TIMEOUT,
-)
-
 Sleep = Callable[[float], None]
 Say = Callable[[str], object]
 T = TypeVar("T")
 
 
-def limit_of(error: Permanent) -> float:
+def limit_of(error: ElasticError) -> float:
     """Return for how many seconds requests that fail like this are repeated; 0 if trying again cannot help. Pure."""
-    if isinstance(error, ClusterUnanswered):
-        return AWAY_S
-    if isinstance(error, ClusterRefused):
-        return REFUSED_S if error.code in _RIGHTS else AWAY_S if error.code in _BUSY else 0.0
-    return 0.0
+    if not isinstance(error, ApiError):
+        return 0.0
+    if error.reason in (Reason.UNAUTHORIZED, Reason.FORBIDDEN):
+        return REFUSED_S
+    return AWAY_S if error.transient else 0.0
 
 
 def next_pause(now: float, *, since: float, failures: int, limit: float) -> float | None:
@@ -76,7 +66,7 @@ class Patience:
             except UsageError:  # an answer, too
                 self.answered()
                 raise
-            except Permanent as error:
+            except ElasticError as error:
                 if not self.again(error):
                     raise
             else:
@@ -91,7 +81,7 @@ class Patience:
         if away:
             self.say("the API server answers again")
 
-    def again(self, error: Permanent, *, until: float | None = None) -> bool:
+    def again(self, error: ElasticError, *, until: float | None = None) -> bool:
         """Sleep, and return True if the request is to be repeated then. ``until``: not after this time."""
         with self._lock:
             now, limit = self._clock(), limit_of(error)

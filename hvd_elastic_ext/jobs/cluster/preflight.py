@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from http import HTTPStatus
 from typing import Final
 
-from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.errors import ElasticError
 from hvd_elastic_ext.core.workloads import ROOTS, SUBMITTED
+from hvd_elastic_ext.io.kube.errors import ApiError, Reason
+from hvd_elastic_ext.io.kube.paths import path_of
 from hvd_elastic_ext.jobs.cluster import apply
-from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterRefused, plural
+from hvd_elastic_ext.jobs.cluster.api import Cluster, plural
 from hvd_elastic_ext.jobs.cluster.manifests import rendered_of, with_key
 from hvd_elastic_ext.jobs.reading import findings, images, volume_claims
 from hvd_elastic_ext.jobs.reading.findings import Finding
@@ -18,7 +19,7 @@ from hvd_elastic_ext.jobs.rendering.render import Rendered
 from hvd_elastic_ext.jobs.spec.job import Job
 from hvd_elastic_ext.jobs.spec.source import claim_of
 
-CLASSES: Final = "/apis/storage.k8s.io/v1/storageclasses"
+CLASSES: Final = path_of("storage.k8s.io/v1", "storageclasses")
 AFTERWARDS: Final = (
     ("", "pods", "", "list", "get, logs"),
     ("", "pods", "log", "get", "logs"),
@@ -44,7 +45,9 @@ def look(cluster: Cluster, job: Job) -> Iterator[Finding]:
         quotas = cluster.listed("v1", "resourcequotas")
         launcher = pods.get(LAUNCHER)
         yield from findings.of_quotas(quotas, worker, least=job.min_workers, workers=job.workers, launcher=launcher)
-    except ClusterRefused as error:
+    except ApiError as error:
+        if not error.answered:
+            raise
         yield Finding("unknown", "quota", str(error))
     yield from _claims(cluster, job)
     yield from _images(cluster, job, nodes)
@@ -57,7 +60,9 @@ def _claims(cluster: Cluster, job: Job) -> Iterator[Finding]:
         return
     try:
         claims = {each["metadata"]["name"]: each for each in cluster.listed("v1", "persistentvolumeclaims")}
-    except ClusterRefused as error:
+    except ApiError as error:
+        if not error.answered:
+            raise
         yield Finding("unknown", "claim", str(error))
         return
     pods = job.workers + SUBMITTED[job.kind].has_launcher
@@ -70,11 +75,15 @@ def _images(cluster: Cluster, job: Job, nodes: list[Body] | None) -> Iterator[Fi
     try:
         secrets = {name: cluster.read(cluster.path("v1", "secrets", name)) for name in job.pull_secrets}
         yield from images.of_secrets(job.pull_secrets, secrets, wanted)
-    except ClusterRefused as error:
+    except ApiError as error:
+        if not error.answered:
+            raise
         yield Finding("unknown", "images", f"pull secrets: {error}")
     try:
         pods = cluster.listed("v1", "pods")
-    except ClusterRefused:
+    except ApiError as error:
+        if not error.answered:
+            raise
         pods = []
     yield from images.of_images(wanted, pods, nodes)
 
@@ -89,10 +98,12 @@ def _objects(cluster: Cluster, job: Job, rendered: Rendered) -> Iterator[Finding
             continue
         try:
             tried.append(apply.try_one(cluster, body, tried))
-        except ClusterRefused as error:
-            if error.code == HTTPStatus.CONFLICT:
+        except ApiError as error:
+            if not error.answered:
+                raise
+            if error.reason is Reason.CONFLICT:
                 yield Finding("problem", body["kind"], f"{body['metadata']['name']} is there", "take another NAME")
-            elif error.code == HTTPStatus.NOT_FOUND and body["kind"] == "RoleBinding":
+            elif error.reason is Reason.NOT_FOUND and body["kind"] == "RoleBinding":
                 yield Finding("unknown", body["kind"], "not tried, since its Role is refused")
             else:
                 yield Finding("problem", body["kind"], str(error), _remedy(error, body, cluster.namespace))
@@ -100,13 +111,13 @@ def _objects(cluster: Cluster, job: Job, rendered: Rendered) -> Iterator[Finding
         yield Finding("ok", "objects", f"the server would make {', '.join(each['kind'] for each in tried)}")
 
 
-def _remedy(error: ClusterRefused, body: Body, namespace: str) -> str:
+def _remedy(error: ApiError, body: Body, namespace: str) -> str:
     kind = ROOTS.get(body["kind"])
     if kind is not None and kind.older_manifest and "restartPolicy" in str(error):
         return f"the operator knows no native sidecars: --kind {kind.older_manifest}"
-    if error.code == HTTPStatus.NOT_FOUND:
+    if error.reason is Reason.NOT_FOUND:
         return f"make the namespace first: kubectl create namespace {namespace}"
-    return "ask an administrator" if error.code == HTTPStatus.FORBIDDEN else ""
+    return "ask an administrator" if error.reason is Reason.FORBIDDEN else ""
 
 
 def _rights(cluster: Cluster, rendered: Rendered) -> Iterator[Finding]:
@@ -116,7 +127,7 @@ def _rights(cluster: Cluster, rendered: Rendered) -> Iterator[Finding]:
         what = f"{verb} {resource}{'/' * bool(below)}{below}"
         try:
             allowed = cluster.may(verb, group, resource, below)
-        except Permanent as error:
+        except ElasticError as error:
             yield Finding("unknown", "rights", f"{what}: {error}")
             return
         if not allowed:
@@ -124,13 +135,15 @@ def _rights(cluster: Cluster, rendered: Rendered) -> Iterator[Finding]:
 
 
 def _nodes(cluster: Cluster) -> list[Body] | None:
-    return _everywhere(cluster, "/api/v1/nodes")
+    return _everywhere(cluster, path_of("v1", "nodes"))
 
 
 def _everywhere(cluster: Cluster, path: str) -> list[Body] | None:
     """Return objects that belong to no namespace; None without the right to read them."""
     try:
         items = cluster.ask("GET", path).get("items")
-    except ClusterRefused:
+    except ApiError as error:
+        if not error.answered:
+            raise
         return None
     return [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []

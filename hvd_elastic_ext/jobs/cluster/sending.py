@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.io.kube import pods
 from hvd_elastic_ext.jobs.cluster import terminal
 from hvd_elastic_ext.jobs.cluster.api import Body, Cluster
 from hvd_elastic_ext.jobs.cluster.changes import LOOKS_S, root_of
@@ -17,7 +18,6 @@ from hvd_elastic_ext.jobs.reading.states import FINISHED, init_state, pod, state
 from hvd_elastic_ext.jobs.rendering.code import CHECKSUM, SENT, take_words
 from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER
 from hvd_elastic_ext.jobs.rendering.render import selector
-from hvd_elastic_ext.launcher.agents.transports import pods
 
 MAX_SHOWN: Final = 300
 

@@ -9,20 +9,19 @@ import tty
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlencode
 
 from hvd_elastic_ext.core.errors import Permanent
 from hvd_elastic_ext.core.json_text import to_text
+from hvd_elastic_ext.io.kube import pods
+from hvd_elastic_ext.io.kube.errors import ApiError, client_needed
 from hvd_elastic_ext.jobs.cluster.api import MISSING, Body, Cluster, WrongState
 from hvd_elastic_ext.jobs.cluster.changes import pods_of, root_of
 from hvd_elastic_ext.jobs.cluster.logs import pod_named
 from hvd_elastic_ext.jobs.reading.states import pod
 from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER, main_container
-from hvd_elastic_ext.launcher.agents.transports import pods
-from hvd_elastic_ext.launcher.agents.transports.pods import client_needed
 
 if TYPE_CHECKING:
-    from hvd_elastic_ext.launcher.agents.transports.pod_stream import WebSocketStream
+    from hvd_elastic_ext.io.kube.exec import WebSocketStream
 
 SIZE: Final = 4
 """The channel for the size of the terminal."""
@@ -69,21 +68,23 @@ def run(
     ``terminal``: it gets one, and ``source`` is one. Raises :class:`NotAttached`.
     """
     with client_needed(MISSING):
-        from hvd_elastic_ext.launcher.agents.transports.pod_exec import NotRun
-        from hvd_elastic_ext.launcher.agents.transports.pod_stream import StreamTimeouts, connected
-    query = [("container", container or main_container(body)["name"]), ("stdout", "true")]
-    query += [("stdin", "true")] if source is not None else []
-    query += [("tty", "true")] if terminal else [("stderr", "true")]
-    path = cluster.path("v1", "pods", body["metadata"]["name"], "exec")
-    target = f"{path}?{urlencode([*query, *(('command', word) for word in words)])}"
+        from hvd_elastic_ext.io.kube import exec as pod_streams
     try:
-        stream = connected(cluster.endpoint(), target, pace=StreamTimeouts())
+        stream = pod_streams.run(
+            cluster.client,
+            body["metadata"]["name"],
+            words,
+            namespace=cluster.namespace,
+            container=container or main_container(body)["name"],
+            stdin=source is not None,
+            tty=terminal,
+        )
         with ExitStack() as stack:
             stack.callback(stream.close)
             if terminal and source is not None:
                 stack.enter_context(_raw(source))
             ended = _carry(stream, source, write, terminal=terminal)
-    except NotRun as error:
+    except ApiError as error:
         raise NotAttached(f"pod {body['metadata']['name']}: {error}") from None
     if ended is None or ended.code is None:
         why = "the connection was lost" if ended is None else ended.why

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.io.kube.paths import version_path
 from hvd_elastic_ext.jobs.cluster.api import Cluster
 from hvd_elastic_ext.jobs.cluster.changes import pods_of, root_of
 from hvd_elastic_ext.jobs.reading.usage import PodUsage, used
@@ -17,7 +18,7 @@ def of_job(cluster: Cluster, name: str = "") -> list[PodUsage]:
     """Return the resource usage of each pod of a job, or of all jobs. Raises :class:`UsageError` for a job that does
     not exist, and :class:`Permanent` if the cluster has no metrics server."""
     root = root_of(cluster, name) if name else None
-    if cluster.read(f"/apis/{METRICS}") is None:
+    if cluster.read(version_path(METRICS)) is None:
         raise Permanent(
             f"this cluster has no metrics server ({METRICS}), so the usage of pods is unknown; ask an administrator"
         )

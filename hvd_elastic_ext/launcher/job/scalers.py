@@ -5,10 +5,11 @@ All calls may block: they are for threads, not for the loop.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -17,10 +18,10 @@ from hvd_elastic_ext.core.errors import Transient, UsageError
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.secrets import external_text
 from hvd_elastic_ext.core.workloads import NAMED
+from hvd_elastic_ext.io.kube.errors import ApiError, client_needed
 from hvd_elastic_ext.io.programs import Program
 from hvd_elastic_ext.io.replaced_file import replace
 from hvd_elastic_ext.io.user_files import read_regular
-from hvd_elastic_ext.launcher.agents.transports.pods import client_needed
 from hvd_elastic_ext.launcher.rules.suspend.workloads import Workload, workload
 
 OPTION: Final = "--scale-with"
@@ -42,10 +43,10 @@ class Scaler(Protocol):
     def ordered(self) -> bool: ...
 
     def scale(self, hosts: int, leaving: Sequence[str], reason: str) -> None:
-        """Ask for so many hosts; ``leaving`` are not needed any more. Raises ``Transient`` if that fails."""
+        """Ask for so many hosts; ``leaving`` are not needed any more. Raises :class:`NotScaled` if that fails."""
 
     def asked_for(self) -> int | None:
-        """How many are requested now; None if unknown. Raises ``Transient`` if that fails."""
+        """How many are requested now; None if unknown. Raises :class:`NotScaled` if that fails."""
 
     def close(self) -> None:
         """The job ends: end what still runs. For any thread; does not wait for a request."""
@@ -136,14 +137,24 @@ class ClusterScaler:
 
     def scale(self, hosts: int, leaving: Sequence[str], reason: str) -> None:
         """Set the number, and name the workers that go if the kind allows that."""
-        self._replicas.resize(hosts, leaving)
+        with _asked():
+            self._replicas.resize(hosts, leaving)
 
     def asked_for(self) -> int | None:
         """The number of the workload: an autoscaler or a user may have set it."""
-        return self._replicas.asked_for()
+        with _asked():
+            return self._replicas.asked_for()
 
     def close(self) -> None:
         """A request ends by itself: it has a deadline."""
+
+
+@contextlib.contextmanager
+def _asked() -> Iterator[None]:
+    try:
+        yield
+    except ApiError as error:
+        raise NotScaled(str(error)) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,12 +26,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hvd_elastic_ext.core.clock import Clock
-from hvd_elastic_ext.core.errors import Asleep, Transient
+from hvd_elastic_ext.core.errors import Asleep
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.json_text import to_text
+from hvd_elastic_ext.io.kube.errors import ApiError, client_needed
 from hvd_elastic_ext.io.replaced_file import replace as replace_file
 from hvd_elastic_ext.io.threads.background_calls import BackgroundCalls
-from hvd_elastic_ext.launcher.agents.transports.pods import client_needed
 from hvd_elastic_ext.launcher.rules.suspend import release_policy
 from hvd_elastic_ext.launcher.rules.suspend.release_policy import (
     ReleaseAction,
@@ -185,7 +185,7 @@ class PodReleases:
         await self.stop()
         try:
             await asyncio.wait_for(self._final_call(code), FINAL_CALL_S)
-        except (Transient, asyncio.TimeoutError) as error:
+        except (ApiError, asyncio.TimeoutError) as error:
             self._fail(error)
 
     async def _final_call(self, code: int) -> None:
@@ -231,7 +231,7 @@ class PodReleases:
         now = self._clock.mono()
         try:
             again_at = await (self._restore() if self._progress is None else self._in_sleep(now, self._progress))
-        except Transient as error:
+        except ApiError as error:
             self._failures += 1
             self._fail(error)
             return self._clock.mono() + release_policy.pause_s(self._failures)

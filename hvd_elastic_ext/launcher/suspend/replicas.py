@@ -5,18 +5,19 @@ All calls may block, as long as ``timeout`` says: they are for threads, not for 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, Final, Protocol, TypeVar
-from urllib.parse import urlencode
+from typing import Final, TypeVar
 
-from hvd_elastic_ext.core.errors import Transient
-from hvd_elastic_ext.io.kube_access import Access, Refused, Unanswered, Unreadable, ask
-from hvd_elastic_ext.launcher.agents.transports.pods import refusal
+from hvd_elastic_ext.io.kube.access import Access
+from hvd_elastic_ext.io.kube.client import Client, Timeout
+from hvd_elastic_ext.io.kube.errors import ApiError, Reason
+from hvd_elastic_ext.io.kube.paths import path_of
 from hvd_elastic_ext.launcher.rules.suspend import workloads
 from hvd_elastic_ext.launcher.rules.suspend.workloads import RELEASE, Pod, Seen, Workload
 
-TIMEOUT: Final = (3.0, 5.0)
+TIMEOUT: Final = Timeout(3.0, 5.0)
 """Seconds for a connection, and without a byte of the answer: a launcher that ends waits for a running request."""
 
 _REMEDIES: Final[Mapping[int, str]] = {HTTPStatus.UNAUTHORIZED: "its token is missing or has expired"}
@@ -26,62 +27,56 @@ _RIGHTS_ELSE: Final = "docs/autoscale.md says which rights it needs"
 T = TypeVar("T")
 
 
-class _Send(Protocol):
-    def __call__(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]: ...
-
-
-class RequestFailed(Transient):
-    """A request to the cluster has failed; ``str()`` is the reason, in one line."""
-
-
 class Replicas:
-    """The workers of one object. For one thread at a time. Each call reads credentials again: tokens last for an
+    """The workers of one object. Each call reads credentials again: tokens last for an
     hour, and a job may sleep for days."""
 
-    def __init__(
-        self, access: Access, job: Workload, *, timeout: tuple[float, float] = TIMEOUT, option: str = RELEASE
-    ) -> None:
-        self._access = access
+    def __init__(self, access: Access, job: Workload, *, timeout: Timeout = TIMEOUT, option: str = RELEASE) -> None:
         names = f"{option} names what makes the workers, in the namespace of the launcher"
         rights = _RIGHTS.get(option, _RIGHTS_ELSE)
-        self._remedies = {**_REMEDIES, HTTPStatus.FORBIDDEN: rights, HTTPStatus.NOT_FOUND: names}
+        remedies = {**_REMEDIES, HTTPStatus.FORBIDDEN: rights, HTTPStatus.NOT_FOUND: names}
         self._job = job
-        self._timeout = timeout
+        self._client = functools.partial(Client, access, timeout=timeout, remedies=remedies)
 
     def look(self) -> Seen:
-        """Read the present state. Raises :class:`RequestFailed`."""
+        """Read the present state. Raises :class:`ApiError`."""
 
-        def act(send: _Send, space: str) -> Seen:
-            number = send("GET", self._job.number_path(space))
-            query = urlencode({"labelSelector": workloads.selector_of(self._job, number)})
-            return workloads.seen(self._job, number, send("GET", f"/api/v1/namespaces/{space}/pods?{query}"))
+        def act(client: Client) -> Seen:
+            number = client.request("GET", self._number(client))
+            query = {"labelSelector": workloads.selector_of(self._job, number)}
+            return workloads.seen(self._job, number, client.request("GET", _pod(client), query=query))
 
         return self._within(act)
 
     def tell(self, replicas: int, *, before: int | None) -> None:
         """Request so many workers; ``before``: the number before, noted if possible; None removes the note. Raises
-        :class:`RequestFailed`; the cluster may have received the request nevertheless.
+        :class:`ApiError`; the cluster may have received the request nevertheless.
         """
         body = workloads.scale_patch(self._job, replicas, before)
-        self._within(lambda send, space: send("PATCH", self._job.number_path(space), body))
+        self._within(lambda client: client.request("PATCH", self._number(client), body))
 
     def resize(self, replicas: int, leaving: Sequence[str]) -> None:
         """Request so many workers. If they are fewer, those of the hosts ``leaving`` go, if the kind allows that
-        choice. Raises :class:`RequestFailed`.
+        choice. Raises :class:`ApiError`.
         """
         if self._job.kind.scaled_by:
-            self._within(lambda send, space: self._request(send, space, replicas, leaving))
+            self._within(lambda client: self._request(client, replicas, leaving))
             return
         if self._job.kind.marked:
-            for pod, cost in self._marks(leaving):
-                self._mark(pod, cost)
+            seen = self.look()
+
+            def mark(client: Client) -> None:
+                for pod, cost in workloads.marks(self._job, seen, leaving):
+                    self._mark(client, pod, cost)
+
+            self._within(mark)
         self.tell(replicas, before=None)
 
     def asked_for(self) -> int | None:
-        """The requested number of workers; None while the et-operator makes a change. Raises :class:`RequestFailed`."""
+        """The requested number of workers; None while the et-operator makes a change. Raises :class:`ApiError`."""
 
-        def act(send: _Send, space: str) -> int | None:
-            number = send("GET", self._job.number_path(space))
+        def act(client: Client) -> int | None:
+            number = client.request("GET", self._number(client))
             if not self._job.kind.scaled_by:
                 return workloads.seen(self._job, number, {"items": []}).replicas
             names, under_way = workloads.workers_of(self._job, number)
@@ -89,62 +84,59 @@ class Replicas:
 
         return self._within(act)
 
-    def _marks(self, leaving: Sequence[str]) -> list[tuple[str, str | None]]:
-        seen = self.look()
-        return self._within(lambda send, space: workloads.marks(self._job, seen, leaving))
+    def _mark(self, client: Client, pod: str, cost: str | None) -> None:
+        try:
+            client.request("PATCH", _pod(client, pod), workloads.mark_patch(cost))
+        except ApiError as error:
+            if error.reason is not Reason.NOT_FOUND:  # it has gone by itself
+                raise
 
-    def _mark(self, pod: str, cost: str | None) -> None:
-        def act(send: _Send, space: str) -> None:
-            try:
-                send("PATCH", f"/api/v1/namespaces/{space}/pods/{pod}", workloads.mark_patch(cost))
-            except Refused as error:
-                if error.code != HTTPStatus.NOT_FOUND:  # it has gone by itself
-                    raise
-
-        self._within(act)
-
-    def _request(self, send: _Send, space: str, replicas: int, leaving: Sequence[str]) -> None:
-        names, under_way = workloads.workers_of(self._job, send("GET", self._job.path(space)))
+    def _request(self, client: Client, replicas: int, leaving: Sequence[str]) -> None:
+        names, under_way = workloads.workers_of(self._job, client.request("GET", self._path(client)))
         if under_way:
-            raise RequestFailed(f"the et-operator is at {under_way}; the next change comes after it")
+            raise ApiError(Reason.CONFLICT, f"the et-operator is at {under_way}; the next change comes after it")
         found = workloads.request(self._job, names, replicas, leaving)
         if found is not None:
             plural, body = found
-            send("POST", self._job.all_path(space, plural), body)
+            client.request("POST", path_of(body["apiVersion"], plural, client.namespace), body)
 
     def suspend(self, replicas: int) -> None:
-        """Suspend the whole job, the launcher included. Raises :class:`RequestFailed`."""
+        """Suspend the whole job, the launcher included. Raises :class:`ApiError`."""
         body = workloads.suspended(self._job, replicas)
-        self._within(lambda send, space: send("PATCH", self._job.path(space), body))
+        self._within(lambda client: client.request("PATCH", self._path(client), body))
 
     def delete(self, pods: tuple[Pod, ...]) -> None:
-        """Delete these pods, but no later pods of the same name. Raises :class:`RequestFailed`."""
+        """Delete these pods, but no later pods of the same name. Raises :class:`ApiError`."""
 
-        def act(send: _Send, space: str) -> None:
+        def act(client: Client) -> None:
             for pod in pods:
                 options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": pod.uid}}
                 try:
-                    send("DELETE", f"/api/v1/namespaces/{space}/pods/{pod.name}", options)
-                except Refused as error:
-                    if error.code not in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
+                    client.request("DELETE", _pod(client, pod.name), options)
+                except ApiError as error:
+                    if error.reason not in (Reason.NOT_FOUND, Reason.CONFLICT):
                         raise
 
         self._within(act)
 
-    def _within(self, act: Callable[[_Send, str], T]) -> T:
-        try:
-            configuration, space = self._access.configuration(), self._access.namespace
+    def _path(self, client: Client, subresource: str = "") -> str:
+        kind = self._job.kind
+        return path_of(kind.api_version, kind.plural, client.namespace, self._job.name, subresource)
 
-            def send(method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-                return ask(configuration, method, path, body, timeout=self._timeout)
+    def _number(self, client: Client) -> str:
+        """Return the path at which the number is read and written."""
+        return self._path(client, "scale" if self._job.kind.scale else "")
 
-            return act(send, space)
-        except Refused as error:
-            raise RequestFailed(refusal(error.code, error.body, self._remedies)) from None
-        except Unanswered as error:
-            raise RequestFailed(f"no answer from the API server: {error}") from None
-        except (Unreadable, ValueError) as error:
-            raise RequestFailed(str(error)) from None
+    def _within(self, act: Callable[[Client], T]) -> T:
+        with self._client() as client:
+            try:
+                return act(client)
+            except ValueError as error:  # what the cluster shows allows no such request
+                raise ApiError(Reason.CONFLICT, str(error)) from None
+
+
+def _pod(client: Client, name: str = "") -> str:
+    return path_of("v1", "pods", client.namespace, name)
 
 
 def found(

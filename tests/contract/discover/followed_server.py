@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from discover.kube.client import Access, Cluster, Timeouts
+from discover.kube.cluster import Cluster, Timeouts
+from discover.kube.collection import Collection, Request
 from discover.kube.reflector import NODES, PODS, Reflector, Resource
-from discover.kube.transport import Collection, Request
 from discover.kube.watch_audit import WatchAudit
+from hvd_elastic_ext.io.kube.access import Access
 from tests.support.kube.server import KubeServer
 from tests.support.waiting import wait_until
 from tests.unit.discover.scripted_collection import CountedMetrics

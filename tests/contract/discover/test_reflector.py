@@ -8,9 +8,10 @@ import time
 
 import pytest
 
-from discover.kube.client import Access, Timeouts
+from discover.kube.cluster import Timeouts
 from discover.kube.reflector import NODES
 from discover.kube.watch_audit import SMALL_JOB
+from hvd_elastic_ext.io.kube.access import Access
 from tests.contract.discover.followed_server import HurriedClock, eventually, followed, rechecked
 from tests.support.kube import bodies, statuses
 

@@ -10,7 +10,7 @@ import pytest
 
 from discover.common.metrics import Metrics
 from discover.common.source import Observation, Unsettled
-from discover.kube.client import Access, Cluster
+from discover.kube.cluster import Cluster
 from discover.selection.damping import DampingLimits
 from discover.selection.operators import SLOTS_ANNOTATION, HostRules, operator_named
 from discover.selection.selection import Selector
@@ -21,6 +21,7 @@ from discover.sources.static import StaticSource
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.errors import BadHosts, SourceUnavailable
 from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.io.kube.access import Access
 from tests.support.kube import bodies
 from tests.support.kube.server import KubeServer
 from tests.support.waiting import wait_until

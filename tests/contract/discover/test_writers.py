@@ -20,8 +20,8 @@ from discover.app.kube_assembly import KubeParts
 from discover.app.settings import KubernetesSettings
 from discover.common.metrics import Metrics
 from discover.common.source import Observation
-from discover.kube.client import Access, ClientSender, Cluster
-from discover.kube.transport import RequestFailed, Sender, object_path
+from discover.kube.cluster import Cluster
+from discover.kube.collection import Sender
 from discover.kube.views import node_view, pod_view
 from discover.selection.damping import DampingResult, DampingState
 from discover.selection.objects import Key
@@ -30,6 +30,9 @@ from discover.selection.selection import Selection
 from discover.selection.signal_table import BUILT_IN
 from discover.selection.verdicts import Grade, Verdict
 from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.io.kube.access import Access
+from hvd_elastic_ext.io.kube.errors import ApiError
+from hvd_elastic_ext.io.kube.paths import path_of
 from tests.contract.discover.writing import Writing
 from tests.support.kube import bodies, cluster_events, statuses
 from tests.support.kube.server import KubeServer
@@ -72,9 +75,7 @@ class Counts:
 class EventRig:
     """A writer, and the looks that it is shown: hosts that are lost, by their names."""
 
-    def __init__(
-        self, writing: Writing, *, sender: ClientSender | None = None, about: EventObject | None = JOB
-    ) -> None:
+    def __init__(self, writing: Writing, *, sender: Sender | None = None, about: EventObject | None = JOB) -> None:
         self.writing = writing
         self.counts = Counts()
         self.about = about
@@ -274,26 +275,26 @@ def test_a_token_that_was_replaced_is_read_anew(kube: KubeServer, tmp_path: Path
     file = tmp_path / "token"
     file.write_text(old)
     sender = Cluster(Access(str(kube.kubeconfig(tmp_path / "kubeconfig", token_file=file)))).sender()
-    pods = object_path("v1", "default", "pods")
+    pods = path_of("v1", "pods", "default")
     assert sender.send("GET", pods)["kind"] == "PodList"
     file.write_text(new)
     kube.access.revoke(old)
     assert sender.send("GET", pods)["kind"] == "PodList"
     assert kube.counts.answers(401) == 1
     kube.access.revoke(new)
-    with pytest.raises(RequestFailed, match="Unauthorized"):
+    with pytest.raises(ApiError, match="Unauthorized"):
         sender.send("GET", pods)
     sender.close()
 
 
 def test_over_tls_nobody_is_trusted_but_the_cluster(kube_tls: KubeServer, tmp_path: Path) -> None:
     sender = Cluster(Access(str(kube_tls.kubeconfig(tmp_path / "kubeconfig")))).sender()
-    sender.send("POST", object_path("v1", "default", "configmaps"), {"metadata": {"name": "x"}, "data": {"a": "ä"}})
+    sender.send("POST", path_of("v1", "configmaps", "default"), {"metadata": {"name": "x"}, "data": {"a": "ä"}})
     assert kube_tls.get("configmaps", "x")["data"] == {"a": "ä"}
     other = Cluster(Access(str(kube_tls.kubeconfig(tmp_path / "other")))).sender()
     kube_tls.rotate_ca()
-    with pytest.raises(RequestFailed, match="TLS"):
-        other.send("GET", object_path("v1", "default", "configmaps"))
+    with pytest.raises(ApiError, match="TLS"):
+        other.send("GET", path_of("v1", "configmaps", "default"))
     for each in (sender, other):
         each.close()
 
@@ -354,7 +355,7 @@ class Reaping:
         )
 
     def read_job(self, sender: Sender) -> JobView | None:
-        found = sender.send("GET", object_path("kubeflow.org/v2beta1", "default", "mpijobs", "digits"))
+        found = sender.send("GET", path_of("kubeflow.org/v2beta1", "mpijobs", "default", "digits"))
         return job_view(found, operator_named("mpi"))
 
     def turn(self, *, after: float = 0.0) -> None:
@@ -436,7 +437,7 @@ def test_one_pod_that_is_refused_holds_up_no_other(
     reaping.turn(after=5.0)
     assert plan.fired == 1
     assert reaping.names() == ["w-0"]
-    assert "pod default/w-0 is not deleted for now: the server says" in caplog.text
+    assert "pod default/w-0 is not deleted for now: the API server says" in caplog.text
     assert "hvd-elastic manifest" not in caplog.text
     reaping.turn(after=FORBIDDEN_PAUSE)
     assert reaping.names() == []

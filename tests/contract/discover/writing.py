@@ -6,12 +6,14 @@ import itertools
 from collections.abc import Iterable
 from pathlib import Path
 
-from discover.kube.client import Access, ClientSender, Cluster, Timeouts
+from discover.kube.cluster import Cluster, Timeouts
+from discover.kube.collection import Sender
 from discover.publishing.configmap import ConfigMap
 from discover.publishing.lease import Lease
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Departure, Publication
+from hvd_elastic_ext.io.kube.access import Access
 from tests.support.clock import ManualClock
 from tests.support.kube.server import KubeServer
 from tests.support.manifests import documents
@@ -33,9 +35,9 @@ class Writing:
         self._token = kube.access.issue_for("default", ACCOUNT) if files else None
         self._numbers = itertools.count()
         kube.apply(each for file in files for each in documents(file) if each["kind"] != "Deployment")
-        self._made: list[ClientSender] = []
+        self._made: list[Sender] = []
 
-    def sender(self) -> ClientSender:
+    def sender(self) -> Sender:
         config = self.kube.kubeconfig(self._folder / f"kubeconfig-{next(self._numbers)}", token=self._token)
         sender = Cluster(Access(str(config)), timeouts=self._timeouts).sender()
         self._made.append(sender)

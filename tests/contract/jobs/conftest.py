@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hvd_elastic_ext.io.kube_access import Access
+from hvd_elastic_ext.io.kube.access import Access
 from hvd_elastic_ext.jobs.cluster.api import Cluster
 from tests.contract.kube.conftest import KUBECONFIG, SERVERS, Space, _ours, api, space
 from tests.support.kube.server import KubeServer

@@ -10,7 +10,8 @@ import pytest
 
 from hvd_elastic_ext import cli
 from hvd_elastic_ext.install import completion
-from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterRefused
+from hvd_elastic_ext.io.kube.errors import ApiError, Reason
+from hvd_elastic_ext.jobs.cluster.api import Cluster
 from tests.contract.jobs.test_changes import made
 from tests.contract.kube.conftest import Space
 
@@ -94,7 +95,7 @@ def test_who_may_not_list_jobs_is_told_that_one_is_not_there(
     cluster: Cluster, said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuses(*_: object) -> None:
-        raise ClusterRefused(403, "you cannot list jobs")
+        raise ApiError(Reason.FORBIDDEN, "you cannot list jobs", status=403)
 
     monkeypatch.setattr(Cluster, "listed", refuses)
     err = said("get", "nobody", code=1)[1]

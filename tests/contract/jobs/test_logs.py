@@ -12,9 +12,10 @@ import pytest
 
 from hvd_elastic_ext import cli
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.io.kube_access import Access
+from hvd_elastic_ext.io.kube.access import Access
+from hvd_elastic_ext.io.kube.errors import ApiError
 from hvd_elastic_ext.jobs.cluster import apply, changes, logs
-from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterRefused
+from hvd_elastic_ext.jobs.cluster.api import Cluster
 from hvd_elastic_ext.jobs.cluster.logs import LogOptions
 from tests.support.jobs import example, rendered
 from tests.support.kube import bodies
@@ -88,7 +89,7 @@ def test_a_follower_gets_each_line_once_whatever_breaks_off(kube: KubeServer, cl
 
 def test_a_container_that_waits_to_start_is_waited_for_and_only_then(kube: KubeServer, cluster: Cluster) -> None:
     launched(kube, cluster)
-    with pytest.raises(ClusterRefused, match="is waiting to start"):
+    with pytest.raises(ApiError, match="is waiting to start"):
         list(logs.lines(cluster, "digits", LogOptions()))
     follower = Follower(logs.lines(cluster, "digits", LogOptions(follow=True), sleep=soon))
     wait_until(lambda: kube.counts.of("get", "pods") > 5, what="it asks again")

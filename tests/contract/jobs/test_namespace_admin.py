@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext import cli
-from hvd_elastic_ext.io.kube_access import Access
+from hvd_elastic_ext.io.kube.access import Access
+from hvd_elastic_ext.io.kube.errors import ApiError
 from hvd_elastic_ext.jobs.cluster import apply, changes, preflight
-from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterRefused
+from hvd_elastic_ext.jobs.cluster.api import Cluster
 from hvd_elastic_ext.launcher.rules.suspend.workloads import workload
-from hvd_elastic_ext.launcher.suspend.replicas import Replicas, RequestFailed
+from hvd_elastic_ext.launcher.suspend.replicas import Replicas
 from tests.contract.jobs.test_changes import made
 from tests.contract.kube.conftest import Space
 from tests.support.jobs import NOWHERE, example
@@ -135,7 +136,7 @@ def test_a_job_that_may_not_be_read_any_more_is_not_gone(
         now[0] += seconds
         ours.change("clusterroles", "admin", {"rules": admin})
 
-    with pytest.raises(ClusterRefused, match="digits may not be read any more: it is a MPIJob"):
+    with pytest.raises(ApiError, match="digits may not be read any more: it is a MPIJob"):
         changes.wait_for(newcomer, "digits", (changes.GONE,), sleep=sleep, clock=lambda: now[0])
     assert 10 < now[0] < 30
 
@@ -233,5 +234,5 @@ def test_a_launcher_of_submit_changes_the_number_of_its_workers_and_of_no_others
     access = Access(str(ours.kubeconfig(tmp_path / "launchers", token=token, namespace=newcomer.namespace)))
     Replicas(access, workload("statefulset/digits-worker"), option="--scale-with").resize(5, [])
     assert changes.look(newcomer, "digits").asked == 5
-    with pytest.raises(RequestFailed, match='cannot patch resource "statefulsets/scale"'):
+    with pytest.raises(ApiError, match='cannot patch resource "statefulsets/scale"'):
         Replicas(access, workload("statefulset/other-worker"), option="--scale-with").resize(5, [])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext import cli
-from hvd_elastic_ext.io.kube_access import Access
+from hvd_elastic_ext.io.kube.access import Access
 from hvd_elastic_ext.jobs.cluster import preflight
 from hvd_elastic_ext.jobs.cluster.api import Cluster
 from tests.contract.kube.conftest import Space

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext import cli
-from hvd_elastic_ext.io.kube_access import Access
+from hvd_elastic_ext.io.kube.access import Access
 from hvd_elastic_ext.jobs.cluster import apply, job_events
 from hvd_elastic_ext.jobs.cluster.api import Cluster
 from tests.support.jobs import example, rendered

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 from hvd_elastic_ext.jobs.cli import submit
 from hvd_elastic_ext.jobs.cluster import apply
-from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterRefused, ClusterUnanswered
+from hvd_elastic_ext.jobs.cluster.api import Cluster
 from hvd_elastic_ext.jobs.rendering.render import Rendered, secret
 from hvd_elastic_ext.jobs.spec.job import KINDS
 from tests.support.jobs import CODE, NOWHERE, everything, example, rendered
@@ -99,7 +100,7 @@ def test_what_a_broken_attempt_left_is_made_anew_and_what_is_others_is_not_touch
 def test_a_job_that_is_refused_leaves_nothing(cluster: Cluster) -> None:
     objects = whole(cluster, "statefulset")
     objects[-1] = {**objects[-1], "metadata": {**objects[-1]["metadata"], "namespace": "another"}}
-    with pytest.raises(ClusterRefused, match="the API server says 400"):
+    with pytest.raises(ApiError, match="the API server says 400"):
         apply.create(cluster, objects)
     assert [each["kind"] for each in objects[:-1] if cluster.read(cluster.path_of(each)) is not None] == []
 
@@ -113,11 +114,11 @@ def test_a_job_whose_making_has_no_answer_is_taken_back_with_all_that_it_needs(
     def unanswered(body: Body, **how: Any) -> Body:
         made = create(body, **how)
         if body["kind"] == "Job":
-            raise ClusterUnanswered("no answer from the API server")
+            raise ApiError(Reason.CUT, "no answer from the API server")
         return made
 
     monkeypatch.setattr(cluster, "create", unanswered)
-    with pytest.raises(ClusterUnanswered):
+    with pytest.raises(ApiError):
         apply.create(cluster, objects)
     left = [cluster.read(cluster.path_of(each)) for each in objects]
     assert [each for each in left if each is not None and "deletionTimestamp" not in each["metadata"]] == []
@@ -129,10 +130,10 @@ def test_a_job_that_cannot_be_given_its_objects_is_taken_back_with_them(
     objects = whole(cluster, "statefulset")
 
     def refused(*_: object) -> None:
-        raise ClusterRefused(403, "patch of secrets is forbidden")
+        raise ApiError(Reason.FORBIDDEN, "patch of secrets is forbidden", status=403)
 
     monkeypatch.setattr(apply, "give", refused)
-    with pytest.raises(ClusterRefused):
+    with pytest.raises(ApiError):
         apply.create(cluster, objects)
     left = [cluster.read(cluster.path_of(each)) for each in objects]
     assert [each for each in left if each is not None and "deletionTimestamp" not in each["metadata"]] == []

@@ -8,7 +8,7 @@ import pytest
 
 from hvd_elastic_ext import cli
 from hvd_elastic_ext.core.errors import Permanent
-from hvd_elastic_ext.io.kube_access import Access
+from hvd_elastic_ext.io.kube.access import Access
 from hvd_elastic_ext.jobs.cluster import apply, usage
 from hvd_elastic_ext.jobs.cluster.api import Cluster
 from tests.support.jobs import example, rendered

@@ -17,9 +17,11 @@ import pytest
 import yaml
 
 from hvd_elastic_ext.install.hpa import autoscaler
-from hvd_elastic_ext.io.kube_access import Access
+from hvd_elastic_ext.io.kube.access import Access
+from hvd_elastic_ext.io.kube.client import Timeout
+from hvd_elastic_ext.io.kube.errors import ApiError
 from hvd_elastic_ext.launcher.rules.suspend.workloads import BEFORE, COST, DELETION_COST, Pod, workload
-from hvd_elastic_ext.launcher.suspend.replicas import Replicas, RequestFailed
+from hvd_elastic_ext.launcher.suspend.replicas import Replicas
 from tests.contract.kube.conftest import KUBECONFIG, SERVERS, Space, _ours, api, eventually, space
 from tests.support.kube import bodies
 from tests.support.kube.fixtures import kube
@@ -41,7 +43,7 @@ class Where:
     access: Access
 
     def of(self, text: str) -> Replicas:
-        return Replicas(self.access, workload(text), timeout=(5.0, 10.0))
+        return Replicas(self.access, workload(text), timeout=Timeout(5.0, 10.0))
 
     def number(self, plural: str, name: str, group: str) -> Any:
         return self.space.api.done("GET", self.space.path(plural, name, group=group)).body
@@ -116,7 +118,7 @@ def test_a_pod_is_deleted_and_no_other_of_its_name(where: Where, the_set: Replic
 
 def test_what_is_not_there_is_told_with_what_to_do(where: Where) -> None:
     with pytest.raises(
-        RequestFailed, match=r'the API server says 404 NotFound; --release-job names what makes.*"w" not found'
+        ApiError, match=r'the API server says 404 NotFound; --release-job names what makes.*"w" not found'
     ) as told:
         where.of("statefulset/w").look()
     assert "\n" not in str(told.value)
@@ -143,7 +145,7 @@ def test_the_pods_that_go_are_marked_before_a_deployments_number_is_lowered(
 ) -> None:
     for name in ("one", "two", "three"):
         where.space.pod(name, **LABELS)
-    with pytest.raises(RequestFailed, match="host four is not a pod of deployment/w"):
+    with pytest.raises(ApiError, match="host four is not a pod of deployment/w"):
         the_deployment.resize(2, ["four"])
     assert the_deployment.asked_for() == 3, "whichever pod would go is not known"
     the_deployment.resize(2, ["two"])
@@ -181,7 +183,7 @@ def test_an_autoscaler_that_is_made_for_a_job_is_taken_as_it_is(where: Where) ->
 
 
 def test_what_is_not_there_is_told_with_the_option_that_named_it(where: Where) -> None:
-    with pytest.raises(RequestFailed, match="404 NotFound; --scale-with names what makes"):
+    with pytest.raises(ApiError, match="404 NotFound; --scale-with names what makes"):
         Replicas(where.access, workload("statefulset/w"), option="--scale-with").look()
 
 
@@ -262,7 +264,7 @@ def test_without_the_right_it_is_told_what_gives_it(kube: KubeServer, tmp_path: 
     kube.put("mpijobs", bodies.mpi_job("digits"))
     replicas = Replicas(launchers(kube, tmp_path), workload("mpijob/digits"))
     with pytest.raises(
-        RequestFailed, match=r"the API server says 403 Forbidden; .*hvd-elastic manifest sleep gives.* cannot get "
+        ApiError, match=r"the API server says 403 Forbidden; .*hvd-elastic manifest sleep gives.* cannot get "
     ):
         replicas.look()
 
@@ -290,7 +292,7 @@ def test_changes_of_a_training_job_wait_for_one_another(kube: KubeServer, tmp_pa
     training_job(kube, 3, currentScaler="ScaleOut:default/j-1")
     replicas = Replicas(Access(str(kube.kubeconfig(tmp_path / "admin"))), workload("trainingjob/j", option="-"))
     assert replicas.asked_for() is None
-    with pytest.raises(RequestFailed, match="the et-operator is at ScaleOut:default/j-1; the next change comes after"):
+    with pytest.raises(ApiError, match="the et-operator is at ScaleOut:default/j-1; the next change comes after"):
         replicas.resize(2, ["j-worker-0"])
     assert not kube.all("scaleins")
 
@@ -307,7 +309,7 @@ def test_pods_that_may_not_be_marked_stay_and_so_does_the_number(kube: KubeServe
     kube.put("deployments", {**stateful_set(2), "kind": "Deployment"})
     kube.put("pods", bodies.pod("one", labels=LABELS))
     replicas = Replicas(launchers(kube, tmp_path), workload("deployment/w"), option="--scale-with")
-    with pytest.raises(RequestFailed, match=r"403 Forbidden; docs/autoscale\.md says which rights it needs.*patch"):
+    with pytest.raises(ApiError, match=r"403 Forbidden; docs/autoscale\.md says which rights it needs.*patch"):
         replicas.resize(1, ["one"])
     assert replicas.asked_for() == 2
     rules[1]["verbs"].append("patch")
@@ -330,7 +332,7 @@ def test_a_token_that_has_expired_is_read_anew(kube: KubeServer, tmp_path: Path)
     path, old = tmp_path / "config", kube.access.issue("somebody", "system:masters")
     replicas = Replicas(Access(str(kube.kubeconfig(path, token=old))), workload("mpijob/digits"))
     kube.access.revoke(old)
-    with pytest.raises(RequestFailed, match=r"says 401 Unauthorized; its token is missing or has expired"):
+    with pytest.raises(ApiError, match=r"says 401 Unauthorized; its token is missing or has expired"):
         replicas.look()
     kube.kubeconfig(path)
     assert replicas.look().replicas == 2
@@ -338,15 +340,15 @@ def test_a_token_that_has_expired_is_read_anew(kube: KubeServer, tmp_path: Path)
 
 def test_a_server_that_is_away_or_hangs_is_told_as_such(kube: KubeServer, tmp_path: Path) -> None:
     access = Access(str(kube.kubeconfig(tmp_path / "admin")))
-    replicas = Replicas(access, workload("mpijob/digits"), timeout=(1.0, 0.2))
-    with kube.down(), pytest.raises(RequestFailed, match="no answer from the API server: "):
+    replicas = Replicas(access, workload("mpijob/digits"), timeout=Timeout(1.0, 0.2))
+    with kube.down(), pytest.raises(ApiError, match="no answer from the API server: "):
         replicas.look()
-    with kube.hangs(), pytest.raises(RequestFailed, match=r"it sends no data for 0\.2 s"):
+    with kube.hangs(), pytest.raises(ApiError, match=r"it sends no data for 0\.2 s"):
         replicas.look()
 
 
 def test_credentials_that_are_away_are_told_as_such(tmp_path: Path) -> None:
-    with pytest.raises(RequestFailed, match="credentials cannot be read"):
+    with pytest.raises(ApiError, match="credentials cannot be read"):
         Replicas(Access(str(tmp_path / "nowhere")), workload("mpijob/digits")).look()
 
 
@@ -370,7 +372,7 @@ def test_a_redirect_is_not_followed_with_the_token(tmp_path: Path) -> None:
         context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
         whole = {"clusters": [cluster], "users": [user], "contexts": [context], "current-context": "x"}
         config.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config", **whole}))
-        with pytest.raises(RequestFailed, match="the API server says 302"):
+        with pytest.raises(ApiError, match="the API server says 302"):
             Replicas(Access(str(config)), workload("mpijob/digits")).look()
         thread.join()
     assert len(heard) == 1

@@ -18,9 +18,9 @@ import pytest
 
 from hvd_elastic_ext.core.commands import HAS_CODE, WANTS_CODE, agent_command
 from hvd_elastic_ext.io.code.files import Code
-from hvd_elastic_ext.io.kube_access import Access
+from hvd_elastic_ext.io.kube.access import Access
 from hvd_elastic_ext.launcher.agents.transports import child_process, transports
-from hvd_elastic_ext.launcher.agents.transports.pod_stream import Cluster
+from hvd_elastic_ext.launcher.agents.transports.pod_exec import by_exec
 from hvd_elastic_ext.launcher.agents.transports.transports import (
     LaunchResult,
     Local,
@@ -75,7 +75,7 @@ def pods(kube_tls: KubeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def to_pods(python: str = sys.executable) -> PodTransport:
-    return PodTransport(Cluster(Access(os.environ["KUBECONFIG"])).open, python=python)
+    return PodTransport(by_exec(Access(os.environ["KUBECONFIG"])), python=python)
 
 
 def over_ssh(python: str = sys.executable) -> SshTransport:

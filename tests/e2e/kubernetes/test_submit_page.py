@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hvd_elastic_ext.io.kube_access import Access
+from hvd_elastic_ext.io.kube.access import Access
 from hvd_elastic_ext.jobs import pipeline
 from hvd_elastic_ext.jobs.cluster.api import Cluster
 from tests.contract.comms.conftest import without_mpi

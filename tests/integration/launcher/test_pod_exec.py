@@ -20,10 +20,11 @@ import pytest
 import websocket
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.io.kube_access import Access, Endpoint
-from hvd_elastic_ext.launcher.agents.transports.pod_exec import NotRun
-from hvd_elastic_ext.launcher.agents.transports.pod_stream import Cluster, StreamTimeouts, connected
-from hvd_elastic_ext.launcher.agents.transports.pods import ROLE
+from hvd_elastic_ext.io.kube.access import Access, Endpoint
+from hvd_elastic_ext.io.kube.client import Client
+from hvd_elastic_ext.io.kube.errors import ApiError
+from hvd_elastic_ext.io.kube.exec import StreamTimeouts, connected
+from hvd_elastic_ext.launcher.agents.transports.pod_exec import KEEP_S, ROLE, by_exec
 from hvd_elastic_ext.launcher.agents.transports.transports import UNREACHABLE, LaunchResult, PodTransport
 from tests.support import marks, rights
 from tests.support.clock import ManualClock
@@ -35,7 +36,7 @@ from tests.support.waiting import wait_until
 
 HOST = "w-0.job.jobs.svc"
 EXEC = "/api/v1/namespaces/jobs/pods/w-0/exec?command=true&stdin=true"
-BRISK = StreamTimeouts(connect=10.0, answer=10.0, ping=0.1, unanswered=600, keepalive=60.0)
+BRISK = StreamTimeouts(answer=10.0, ping=0.1, unanswered=600, keepalive=60.0)
 WAITING = 'read line; echo "pid $$"; cat >/dev/null; touch "$0.saw-the-end"; exec sleep 1000'
 
 
@@ -62,7 +63,7 @@ def access(server: KubeServer, folder: Path, **how: object) -> Access:
 
 
 def to_pods(access: Access, python: str = "true", *, pace: StreamTimeouts = BRISK) -> PodTransport:
-    return PodTransport(Cluster(access, pace=pace).open, python=python)
+    return PodTransport(by_exec(access, timeouts=pace), python=python)
 
 
 def ended(transport: PodTransport, host: str = HOST) -> LaunchResult:
@@ -194,7 +195,7 @@ def test_credentials_are_read_once_for_pods_that_start_together_and_again_later(
 ) -> None:
     slow, clock = Slow(access(pods, tmp_path).kubeconfig), ManualClock()
     slow.may.set()
-    transport = PodTransport(Cluster(slow, pace=BRISK, clock=clock).open, python="true")
+    transport = PodTransport(by_exec(slow, timeouts=BRISK, clock=clock), python="true")
 
     async def act() -> None:
         launches = [await transport.start(HOST, b"x\n", remark=print) for _ in range(6)]
@@ -202,7 +203,7 @@ def test_credentials_are_read_once_for_pods_that_start_together_and_again_later(
 
     asyncio.run(act())
     assert len(slow.times) == 1
-    clock.advance(BRISK.keep)
+    clock.advance(KEEP_S)
     asyncio.run(act())
     assert len(slow.times) == 2
 
@@ -213,9 +214,9 @@ def test_refused_credentials_are_read_again_at_once(pods: KubeServer, tmp_path: 
     token.write_text(tokens[0])
     slow = Slow(access(pods, tmp_path, token_file=token).kubeconfig)
     slow.may.set()
-    transport = PodTransport(Cluster(slow, pace=BRISK, clock=(clock := ManualClock())).open, python="true")
+    transport = PodTransport(by_exec(slow, timeouts=BRISK, clock=(clock := ManualClock())), python="true")
     assert ended(transport).code == 0
-    clock.advance(BRISK.keep / 2)
+    clock.advance(KEEP_S / 2)
     pods.access.revoke(tokens[0])
     token.write_text(tokens[1])
     assert ended(transport).code == 0
@@ -226,7 +227,7 @@ def test_refused_credentials_are_read_again_at_once(pods: KubeServer, tmp_path: 
 
 def test_credentials_that_never_come_do_not_block_a_start_for_ever(pods: KubeServer, tmp_path: Path) -> None:
     slow = Slow(access(pods, tmp_path).kubeconfig)
-    transport = PodTransport(Cluster(slow, pace=StreamTimeouts(answer=0.2)).open, python="true")
+    transport = PodTransport(by_exec(slow, timeouts=StreamTimeouts(answer=0.2)), python="true")
 
     async def act() -> None:
         first = await transport.start(HOST, b"x\n", remark=print)
@@ -253,13 +254,13 @@ def test_a_malformed_token_is_not_repeated(pods: KubeServer, tmp_path: Path, tex
 
 def test_a_server_with_another_certificate_authority_gets_no_token(pods: KubeServer, tmp_path: Path) -> None:
     before = access(pods, tmp_path)
-    door = Endpoint.of(before.configuration())
+    client, door = Client(before), Endpoint.of(before.configuration())
     pods.rotate_ca()
     words = refused(ended(to_pods(before)))
     assert "no answer from https://127.0.0.1" in words
     assert "certificate verify failed" in words
-    with pytest.raises(NotRun, match="certificate verify failed"):  # nor is a command sent there
-        connected(door, EXEC, pace=BRISK)
+    with pytest.raises(ApiError, match="certificate verify failed"):  # nor is a command sent there
+        connected(client, door, EXEC, timeouts=BRISK)
     assert pods.counts.of() == 0
 
 
@@ -283,10 +284,10 @@ def test_a_kubeconfig_says_how_a_server_is_verified(
         warnings.simplefilter("ignore")  # the client's, of connections that nobody vouches for
         end = ended(to_pods(Access(str(path))))
     assert (end.code == 0) is well
-    door = Endpoint.of(Access(str(path)).configuration())
+    client, door = Client(Access(str(path))), Endpoint.of(Access(str(path)).configuration())
     if not well:
-        with pytest.raises(NotRun, match="certificate verify failed"):
-            connected(door, EXEC, pace=BRISK)
+        with pytest.raises(ApiError, match="certificate verify failed"):
+            connected(client, door, EXEC, timeouts=BRISK)
 
 
 def test_a_proxy_is_used_except_for_excluded_hosts(
@@ -361,9 +362,9 @@ def test_a_connection_counts_only_if_the_server_switches_protocols(
             closed.append(True)
 
     monkeypatch.setattr(websocket, "WebSocket", Redirected)
-    door = Endpoint.of(access(pods, tmp_path).configuration())
-    with pytest.raises(NotRun, match="the API server says 302"):
-        connected(door, EXEC, pace=BRISK)
+    client, door = Client(access(pods, tmp_path)), Endpoint.of(access(pods, tmp_path).configuration())
+    with pytest.raises(ApiError, match="the API server says 302"):
+        connected(client, door, EXEC, timeouts=BRISK)
     assert closed == [True]
 
 

@@ -7,8 +7,8 @@ import pytest
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.dashboard.jobs import Jobs
 from hvd_elastic_ext.dashboard.namespace import LEAST_PAUSE_S, Namespace, rows
+from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 from hvd_elastic_ext.jobs.cluster import changes
-from hvd_elastic_ext.jobs.cluster.api import ClusterUnanswered
 from hvd_elastic_ext.jobs.reading.states import JobStatus, PodStatus
 from tests.support.clock import ManualClock
 
@@ -46,7 +46,7 @@ class Cluster:
 
 def test_a_cluster_is_asked_seldom_and_its_last_answer_stays_with_the_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, asked = ManualClock(), list[float]()
-    answers: list[object] = [[seen()], ClusterUnanswered("no answer from the API server: timed out"), []]
+    answers: list[object] = [[seen()], ApiError(Reason.SILENT, "no answer from the API server: timed out"), []]
 
     def all_of(_: object) -> object:
         asked.append(clock.mono())

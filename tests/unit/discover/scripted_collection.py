@@ -6,10 +6,11 @@ import json
 from collections.abc import Generator, Iterable
 from typing import Any
 
-from discover.kube.transport import Ending, Request, RequestFailed
+from discover.kube.collection import Request
+from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 from tests.support.clock import ManualClock
 
-Answer = Iterable[object] | RequestFailed
+Answer = Iterable[object] | ApiError
 """Pieces: bytes come, numbers of seconds pass, failures are raised, functions are called. Or no answer at all."""
 
 
@@ -28,7 +29,7 @@ class Scripted:
     def open(self, request: Request) -> Generator[bytes, None, None]:
         answer = self.answers[min(len(self.requests), len(self.answers) - 1)]
         self.requests.append(request)
-        if isinstance(answer, RequestFailed):
+        if isinstance(answer, ApiError):
             raise answer
         return self._pieces(list(answer))
 
@@ -38,13 +39,13 @@ class Scripted:
                 yield piece
             elif isinstance(piece, (int, float)):
                 self._clock.advance(piece)
-            elif isinstance(piece, RequestFailed):
+            elif isinstance(piece, ApiError):
                 raise piece
             elif callable(piece):
                 piece()
             if self.interrupted:
                 self.interrupted = False
-                raise RequestFailed(Ending.CUT, "broken off")
+                raise ApiError(Reason.CUT, "broken off")
 
     def reload_credentials(self) -> None:
         self.renewed += 1

@@ -169,7 +169,8 @@ def test_without_a_cluster_it_is_said_where_one_was_looked_for(capsys, monkeypat
 
 def test_without_its_client_a_cluster_is_refused_with_the_remedy(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "kubernetes", None)
-    monkeypatch.delitem(sys.modules, "discover.kube.client", raising=False)
+    for loaded in ("discover.kube.cluster", "hvd_elastic_ext.io.kube.client"):
+        monkeypatch.delitem(sys.modules, loaded, raising=False)
     assert main([*KUBE, "--once"]) == 2
     assert "pip install kubernetes" in capsys.readouterr().err
 

@@ -7,7 +7,7 @@ import re
 import pytest
 import yaml
 
-from hvd_elastic_ext.launcher.agents.transports import pods as pod_exec
+from hvd_elastic_ext.launcher.agents.transports import pod_exec
 from tests.support import rights
 from tests.support.manifests import names, of_kind, pods
 from tests.support.rights import granted

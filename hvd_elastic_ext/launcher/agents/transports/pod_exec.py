@@ -13,14 +13,23 @@ import errno
 import itertools
 import logging
 import os
+import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from hvd_elastic_ext.launcher.agents.transports import pods
+from hvd_elastic_ext.core.hosts import name_error
+from hvd_elastic_ext.io.kube import pods
+from hvd_elastic_ext.io.kube.errors import ApiError
+from hvd_elastic_ext.io.kube.paths import is_label
 from hvd_elastic_ext.launcher.agents.transports.child_process import Lines
-from hvd_elastic_ext.launcher.agents.transports.pods import Pod
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.core.clock import Clock
+    from hvd_elastic_ext.io.kube.access import Access
+    from hvd_elastic_ext.io.kube.exec import StreamTimeouts
 
 log = logging.getLogger(__name__)
 
@@ -28,21 +37,68 @@ EXIT_CODE_UNKNOWN: Final = 255
 """Exit code where the command's own is not known; ssh uses the same one."""
 KILLED: Final = 137
 
+CONNECT_S: Final = 10.0
+KEEP_S: Final = 5.0
+"""How long credentials that were read are used again, unless they are refused. So many pods can start together without
+a read for each."""
+
 _LOOK_S: Final = 1.0
 
+ROLE: Final = (
+    'the launcher\'s service account needs a Role with {apiGroups: [""], resources: ["pods"], verbs: ["get"]} and '
+    '{apiGroups: [""], resources: ["pods/exec"], verbs: ["get", "create"]}'
+)
+"""A WebSocket needs ``get``; servers from 1.35 on also want ``create``."""
+REMEDIES: Final = {
+    401: "its token is missing or has expired",
+    403: ROLE,
+    404: "with --rsh pod hosts have names of pods, as hvd-discover publishes them",
+}
 
-class NotRun(Exception):
-    """A command was not run, or its end is not known; ``str()`` is the reason, in one line."""
+_SERVICE: Final = re.compile(r"(?P<pod>[^.]+)\.[^.]+\.(?P<namespace>[^.]+)\.svc(\..+)?")
+_ADDRESS: Final = re.compile(r"[0-9.]+")
+
+
+class Pod(NamedTuple):
+    """``namespace``: None is that of the credentials; within a cluster, that of the launcher's own pod."""
+
+    name: str
+    namespace: str | None = None
+
+
+def pod_of(host: str) -> Pod:
+    """Return the pod that a host name means: a pod's own name, alone or as in ``pod.service.namespace.svc``.
+
+    Raises ``ValueError``, one line, for a name that is not a pod's.
+    """
+    problem = name_error(host)
+    if problem is not None:
+        raise ValueError(problem)
+    if _ADDRESS.fullmatch(host):
+        raise ValueError(f"host {host!r} is an address; with --rsh pod hosts have names of pods")
+    found = _SERVICE.fullmatch(host)
+    pod = Pod(found["pod"], found["namespace"]) if found else Pod(host.partition(".")[0])
+    bad = next((label for label in (pod.name, pod.namespace) if label and not is_label(label)), None)
+    if bad is not None:
+        raise ValueError(
+            f"host {host!r}: {bad!r} is not the name of a pod or namespace: small letters, digits and '-' only"
+        )
+    return pod
+
+
+def words_in(directory: Path, words: Sequence[str]) -> list[str]:
+    """Run ``words`` in ``directory``; a pod without it still runs commands given by absolute path."""
+    return ["sh", "-c", 'cd "$1" 2>/dev/null; shift; exec "$@"', "sh", str(directory), *words]
 
 
 class Stream(Protocol):
     """The streams of a command that runs. For one thread, except for ``cut``."""
 
     def send(self, data: bytes) -> None:
-        """Pass on input. Raises :class:`NotRun`."""
+        """Pass on input. Raises :class:`ApiError`."""
 
     def receive(self) -> Iterator[tuple[int, bytes]]:
-        """Yield each channel number with its data, to the end. Raises :class:`NotRun` if the connection breaks."""
+        """Yield each channel number with its data, to the end. Raises :class:`ApiError` if the connection breaks."""
 
     def cut(self) -> None:
         """End it from any thread, whatever is under way. May be called after :meth:`close`."""
@@ -52,14 +108,25 @@ class Stream(Protocol):
 
 
 Open = Callable[[Pod, Sequence[str]], Stream]
-"""Runs a command in a pod. Raises :class:`NotRun`."""
+"""Runs a command in a pod. Raises :class:`ApiError`."""
+
+
+def by_exec(access: Access, *, timeouts: StreamTimeouts | None = None, clock: Clock | None = None) -> Open:
+    """Return what runs commands in the default containers of pods. Loads the official client: half a second, 45 MB."""
+    from hvd_elastic_ext.io.kube import exec as pod_streams
+    from hvd_elastic_ext.io.kube.client import Client, Timeout
+
+    limits = timeouts or pod_streams.TIMEOUTS
+    timeout = Timeout(CONNECT_S, limits.answer)
+    client = Client(access, timeout=timeout, keep_s=KEEP_S, remedies=REMEDIES, server="", clock=clock)
+    return lambda pod, words: pod_streams.run(client, pod.name, words, namespace=pod.namespace or "", timeouts=limits)
 
 
 class Exec:
     """A command in a pod, with the interface of a
     :class:`hvd_elastic_ext.launcher.agents.transports.child_process.Child`.
 
-    ``start`` runs it; it may wait, and raise :class:`NotRun`. ``line`` goes to its input, which stays open.
+    ``start`` runs it; it may wait, and raise :class:`ApiError`. ``line`` goes to its input, which stays open.
     ``on_line(stream, text)`` is called for each line of "stdout" and "stderr", without its end, in the loop. Raises
     ``OSError`` if no thread can be started for it.
     """
@@ -119,7 +186,7 @@ class Exec:
                 ended = self._carry(stream)
             finally:
                 stream.close()
-        except NotRun as error:
+        except ApiError as error:
             why = str(error)
         except Exception as error:  # else the caller would wait for ever
             log.exception("a command in a pod")

@@ -23,10 +23,10 @@ from typing import Final, NamedTuple, NoReturn, Protocol
 from hvd_elastic_ext.core.commands import HAS_CODE, RECEIVER_MODULE, WANTS_CODE, agent_command, module_command
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io.code.files import NO_CODE, Code
+from hvd_elastic_ext.io.kube.errors import client_needed
 from hvd_elastic_ext.launcher.agents.transports.child_process import Child
 from hvd_elastic_ext.launcher.agents.transports.known_hosts import host_keys
-from hvd_elastic_ext.launcher.agents.transports.pod_exec import Exec, Open
-from hvd_elastic_ext.launcher.agents.transports.pods import client_needed, pod_of, words_in
+from hvd_elastic_ext.launcher.agents.transports.pod_exec import Exec, Open, by_exec, pod_of, words_in
 from hvd_elastic_ext.launcher.agents.transports.ssh import KNOWN_HOSTS, Ssh, refused_key
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 
@@ -322,9 +322,9 @@ class PodTransport(_RemoteTransport):
         Loads the official client: half a second, 45 MB. Raises :class:`UsageError` if there is no way to a cluster.
         """
         with client_needed("--rsh pod"):
-            from hvd_elastic_ext.io.kube_access import Access
-            from hvd_elastic_ext.launcher.agents.transports.pod_stream import Cluster
-        return cls(Cluster(Access.found(None, environ, remedy="for --rsh pod let KUBECONFIG name one")).open)
+            from hvd_elastic_ext.io.kube.access import Access
+
+            return cls(by_exec(Access.found(None, environ, remedy="for --rsh pod let KUBECONFIG name one")))
 
     def _check(self, host: str) -> None:
         pod_of(host)

@@ -39,18 +39,6 @@ class Workload:
     def __str__(self) -> str:
         return f"{self.kind.name}/{self.name}"
 
-    def path(self, namespace: str) -> str:
-        """Of the object itself."""
-        return f"{self.all_path(namespace, self.kind.plural)}/{self.name}"
-
-    def all_path(self, namespace: str, plural: str) -> str:
-        """Of all objects of a kind in the same group."""
-        return f"/apis/{self.kind.api_version}/namespaces/{namespace}/{plural}"
-
-    def number_path(self, namespace: str) -> str:
-        """Where the number is read and written."""
-        return self.path(namespace) + ("/scale" if self.kind.scale else "")
-
 
 _SCALABLE: Final = re.compile(
     r"([a-z]{1,63})\.(v[0-9][a-z0-9]{0,15})\.([a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63}){0,5})", re.ASCII
@@ -120,7 +108,7 @@ class Seen:
 
 
 def selector_of(of: Workload, number: Mapping[str, Any]) -> str:
-    """Labels of the workers. ``number``: what was read at :meth:`Workload.number_path`. Raises ``ValueError``."""
+    """Labels of the workers. ``number``: the object, or its scale. Raises ``ValueError``."""
     if of.kind.labels:
         return of.kind.selector(of.name, role=WORKER)
     selector = at(number, "status", "selector")

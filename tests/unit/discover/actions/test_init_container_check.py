@@ -10,7 +10,7 @@ from discover.actions.init_container_check import (
     Placement,
     placement_of,
 )
-from discover.kube.transport import Ending, RequestFailed, refusal
+from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 from tests.support.clock import ManualClock
 from tests.support.waiting import wait_until
 
@@ -88,11 +88,11 @@ def looking():
         each.check.stop()
 
 
-BUSY = refusal("too many requests", code=429)
+BUSY = ApiError.of_status({"message": "too many requests"}, code=429)
 
 
 def test_a_blocking_init_container_ends_with_the_remedy_once_confirmed(looking):
-    looks = looking(BUSY, RequestFailed(Ending.UNREACHABLE, "refused"), pod(("discover", None, WAITING)), BLOCKING)
+    looks = looking(BUSY, ApiError(Reason.UNREACHABLE, "refused"), pod(("discover", None, WAITING)), BLOCKING)
     looks.until_it_rests()
     ((why, code),) = looks.ends
     assert code == 2
@@ -112,9 +112,9 @@ def test_an_init_container_that_has_just_ended_is_not_taken_for_this_one(looking
     ("show", "looks"),
     [
         (pod(), 1),
-        (refusal("forbidden", code=403), 1),
-        (refusal("not found", code=404), 1),
-        (RequestFailed(Ending.SILENT, "no answer"), CHECKS),
+        (ApiError.of_status({"message": "forbidden"}, code=403), 1),
+        (ApiError.of_status({"message": "not found"}, code=404), 1),
+        (ApiError(Reason.SILENT, "no answer"), CHECKS),
         (BUSY, CHECKS),
     ],
 )

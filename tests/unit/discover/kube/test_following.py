@@ -11,11 +11,11 @@ from discover.actions.events import EventObject
 from discover.app.kube_assembly import KubeParts, ViewOf, _own_pod
 from discover.app.settings import KubernetesSettings
 from discover.common.source import Observation
-from discover.kube.transport import Ending, RequestFailed, refusal
 from discover.selection.damping import DampingResult, DampingState
 from discover.selection.operators import JobView
 from discover.selection.selection import Selection
 from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 
 JOB = KubernetesSettings(job="digits", namespace="jobs")
 
@@ -25,11 +25,11 @@ class Cluster:
 
     namespace = "here"
 
-    def __init__(self, pod: dict[str, Any] | RequestFailed) -> None:
+    def __init__(self, pod: dict[str, Any] | ApiError) -> None:
         self._pod = pod
 
     def pod_now(self, namespace: str, name: str) -> dict[str, Any]:
-        if isinstance(self._pod, RequestFailed):
+        if isinstance(self._pod, ApiError):
             raise self._pod
         return self._pod
 
@@ -54,15 +54,15 @@ def test_else_about_the_daemons_own_pod() -> None:
 
 
 def test_without_a_job_and_an_owner_events_are_about_nothing() -> None:
-    missing = refusal("no such pod", code=404)
+    missing = ApiError.of_status({"message": "no such pod"}, code=404)
     assert about(OWN, job=None) is None
     assert about(Cluster(missing), job=None, own="launcher-x") is None
     assert about(Cluster({}), job=None, own="launcher-x") is None
 
 
 def test_a_server_that_does_not_answer_may_know_it_later() -> None:
-    with pytest.raises(RequestFailed):
-        about(Cluster(RequestFailed(Ending.UNREACHABLE, "refused")), job=None, own="launcher-x")
+    with pytest.raises(ApiError):
+        about(Cluster(ApiError(Reason.UNREACHABLE, "refused")), job=None, own="launcher-x")
 
 
 def test_a_pod_is_ones_own_only_in_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:

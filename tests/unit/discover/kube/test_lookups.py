@@ -3,14 +3,14 @@
 import pytest
 
 from discover.kube.lookups import REFRESH, Lookups
-from discover.kube.transport import Ending, RequestFailed, refusal
 from discover.selection.operators import JobView
+from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 
-AWAY = RequestFailed(Ending.UNREACHABLE, "connection refused")
+AWAY = ApiError(Reason.UNREACHABLE, "connection refused")
 
 
-def refused(code: int) -> RequestFailed:
-    return refusal(f"the server says {code}", code=code)
+def refused(code: int) -> ApiError:
+    return ApiError.of_status({}, code=code)
 
 
 class Rig:

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from discover.kube.collection import Request, RequestKind
 from discover.kube.reflector import PODS, Reflector
-from discover.kube.transport import Ending, Request, RequestFailed, RequestKind
+from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 from tests.support.clock import ManualClock
 from tests.unit.discover.scripted_collection import CountedMetrics, event, listing, pod
 
@@ -53,10 +54,10 @@ class Server:
         if not self._opened:
             self._opened = True
             self._clock.advance(5.0)
-            raise RequestFailed(Ending.CUT, "reset by peer")
+            raise ApiError(Reason.CUT, "reset by peer")
         if now < self._back:
             self._clock.advance(self._takes)
-            raise RequestFailed(Ending.UNREACHABLE, "nobody there")
+            raise ApiError(Reason.UNREACHABLE, "nobody there")
         yield event("ADDED", pod("c", 11))
         self._clock.advance(300.0)
 

@@ -4,13 +4,14 @@ import threading
 
 import pytest
 
+from discover.kube.collection import RequestKind
 from discover.kube.reflector import NODES, PODS, Reflector
-from discover.kube.transport import Ending, RequestFailed, RequestKind, refusal
+from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 from tests.support.waiting import wait_until
 from tests.unit.discover.scripted_collection import CountedMetrics, Scripted, bookmark, error, event, listing, node, pod
 
-REFUSED = RequestFailed(Ending.UNREACHABLE, "connection refused")
-FORBIDDEN = refusal("pods is forbidden", code=403, reason="Forbidden")
+REFUSED = ApiError(Reason.UNREACHABLE, "connection refused")
+FORBIDDEN = ApiError.of_status({"message": "pods is forbidden", "reason": "Forbidden"}, code=403)
 TWO = listing(10, pod("a", 3), pod("b", 4))
 LIVE = 5.0
 """Seconds that a watch of these tests lives."""
@@ -60,7 +61,7 @@ def test_first_a_consistent_list_in_pages_and_then_a_watch_from_its_version(manu
 
 
 def test_rule_03_an_expired_page_publishes_nothing_and_leads_to_a_whole_list(manual_clock):
-    gone = refusal("expired", code=410)
+    gone = ApiError.of_status({"message": "expired"}, code=410)
     rig = Rig(manual_clock, listing(10, pod("a", 3), more="next"), gone, TWO, [LIVE])
     rig.turns(1)
     assert (rig.news, rig.known) == (0, {})
@@ -121,7 +122,7 @@ def test_rule_04_any_other_error_within_the_stream_backs_off(manual_clock, said)
     rig = Rig(manual_clock, TWO, [said])
     assert rig.turns(2)[1] > 0
     assert rig.known == {"a": "3", "b": "4"}
-    assert rig.reflector.status.problem.startswith("the server says")
+    assert rig.reflector.status.problem.startswith("the API server says")
 
 
 def test_what_came_before_an_error_is_told(manual_clock):
@@ -132,7 +133,7 @@ def test_what_came_before_an_error_is_told(manual_clock):
     assert rig.reflector.known()[1] == "11"
 
 
-SILENT = RequestFailed(Ending.SILENT, "connected, but no data arrives")
+SILENT = ApiError(Reason.SILENT, "connected, but no data arrives")
 
 
 def loud(caplog) -> list[str]:
@@ -174,7 +175,7 @@ def test_a_silent_watch_that_missed_changes_gives_a_warning(manual_clock, caplog
 
 @pytest.mark.parametrize(("now", "missed"), [((pod("a", 3), pod("b", 4)), 0), ((pod("a", 20), pod("c", 21)), 3)])
 def test_a_list_with_changes_after_a_silent_watch_gives_a_warning(manual_clock, caplog, now, missed):
-    expired = refusal("too old", code=410)
+    expired = ApiError.of_status({"message": "too old"}, code=410)
     rig = Rig(manual_clock, TWO, [70.0, SILENT], expired, listing(30, *now), [LIVE])
     rig.turns(4)
     assert [f"fell silent missed {missed} changes" in each for each in loud(caplog)] == [True] * bool(missed)
@@ -188,14 +189,14 @@ def test_a_list_that_fell_silent_had_told_nothing_yet(manual_clock, caplog):
 
 
 def test_a_server_that_does_not_answer_after_a_silence_is_warned_of(manual_clock, caplog):
-    rig = Rig(manual_clock, TWO, [70.0, SILENT], RequestFailed(Ending.UNREACHABLE, "no connection within 5 s"))
+    rig = Rig(manual_clock, TWO, [70.0, SILENT], ApiError(Reason.UNREACHABLE, "no connection within 5 s"))
     rig.turns(3)
     assert len(loud(caplog)) == 1
     assert rig.reflector.status.problem_since == manual_clock.mono() - 0.8
 
 
 def test_rule_08_a_bookmark_says_where_to_go_on_and_nothing_of_the_hosts(manual_clock):
-    rig = Rig(manual_clock, TWO, [bookmark(500), 60.0, RequestFailed(Ending.CUT, "reset")], [LIVE])
+    rig = Rig(manual_clock, TWO, [bookmark(500), 60.0, ApiError(Reason.CUT, "reset")], [LIVE])
     rig.turns(3)
     assert rig.asked[2] == ("WATCH", "500")
     assert rig.news == 1
@@ -236,14 +237,14 @@ def test_rule_11_12_a_list_with_lower_versions_is_what_there_is(manual_clock):
 
 
 def test_rule_14_a_server_that_lags_behind_is_asked_for_what_it_has(manual_clock):
-    ahead = refusal("too large", code=504, causes=("ResourceVersionTooLarge",))
+    ahead = ApiError.of_status({"message": "Too large resource version"}, code=504)
     rig = Rig(manual_clock, TWO, [LIVE, error(410)], ahead, listing(8, pod("a", 3)), [LIVE])
     assert rig.turns(5) == [0.0] * 5
     assert rig.asked[2:] == [("RELIST", "10"), ("PAGED", ""), ("WATCH", "8")]
 
 
 def test_rule_13_who_is_not_let_in_comes_with_another_token_and_goes_on(manual_clock):
-    denied = refusal("unauthorized", code=401)
+    denied = ApiError.of_status({"message": "unauthorized"}, code=401)
     rig = Rig(manual_clock, TWO, denied, [LIVE])
     assert rig.turns(3) == [0.0] * 3
     assert rig.script.renewed == 1

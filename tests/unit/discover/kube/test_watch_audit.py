@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
+from discover.kube.collection import RequestKind
 from discover.kube.reflector import WatchStatus
-from discover.kube.transport import Ending, RequestFailed, RequestKind, refusal
 from discover.kube.views import pod_view
 from discover.kube.watch_audit import (
     LARGE_JOB,
@@ -15,6 +15,7 @@ from discover.kube.watch_audit import (
     find_missed,
     store_interval,
 )
+from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 from tests.unit.discover.scripted_collection import Scripted, listing, pod
 
 
@@ -27,7 +28,7 @@ def known(*pods):
 
 
 A, B = pod("a", 3), pod("b", 4)
-AHEAD = refusal("too large", code=504, causes=("ResourceVersionTooLarge",))
+AHEAD = ApiError.of_status({"message": "Too large resource version"}, code=504)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +145,7 @@ def test_rule_06_nobody_looks_while_there_is_no_watch(rig):
 @pytest.mark.parametrize(("code", "renewed"), [(401, 1), (403, 0), (429, 0), (500, 0)])
 def test_a_server_that_refuses_the_list_is_no_reason_to_leave_the_watch(rig, code, renewed):
     watched = Watched(A)
-    audit, script, _ = rig(watched, refusal("no", code=code))
+    audit, script, _ = rig(watched, ApiError.of_status({"message": "no"}, code=code))
     audit.turn()
     assert watched.relists == []
     assert script.renewed == renewed
@@ -213,7 +214,7 @@ def looks(audit, watched, clock, *, until) -> None:
 def test_many_pods_are_listed_from_the_store_only(rig, manual_clock):
     crowd = [pod(f"w-{number}", 3) for number in range(2 * LARGE_JOB)]
     watched = Watched(*crowd)
-    audit, script, _ = rig(watched, RequestFailed(Ending.SILENT, "no data arrives"), listing(50, *crowd[1:]))
+    audit, script, _ = rig(watched, ApiError(Reason.SILENT, "no data arrives"), listing(50, *crowd[1:]))
     looks(audit, watched, manual_clock, until=200.0)
     assert [request.ask for request in script.requests] == [RequestKind.UNPAGED]  # one that failed is not repeated
     looks(audit, watched, manual_clock, until=120.0)

@@ -9,7 +9,6 @@ from discover.app.decide import DaemonState, decide
 from discover.common.metrics import Metrics
 from discover.common.source import Observation, Unsettled
 from discover.kube.reflector import WatchStatus
-from discover.kube.transport import Ending, RequestFailed, refusal
 from discover.selection.damping import DampingLimits
 from discover.selection.operators import HostRules, operator_named
 from discover.selection.selection import Selector
@@ -17,10 +16,11 @@ from discover.selection.signal_table import BUILT_IN
 from discover.sources.pods import CPU_SHARE, MAX_PAUSE, KubernetesSource, PodScope, _Looks, in_doubt_at
 from hvd_elastic_ext.core.errors import SourceUnavailable
 from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 from tests.support.waiting import wait_until
 from tests.unit.discover.scripted_collection import Scripted, listing, node, pod
 
-REFUSED = RequestFailed(Ending.UNREACHABLE, "connection refused")
+REFUSED = ApiError(Reason.UNREACHABLE, "connection refused")
 READY = {"conditions": [{"type": "Ready", "status": "True"}], "podIP": "10.0.0.1"}
 
 
@@ -52,10 +52,10 @@ class Held(Scripted):
         while not self.over.wait(0.002):
             while self.news:
                 said = self.news.pop(0)
-                if isinstance(said, RequestFailed):
+                if isinstance(said, ApiError):
                     raise said
                 yield said
-        raise RequestFailed(Ending.CUT, "broken off")
+        raise ApiError(Reason.CUT, "broken off")
 
     def interrupt(self) -> None:
         self.over.set()
@@ -83,7 +83,7 @@ class FakeCluster:
         return self.of_nodes
 
     def job(self, resource, *, namespace, name):
-        if isinstance(self.of_job, RequestFailed):
+        if isinstance(self.of_job, ApiError):
             raise self.of_job
         return self.of_job or {"metadata": {"name": name}}
 
@@ -166,7 +166,7 @@ def test_rule_06_a_server_that_is_away_leaves_what_was_known_in_doubt(rig):
     assert one.sees("a.j.n.svc", "b.j.n.svc").doubt == ""
     one.cluster.of_pods.watched.wait(10)
     one.cluster.of_pods.answers = [REFUSED]
-    one.cluster.of_pods.news.append(RequestFailed(Ending.CUT, "reset"))
+    one.cluster.of_pods.news.append(ApiError(Reason.CUT, "reset"))
     away = "connection refused"
     wait_until(lambda: one.clock.advance(0.1) or one.source._pods.status.problem == away, what="the trouble")
     assert one.sees("a.j.n.svc", "b.j.n.svc").doubt == ""
@@ -194,7 +194,7 @@ def test_a_job_that_cannot_be_read_is_not_waited_for_for_ever(rig):
 
 
 def test_a_statefulset_that_may_not_be_read_needs_a_selector(rig):
-    one = rig(pods=[TWO], job=refusal("no", code=403), operator="statefulset").start()
+    one = rig(pods=[TWO], job=ApiError.of_status({"message": "no"}, code=403), operator="statefulset").start()
     wait_until(lambda: one.source._pods.status.problem, what="the trouble")
     assert not one.source._pods.status.listed
 

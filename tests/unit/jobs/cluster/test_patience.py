@@ -7,14 +7,14 @@ from http import HTTPStatus
 import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.jobs.cluster.api import ClusterRefused, ClusterUnanswered
+from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 from hvd_elastic_ext.jobs.cluster.patience import AWAY_S, REFUSED_S, Patience, limit_of, next_pause
 
-AWAY = ClusterUnanswered("no answer from the API server: Connection refused")
+AWAY = ApiError(Reason.UNREACHABLE, "no answer from the API server: Connection refused")
 
 
-def refused(code: int) -> ClusterRefused:
-    return ClusterRefused(code, f"the API server says {code}")
+def refused(code: int) -> ApiError:
+    return ApiError.of_status({}, code=code)
 
 
 @pytest.mark.parametrize(
@@ -82,6 +82,6 @@ def test_a_refusal_after_an_outage_has_its_own_time() -> None:
 def test_before_the_first_answer_an_error_is_final() -> None:
     world = World()
     world.errors = [AWAY]
-    with pytest.raises(ClusterUnanswered):
+    with pytest.raises(ApiError):
         world.patience.of(world.ask)
     assert (world.now, world.said) == (0, [])

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.core.errors import Transient
 from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 from hvd_elastic_ext.launcher.rules.suspend.release_policy import DELETE_RETRY_S, ReleaseLimits
 from hvd_elastic_ext.launcher.rules.suspend.workloads import Pod, Seen, Workload, workload
 from hvd_elastic_ext.launcher.suspend.releaser import FILE, Need, NoteFile, PodReleases, WorkersNote
@@ -32,7 +32,7 @@ class Cluster:
         self.left: tuple[Pod, ...] = ()
         self.told: list[Any] = []
         self.looks = 0
-        self.fails: list[Transient] = []
+        self.fails: list[ApiError] = []
         self.during: Callable[[], None] = lambda: None
         self.before_told: Callable[[], None] = lambda: None
 
@@ -236,7 +236,7 @@ async def test_a_job_that_wakes_while_the_cluster_is_looked_at_loses_nobody(tmp_
 
 async def test_a_cluster_that_does_not_answer_is_asked_again_and_never_ends_the_sleep(tmp_path: Path) -> None:
     story = Story(tmp_path, cluster := Cluster(5), SET)
-    cluster.fails = [Transient("it is down") for _ in range(3)]
+    cluster.fails = [ApiError(Reason.UNREACHABLE, "it is down") for _ in range(3)]
     await story.asleep()
     pauses = []
     while not cluster.told:
@@ -244,7 +244,7 @@ async def test_a_cluster_that_does_not_answer_is_asked_again_and_never_ends_the_
         pauses.append(story.at - story.clock.mono())
         await story.later(pauses[-1])
     assert pauses == [5.0, 10.0, 20.0]
-    cluster.fails = [Transient("it is down")]
+    cluster.fails = [ApiError(Reason.UNREACHABLE, "it is down")]
     await story.woke()
     await story.later(5.0)
     assert cluster.told == [0, 5]
@@ -254,7 +254,7 @@ async def test_a_cluster_that_does_not_answer_is_asked_again_and_never_ends_the_
 
 async def test_pauses_begin_anew_when_the_job_wakes(tmp_path: Path) -> None:
     story = Story(tmp_path, cluster := Cluster(5), SET)
-    cluster.fails = [Transient("it is down") for _ in range(3)]
+    cluster.fails = [ApiError(Reason.UNREACHABLE, "it is down") for _ in range(3)]
     await story.asleep()
     await story.later(5.0)
     assert story.at == story.clock.mono() + 10.0
@@ -347,7 +347,7 @@ async def test_a_defect_is_told_and_ends_nothing(tmp_path: Path, caplog: pytest.
 async def test_the_last_word_is_not_waited_for_if_it_fails(tmp_path: Path) -> None:
     story = Story(tmp_path, cluster := Cluster(5, leaves=True), MPI)
     await story.asleep()
-    cluster.fails = [Transient("it is down")]
+    cluster.fails = [ApiError(Reason.UNREACHABLE, "it is down")]
     await story.releases.launcher_ends(code=75)
     assert story.events[-1] == "workers_not_requested"
 

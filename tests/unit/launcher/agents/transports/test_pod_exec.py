@@ -7,12 +7,17 @@ import errno
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from queue import Queue
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from hvd_elastic_ext.launcher.agents.transports.pod_exec import EXIT_CODE_UNKNOWN, KILLED, Exec, NotRun
-from hvd_elastic_ext.launcher.agents.transports.pods import ERROR, STDERR, STDOUT
+from hvd_elastic_ext.io.kube.errors import ApiError, Reason
+from hvd_elastic_ext.io.kube.pods import ERROR, STDERR, STDOUT, exec_path
+from hvd_elastic_ext.launcher.agents.transports.pod_exec import EXIT_CODE_UNKNOWN, KILLED, Exec, Pod, pod_of, words_in
 
 SECONDS = 20
 SUCCESS = (ERROR, b'{"status":"Success"}')
@@ -41,7 +46,7 @@ class Scripted:
             yield word
 
     def cut(self) -> None:
-        self.says.put(NotRun("cut"))
+        self.says.put(ApiError(Reason.CUT, "cut"))
 
     def close(self) -> None:
         self.closed.set()
@@ -76,7 +81,10 @@ async def test_lines_come_whole_and_in_order_and_before_the_exit_code() -> None:
     ("word", "why"),
     [
         (None, "the connection to the pod was lost"),
-        (NotRun("the connection to the pod was lost: reset"), "the connection to the pod was lost: reset"),
+        (
+            ApiError(Reason.CUT, "the connection to the pod was lost: reset"),
+            "the connection to the pod was lost: reset",
+        ),
         ((ERROR, b'{"status":"Failure","message":"no container"}'), "no container"),
     ],
 )
@@ -93,7 +101,7 @@ async def test_an_end_that_was_not_told_is_a_loss_with_a_reason(word: tuple[int,
 
 async def test_what_cannot_be_started_says_why() -> None:
     def start() -> Scripted:
-        raise NotRun("the API server says 403")
+        raise ApiError.of_status({}, code=403)
 
     heard = Heard(Scripted(), start=start)
     assert (await heard.exec.code, heard.exec.why) == (EXIT_CODE_UNKNOWN, "the API server says 403")
@@ -172,3 +180,59 @@ def test_a_loop_that_is_gone_leaves_no_thread_behind() -> None:
     stream.says.put((STDOUT, b"nobody hears\n"))
     stream.says.put(SUCCESS)
     assert stream.closed.wait(SECONDS)
+
+
+# --- which pod ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("host", "pod"),
+    [
+        ("job-worker-0", Pod("job-worker-0")),
+        ("job-worker-0.job.ns1.svc", Pod("job-worker-0", "ns1")),
+        ("job-worker-0.job.ns1.svc.cluster.local", Pod("job-worker-0", "ns1")),
+        ("job-worker-0.job", Pod("job-worker-0")),
+        ("3d-job", Pod("3d-job")),
+    ],
+)
+def test_a_host_name_means_the_pod_that_it_begins_with(host: str, pod: Pod) -> None:
+    assert pod_of(host) == pod
+
+
+@pytest.mark.parametrize(
+    ("host", "problem"),
+    [
+        ("10.0.0.7", "is an address; with --rsh pod hosts have names of pods"),
+        ("Job-0", "'Job-0' is not the name of a pod"),
+        ("job_0", "'job_0' is not the name of a pod"),
+        ("a.b.N.svc", "'N' is not the name of a pod or namespace"),
+        ("../secrets", "is not a valid name"),
+        ("a?container=x", "is not a valid name"),
+        ("a b", "white space"),
+        ("", "is empty"),
+    ],
+)
+def test_a_name_of_no_pod_is_refused_in_one_line(host: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem) as refused:
+        pod_of(host)
+    assert "\n" not in str(refused.value)
+
+
+@given(st.text(max_size=40) | st.from_regex(r"[a-z0-9./?%-]{1,40}", fullmatch=True))
+def test_no_host_name_asks_for_anything_but_a_command_in_a_pod(host: str) -> None:
+    try:
+        pod = pod_of(host)
+    except ValueError:
+        return
+    url = urlsplit(exec_path(pod.namespace or "default", pod.name, "worker", ["true"]))
+    assert url.path.split("/") == [
+        *("", "api", "v1", "namespaces", pod.namespace or "default", "pods", pod.name, "exec"),
+    ]
+    assert parse_qs(url.query)["command"] == ["true"]
+    assert not url.fragment
+
+
+def test_a_directory_may_have_any_name() -> None:
+    command = words_in(Path("/my 'job'; true"), ["python", "-c", "x"])
+    assert command[:2] == ["sh", "-c"]
+    assert command[4:] == ["/my 'job'; true", "python", "-c", "x"]

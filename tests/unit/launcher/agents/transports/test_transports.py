@@ -20,8 +20,7 @@ import pytest
 from hvd_elastic_ext.core.secrets import OBSERVE_TOKEN
 from hvd_elastic_ext.launcher.agents.transports import child_process, known_hosts, transports
 from hvd_elastic_ext.launcher.agents.transports.child_process import Child
-from hvd_elastic_ext.launcher.agents.transports.pod_exec import Stream
-from hvd_elastic_ext.launcher.agents.transports.pods import Pod
+from hvd_elastic_ext.launcher.agents.transports.pod_exec import Pod, Stream
 from hvd_elastic_ext.launcher.agents.transports.ssh import HostKeys, Ssh
 from hvd_elastic_ext.launcher.agents.transports.transports import (
     LaunchResult,

@@ -46,15 +46,15 @@ def pod(name: str, *, owner: str = "u-1", ready: bool = True, **metadata: Any) -
 
 def test_a_workload_is_named_by_its_kind_and_name() -> None:
     assert str(MPI) == "mpijob/digits"
-    assert MPI.number_path("a") == "/apis/kubeflow.org/v2beta1/namespaces/a/mpijobs/digits"
-    assert SET.number_path("a") == "/apis/apps/v1/namespaces/a/statefulsets/digits-worker/scale"
+    assert (MPI.kind.api_version, MPI.kind.plural, MPI.kind.scale) == ("kubeflow.org/v2beta1", "mpijobs", False)
+    assert (SET.kind.api_version, SET.kind.plural, SET.kind.scale) == ("apps/v1", "statefulsets", True)
 
 
 def test_any_kind_with_a_scale_is_named_by_plural_version_and_group() -> None:
     text = "leaderworkersets.v1.leaderworkerset.x-k8s.io/digits"
     found = workload(text)
     assert str(found) == text
-    assert found.number_path("a") == "/apis/leaderworkerset.x-k8s.io/v1/namespaces/a/leaderworkersets/digits/scale"
+    assert (found.kind.api_version, found.kind.plural) == ("leaderworkerset.x-k8s.io/v1", "leaderworkersets")
     assert scale_patch(found, 2, None) == {"spec": {"replicas": 2}}
     scale = {"spec": {"replicas": 3}, "status": {"replicas": 3, "selector": "app=w"}}
     assert workloads.seen(found, scale, pods(pod("w-0"))).replicas == 3

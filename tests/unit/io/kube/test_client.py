@@ -1,13 +1,14 @@
-"""Connections of the client's collections."""
+"""Answers of a server that are not read to their end."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, cast
 
 import pytest
 
-from discover.kube.client import ClientCollection, Timeouts
-from discover.kube.transport import Request, RequestKind
+from hvd_elastic_ext.io.kube.access import Access
+from hvd_elastic_ext.io.kube.client import Client
 
 
 class Response:
@@ -33,9 +34,9 @@ def test_an_answer_that_is_not_read_to_its_end_is_closed_however_little_was_read
     monkeypatch: pytest.MonkeyPatch, read: int, closed: bool
 ) -> None:
     response = Response()
-    monkeypatch.setattr(ClientCollection, "_send", lambda *_, **__: response)
-    collection = ClientCollection(None, "/pods", dict, timeouts=Timeouts(), where="here")  # type: ignore[arg-type]
-    pieces = collection.open(Request(ask=RequestKind.WATCH))
+    monkeypatch.setattr(Client, "_send", lambda *_, **__: response)
+    monkeypatch.setattr(Client, "session", lambda _: cast(Any, None))
+    pieces = Client(Access()).stream("/pods", live=True)
     assert [piece for _, piece in zip(range(read), pieces, strict=False)] == [b"one", b"two"][:read]
     pieces.close()
     assert (response.closed, response.released) == (closed, True)

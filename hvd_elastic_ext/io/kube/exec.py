@@ -1,4 +1,4 @@
-"""A WebSocket to the API server's exec, for a command in a pod. Loads the official client for its credentials.
+"""Runs commands in pods: a WebSocket to the API server's exec. Loads the official client.
 
 Every call may block, for as long as :class:`StreamTimeouts` says. Call them in threads, not in the loop.
 """
@@ -9,7 +9,6 @@ import contextlib
 import select
 import socket
 import ssl
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,11 +19,11 @@ from urllib.parse import urlsplit
 import websocket
 from websocket import ABNF
 
-from hvd_elastic_ext.core.clock import Clock, SystemClock
-from hvd_elastic_ext.io.kube_access import SOCKET_OPTIONS, Access, Endpoint, Refused, Unanswered, Unreadable, read_pod
-from hvd_elastic_ext.launcher.agents.transports import pods
-from hvd_elastic_ext.launcher.agents.transports.pod_exec import NotRun
-from hvd_elastic_ext.launcher.agents.transports.pods import Pod
+from hvd_elastic_ext.io.kube import pods
+from hvd_elastic_ext.io.kube.access import SOCKET_OPTIONS, Endpoint
+from hvd_elastic_ext.io.kube.client import Client
+from hvd_elastic_ext.io.kube.errors import ApiError, Reason
+from hvd_elastic_ext.io.kube.paths import path_of
 
 _PIECE: Final = 32 << 10
 _CLOSE: Final = 255
@@ -33,103 +32,33 @@ _CLOSE: Final = 255
 
 @dataclass(frozen=True, slots=True)
 class StreamTimeouts:
-    """In seconds. ``connect``: timeout of a connection. ``answer``: longest time without a byte while one is expected.
+    """In seconds. ``answer``: longest time to connect, and without a byte while one is expected.
 
     ``ping``: time without data after which the server is pinged: load balancers before it close connections that are
     quiet for 20 to 350 s. ``unanswered``: a number, not seconds: so many pings in a row without an answer end the
     connection. A pause of this process does not count. ``keepalive``: time between inputs of no bytes: servers do not
-    count pings and their answers as traffic, and close what is quiet for four hours. ``keep``: how long credentials
-    that were read are used again, unless they are refused. So many pods can start together without a read for each.
+    count pings and their answers as traffic, and close what is quiet for four hours.
     """
 
-    connect: float = 10.0
     answer: float = 30.0
     ping: float = 10.0
     unanswered: int = 5
     keepalive: float = 1800.0
-    keep: float = 5.0
 
 
-class _TimedOut(NotRun):
+TIMEOUTS: Final = StreamTimeouts()
+
+
+class _TimedOut(ApiError):
     """Nothing came within the time."""
 
 
-class Unauthorized(NotRun):
-    """The server refuses these credentials, or refuses them now."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Credentials:
-    """Credentials as they were read, and when."""
-
-    configuration: Any
-    endpoint: Endpoint
-    namespace: str
-    at: float
-
-
-class Cluster:
-    """An API server. Credentials are read again every few seconds, if there are commands: tokens last for an hour."""
-
-    def __init__(self, access: Access, *, pace: StreamTimeouts = StreamTimeouts(), clock: Clock | None = None) -> None:
-        self._access = access
-        self._pace = pace
-        self._clock = clock or SystemClock()
-        self._reading = threading.Lock()
-        self._kept: _Credentials | None = None
-
-    def open(self, pod: Pod, words: Sequence[str]) -> WebSocketStream:
-        """Run ``words`` in the pod's default container. Raises :class:`NotRun`."""
-        began = self._clock.mono()
-        while True:
-            known = self._credentials()
-            try:
-                return self._run(known, pod, words)
-            except Unauthorized:
-                if self._kept is known:
-                    self._kept = None
-                if known.at >= began:  # otherwise there may be newer ones
-                    raise
-
-    def _credentials(self) -> _Credentials:
-        """Raises :class:`NotRun`."""
-        # One at a time: the client keeps the files that it makes from a kubeconfig in one table. It may have to run a
-        # program for the credentials, which may hang.
-        if not self._reading.acquire(timeout=self._pace.answer):
-            waited = f"what reads them has not ended for {self._pace.answer:g} s"
-            raise NotRun(f"credentials cannot be read: {waited}")
-        try:
-            kept = self._kept
-            if kept is None or self._clock.mono() - kept.at >= self._pace.keep:
-                configuration = self._access.configuration()
-                endpoint, space = Endpoint.of(configuration), self._access.namespace
-                self._kept = kept = _Credentials(configuration, endpoint, space, self._clock.mono())
-            return kept
-        except Unreadable as error:
-            raise NotRun(str(error)) from None
-        finally:
-            self._reading.release()
-
-    def _run(self, known: _Credentials, pod: Pod, words: Sequence[str]) -> WebSocketStream:
-        endpoint, space = known.endpoint, pod.namespace or known.namespace
-        times = (self._pace.connect, self._pace.answer)
-        try:
-            container = pods.container_of(read_pod(known.configuration, space, pod.name, timeout=times))
-        except Unanswered as error:
-            raise NotRun(f"no answer from {endpoint.url}: {error}") from None
-        except Refused as error:
-            raise _refused(error.code, error.body) from None
-        except ValueError as error:
-            raise NotRun(f"pod {space}/{pod.name}: {error}") from None
-        return connected(endpoint, pods.exec_path(space, pod.name, container, words), pace=self._pace)
-
-
 class WebSocketStream:
-    """See :class:`hvd_elastic_ext.launcher.agents.transports.pod_exec.Stream`."""
+    """The streams of a command that runs. For one thread, except for ``cut``."""
 
-    def __init__(self, made: Any, pace: StreamTimeouts) -> None:
+    def __init__(self, made: Any, timeouts: StreamTimeouts) -> None:
         self._made = made
-        self._pace = pace
+        self._timeouts = timeouts
         self._socket: socket.socket | None = made.sock
         self._kept_alive_at = self._heard_at = time.monotonic()
         self._unanswered = 0
@@ -147,8 +76,8 @@ class WebSocketStream:
                 self._made.send_binary(bytes([_CLOSE, pods.STDIN]))
 
     def receive(self) -> Iterator[tuple[int, bytes]]:
-        """Ping a silent server. Raises :class:`NotRun` also when too many pings in a row are not answered."""
-        self._made.settimeout(self._pace.ping)
+        """Ping a silent server. Raises :class:`ApiError` also when too many pings in a row are not answered."""
+        self._made.settimeout(self._timeouts.ping)
         while True:
             try:
                 received = self.take()
@@ -167,17 +96,17 @@ class WebSocketStream:
             if isinstance(self._made.sock, ssl.SSLSocket) and self._made.sock.pending():
                 return True, False
             ready, _, _ = select.select(reads, [], [], seconds)
-        if not ready and time.monotonic() - self._heard_at >= self._pace.ping * (1 + self._unanswered):
+        if not ready and time.monotonic() - self._heard_at >= self._timeouts.ping * (1 + self._unanswered):
             self._ping()
         return self._made.sock in ready, source in ready
 
     def take(self) -> tuple[tuple[int, bytes], ...] | None:
-        """Read one message: the data in it, with its channel; None at the end. Raises :class:`NotRun`."""
+        """Read one message: the data in it, with its channel; None at the end. Raises :class:`ApiError`."""
         with self._stream_errors("was lost"):
             try:
                 opcode, data = self._made.recv_data(control_frame=True)
             except websocket.WebSocketTimeoutException:
-                raise _TimedOut("the connection to the pod was lost: it sends no data") from None
+                raise _TimedOut(Reason.SILENT, "the connection to the pod was lost: it sends no data") from None
             except websocket.WebSocketConnectionClosedException:
                 return None
         self._heard_at, self._unanswered = time.monotonic(), 0
@@ -189,14 +118,14 @@ class WebSocketStream:
         return ()
 
     def _ping(self) -> None:
-        if self._unanswered >= self._pace.unanswered:
+        if self._unanswered >= self._timeouts.unanswered:
             why = f"{self._unanswered} pings were not answered"
-            raise NotRun(f"the connection to the pod was lost: {why}")
+            raise ApiError(Reason.SILENT, f"the connection to the pod was lost: {why}")
         self._unanswered += 1
         with self._stream_errors("was lost"):
             self._made.ping()
             now = time.monotonic()
-            if now - self._kept_alive_at >= self._pace.keepalive:
+            if now - self._kept_alive_at >= self._timeouts.keepalive:
                 self._made.send_binary(bytes([pods.STDIN]))
                 self._kept_alive_at = now
 
@@ -217,36 +146,61 @@ class WebSocketStream:
         try:
             yield
         except (websocket.WebSocketException, OSError, ValueError) as error:
-            raise NotRun(f"the connection to the pod {what}: {_reason(error)}") from None
+            raise ApiError(Reason.CUT, f"the connection to the pod {what}: {_reason(error)}") from None
 
 
-def connected(endpoint: Endpoint, path: str, *, pace: StreamTimeouts) -> WebSocketStream:
-    """Open a WebSocket for the request in ``path``. Raises :class:`NotRun`."""
+def run(
+    client: Client,
+    pod: str,
+    words: Sequence[str],
+    *,
+    namespace: str = "",
+    container: str = "",
+    stdin: bool = True,
+    tty: bool = False,
+    timeouts: StreamTimeouts = TIMEOUTS,
+) -> WebSocketStream:
+    """Run ``words`` in a pod. Raises :class:`ApiError`, also for a pod in which nothing can run any more.
+
+    ``namespace``: "" is that of the credentials. ``container``: "" is the pod's default one. ``stdin``, ``tty``:
+    whether the command has an input, and a terminal.
+    """
+    space = namespace or client.namespace
+    if not container:
+        body = client.request("GET", path_of("v1", "pods", space, pod))
+        try:
+            container = pods.container_of(body)
+        except ValueError as error:
+            raise ApiError(Reason.CONFLICT, f"pod {space}/{pod}: {error}") from None
+    target = pods.exec_path(space, pod, container, words, stdin=stdin, tty=tty)
+    return client.authorized(lambda session: connected(client, session.endpoint, target, timeouts=timeouts))
+
+
+def connected(
+    client: Client, endpoint: Endpoint, target: str, *, timeouts: StreamTimeouts = TIMEOUTS
+) -> WebSocketStream:
+    """Open a WebSocket for the request ``target``, a path with its query. Raises :class:`ApiError`."""
     made: Any = websocket.WebSocket(sslopt=_tls(endpoint), sockopt=list(SOCKET_OPTIONS))
     try:
         made.connect(
-            endpoint.url.replace("http", "ws", 1) + path,
+            endpoint.url.replace("http", "ws", 1) + target,
             header=[f"{name}: {value}" for name, value in endpoint.headers.items()],
             subprotocols=list(pods.PROTOCOLS),
-            timeout=pace.answer,
+            timeout=timeouts.answer,
             redirect_limit=0,  # the token must not go to another server
             **_proxied(endpoint),
         )
     except websocket.WebSocketBadStatusException as error:
-        raise _refused(error.status_code, error.resp_body or b"") from None
+        raise ApiError.of_answer(error.status_code, error.resp_body or b"", remedies=client.remedies) from None
     except websocket.WebSocketTimeoutException:
-        raise NotRun(f"no answer from {endpoint.url}: it sends no data for {pace.answer:g} s") from None
+        raise client.unanswered(endpoint, Reason.SILENT, f"it sends no data for {timeouts.answer:g} s") from None
     except (websocket.WebSocketException, OSError, ValueError) as error:
-        raise NotRun(f"no answer from {endpoint.url}: {_reason(error)}") from None
-    stream = WebSocketStream(made, pace)
+        raise client.unanswered(endpoint, Reason.UNREACHABLE, _reason(error)) from None
+    stream = WebSocketStream(made, timeouts)
     if (status := made.getstatus()) != HTTPStatus.SWITCHING_PROTOCOLS:  # old versions connect on a redirect
         stream.close()
-        raise _refused(status or 0, b"")
+        raise ApiError.of_answer(status or 0, b"", remedies=client.remedies)
     return stream
-
-
-def _refused(code: int, body: bytes) -> NotRun:
-    return (Unauthorized if code == HTTPStatus.UNAUTHORIZED else NotRun)(pods.refusal(code, body))
 
 
 def _tls(endpoint: Endpoint) -> dict[str, Any]:
