@@ -67,6 +67,11 @@ def _shown(fields: Fields, key: str) -> str:
     return "" if value is None else str(value)
 
 
+def _words(template: str) -> Text:
+    """The text of a template, such as ``{host} is gone``."""
+    return lambda fields: template.format_map(fields)
+
+
 def _reason(fields: Fields) -> str:
     """The reason, without a traceback behind it."""
     return _shown(fields, "reason").partition("\n")[0]
@@ -98,8 +103,8 @@ class EventKind:
     """What its row says beside its title and hosts."""
     note: Text = _nothing
     """What its row adds."""
-    line: Callable[[int, Fields], str] = lambda _, __: ""
-    """The terminal's line, by generation and fields; "" for none."""
+    line: Text = _nothing
+    """The terminal's line; "" for none. Fields have the line's ``generation``, too."""
     notify: Notification | None = None
     counts: tuple[Count, ...] = ()
 
@@ -247,7 +252,7 @@ _NETWORK: Final = _do("It is tried again. If it goes on, see the network between
 # -- the terminal's lines ---------------------------------------------------------------------------------------
 
 
-def _published(_: int, fields: Fields) -> str:
+def _published(fields: Fields) -> str:
     signs = (("+", "added"), ("-", "removed"), ("more slots: ", "grown"), ("fewer slots: ", "shrunk"))
     if not fields["hosts"] and fields["removed"] and not fields.get("departing"):
         return ""  # the driver decides whether the hosts are kept, and logs that
@@ -258,19 +263,19 @@ def _published(_: int, fields: Fields) -> str:
     return f"hosts: {hosts}" + (f" ({', '.join(changes)})" if changes and fields["number"] > 1 else "")
 
 
-def _refused(_: int, fields: Fields) -> str:
+def _refused(fields: Fields) -> str:
     kept = f"{HOSTS_KEPT} until a list is accepted" if fields.get("kept") else ""
     return f"the host list is refused: {fields['reason'].removesuffix(HOSTS_KEPT)}{kept}"
 
 
-def _resized(generation: int, fields: Fields) -> str:
+def _resized(fields: Fields) -> str:
     before: Mapping[str, int] = fields.get("slots_before", {})
     signed = (*(("+", host) for host in fields["added"]), *(("-", host) for host in fields["removed"]))
     named_hosts = " ".join(f"{sign}{host}" for sign, host in signed if host not in before)
     resized = (f"{host}: {count} to {fields['hosts'][host]} slots" for host, count in before.items())
     changes = ", ".join(filter(None, (named_hosts, *resized)))
     where = ", ".join(f"{host}:{count}" for host, count in fields["hosts"].items())
-    parts = [f"world {generation}: size {fields['size']} ({where})"]
+    parts = [f"world {fields['generation']}: size {fields['size']} ({where})"]
     named = changes and fields["cause"] != "start"
     parts.append(f"{fields['cause']}: {changes}" if named else fields["cause"])
     if (downtime_s := fields["downtime_s"]) is not None:
@@ -286,7 +291,7 @@ def _resized(generation: int, fields: Fields) -> str:
     return "; ".join(parts)
 
 
-def _exited(_: int, fields: Fields) -> str:
+def _exited(fields: Fields) -> str:
     if fields["cause"] in ("done", "told to leave"):
         return ""
     rank = fields.get("rank")
@@ -294,7 +299,7 @@ def _exited(_: int, fields: Fields) -> str:
     return f"{who} has ended: {fields['reason']}"
 
 
-def _standby(_: int, fields: Fields) -> str:
+def _standby(fields: Fields) -> str:
     beside = " beside the training" if fields.get("trains", True) else ""
     return f"{_place(fields)} starts a process{beside}"
 
@@ -303,7 +308,7 @@ def _place(fields: Fields) -> str:
     return f"{fields['host']} slot {fields['slot']}" if fields.get("slot") is not None else str(fields["host"])
 
 
-def _struck(_: int, fields: Fields) -> str:
+def _struck(fields: Fields) -> str:
     seconds = fields.get("cooldown_s")
     if why := fields.get("waived"):
         return f"{fields['subject']} is used again at once: {why}"
@@ -328,18 +333,28 @@ def _shortened(why: str, fields: Fields) -> str:
     return why.replace(f": {reason.removeprefix(f'{cause}: ')}", "") if cause in OF_PROCESSES else why
 
 
-def _blocked(_: int, fields: Fields) -> str:
+def _fenced(fields: Fields) -> str:
+    # The line about the end of a process says why.
+    return f"{fields['host']} is cut off: {fields['reason']}" if fields.get("slot") is None else ""
+
+
+def _straggler(fields: Fields) -> str:
+    drained = "; its slot is drained" if fields["drained"] else ""
+    return f"straggler: rank {fields['rank']}, {fields['reason']}{drained}"
+
+
+def _blocked(fields: Fields) -> str:
     seconds = fields.get("for_s")
     ends = "until it is cleared" if seconds is None else f"for {seconds:.0f} s"
     return f"{fields['host']} is blocked {ends}: {fields['reason']}"
 
 
-def _cleared(_: int, fields: Fields) -> str:
+def _cleared(fields: Fields) -> str:
     what = "is used again before its time is over" if fields.get("waived") else "may work again"
     return f"{fields['host']} {what}: {fields['reason']}"
 
 
-def _scaled(_: int, fields: Fields) -> str:
+def _scaled(fields: Fields) -> str:
     go = f"; {', '.join(fields['leaving'])} may go" if fields["leaving"] else ""
     asks = f"asks for {_counted(fields['hosts'], 'host')} instead of {fields['before']}"
     return f"{asks} (--autoscale): {fields['reason']}{go}"
@@ -352,9 +367,9 @@ def _counted(count: Any, noun: str) -> str:
 # -- what rows say ----------------------------------------------------------------------------------------------
 
 
-def _step_and_call(fields: Fields) -> str:
+def _step_and_call(fields: Fields, between: str = ",") -> str:
     call = fields.get("call")
-    return f"step {_shown(fields, 'step')}{f', call {call}' if isinstance(call, int) and call > 1 else ''}"
+    return f"step {_shown(fields, 'step')}{f'{between} call {call}' if isinstance(call, int) and call > 1 else ''}"
 
 
 def _number_of_hosts(fields: Fields) -> str:
@@ -496,7 +511,7 @@ EVENTS: Final[Mapping[str, EventKind]] = {
             "the numbers of its slots; of hosts of which others stay), call (the training call, from the second one "
             "on)",
             line=_resized,
-            notify=Notification("lost_steps", _lost_steps, lambda fields: str(fields["cause"])),
+            notify=Notification("lost_steps", _lost_steps, _words("{cause}")),
             counts=(
                 Count("worlds", "Worlds that have formed, by cause", by_cause=True),
                 Count("downtime_seconds", "Seconds without a step for a new world, by its cause", "downtime_s", True),
@@ -521,7 +536,7 @@ EVENTS: Final[Mapping[str, EventKind]] = {
             level=BAD,
             remedies=FAULTS,
             line=_struck,
-            notify=Notification("crash_loop", _crash_loop, lambda fields: str(fields["subject"])),
+            notify=Notification("crash_loop", _crash_loop, _words("{subject}")),
             counts=(Count("strikes", "Strikes against slots, hosts, pods and nodes, by cause", by_cause=True),),
         ),
         EventKind(
@@ -531,6 +546,7 @@ EVENTS: Final[Mapping[str, EventKind]] = {
             level=BAD,
             remedies=FAULTS,
             counts=(Count("hosts_fenced", "Silent hosts and processes that were cut off"),),
+            line=_fenced,
         ),
         EventKind(
             "isolated",
@@ -542,6 +558,7 @@ EVENTS: Final[Mapping[str, EventKind]] = {
                 "--orphan-grace at most."
             ),
             hosts=("hosts",),
+            line=_words("{reason} No host is cut off for now"),
         ),
         EventKind(
             "stalled",
@@ -550,7 +567,7 @@ EVENTS: Final[Mapping[str, EventKind]] = {
             level=BAD,
             remedies=FAULTS,
             hosts=("hosts",),
-            notify=Notification("stalled", lambda fields: f"no progress: {fields['reason']}"),
+            notify=Notification("stalled", _words("no progress: {reason}")),
             counts=(Count("stalls", "Times that processes made no progress"),),
         ),
         EventKind(
@@ -573,6 +590,7 @@ EVENTS: Final[Mapping[str, EventKind]] = {
                 "See what else runs on {host}, and its GPU, disk and network. --drain-stragglers leaves such a host "
                 "out."
             ),
+            line=_straggler,
         ),
         EventKind(
             "blocked",
@@ -662,6 +680,9 @@ EVENTS: Final[Mapping[str, EventKind]] = {
             hosts=("source", "host"),
             says=lambda fields: f"step {_shown(fields, 'step')}",
             note=_given_reason,
+            line=lambda fields: (
+                f"step {fields['step']} went from {fields['source']} to {_place(fields)}: {fields['reason']}"
+            ),
         ),
         EventKind(
             "not_sent",
@@ -670,6 +691,7 @@ EVENTS: Final[Mapping[str, EventKind]] = {
             level=WARN,
             attention=True,
             remedies=_NETWORK,
+            line=_words("{reason}"),
         ),
         EventKind(
             "deadline_missed",
@@ -713,6 +735,7 @@ EVENTS: Final[Mapping[str, EventKind]] = {
             "host, reason",
             level=BAD,
             remedies=_do("An older one is tried. `hvd-elastic checkpoints verify DIR` says what is damaged."),
+            line=_words("{host}: skipped a checkpoint: {reason}"),
         ),
         EventKind(
             "not_resumed",
@@ -727,14 +750,24 @@ EVENTS: Final[Mapping[str, EventKind]] = {
             "path, step, reason",
             level=WARN,
             remedies=_do("Add hosts: it wakes by itself when --min-np slots may work."),
-            notify=Notification("slept", lambda fields: f"sleeps: {fields['reason']}"),
+            notify=Notification("slept", _words("sleeps: {reason}")),
             counts=(Count("sleeps", "Times that the job went to sleep"),),
         ),
         EventKind(
             "not_slept", "the job cannot sleep yet without loss", "reason", level=WARN, attention=True, remedies=_AGAIN
         ),
-        EventKind("released", "a sleeping job releases its workers", "replicas (asked for now), before, reason"),
-        EventKind("workers_requested", "a sleeping job asks the cluster for its workers", "replicas, reason"),
+        EventKind(
+            "released",
+            "a sleeping job releases its workers",
+            "replicas (asked for now), before, reason",
+            line=_words("{reason}"),
+        ),
+        EventKind(
+            "workers_requested",
+            "a sleeping job asks the cluster for its workers",
+            "replicas, reason",
+            line=_words("{reason}"),
+        ),
         EventKind(
             "workers_not_requested",
             "the cluster does not answer a request about workers",
@@ -742,6 +775,7 @@ EVENTS: Final[Mapping[str, EventKind]] = {
             level=WARN,
             attention=True,
             remedies=_AGAIN,
+            line=_words("{reason}"),
         ),
         EventKind(
             "woke",
@@ -749,12 +783,16 @@ EVENTS: Final[Mapping[str, EventKind]] = {
             "slept_s, reason",
             level=OK,
             counts=(Count("asleep_seconds", "Seconds asleep, of sleeps that are over", "slept_s"),),
+            line=_words("awake again after {slept_s:.1f} s: {reason}"),
         ),
         EventKind(
             "resumed",
             "the job begins, or goes on, with a checkpoint",
             "path, step, call, host, slot, seconds, reason",
             level=OK,
+            line=lambda fields: (
+                f"training goes on after {_step_and_call(fields, ', in')}, with the checkpoint {fields['path']}"
+            ),
         ),
         EventKind(
             "training_restarted",
@@ -766,11 +804,10 @@ EVENTS: Final[Mapping[str, EventKind]] = {
                 "that outlive all hosts."
             ),
             notify=Notification(
-                "lost_steps",
-                lambda fields: f"training starts from the beginning: {fields['reason']}",
-                lambda _: "restarted",
+                "lost_steps", _words("training starts from the beginning: {reason}"), _words("restarted")
             ),
             counts=(Count("restarts_from_scratch", "Restarts of training without any commit or checkpoint"),),
+            line=_words("training starts from the beginning (time {number}): {reason}"),
         ),
         EventKind(
             "not_resized",
@@ -778,6 +815,7 @@ EVENTS: Final[Mapping[str, EventKind]] = {
             "cause, reason",
             level=BAD,
             remedies=_do("Train in a function with @elastic.run: then hosts can come and go."),
+            line=_words("{reason}"),
         ),
         EventKind(
             "scaled",
@@ -797,7 +835,7 @@ EVENTS: Final[Mapping[str, EventKind]] = {
             hosts=(),
             says=_number_of_hosts,
             note=_given_reason,
-            line=lambda _, fields: f"{_counted(fields['hosts'], 'host')} recommended (--autoscale): {fields['reason']}",
+            line=lambda fields: f"{_counted(fields['hosts'], 'host')} recommended (--autoscale): {fields['reason']}",
         ),
         EventKind(
             "not_scaled",
@@ -809,7 +847,7 @@ EVENTS: Final[Mapping[str, EventKind]] = {
             hosts=(),
             says=_number_of_hosts,
             note=_given_reason,
-            line=lambda _, fields: (
+            line=lambda fields: (
                 f"{_counted(fields['hosts'], 'host')} cannot be requested now; the request is "
                 f"repeated: {fields['reason']}"
             ),
@@ -822,8 +860,8 @@ EVENTS: Final[Mapping[str, EventKind]] = {
             "code, reason",
             label="end",
             note=lambda fields: f"exit code {_shown(fields, 'code') or '?'}",
-            line=lambda _, fields: "" if fields["code"] else f"the job ends: {fields['reason']}",
-            notify=Notification("finished", _end, lambda fields: str(fields["code"])),
+            line=lambda fields: "" if fields["code"] else f"the job ends: {fields['reason']}",
+            notify=Notification("finished", _end, _words("{code}")),
         ),
     )
 }

@@ -265,9 +265,9 @@ def open_journal_file(path: Path) -> QueuedLines:
 
 
 def announce(event: str, generation: int, fields: Fields) -> None:
-    """Log the terminal's line of an event, if it has one. A planner that records an event logs nothing itself."""
+    """Log the terminal's line of an event, if it has one. Who records such an event logs nothing."""
     kind = EVENTS[event]
-    if text := kind.line(generation, fields):
+    if text := kind.line({**fields, "generation": generation}):
         log.log(logging.WARNING if kind.level in (WARN, BAD) else logging.INFO, "%s", text)
 
 

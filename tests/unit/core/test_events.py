@@ -171,13 +171,48 @@ COOLS = {**STRUCK, "cooldown_s": 20.0, "host_blocked_s": 20.0}
             {"host": "b", "for_s": 600, "reason": "by hand"},
             "b is blocked for 600 s: by hand",
         ),
+        ("fenced", {"host": "b", "reason": "nothing was heard"}, "b is cut off: nothing was heard"),
+        ("fenced", {"host": "b", "slot": 0, "reason": "its process was silent"}, ""),  # the line of its end says that
+        (
+            "isolated",
+            {"reason": "is this machine's link down?"},
+            "is this machine's link down? No host is cut off for now",
+        ),
+        (
+            "straggler",
+            {"rank": 2, "reason": "2 s a step", "drained": True},
+            "straggler: rank 2, 2 s a step; its slot is drained",
+        ),
+        (
+            "training_restarted",
+            {"number": 1, "reason": "no host has a commit"},
+            "training starts from the beginning (time 1): no host has a commit",
+        ),
+        ("not_resized", {"cause": "hosts added", "reason": "no loop"}, "no loop"),
+        ("checkpoint_skipped", {"host": "b", "reason": "a checksum"}, "b: skipped a checkpoint: a checksum"),
+        (
+            "resumed",
+            {"step": 30, "call": 2, "path": "/x"},
+            "training goes on after step 30, in call 2, with the checkpoint /x",
+        ),
+        (
+            "resumed",
+            {"step": 30, "call": None, "path": "/x"},
+            "training goes on after step 30, with the checkpoint /x",
+        ),
+        (
+            "sent",
+            {"source": "a", "host": "b", "slot": 1, "step": 9, "reason": "only a[0] held it"},
+            "step 9 went from a to b slot 1: only a[0] held it",
+        ),
+        ("woke", {"slept_s": 5.04, "reason": "3 slots may work"}, "awake again after 5.0 s: 3 slots may work"),
         ("finished", {"code": 0, "reason": "training is done"}, "the job ends: training is done"),
         ("finished", {"code": 1, "reason": "told as the error"}, ""),
         ("stepped", {"step": 3}, ""),
     ],
 )
 def test_the_terminal_has_one_line_about_an_event(event: str, fields: dict[str, Any], line: str) -> None:
-    assert EVENTS[event].line(7, fields) == line
+    assert EVENTS[event].line({**fields, "generation": 7}) == line
 
 
 def test_a_host_that_fails_for_the_same_reason_as_before_gets_a_line_with_the_count_only() -> None:
@@ -185,7 +220,7 @@ def test_a_host_that_fails_for_the_same_reason_as_before_gets_a_line_with_the_co
     fields = {"subject": "host b", "cause": "unreachable", "cooldown_s": 20.0, "host": "b", "reason": words}
     blocked = {"host_blocked": f"host b: {words} (2 strikes)", "host_blocked_s": 20.0}
     of_a_slot = {"subject": "slot 1 of b", "cause": "crashed", "host_blocked": None, "again": 3}
-    assert [EVENTS["struck"].line(0, {**fields, **more}) for more in ({**blocked, "again": 2}, of_a_slot)] == [
+    assert [EVENTS["struck"].line({**fields, **more}) for more in ({**blocked, "again": 2}, of_a_slot)] == [
         "b is blocked for 20 s: unreachable, as before (2 strikes)",
         "slot 1 of b is blocked for 20 s: crashed, as before (3 strikes)",
     ]

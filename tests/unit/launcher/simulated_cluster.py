@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, make_dataclass
 from typing import Any, Final
 
-from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.events import EVENTS
+from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.launcher.driver.driver import Driver
