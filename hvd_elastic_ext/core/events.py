@@ -37,8 +37,8 @@ class Count(NamedTuple):
 
 
 class Notification(NamedTuple):
-    """A message of ``--notify``. ``topic``: one of :data:`TOPICS`; ``text``: "" if it is not worth one; ``cause``
-    distinguishes messages of one topic."""
+    """A message of ``--notify``. ``topic``: what it is about, as docs/metrics.md lists them; ``text``: "" if it is not
+    worth one; ``cause`` distinguishes messages of one topic."""
 
     topic: str
     text: Text
@@ -389,14 +389,6 @@ def _given_reason(fields: Fields) -> str:
 
 LOOP_STRIKES: Final = 3
 """This many strikes of one slot or host for the same reason are a crash loop."""
-TOPICS: Final[Mapping[str, str]] = {
-    "slept": "it went to sleep",
-    "crash_loop": "a slot or host has failed three times for the same reason",
-    "lost_steps": "steps have to be done again",
-    "stalled": "processes make no progress",
-    "finished": "it has ended, well or not; the launcher waits up to 15 s for this one",
-}
-"""When a message about a topic is sent."""
 DONE, SLEEPS, STOPPED, FAILED = "done", "sleeps", "stopped", "failed"
 
 

@@ -264,6 +264,7 @@ def _row(row: Row, number_: int, exits: Sequence[Moment]) -> dict[str, Any]:
         "at": round(row.at, 3),
         "event": row.title,
         "kind": row.level,
+        "means": row.kind.meaning,
         "text": row.details,
         "do": advice.advice(row),
         "hosts": hosts[:MAX_NAMED],

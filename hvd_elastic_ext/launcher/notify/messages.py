@@ -13,7 +13,7 @@ PERIOD_S: Final = 600.0
 SHORT_S: Final = 60.0
 """A job that has waited for its minimum for this long causes a message."""
 WAITS: Final = "waits"
-"""The topic of such a message; those of others: :data:`hvd_elastic_ext.core.events.TOPICS`."""
+"""The topic of such a message."""
 
 
 class Message(NamedTuple):

@@ -18,7 +18,6 @@ from hvd_elastic_ext.core.events import (
     RESIZES,
     SLEEPS,
     STOPPED,
-    TOPICS,
     WARN,
     EventKind,
     end_of,
@@ -259,7 +258,6 @@ def test_what_goes_wrong_or_ends_is_worth_a_message_and_what_costs_nothing_is_no
     notify = EVENTS[event].notify
     assert notify is not None
     assert notify.text(fields) == text
-    assert notify.topic in TOPICS
 
 
 def test_no_two_events_have_one_title_and_no_two_counters_one_name() -> None:
