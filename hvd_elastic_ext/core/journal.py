@@ -2,8 +2,8 @@
 
 Every line has ``t`` (Unix seconds, for users), ``mono`` (seconds, for
 durations within one machine), ``generation`` and ``event``; other fields depend
-on the event. Readers ignore events and keys that they do not know, and a last
-line that a crash cut off.
+on the event (:mod:`hvd_elastic_ext.core.events`). Readers ignore events and keys
+that they do not know, and a last line that a crash cut off.
 """
 
 from __future__ import annotations
@@ -15,82 +15,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.core.events import EVENTS
 from hvd_elastic_ext.core.json_text import to_text
 
 FOLDERS: Final = ".hvd-elastic"
 """The folder that contains a folder for each job, in the directory where jobs are started."""
 FILE: Final = "journal.jsonl"
 """Name of the journal in a job's folder, if no other path is given."""
-
-EVENTS: Final[Mapping[str, str]] = {
-    "started": "the launcher began; run (another name than before: a new run begins), job, command, version, "
-    "checkpoints (where they go; null: none are made), autoscale (the policy, or null), "
-    "output (the folder of processes' output; null: it is not kept)",
-    "published": "a new host list was accepted; number, hosts, departing, added, removed, grown, shrunk",
-    "refused": "a host list was read and not accepted; reason, kept: whether earlier hosts stay in use",
-    "spawned": "a training process was started; host, slot, pid, where it is planned: rank, local_rank, and warm if "
-    "its imports were done before (--preload)",
-    "standby": "a newcomer's processes were started without interrupting anyone; host, slot, "
-    "trains (false: the world has lost a member, and nothing trains meanwhile)",
-    "parked": "a newcomer is ready to join; host, slot",
-    "resized": "a new world was formed; cause, reason, added, removed, failed (by host), hosts (slots by host), size, "
-    "downtime_s, steps_lost (null: no step is known of), lost_because (it continues behind a reported commit: its "
-    "holders, and why they could not send it), without (at the start: what --min-np does not wait for, and why), "
-    "slots_before (of hosts that stay in it with more or fewer slots), slots_added, slots_removed, slots_failed (by "
-    "host, the numbers of its slots; of hosts of which others stay), call (the training call, from the second one on)",
-    "exited": "a training process ended; host, slot, rank (if it had one), code, cause, reason",
-    "struck": "a slot, host, pod or node is blocked for a time after a fault; subject, cause, reason, host, "
-    "cooldown_s, until, "
-    "host_blocked (why all slots of the host are blocked, or null), host_blocked_s, "
-    "waived (why the slot or host is used again at once, if it is), again (the strikes so far, if the reason is that "
-    "of the last one)",
-    "fenced": "a silent host or process was cut off; host, slot (of a process), reason",
-    "isolated": "no host of the world sends messages: the launcher's own network is suspected; hosts, reason",
-    "stalled": "processes send heartbeats and make no progress; ranks, hosts, since_s, waiting, finished (ranks that "
-    "others wait for), reason",
-    "trains_alone": "each rank trains alone, without averages over ranks; size, rank (that reports it), host, reason",
-    "straggler": "a process is slower than the others for long; host, slot, rank, step_s, median_s, drained, reason",
-    "blocked": "a host is blocked by hand; host, for_s (null: for good), reason",
-    "cleared": "blocks and strikes of a host were removed, by hand; or its block alone, as no other host may work "
-    "(waived); host, reason, waived",
-    "notice": "a host is about to go; host, reason, deadline",
-    "notice_over": "a notice was taken back; host, reason",
-    "advised": "a cloud announced that a host may have to go, or will go later; host, reason (null: no longer)",
-    "notices_unavailable": "a host cannot ask its cloud for notices; host, source, reason (null: it can again)",
-    "stepped": "an optimizer step was done (sampled); step, rank, size, call, host, values",
-    "committed": "a commit was made (sampled); number, step, rank, size, call, host, values",
-    "synced": "a world agreed on its state; step, rank, size, call, host, values, root, sent_bytes, reason",
-    "rolled_back": "a process returned to its last commit; step, steps_lost, rank, call, host",
-    "inherited": "a process continued from the commit of the one before it in its slot; step, number, rank, call, host",
-    "call_ended": "a training call is over, and its result was kept for processes that come later, or was not; call, "
-    "step, bytes, kept, reason (why it was not)",
-    "call_skipped": "a process that came later passed over a training call that was over; call, step, rank, host",
-    "sent": "a commit went from one agent to another; source, host, slot, step, bytes, seconds, reason",
-    "not_sent": "a commit could not be sent to a host, or no checkpoint loaded; host, reason",
-    "deadline_missed": "hosts will be gone before the ranks can agree to let them go; steps_lost, call, reason",
-    "memory": "commits will not fit into the memory that is granted; needed (bytes), call, reason",
-    "sealed": "a checkpoint became whole; path, step, call, bytes, seconds (from the commit on), since_asked_s",
-    "not_sealed": "a checkpoint was given up; reason, again_s, call (if a process says so)",
-    "interval": "checkpoints (seconds) or commits (calls: one in so many of commit()) come this often now; reason",
-    "checkpoint_skipped": "a checkpoint on storage is damaged: an older one is tried; host, reason",
-    "not_resumed": "a host could not load a checkpoint; host, reason",
-    "slept": "the job went to sleep: all its processes have ended; path, step, reason",
-    "not_slept": "the job does not go to sleep yet, for something would be lost; reason",
-    "released": "a sleeping job released its workers; replicas (asked for now), before, reason",
-    "workers_requested": "a job that sleeps asked the cluster for its workers; replicas, reason",
-    "workers_not_requested": "the cluster did not answer a request about workers; reason",
-    "woke": "there are hosts again for a job that slept; slept_s, reason",
-    "resumed": "the job began, or went on, with a checkpoint; path, step, call, host, slot, seconds, reason",
-    "training_restarted": "no commit or checkpoint is left, so training starts anew; number, steps_lost, reason",
-    "not_resized": "the world stays as it is, for the script has no elastic loop; cause, reason",
-    "scaled": "another number of hosts is asked for; hosts, before, leaving, reason, trial, observed",
-    "scale_recommended": "another number of hosts is recommended; hosts, reason, trial, observed",
-    "not_scaled": "a request for hosts failed; hosts, reason",
-    "job_restarted": "a job that failed is started again; number, pause_s, reason",
-    "finished": "the job ended; code, reason",
-}
-"""Events and the fields of their lines. To write another name is an error of this package."""
-
 
 _OWN = frozenset({"t", "mono", "dropped"})
 
@@ -161,7 +92,7 @@ def with_dropped(line: str, count: int) -> str:
 def check(event: str, fields: Mapping[str, Any]) -> None:
     """Raise ``ValueError`` for an unknown event name and for a field that every line has of its own."""
     if event not in EVENTS:
-        raise ValueError(f"unknown journal event {event!r}; add it to EVENTS")
+        raise ValueError(f"unknown journal event {event!r}; add it to core/events.py")
     taken = [name for name in fields if name in _OWN]
     if taken:
         raise ValueError(f"journal field {taken[0]!r} is every line's own; use another name")

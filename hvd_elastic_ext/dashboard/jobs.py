@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.events import DONE, FAILED, SLEEPS, STOPPED, end_of
 from hvd_elastic_ext.core.journal import FILE, FOLDERS, Record, parse_line
-from hvd_elastic_ext.dashboard.content import sentences
 from hvd_elastic_ext.dashboard.content.sentences import LATE_S
 from hvd_elastic_ext.io.job_folders import find_journal, journals
 from hvd_elastic_ext.io.user_files import open_regular
@@ -20,7 +20,7 @@ from hvd_elastic_ext.report.timeline import text, whole
 TAIL: Final = 64 << 10
 """Bytes at the end of a journal that are searched for its newest state."""
 MAX_JOBS: Final = 500
-TRAINS, STARTS, SLEEPS, DONE, STOPPED, FAILED, LOST = "trains", "starts", "sleeps", "done", "stopped", "failed", "lost"
+TRAINS, STARTS, LOST = "trains", "starts", "lost"
 STATES: Final[Mapping[str, str]] = {
     **{state: state for state in (TRAINS, STARTS, SLEEPS, DONE, STOPPED, FAILED)},
     LOST: "no launcher, and no end",
@@ -108,7 +108,7 @@ def summary(job: Job) -> dict[str, Any]:
     ended = newest is not None and newest.event == "finished"
     code = whole(newest.get("code")) if newest is not None and ended else None
     reason = text(newest.get("reason")) if newest is not None else ""
-    state = _state_of_end(code) if ended else _TELLS.get(newest.event if newest else "started", "") if grows else LOST
+    state = end_of(code) if ended else _TELLS.get(newest.event if newest else "started", "") if grows else LOST
     return {
         **found,
         "runs": runs,
@@ -127,12 +127,6 @@ def state_text(state: str, code: int | None, reason: str) -> str:
     if state == STOPPED and reason.startswith(words):
         return reason
     return f"{words}: {reason}" if reason and state in (SLEEPS, STOPPED, FAILED) else words
-
-
-def _state_of_end(code: int | None) -> str:
-    if code in sentences.STOPPED:
-        return STOPPED
-    return {0: DONE, sentences.ASLEEP: SLEEPS}.get(code if code is not None else -1, FAILED)
 
 
 def _written(journal: Path) -> float:

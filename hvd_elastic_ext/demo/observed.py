@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from hvd_elastic_ext.core.events import EVENTS
 from hvd_elastic_ext.core.journal import Record
 from hvd_elastic_ext.report.timeline import names, number, text, values, whole
 
@@ -64,21 +65,34 @@ class Observed:
 def observe(seen: Observed, records: Iterable[Record]) -> Observed:
     """Fold records in, in the order of writing."""
     for record in records:
+        again = record.event != "started" or seen.launchers
         fold = _FOLDS.get(record.event)
         if fold is not None:
             seen = fold(seen, record)
+        if again and (last := _told(record)):
+            seen = replace(seen, last=last)
     return seen
 
 
+def _told(record: Record) -> str:
+    """An important event in one line; "" for others."""
+    kind, fields = EVENTS.get(record.event), record.fields
+    if kind is None or not kind.row(fields):
+        return ""
+    if record.event == "resized":
+        return f"{text(record.get('cause'))}: world of {whole(record.get('size')) or 0}"
+    hosts = [host for key in kind.hosts for host in names(fields.get(key)) or (text(fields.get(key)),) if host]
+    where = f" on {', '.join(hosts)}" if hosts else ""
+    return ": ".join(filter(None, (f"{kind.title}{where}", text(kind.says(fields)))))
+
+
 def _started(seen: Observed, record: Record) -> Observed:
-    last = "the launcher was started again" if seen.launchers else seen.last
-    return replace(seen, launchers=seen.launchers + 1, launcher=whole(record.get("pid")), last=last)
+    return replace(seen, launchers=seen.launchers + 1, launcher=whole(record.get("pid")))
 
 
 def _resized(seen: Observed, record: Record) -> Observed:
-    size, cause = whole(record.get("size")) or 0, text(record.get("cause"))
-    world = World(size, cause, names(record.get("hosts")))
-    return replace(seen, worlds=(*seen.worlds, world), last=f"{cause}: world of {size}")
+    world = World(whole(record.get("size")) or 0, text(record.get("cause")), names(record.get("hosts")))
+    return replace(seen, worlds=(*seen.worlds, world))
 
 
 def _spawned(seen: Observed, record: Record) -> Observed:
@@ -92,8 +106,7 @@ def _spawned(seen: Observed, record: Record) -> Observed:
 
 def _exited(seen: Observed, record: Record) -> Observed:
     gone = (text(record.get("host")), whole(record.get("slot")))
-    left = tuple(w for w in seen.workers if (w.host, w.slot) != gone)
-    return replace(seen, workers=left, last=f"a worker on {gone[0]} ended: {text(record.get('cause'))}")
+    return replace(seen, workers=tuple(w for w in seen.workers if (w.host, w.slot) != gone))
 
 
 def _stepped(seen: Observed, record: Record) -> Observed:
@@ -115,41 +128,32 @@ def _stepped(seen: Observed, record: Record) -> Observed:
 
 
 def _rolled_back(seen: Observed, record: Record) -> Observed:
-    lost = whole(record.get("steps_lost")) or 0
-    return replace(seen, lost=(*seen.lost, lost), last=f"rolled back {lost} steps")
+    return replace(seen, lost=(*seen.lost, whole(record.get("steps_lost")) or 0))
 
 
-def _refused(seen: Observed, record: Record) -> Observed:
-    return replace(seen, refused=seen.refused + 1, last=f"host list refused: {text(record.get('reason'))}")
-
-
-def _struck(seen: Observed, record: Record) -> Observed:
-    return replace(seen, last=f"{text(record.get('subject'))} is blocked: {text(record.get('cause'))}")
-
-
-def _noticed(seen: Observed, record: Record) -> Observed:
-    return replace(seen, last=f"{text(record.get('host'))} has notice: {text(record.get('reason'))}")
+def _refused(seen: Observed, _: Record) -> Observed:
+    return replace(seen, refused=seen.refused + 1)
 
 
 def _sealed(seen: Observed, record: Record) -> Observed:
     step = whole(record.get("step"))
-    return seen if step is None else replace(seen, sealed=(*seen.sealed, step), last=f"checkpoint of step {step}")
+    return seen if step is None else replace(seen, sealed=(*seen.sealed, step))
 
 
 def _slept(seen: Observed, _: Record) -> Observed:
     asleep = World(0, "asleep", ())
-    return replace(seen, worlds=(*seen.worlds, asleep), workers=(), sleeps=seen.sleeps + 1, last="the job sleeps")
+    return replace(seen, worlds=(*seen.worlds, asleep), workers=(), sleeps=seen.sleeps + 1)
 
 
 def _resumed(seen: Observed, record: Record) -> Observed:
     step = whole(record.get("step"))
     lost = 0 if step is None else max(0, seen.step - step)
-    return replace(seen, lost=(*seen.lost, lost), last=f"resumed after step {step} from a checkpoint")
+    return replace(seen, lost=(*seen.lost, lost))
 
 
 def _finished(seen: Observed, record: Record) -> Observed:
     code = whole(record.get("code"))
-    return replace(seen, finished=1 if code is None else code, last=f"finished: {text(record.get('reason'))}")
+    return replace(seen, finished=1 if code is None else code)
 
 
 _FOLDS: Final[Mapping[str, Callable[[Observed, Record], Observed]]] = {
@@ -160,8 +164,6 @@ _FOLDS: Final[Mapping[str, Callable[[Observed, Record], Observed]]] = {
     "stepped": _stepped,
     "rolled_back": _rolled_back,
     "refused": _refused,
-    "struck": _struck,
-    "notice": _noticed,
     "sealed": _sealed,
     "slept": _slept,
     "resumed": _resumed,

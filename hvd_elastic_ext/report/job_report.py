@@ -5,12 +5,14 @@ Pure. A journal is evidence after a crash, so any content gives a report; unknow
 
 from __future__ import annotations
 
+import itertools
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from hvd_elastic_ext.core.events import BAD, BY_TITLE, EVENTS, OK, RESIZES, EventKind
 from hvd_elastic_ext.core.goodput import Goodput, accounted
 from hvd_elastic_ext.core.journal import Record
 from hvd_elastic_ext.report import faults
@@ -38,8 +40,6 @@ from hvd_elastic_ext.report.timeline import (
     whole,
 )
 
-RESTARTED: Final = "training restarted"
-"""The event of a training that starts over without any commit."""
 TOGETHER_S: Final = 2.0
 """Roll-backs of several ranks within this time are one event."""
 
@@ -48,8 +48,9 @@ TOGETHER_S: Final = 2.0
 class Row:
     """One important event.
 
-    ``at`` and ``downtime_s`` are in seconds, ``before`` and ``after`` are world sizes. ``hosts`` are the hosts
-    concerned; ``added`` and ``removed`` those that came and went with it. ``None`` means unknown.
+    ``event`` is a title of the catalogue. ``at`` and ``downtime_s`` are in seconds, ``before`` and ``after`` are world
+    sizes. ``hosts`` are the hosts concerned; ``added`` and ``removed`` those that came and went with it. ``None`` means
+    unknown.
     """
 
     at: float
@@ -63,6 +64,28 @@ class Row:
     downtime_s: float | None = None
     steps_lost: int | None = None
     note: str = ""
+
+    @property
+    def title(self) -> str:
+        """The name of the event; of a resize, its cause."""
+        return self.cause if self.event == "resized" and self.cause else self.event
+
+    @property
+    def details(self) -> str:
+        """The cause, unless it is the title, and the note."""
+        return "; ".join(filter(None, (self.cause if self.event != "resized" else "", self.note)))
+
+    @property
+    def kind(self) -> EventKind:
+        """What the catalogue says of such an event; of a resize, of its cause."""
+        if self.event == "resized":
+            return RESIZES.get(self.cause, EVENTS["resized"])
+        return BY_TITLE.get(self.event, EventKind(self.event, ""))
+
+    @property
+    def level(self) -> str:
+        """The level of the event; that of the end of a job depends on its exit code."""
+        return self.kind.level if self.event != "finished" else OK if self.note == "exit code 0" else BAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +144,7 @@ def total(values: Iterable[float | None]) -> Total:
 
 def steps_again(report: JobReport) -> Total:
     """Return the number of steps that were done again. A start without a number repeats none."""
-    rows = [row for row in report.rows if row.event in ("resized", RESTARTED)]
+    rows = [row for row in report.rows if row.event in ("resized", "training restarted")]
     return total(row.steps_lost for row in rows if row.cause != "start" or row.steps_lost is not None)
 
 
@@ -189,8 +212,7 @@ def _rows(moments: Sequence[Moment], typical: float) -> tuple[Row, ...]:
         starts += moment.record.event == "started"
         if id(moment) in reported or (moment.record.event == "started" and starts == 1):
             continue
-        make_row = _SINGLE.get(moment.record.event)
-        row = make_row(moment) if make_row is not None else None
+        row = None if moment.record.event in ("resized", "slept") else _single(moment)
         if row is not None and row.event == "started":
             row = replace(row, note=_without_a_launcher(moment, moments))
         if row is not None:
@@ -278,7 +300,9 @@ def _stops_of_one_clock(part: Sequence[Moment], typical: float) -> list[tuple[Ro
 
 def _slept(moment: Moment, pause: float | None) -> Row:
     """No process trains until the next world has formed."""
-    return replace(_with_reason(moment), after=0, downtime_s=pause)
+    row = _single(moment)
+    assert row is not None, "each sleep has a row"
+    return replace(row, downtime_s=pause)
 
 
 def _resize(moment: Moment, blamed: Sequence[Moment]) -> Row:
@@ -385,8 +409,27 @@ def _start_note(moment: Moment, steps: Sequence[float]) -> str:
 # -- everything else: one moment, one row -----------------------------------------------------------------------
 
 
-def _started_again(moment: Moment) -> Row:
-    return Row(moment.at, "started", "the launcher was started again")
+def _single(moment: Moment) -> Row | None:
+    """The row of an event of its own; None for a detail of others."""
+    record = moment.record
+    kind = EVENTS.get(record.event)
+    if kind is None or not kind.row(record.fields):
+        return None
+    if record.event == "struck":
+        return _struck(moment)
+    if record.event == "exited":
+        return _exited(moment)
+    concerned = (record.get(key) for key in kind.hosts)
+    hosts = [names(each) if isinstance(each, list | dict) else (text(each),) for each in concerned if each]
+    return Row(
+        moment.at,
+        kind.title,
+        text(kind.says(record.fields)),
+        tuple(itertools.chain(*hosts)),
+        after=0 if record.event in ("slept", "finished") else None,
+        steps_lost=whole(record.get("steps_lost")),
+        note=text(kind.note(record.fields)),
+    )
 
 
 def _without_a_launcher(started: Moment, moments: Sequence[Moment]) -> str:
@@ -424,120 +467,6 @@ def _exited(moment: Moment) -> Row | None:
     return Row(moment.at, "exited", faults.exit_note(record), (place,), note=faults.detail_of(record))
 
 
-def _rolled_back(moment: Moment) -> Row:
-    record = moment.record
-    lost = whole(record.get("steps_lost"))
-    return Row(moment.at, "rolled back", "", (text(record.get("host")),), steps_lost=lost)
-
-
-def _with_reason(moment: Moment) -> Row:
-    record = moment.record
-    host = text(record.get("host"))
-    return Row(moment.at, record.event.replace("_", " "), _first_line(record.get("reason")), (host,) if host else ())
-
-
-def _first_line(reason: object) -> str:
-    """The reason without a traceback behind it."""
-    return text(reason.partition("\n")[0] if isinstance(reason, str) else reason)
-
-
-def _unless_over(moment: Moment) -> Row | None:
-    return None if moment.record.get("reason") is None else _with_reason(moment)
-
-
-def _with_hosts(moment: Moment) -> Row:
-    record = moment.record
-    return Row(moment.at, record.event, text(record.get("reason")), names(record.get("hosts")))
-
-
-def _sealed(moment: Moment) -> Row:
-    record = moment.record
-    call = f", call {number}" if (number := whole(record.get("call"))) is not None and number > 1 else ""
-    return Row(moment.at, "sealed", f"step {text(record.get('step'))}{call}", note=text(record.get("path")))
-
-
-def _sent(moment: Moment) -> Row:
-    record = moment.record
-    hosts = tuple(text(record.get(key)) for key in ("source", "host"))
-    return Row(moment.at, "commit sent", f"step {text(record.get('step'))}", hosts, note=text(record.get("reason")))
-
-
-def _scaled(moment: Moment) -> Row:
-    record = moment.record
-    before = f"{text(record.get('before'))} → " if record.event == "scaled" else ""
-    cause = f"{before}{text(record.get('hosts'))} host{'' if record.get('hosts') == 1 else 's'}"
-    return Row(moment.at, record.event, cause, names(record.get("leaving")), note=text(record.get("reason")))
-
-
 def _path(row: Row) -> str:
     """The path of the newest checkpoint, without the count."""
     return row.note.partition(" (")[0]
-
-
-def _finished(moment: Moment) -> Row:
-    record = moment.record
-    return Row(
-        moment.at,
-        "finished",
-        _first_line(record.get("reason")),
-        after=0,
-        note=f"exit code {text(record.get('code')) or '?'}",
-    )
-
-
-def _training_restarted(moment: Moment) -> Row:
-    return replace(_with_reason(moment), steps_lost=whole(moment.record.get("steps_lost")))
-
-
-def _unless_kept(moment: Moment) -> Row | None:
-    """The end of a training call is worth a row if processes that come later cannot pass over it."""
-    record = moment.record
-    if record.get("kept") is not False:
-        return None
-    call = text(record.get("call")) or "?"
-    return replace(_with_reason(moment), cause=f"call {call}: its result was not kept: {text(record.get('reason'))}")
-
-
-_WITH_REASON: Final = [
-    "refused",
-    "not_sent",
-    "notice",
-    "notice_over",
-    "fenced",
-    "straggler",
-    "trains_alone",
-    "blocked",
-    "cleared",
-    "not_slept",
-    "released",
-    "workers_requested",
-    "workers_not_requested",
-    "woke",
-    "job_restarted",
-    "not_resized",
-    "resumed",
-    "not_sealed",
-    "interval",
-    "checkpoint_skipped",
-    "not_resumed",
-]
-_SINGLE: Final[Mapping[str, Callable[[Moment], Row | None]]] = {
-    **dict.fromkeys(_WITH_REASON, _with_reason),
-    "started": _started_again,
-    "struck": _struck,
-    "call_ended": _unless_kept,
-    "exited": _exited,
-    "rolled_back": _rolled_back,
-    "sent": _sent,
-    "advised": _unless_over,
-    "notices_unavailable": _unless_over,
-    "isolated": _with_hosts,
-    "stalled": _with_hosts,
-    "training_restarted": _training_restarted,
-    "sealed": _sealed,
-    **dict.fromkeys((*_SIZED, "not_scaled"), _scaled),
-    "finished": _finished,
-}
-"""Events with a row of their own, unless a resize contains them. All others are details."""
-REPORTED: Final = frozenset({*_SINGLE, "resized", "slept"})
-"""Events that have rows, or appear in the rows of others."""

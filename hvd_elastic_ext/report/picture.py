@@ -9,10 +9,9 @@ import io
 import itertools
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.own_files import write_output
@@ -39,36 +38,34 @@ INK, FAINT, GRID = "#2b2f36", "#8a919c", "#e6e8ec"
 WORLD, SPEED, LOSS = "#3b6ea5", "#4f8f6b", "#a5603b"
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """How one kind of event looks: its name in the key, a marker of matplotlib, a colour."""
+class Mark(NamedTuple):
+    """How one kind of event looks: a marker of matplotlib, a colour."""
 
-    name: str
     marker: str
     colour: str
 
 
 MARKS: Final = {
-    "start": Mark("start", ">", "#5b6470"),
-    "hosts added": Mark("hosts added", "^", "#2e8b57"),
-    "cooldown over": Mark("cooldown over", "D", "#1f9aa0"),
-    "hosts removed": Mark("hosts removed", "v", "#c78a1b"),
-    "hosts changed": Mark("hosts changed", "h", "#7a6a3a"),
-    "formed again": Mark("formed again", "p", "#6b7a8f"),
-    "worker failed": Mark("worker failed", "X", "#c0392b"),
-    "notice": Mark("notice", "d", "#c7641b"),
-    "slept": Mark("slept", "<", "#4a4e9a"),
-    "woke": Mark("woke", "*", "#4a4e9a"),
-    "refused": Mark("host list refused", "s", "#8e5ea2"),
-    "scaled": Mark("hosts asked for", "H", "#3b6ea5"),
-    "finished": Mark("finished", "o", "#5b6470"),
+    "start": Mark(">", "#5b6470"),
+    "hosts added": Mark("^", "#2e8b57"),
+    "cooldown over": Mark("D", "#1f9aa0"),
+    "hosts removed": Mark("v", "#c78a1b"),
+    "hosts changed": Mark("h", "#7a6a3a"),
+    "worker failed": Mark("X", "#c0392b"),
+    "notice": Mark("d", "#c7641b"),
+    "slept": Mark("<", "#4a4e9a"),
+    "woke": Mark("*", "#4a4e9a"),
+    "refused": Mark("s", "#8e5ea2"),
+    "scaled": Mark("H", "#3b6ea5"),
+    "finished": Mark("o", "#5b6470"),
 }
-OTHER: Final = Mark("other", "P", "#5b6470")
+"""By title. Others look alike."""
+OTHER: Final = Mark("P", "#5b6470")
 
 
 def mark_of(row: Row) -> Mark:
     """A resize looks like its cause, anything else like its event."""
-    return MARKS.get(row.cause if row.event == "resized" else row.event, OTHER)
+    return MARKS.get(row.title, OTHER)
 
 
 def label_of(row: Row) -> str:
@@ -82,9 +79,7 @@ def label_of(row: Row) -> str:
         return hosts_text(row).replace("-", "−") or row.cause
     if row.event == "scaled":
         return row.cause
-    return {"refused": "list refused", "started": "launcher again", "finished": "end"}.get(
-        row.event, f"{row.event} {hosts_text(row)}".strip()
-    )
+    return row.kind.label or f"{row.event} {hosts_text(row)}".strip()
 
 
 def draw(report: JobReport, path: Path, *, title: str = "Elastic training") -> None:
@@ -331,18 +326,18 @@ def _key(figure: Figure, rows: Sequence[Row], *, key_lines: int, height: float) 
     """The key of the markers that appear."""
     from matplotlib.lines import Line2D
 
-    marks = list(dict.fromkeys(mark_of(row) for row in rows))
-    if not marks:
+    names = {mark_of(row): (row.kind.label or row.title) if row.title in MARKS else "other" for row in rows}
+    if not names:
         return
     handles = [
-        Line2D([], [], marker=mark.marker, color=mark.colour, linestyle="", markersize=6, label=mark.name)
-        for mark in marks
+        Line2D([], [], marker=mark.marker, color=mark.colour, linestyle="", markersize=6, label=name)
+        for mark, name in names.items()
     ]
     figure.legend(
         handles=handles,
         loc="center left",
         bbox_to_anchor=(LEFT, (0.24 + KEY_LINE_IN * key_lines) / height),
-        ncols=len(marks),
+        ncols=len(names),
         frameon=False,
         fontsize=8,
         handletextpad=0.1,

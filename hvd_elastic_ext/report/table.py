@@ -5,22 +5,18 @@ from __future__ import annotations
 import itertools
 from typing import Final, TextIO
 
+from hvd_elastic_ext.core.events import BAD, OK, WARN
 from hvd_elastic_ext.io import tables
 from hvd_elastic_ext.report.job_report import JobReport, Row, Total, steps_again, total
 
-STYLES: Final = {
-    "hosts added": "green",
-    "cooldown over": "green",
-    "hosts removed": "yellow",
-    "hosts changed": "yellow",
-    "worker failed": "red",
-}
+STYLES: Final = {OK: "green", WARN: "yellow", BAD: "red"}
+"""Colours by level."""
 HEADINGS: Final = ("at", "event", "hosts", "size", "downtime", "steps lost", "note")
 
 
 def show(report: JobReport, stream: TextIO) -> None:
     """Write the table of events and one line of summary."""
-    rows = ((cells(row), STYLES.get(row.cause, "")) for row in report.rows)
+    rows = ((cells(row), STYLES.get(row.level, "")) for row in report.rows)
     tables.show(stream, HEADINGS, rows, right=("at", "downtime", "steps lost"), summary=summary(report))
 
 
@@ -33,9 +29,7 @@ def cells(row: Row) -> tuple[str, ...]:
         downtime, lost = downtime or "?", lost or "?"
     elif row.cause == "start" and not row.downtime_s:
         lost = lost if row.steps_lost else ""
-    # A resize is shown by its cause; elsewhere the cause is a note.
-    event, note = (row.cause, row.note) if resized else (row.event, "; ".join(filter(None, (row.cause, row.note))))
-    return f"{row.at:.1f} s", event, hosts_text(row), size_text(row), downtime, lost, note
+    return f"{row.at:.1f} s", row.title, hosts_text(row), size_text(row), downtime, lost, row.details
 
 
 def hosts_text(row: Row) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
+from hvd_elastic_ext.core.events import BAD, EVENTS, WARN
 from hvd_elastic_ext.core.goodput import Accounting, Goodput, accounted
 from hvd_elastic_ext.core.journal import Record
 from hvd_elastic_ext.dashboard.content import advice, host_facts, sentences
@@ -135,7 +136,7 @@ def _now(
         "level": verdict.level,
         "text": verdict.text,
         "do": verdict.do,
-        "why": sentences.why(report) if verdict.level in (sentences.BAD, sentences.WARN) else [],
+        "why": sentences.why(report) if verdict.level in (BAD, WARN) else [],
         "ended": report.code is not None,
         "code": report.code,
         "launcher": facts.live is not None,
@@ -261,9 +262,10 @@ def _row(row: Row, number_: int, exits: Sequence[Moment]) -> dict[str, Any]:
     return {
         "id": number_,
         "at": round(row.at, 3),
-        "event": advice.name_of(row),
-        "kind": sentences.kind_of(row),
-        "text": advice.reason_of(row),
+        "event": row.title,
+        "kind": row.level,
+        "means": row.kind.meaning,
+        "text": row.details,
         "do": advice.advice(row),
         "hosts": hosts[:MAX_NAMED],
         "more": max(0, len(hosts) - MAX_NAMED),
@@ -281,7 +283,7 @@ def _row(row: Row, number_: int, exits: Sequence[Moment]) -> dict[str, Any]:
 def _who(row: Row, exits: Sequence[Moment]) -> list[list[Any]]:
     """Return the processes whose output helps to explain a fault: the name of each in its output files, and when it
     ended."""
-    if sentences.kind_of(row) != sentences.BAD:
+    if row.level != BAD:
         return []
     times = [moment.at for moment in exits]
     near = exits[bisect_left(times, row.at - BEFORE_S) : bisect_right(times, row.at + AFTER_S)]
@@ -361,7 +363,7 @@ def _checkpoints(records: Sequence[Record]) -> dict[str, Any]:
         ],
         "count": len(sealed),
         "failed": [
-            {"t": record.t, "event": record.event.replace("_", " "), "why": text(record.get("reason"))}
+            {"t": record.t, "event": EVENTS[record.event].title, "why": text(record.get("reason"))}
             for record in failed[-NEWEST:][::-1]
         ],
     }

@@ -9,6 +9,7 @@ from typing import Any, Final
 from hvd_elastic_ext.autoscale.curve import GLOBAL, HOST
 from hvd_elastic_ext.autoscale.policies import parse
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.events import EVENTS
 from hvd_elastic_ext.core.journal import Record
 from hvd_elastic_ext.report.series import Speed
 from hvd_elastic_ext.report.timeline import text, whole
@@ -41,7 +42,7 @@ def scaling_of(records: Sequence[Record], speeds: Sequence[Speed], live: Mapping
         "decisions": [
             {
                 "t": record.t,
-                "event": record.event.replace("_", " "),
+                "event": EVENTS[record.event].title,
                 "hosts": whole(record.get("hosts")),
                 "before": whole(record.get("before")),
                 "why": text(record.get("reason")),

@@ -8,11 +8,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from hvd_elastic_ext.core.events import BAD, INFO, OK, SLEEPS, STOPPED, WARN, end_of
 from hvd_elastic_ext.dashboard.content import advice
-from hvd_elastic_ext.report.job_report import RESTARTED, JobReport, Row, steps_again, total
+from hvd_elastic_ext.report.job_report import JobReport, Row, steps_again, total
 from hvd_elastic_ext.report.table import counted
 
-OK, WARN, BAD, INFO = "ok", "warn", "bad", "info"
 LATE_S: Final = 60.0
 """Seconds without a new journal line after which a run whose launcher does not answer counts as lost."""
 SHORTEST_S: Final = 0.01
@@ -31,27 +31,6 @@ _STEP: Final = re.compile(r", step \d+(?=,|$)", re.ASCII)
 REFUSED: Final = "the newest host list is refused"
 STILL: Final = "no step for"
 """Text in the launcher's line for as long as an event's problem lasts, by event."""
-STOPPED: Final = (129, 130, 143)
-"""Exit codes of a launcher that got a signal: SIGHUP, SIGINT, SIGTERM."""
-ASLEEP: Final = 75
-"""Exit code of a launcher whose job sleeps."""
-
-KINDS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(
-        ("worker failed", "exited", "struck", "fenced", "isolated", "stalled", "trains alone", "not resumed",
-         "checkpoint skipped", RESTARTED, "not resized"), BAD),
-    **dict.fromkeys(
-        ("hosts removed", "rolled back", "straggler", "notice", "refused", "blocked", "slept", "not slept",
-         "not sealed", "not sent", "not scaled", "not_scaled", "workers not requested", "notices unavailable",
-         "job restarted", "started", "advised", "formed again"), WARN),
-    **dict.fromkeys(("start", "hosts added", "cooldown over", "sealed", "woke", "resumed", "cleared"), OK),
-}  # fmt: skip
-"""The level of an event by its name; of a resize, by its cause."""
-WARNINGS: Final = frozenset(
-    ("straggler", "notice", "refused", "not sealed", "not sent", "not slept", "not scaled",
-     "workers not requested", "notices unavailable")
-)  # fmt: skip
-"""Events that need attention, though they are not faults."""
 
 
 class Verdict(NamedTuple):
@@ -62,16 +41,9 @@ class Verdict(NamedTuple):
     do: str = ""
 
 
-def kind_of(row: Row) -> str:
-    """Return the level of a row."""
-    if row.event == "finished":
-        return OK if row.note == "exit code 0" else BAD
-    return KINDS.get(row.cause if row.event == "resized" else row.event, INFO)
-
-
 def needs_attention(row: Row) -> bool:
     """Whether a row needs attention."""
-    return kind_of(row) == BAD or advice.name_of(row) in WARNINGS
+    return row.level == BAD or row.kind.attention
 
 
 def duration(seconds: float) -> str:
@@ -111,9 +83,9 @@ def outcome(report: JobReport) -> Verdict:
     if report.code == 0:
         more = cause.removeprefix("training is done").removeprefix("; ")
         return Verdict(OK, f"Training is done {after}{f': {more}' if more else ''}. {cost(report)}")
-    if report.code == ASLEEP:
+    if end_of(report.code) == SLEEPS:
         return Verdict(WARN, f"The job sleeps, and its launcher has ended {after}{reason}. {cost(report)}")
-    if report.code in STOPPED:
+    if end_of(report.code) == STOPPED:
         recent = _newest(report, since=report.duration_s - RECENT_S)
         by, _, more = cause.removeprefix("stopped ").partition("; ")
         how = f"{after}{reason}" if by == cause else f"{by} {after}{f': {more}' if more else ''}"
@@ -189,19 +161,19 @@ def _without_launcher(report: JobReport, *, ago: float) -> Verdict:
 def _newest(report: JobReport, *, since: float) -> Row | None:
     """The last fault, else the last event that needs attention."""
     recent = [row for row in reversed(report.rows) if row.at >= since and row.event != "finished"]
-    faults = (row for row in recent if kind_of(row) == BAD)
-    return next(faults, None) or next((row for row in recent if advice.name_of(row) in WARNINGS), None)
+    faults = (row for row in recent if row.level == BAD)
+    return next(faults, None) or next((row for row in recent if row.kind.attention), None)
 
 
 def _last_event(row: Row | None, report: JobReport) -> str:
     if row is None:
         return ""
-    what = "Last fault" if kind_of(row) == BAD else "Last event"
+    what = "Last fault" if row.level == BAD else "Last event"
     more = f" and {len(row.hosts) - NAMED} more" if len(row.hosts) > NAMED else ""
     where = f" on {', '.join(row.hosts[:NAMED])}{more}" if row.hosts else ""
-    text = advice.reason_of(row)
+    text = row.details
     shown = f": {text[:LONGEST]}{'…' if len(text) > LONGEST else ''}" if text else ""
-    return f" {what}, {duration(report.duration_s - row.at)} ago: {advice.name_of(row)}{where}{shown}."
+    return f" {what}, {duration(report.duration_s - row.at)} ago: {row.title}{where}{shown}."
 
 
 def _do(row: Row | None) -> str:
@@ -214,8 +186,8 @@ def why(report: JobReport) -> list[int]:
     Faults come before events that only need attention. Repeated faults of one kind on one host appear once.
     """
     newest_first = list(enumerate(report.rows))[::-1]
-    faults = (pair for pair in newest_first if kind_of(pair[1]) == BAD and pair[1].event != "finished")
-    others = (pair for pair in newest_first if advice.name_of(pair[1]) in WARNINGS)
+    faults = (pair for pair in newest_first if pair[1].level == BAD and pair[1].event != "finished")
+    others = (pair for pair in newest_first if pair[1].kind.attention)
     found: dict[tuple[tuple[str, ...], str], int] = {}
     for at, row in itertools.chain(faults, others):
         if len(found) < SHOWN:

@@ -13,10 +13,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from hvd_elastic_ext.core.events import EVENTS
 from hvd_elastic_ext.core.goodput import Accounting
 from hvd_elastic_ext.core.journal import Record, parse_line
 from hvd_elastic_ext.report.faults import explains
-from hvd_elastic_ext.report.job_report import REPORTED, TOGETHER_S
+from hvd_elastic_ext.report.job_report import TOGETHER_S
 from hvd_elastic_ext.report.series import host_count
 from hvd_elastic_ext.report.timeline import whole
 
@@ -111,7 +112,7 @@ class Thinned:
     @property
     def left_out(self) -> int:
         """Return how many records of events other than steps are too old to be shown."""
-        return sum(max(0, self.counts[event] - self._most_each) for event in REPORTED if event in self._others)
+        return sum(max(0, self.counts[event] - self._most_each) for event in self._others if _has_rows(event))
 
     def records(self) -> list[Record]:
         """Return the kept records in the order of the journal."""
@@ -205,7 +206,7 @@ class Thinned:
         if record.event in ("started", "resized", "slept", "finished"):
             self._change_of_world()
         kept = self._others.setdefault(record.event, deque(maxlen=self._most_each))
-        if record.event not in REPORTED:
+        if not _has_rows(record.event):
             if record.event in ("committed", "synced"):  # the newest one is enough: it has the step
                 kept.clear()
                 kept.append((self.lines, _compact(record)))
@@ -226,6 +227,10 @@ def thinned(lines: Iterable[bytes]) -> Thinned:
     for line in lines:
         kept.add(line)
     return kept
+
+
+def _has_rows(event: str) -> bool:
+    return event in EVENTS and EVENTS[event].has_rows
 
 
 def _parsed(line: bytes) -> Record | None:

@@ -338,6 +338,7 @@ function detailOf(row) {
   const near = (state.parts.records || []).filter(([at]) => at >= row.at - AROUND_S && at <= row.at + 2);
   box.append(
     el("h2", { text: `${time(wall(row.at))}: ${row.event} ${row.hosts.join(" ")}${row.more ? ` and ${row.more} more` : ""}` }),
+    row.means ? el("p", { class: "note", text: `${row.event}: ${row.means}` }) : "",
     el("p", {}, el("strong", { text: "Cause: " }), el("span", { class: "cause", text: row.text || row.event })),
     row.do ? el("p", {}, el("strong", { text: "What to do: " }), el("span", { class: "do", text: row.do })) : "",
     el("p", {}, el("strong", { text: "Cost: " }), costs.join(", ") || "nothing that is known"));

@@ -19,6 +19,7 @@ from typing import Any, Final
 from hvd_elastic_ext import __version__
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.errors import ElasticError, UsageError
+from hvd_elastic_ext.core.events import BAD, EVENTS, WARN, Fields
 from hvd_elastic_ext.core.journal import Journal, Sink
 from hvd_elastic_ext.io import core_dumps
 from hvd_elastic_ext.io.append_file import QueuedLines
@@ -26,7 +27,6 @@ from hvd_elastic_ext.io.own_files import make_folder
 from hvd_elastic_ext.io.threads.beside import report
 from hvd_elastic_ext.launcher.agents.capacity import far_too_few_files, raise_file_limit
 from hvd_elastic_ext.launcher.cli import dashboard, run_options, starting
-from hvd_elastic_ext.launcher.cli.announcements import Fields, announce
 from hvd_elastic_ext.launcher.cli.listeners import Listeners, listeners
 from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.engines.mpirun import MPIRUN
@@ -49,6 +49,8 @@ from hvd_elastic_ext.launcher.sources.sources import (
     ScriptSource,
 )
 from hvd_elastic_ext.launcher.state.saved import Saved
+
+log = logging.getLogger(__name__)
 
 GC_THRESHOLDS: Final = (50_000, 20, 100)
 """Garbage collection is rare: the launcher makes few cycles, and a collection reads the state of all workers."""
@@ -262,6 +264,13 @@ def open_journal_file(path: Path) -> QueuedLines:
         return QueuedLines.opened(path, "the journal", option="--journal", counts=True)
     except OSError as error:
         raise UsageError(f"--journal {path} cannot be written: {error.strerror}; name another with --journal") from None
+
+
+def announce(event: str, generation: int, fields: Fields) -> None:
+    """Log the terminal's line of an event, if it has one. Who records such an event logs nothing."""
+    kind = EVENTS[event]
+    if text := kind.line({**fields, "generation": generation}):
+        log.log(logging.WARNING if kind.level in (WARN, BAD) else logging.INFO, "%s", text)
 
 
 def journal_on(sink: Sink, listening: Listeners) -> Journal:

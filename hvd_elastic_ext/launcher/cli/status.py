@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.core.events import end_of
 from hvd_elastic_ext.core.journal import FILE
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.printable import fitting
@@ -107,8 +108,6 @@ SCHEMA: Final = (
 )
 """The keys of :func:`look`, all of which are always there: docs/job-commands.md describes them."""
 LOST, UNKNOWN = "lost", "unknown"
-ENDED: Final[Mapping[int, str]] = {0: "done", 75: "sleeps", 129: "stopped", 130: "stopped", 143: "stopped"}
-"""The state of a job that has ended, by its exit code; any other one: ``failed``."""
 WATCH_S: Final = 1.0
 CHANGES: Final = ("running", "state", "generation", "size", "checkpoint", "code")
 """Keys of which a change is worth a line. Steps, speeds and the seconds of a wait change all the time."""
@@ -153,7 +152,7 @@ def _without_answer(folder: Path, journal: Path, *, runs: bool) -> dict[str, Any
     if runs:
         state = "starts"
     elif code is not None:
-        state = ENDED.get(code, "failed")
+        state = end_of(code)
     path, step = (None, None) if saved is None or saved.stored is None else (saved.stored.path, saved.stored.step)
     return {
         "running": runs,

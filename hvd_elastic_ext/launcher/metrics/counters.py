@@ -5,51 +5,19 @@ from __future__ import annotations
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from hvd_elastic_ext.core.events import EVENTS, RESIZES
 from hvd_elastic_ext.core.goodput import Accounting
 from hvd_elastic_ext.launcher.metrics.gauges import JobMetric, Samples
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.rules.membership.next_world import CAUSES
-
-
-class _Counted(NamedTuple):
-    """A counter: of ``event``, or of the number in its ``field``, split by its ``cause`` into ``causes``."""
-
-    name: str
-    help: str
-    event: str
-    causes: tuple[str, ...] = ()
-    field: str | None = None
-
 
 _CAUSES: Final = tuple(map(str, Cause))
 
 
-_COUNTERS: Final = (
-    _Counted("worlds", "Worlds that have formed, by cause", "resized", CAUSES),
-    _Counted(
-        "downtime_seconds", "Seconds without a step for a new world, by its cause", "resized", CAUSES, "downtime_s"
-    ),
-    _Counted(
-        "lost_steps", "Steps that were lost with a world, by the cause of the next", "resized", CAUSES, "steps_lost"
-    ),
-    _Counted("process_exits", "Training processes that have ended, by cause", "exited", _CAUSES),
-    _Counted("strikes", "Strikes against slots, hosts, pods and nodes, by cause", "struck", _CAUSES),
-    _Counted("hosts_fenced", "Silent hosts and processes that were cut off", "fenced"),
-    _Counted("stalls", "Times that processes made no progress", "stalled"),
-    _Counted("notices", "Hosts with notice that they will go soon", "notice"),
-    _Counted("checkpoints", "Completed checkpoints", "sealed"),
-    _Counted("checkpoint_seconds", "Seconds from a commit to its completed checkpoint", "sealed", field="seconds"),
-    _Counted("checkpoint_bytes", "Bytes of completed checkpoints", "sealed", field="bytes"),
-    _Counted("checkpoints_given_up", "Checkpoints that were given up", "not_sealed"),
-    _Counted("lists_refused", "Host lists that were not accepted", "refused"),
-    _Counted("requests_for_hosts", "Changes of the number of hosts that were asked for", "scaled"),
-    _Counted("failed_requests_for_hosts", "Requests for hosts that failed", "not_scaled"),
-    _Counted("sleeps", "Times that the job went to sleep", "slept"),
-    _Counted("asleep_seconds", "Seconds asleep, of sleeps that are over", "woke", field="slept_s"),
-    _Counted("restarts_from_scratch", "Restarts of training without any commit or checkpoint", "training_restarted"),
-)
+def _causes(event: str) -> tuple[str, ...]:
+    """The causes that an event may have."""
+    return tuple(RESIZES) if event == "resized" else _CAUSES
 
 
 class Counters:
@@ -65,18 +33,21 @@ class Counters:
         self._commit: int | None = None
         """The number of the newest commit."""
         # From 0, for every cause: Prometheus sees no increase in a series that begins with more.
-        self._counts = {each.name: Counter(dict.fromkeys(_keys(each), 0)) for each in _COUNTERS}
+        self._counts = {
+            count.name: Counter({(cause,): 0 for cause in _causes(kind.name)} if count.by_cause else {(): 0})
+            for kind in EVENTS.values()
+            for count in kind.counts
+        }
         self._sealed: tuple[float, float] | None = None
         self._names: tuple[str, ...] = ()
 
     def note(self, event: str, fields: Mapping[str, Any]) -> None:
         """Take in an event of the journal."""
         with self._lock:
-            for each in _COUNTERS:
-                if each.event == event:
-                    key = (str(fields.get("cause")),) if each.causes else ()
-                    amount = 1 if each.field is None else fields.get(each.field)
-                    self._counts[each.name][key] += amount or 0
+            for count in EVENTS[event].counts:
+                key = (str(fields.get("cause")),) if count.by_cause else ()
+                amount = 1 if count.field is None else fields.get(count.field)
+                self._counts[count.name][key] += amount or 0
             self._goodput.note(event, fields, self._mono())
             if event == "resized":
                 lost = fields.get("steps_lost")
@@ -105,11 +76,11 @@ class Counters:
         if self._names:
             words = "The job, its run, and the version of the launcher"
             yield JobMetric("job_info", words, {self._names: 1}, ("name", "run", "version"))
-        for each in _COUNTERS:
-            labels = ("cause",) if each.causes else ()
-            yield JobMetric(each.name, each.help, dict(self._counts[each.name]), labels, counter=True)
+        for count in (count for kind in EVENTS.values() for count in kind.counts):
+            labels = ("cause",) if count.by_cause else ()
+            yield JobMetric(count.name, count.help, dict(self._counts[count.name]), labels, counter=True)
         yield JobMetric("commits", "Commits made in memory", {(): self._commits}, counter=True)
-        again: Samples = {(cause,): self._redone_s[cause] for cause in CAUSES}
+        again: Samples = {(cause,): self._redone_s[cause] for cause in RESIZES}
         words = "Time of the steps that were lost with a world, by the cause of the next"
         yield JobMetric("redone_seconds", words, again, ("cause",), counter=True)
         good = self._goodput.goodput(self._mono())
@@ -126,8 +97,3 @@ class Counters:
             when, step = self._sealed
             yield JobMetric("checkpoint_timestamp_seconds", "When the newest checkpoint was completed", {(): when})
             yield JobMetric("checkpoint_step", "Step of the newest checkpoint", {(): step})
-
-
-def _keys(counted: _Counted) -> list[tuple[str, ...]]:
-    """The label values of all samples that a counter may have."""
-    return [(cause,) for cause in counted.causes] if counted.causes else [()]

@@ -327,12 +327,10 @@ class PodReleases:
 
     def _tell(self, event: str, reason: str, **fields: Any) -> None:
         text = f"{self._limits.job} is to have {fields['replicas']} workers: {reason}"
-        log.warning("%s", text)
         self._record(event, reason=text, **{name: value for name, value in fields.items() if value is not None})
 
     def _fail(self, error: BaseException) -> None:
         why = f"{self._limits.job}: {str(error) or f'no answer within {FINAL_CALL_S:g} s'}"
         if why != self._last_error:
             self._last_error = why
-            log.warning("%s", why)
             self._record("workers_not_requested", reason=why)

@@ -93,7 +93,6 @@ class SleepingJob:
         slept_s = round(self._clock.mono() - self._since, 3)
         if decision.act is SleepAction.END:
             raise Asleep(f"stopped while asleep ({decision.reason}); the same command goes on")
-        log.warning("awake again after %.1f s: %s", slept_s, decision.reason)
         self._record("woke", reason=decision.reason, slept_s=slept_s)
         if self._releases is not None:
             await self._releases.woke()

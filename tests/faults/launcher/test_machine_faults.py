@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.core.journal import EVENTS
+from hvd_elastic_ext.core.events import EVENTS
 from tests.faults.launcher.stepping_jobs import Training, training
 
 __all__ = ["training"]

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.core.journal import EVENTS, Journal, parse_line, read
+from hvd_elastic_ext.core.events import EVENTS
+from hvd_elastic_ext.core.journal import Journal, parse_line, read
 from tests.support.clock import ManualClock
 
 plain = st.recursive(

@@ -74,3 +74,23 @@ def test_the_journal_is_read_once_by_complete_lines(tmp_path: Path) -> None:
     with path.open("a") as file:
         file.write((line % "two")[20:] + "no journal line\n" + line % "three")
     assert [r.event for r in tail.read()] == ["two", "three"]
+
+
+def test_the_last_important_event_is_told_in_the_words_of_the_table() -> None:
+    told = [
+        record("started"),
+        record("resized", size=2, cause="start"),
+        record("stepped", step=7),
+        record("exited", host="a", slot=0, code=1, reason="crashed: exit code 1"),
+        record("scaled", hosts=3, before=2, leaving=["b", "c"]),
+        record("started"),
+    ]
+    seen = Observed()
+    assert [(seen := observe(seen, [each])).last for each in told] == [
+        "",
+        "start: world of 2",
+        "start: world of 2",
+        "exited on a: crashed: exit code 1",
+        "scaled on b, c: 2 → 3 hosts",
+        "started: the launcher was started again",
+    ]

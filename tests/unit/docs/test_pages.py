@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.core.journal import EVENTS
-
 ROOT = Path(__file__).parents[3]
 PAGES = [
     ROOT / name
@@ -54,11 +52,6 @@ def test_every_page_is_in_the_index_which_the_readme_leads_to() -> None:
     linked = set(re.findall(r"\]\(([\w-]+\.md)", (ROOT / "docs/README.md").read_text(encoding="utf-8")))
     assert {page.name for page in (ROOT / "docs").glob("*.md")} - linked == {"README.md"}
     assert "](docs/README.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def test_the_glossary_lists_every_event_of_the_journal() -> None:
-    part = (ROOT / "docs/glossary.md").read_text(encoding="utf-8").partition("## Events of the journal")[2]
-    assert set(re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE)) == set(EVENTS)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, make_dataclass
 from typing import Any, Final
 
+from hvd_elastic_ext.core.events import EVENTS
 from hvd_elastic_ext.core.hosts import Host, HostSet
-from hvd_elastic_ext.core.journal import EVENTS, Journal
+from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.launcher.driver.driver import Driver
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Durability, parse_checkpoint_every
@@ -244,7 +245,7 @@ class Cluster(Helpers):
         for line in text[self._read :].splitlines():
             entry = json.loads(line)
             unknown = entry.keys() - _fields(entry["event"])
-            assert not unknown, f"core/journal.py: EVENTS does not tell of {unknown} in {entry['event']}"
+            assert not unknown, f"core/events.py does not tell of {unknown} in {entry['event']}"
             self._entries.append(entry)
         self._read = len(text)
         return [entry for entry in self._entries if entry["event"] == name]
@@ -436,4 +437,4 @@ class Cluster(Helpers):
 
 @functools.cache
 def _fields(event: str) -> frozenset[str]:
-    return frozenset({"t", "mono", "generation", "event", *re.findall(r"\w+", EVENTS[event])})
+    return frozenset({"t", "mono", "generation", "event", *re.findall(r"\w+", EVENTS[event].fields)})

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.core.journal import EVENTS, Record, read
+from hvd_elastic_ext.core.events import EVENTS
+from hvd_elastic_ext.core.journal import Record, read
 from hvd_elastic_ext.report.command import job_name, to_json
 from hvd_elastic_ext.report.job_report import JobReport, Row, build_report
 from hvd_elastic_ext.report.picture import label_of

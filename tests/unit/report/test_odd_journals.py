@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.cli import main as hvd_elastic
-from hvd_elastic_ext.core.journal import EVENTS, parse_line
+from hvd_elastic_ext.core.events import EVENTS
+from hvd_elastic_ext.core.journal import parse_line
 from hvd_elastic_ext.io.job_folders import find_journal
 from hvd_elastic_ext.report.command import main
 from tests.support.journals import JournalMaker

@@ -52,7 +52,6 @@ def _begin(job: JobState, agents: Sequence[Agent]) -> None:
     silent_s = now - max(agent.last_message_at for agent in agents)
     names = [agent.host.name for agent in agents]
     reason = f"nothing was heard of any host of the world for {silent_s:.1f} s: is this machine's link down?"
-    log.warning("%s No host is cut off for now", reason)
     job.record("isolated", hosts=names, reason=reason)
 
 

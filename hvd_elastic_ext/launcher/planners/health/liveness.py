@@ -235,7 +235,6 @@ def _report_straggler(job: JobState, straggler: Straggler, *, drained: bool) -> 
     seat, worker = straggler.seat, job.roster.workers[straggler.seat]
     place = job.rendezvous.place(worker.life)
     rank = -1 if place is None else place.rank
-    log.warning("straggler: rank %d, %s%s", rank, straggler.text, "; its slot is drained" if drained else "")
     job.record(
         "straggler",
         host=seat.host,

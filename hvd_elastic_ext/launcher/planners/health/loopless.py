@@ -52,7 +52,6 @@ def _check_lost_training(job: JobState) -> JobFailed | None:
     if not job.options.restart_from_scratch:
         return JobFailed(f"{why}; --restart-from-scratch would start the script again")
     state.training_restarts += 1
-    log.warning("training starts from the beginning (time %d): %s", state.training_restarts, why)
     job.record("training_restarted", number=state.training_restarts, steps_lost=state.step or None, reason=why)
     state.trained, state.step = False, 0
     return None
@@ -118,7 +117,6 @@ def report_unchanged_world(job: JobState) -> Plan:
             f"{decision.cause}: {decision.reason}; the world stays as it is: no process has begun an elastic loop "
             "(elastic.run or hvd.elastic.run), and without one hosts can neither be added nor replaced"
         )
-        log.warning("%s", why)
         job.record("not_resized", cause=decision.cause, reason=why)
     return NOTHING
 

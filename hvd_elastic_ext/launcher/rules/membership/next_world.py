@@ -140,11 +140,6 @@ class WorldDecision:
 
 FINISHED: Final = "ranks finished"
 """Cause of a world that continues without members that are done with training."""
-CAUSES: Final = (
-    *("start", "all were lost", "worker failed", "connection lost", FINISHED),
-    *("hosts added", "hosts removed", "hosts changed", "cooldown over"),
-)
-"""All causes that a world can have."""
 STILL_FORMING: Final = WorldDecision(None, "", "the newest world is still forming")
 AS_WANTED: Final = WorldDecision(None, "", "the world is as it should be")
 NOT_READY_YET: Final = WorldDecision(None, "", "newcomers are not ready yet")

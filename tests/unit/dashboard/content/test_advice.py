@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from hvd_elastic_ext.core.events import EVENTS, RESIZES, EventKind
 from hvd_elastic_ext.core.journal import read
-from hvd_elastic_ext.dashboard.content import advice, sentences
+from hvd_elastic_ext.dashboard.content import advice
+from hvd_elastic_ext.dashboard.content.sentences import needs_attention
 from hvd_elastic_ext.launcher.rules.health.causes import BLAME, Cause, ending
 from hvd_elastic_ext.report.job_report import Row, build_report
 from tests.unit.launcher.scenarios import play
@@ -24,17 +26,12 @@ def test_every_fault_of_a_process_or_a_host_has_a_remedy_that_names_the_host(cau
     assert "{" not in told
 
 
-def test_every_event_that_asks_for_a_look_has_a_remedy() -> None:
-    names = {name for name, kind in sentences.KINDS.items() if kind == sentences.BAD} | sentences.WARNINGS
-    assert [name for name in names if not advice.advice(_row(name))] == []
-
-
-def _row(name: str) -> Row:
-    return (
-        Row(1.0, "resized", name, ("h3",), note="crashed: exit code 1")
-        if name == "worker failed"
-        else Row(1.0, name, "crashed: exit code 1", ("h3",))
-    )
+@pytest.mark.parametrize("kind", [*EVENTS.values(), *RESIZES.values()], ids=lambda kind: kind.title)
+def test_every_event_that_asks_for_a_look_has_a_remedy(kind: EventKind) -> None:
+    row = Row(1.0, kind.title, "crashed: exit code 1", ("h3",))
+    if kind.name in RESIZES:
+        row = Row(1.0, "resized", kind.name, ("h3",), note="crashed: exit code 1")
+    assert advice.advice(row) or not needs_attention(row) or kind.name == "finished"
 
 
 @pytest.mark.parametrize(
@@ -105,7 +102,7 @@ def test_what_is_told_of_a_fault_fits_what_the_launcher_has_done(
     options = "standby_timeout_s=20.0 progress_timeout_s=5.0 restart_stalled=True"
     cluster = play(f"train a b c {options}; run 3; {scenario}")
     rows = build_report(list(read(cluster.lines.getvalue().splitlines()))).rows
-    told = [advice.advice(row) for row in rows if advice.name_of(row) == event]
+    told = [advice.advice(row) for row in rows if row.title == event]
     assert told
     for each in told:
         assert words in each
@@ -146,7 +143,7 @@ def test_the_host_of_a_seat_is_meant() -> None:
 
 
 def test_commands_and_options_that_a_remedy_names_are_there() -> None:
-    remedies = [remedy for pairs in (advice.FAULTS, *advice.EVENTS.values()) for _, remedy in pairs]
+    remedies = [remedy for kind in (*EVENTS.values(), *RESIZES.values()) for _, remedy in kind.remedies]
     whole = " ".join([*remedies, advice.AFTER_FAILURE, advice.NO_LAUNCHER])
     pages = " ".join(page.read_text() for page in DOCS.glob("*.md"))
     for option in set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", whole)):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from hvd_elastic_ext.core.events import RESIZES
 from hvd_elastic_ext.core.journal import read
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.dashboard.content.host_facts import Hosts
@@ -101,6 +102,7 @@ def test_a_failed_job_says_why_and_whose_output_tells_more() -> None:
     assert told["now"]["level"] == "bad"
     assert told["now"]["text"].startswith("The job failed with exit code 1 after 8.5 s at step 35: too many faults")
     reasons = [row for row in told["timeline"]["rows"] if row["id"] in told["now"]["why"]]
+    assert reasons[0]["means"] == RESIZES["worker failed"].meaning
     assert [(row["event"], row["lost"], row["text"]) for row in reasons] == [
         ("worker failed", 3, "crashed: no such module; blocked for 8 s")
     ]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
+import logging
 from pathlib import Path
 
 import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.cli.run import make_checkpoint_folder, unused_checkpoints
+from hvd_elastic_ext.launcher.cli.run import announce, make_checkpoint_folder, unused_checkpoints
 from hvd_elastic_ext.launcher.cli.run_options import parse
 from hvd_elastic_ext.launcher.state.saved import Saved
 
@@ -73,3 +74,13 @@ def test_storage_that_is_full_or_away_for_now_is_no_reason_to_refuse(
 
     monkeypatch.setattr("tempfile.TemporaryFile", full)
     made(tmp_path / "a")
+
+
+def test_what_somebody_may_have_to_act_on_is_a_warning_and_what_has_no_line_is_not_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    announce("stepped", 7, {"step": 3})
+    announce("cleared", 7, {"host": "b", "reason": "by hand"})
+    announce("blocked", 7, {"host": "b", "for_s": None, "reason": "by hand"})
+    assert [record.levelname for record in caplog.records] == ["INFO", "WARNING"]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from hvd_elastic_ext.core.events import RESIZES
 from hvd_elastic_ext.launcher.metrics.counters import Counters
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.rules.membership.next_world import CAUSES
 from tests.support.clock import ManualClock
 
 
@@ -27,7 +27,7 @@ def test_worlds_downtime_and_lost_steps_are_split_by_cause() -> None:
         ("resized", {"cause": "worker failed", "downtime_s": 2.0, "steps_lost": 3}),
         ("resized", {"cause": "worker failed", "downtime_s": 1.0, "steps_lost": 4}),
     )
-    other = dict.fromkeys([(cause,) for cause in CAUSES], 0)
+    other = dict.fromkeys([(cause,) for cause in RESIZES], 0)
     assert found["worlds"] == {**other, ("start",): 1, ("hosts added",): 1, ("worker failed",): 2}
     assert found["downtime_seconds"] == {**other, ("hosts added",): 0.25, ("worker failed",): 3.0}
     assert found["lost_steps"] == {**other, ("worker failed",): 7}
@@ -74,4 +74,4 @@ def test_goodput_and_the_time_of_steps_done_again_are_told_from_the_first_step_o
         counters.note("stepped", {"step": step, "size": 2, "rank": 0})
     assert told()["goodput_ratio"] == {(): pytest.approx(10 / 20)}
     counters.note("resized", {"cause": "worker failed", "downtime_s": 0.0, "steps_lost": 50})
-    assert told()["redone_seconds"] == {**dict.fromkeys([(cause,) for cause in CAUSES], 0), ("worker failed",): 5}
+    assert told()["redone_seconds"] == {**dict.fromkeys([(cause,) for cause in RESIZES], 0), ("worker failed",): 5}

@@ -52,7 +52,6 @@ def _loaded(job: JobState, agent: Agent, loading: Loading, answer: Mapping[str, 
     )
     passed_over, filled = answer.get("passed_over"), answer.get("slots")
     for passed in passed_over if isinstance(passed_over, list) else ():
-        log.warning("%s: skipped a checkpoint: %s", host, passed)
         job.record("checkpoint_skipped", host=host, reason=str(passed))
     if not isinstance(path, str) or step is None:
         return  # none here: training starts from the beginning, unless another host has one
@@ -78,8 +77,6 @@ def _loaded(job: JobState, agent: Agent, loading: Loading, answer: Mapping[str, 
         facts = answer.get("facts")
         attempts.resumed_from(job, path, step, facts if isinstance(facts, dict) else {}, loaded and loaded[0])
         call = whole_number(answer.get("call"))
-        where = f", in call {call}" if call is not None and call > 1 else ""
-        log.warning("training goes on after step %d%s, with the checkpoint %s", step, where, path)
         fields = {"path": path, "step": step, "call": call, "host": host}
         job.record("resumed", **fields, reason=f"the newest checkpoint is {path}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Final
 
 from hvd_elastic_ext.core.hosts import Host
@@ -11,8 +10,6 @@ from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.state import actions
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Agent
-
-log = logging.getLogger(__name__)
 
 GONE_S: Final = 2.0
 """Longest silence, once its connection is lost, of a host that is not listed, or was not for a while: most likely
@@ -46,7 +43,6 @@ def move_to_new_pod(job: JobState, agent: Agent, host: Host) -> None:
 
 def cut_off_dead(job: JobState, agent: Agent, reason: str) -> None:
     """Cut off an agent that is known to be dead, with its memory. It is not a strike."""
-    log.warning("%s is cut off: %s", agent.host.name, reason)
     job.record("fenced", host=agent.host.name, reason=reason)
     job.roster.commits.agent_ended(agent.host.name, reason)
     cut_off(job, agent, reason, strike=False)
@@ -72,7 +68,6 @@ def cut_off(job: JobState, agent: Agent, reason: str, *, strike: bool) -> None:
     job.do(actions.HangUp(name, reason))  # a machine that paused has not noticed anything
     if not strike or is_departing(job, agent):
         return
-    log.warning("%s is cut off: %s", name, reason)
     job.record("fenced", host=name, reason=reason)
     job.strike(Cause.FENCED, agent.host, detail=reason)
 

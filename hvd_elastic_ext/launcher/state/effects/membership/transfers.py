@@ -151,13 +151,11 @@ def _done(job: JobState, transfer: Transfer, agent: Agent, answer: Mapping[str, 
     to = {"host": transfer.target.host, "slot": transfer.target.slot, "step": held[1], "seconds": took}
     if transfer.source is None:
         path = str(answer.get("path"))
-        log.warning("%s has loaded %s, of step %d: nothing in memory is as new", transfer.target.host, path, held[1])
         job.record("resumed", path=path, call=answer.get("call"), **to, reason=f"the newest commit left is {path}")
         return
     source = transfer.source.seat
     # The sender still waits if the receiver had the commit already.
     job.send(source.host, {"do": "drop", "slots": [source.slot]})
-    log.warning("step %d went from %s to %s: only %s held it", held[1], source, transfer.target, source.host)
     job.record("sent", source=source.host, bytes=answer.get("bytes"), **to, reason=f"only {source} held it")
 
 
@@ -173,7 +171,6 @@ def _failed(job: JobState, why: str, *, for_good: bool = False, blame: bool = Tr
     else:
         job.transfers.failed(seat, began=transfer.began, now=now, hosts=transfer.hosts, blame=blame)
     what = "no checkpoint could be loaded" if transfer.source is None else f"{transfer.source.seat} sent no commit"
-    log.warning("%s: %s", what, why)
     job.record("not_sent", host=transfer.target.host, reason=f"{what}: {why}")
 
 

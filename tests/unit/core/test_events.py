@@ -1,16 +1,28 @@
-"""The terminal's line for each event."""
+"""What is said about each event: the one place where it is compared word by word."""
 
 from __future__ import annotations
 
-import io
-import logging
+import re
 from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.core.clock import SystemClock
-from hvd_elastic_ext.core.journal import EVENTS, Journal
-from hvd_elastic_ext.launcher.cli.announcements import INFO_EVENTS, LINES, announce
+from hvd_elastic_ext.core.events import (
+    BAD,
+    DONE,
+    EVENTS,
+    FAILED,
+    INFO,
+    OF_PROCESSES,
+    OK,
+    RESIZES,
+    SLEEPS,
+    STOPPED,
+    WARN,
+    EventKind,
+    end_of,
+)
+from hvd_elastic_ext.launcher.rules.health.causes import Cause
 
 WORLD = {"cause": "worker failed", "added": ["c"], "removed": ["b"], "size": 3, "hosts": {"a": 2, "c": 1}}
 LISTED = {"number": 2, "hosts": {"a": 2, "b": 1}, "added": ["b"], "removed": ["c"], "grown": [], "shrunk": ["a"]}
@@ -158,39 +170,121 @@ COOLS = {**STRUCK, "cooldown_s": 20.0, "host_blocked_s": 20.0}
             {"host": "b", "for_s": 600, "reason": "by hand"},
             "b is blocked for 600 s: by hand",
         ),
+        ("fenced", {"host": "b", "reason": "nothing was heard"}, "b is cut off: nothing was heard"),
+        ("fenced", {"host": "b", "slot": 0, "reason": "its process was silent"}, ""),  # the line of its end says that
+        (
+            "isolated",
+            {"reason": "is this machine's link down?"},
+            "is this machine's link down? No host is cut off for now",
+        ),
+        (
+            "straggler",
+            {"rank": 2, "reason": "2 s a step", "drained": True},
+            "straggler: rank 2, 2 s a step; its slot is drained",
+        ),
+        (
+            "training_restarted",
+            {"number": 1, "reason": "no host has a commit"},
+            "training starts from the beginning (time 1): no host has a commit",
+        ),
+        ("not_resized", {"cause": "hosts added", "reason": "no loop"}, "no loop"),
+        ("checkpoint_skipped", {"host": "b", "reason": "a checksum"}, "b: skipped a checkpoint: a checksum"),
+        (
+            "resumed",
+            {"step": 30, "call": 2, "path": "/x"},
+            "training goes on after step 30, in call 2, with the checkpoint /x",
+        ),
+        (
+            "resumed",
+            {"step": 30, "call": None, "path": "/x"},
+            "training goes on after step 30, with the checkpoint /x",
+        ),
+        (
+            "sent",
+            {"source": "a", "host": "b", "slot": 1, "step": 9, "reason": "only a[0] held it"},
+            "step 9 went from a to b slot 1: only a[0] held it",
+        ),
+        ("woke", {"slept_s": 5.04, "reason": "3 slots may work"}, "awake again after 5.0 s: 3 slots may work"),
         ("finished", {"code": 0, "reason": "training is done"}, "the job ends: training is done"),
         ("finished", {"code": 1, "reason": "told as the error"}, ""),
         ("stepped", {"step": 3}, ""),
     ],
 )
-def test_an_event_is_announced_in_one_line(
-    event: str, fields: dict[str, Any], line: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.INFO):
-        Journal(io.StringIO(), SystemClock(), announce).record(event, generation=7, **fields)
-    assert [record.getMessage() for record in caplog.records] == ([line] if line else [])
+def test_the_terminal_has_one_line_about_an_event(event: str, fields: dict[str, Any], line: str) -> None:
+    assert EVENTS[event].line({**fields, "generation": 7}) == line
 
 
-def test_what_somebody_may_have_to_act_on_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    announce("exited", 7, ENDED)
-    announce("published", 7, LISTED)
-    assert [record.levelname for record in caplog.records if record.name.endswith("announcements")][:1] == ["WARNING"]
-
-
-def test_only_known_events_have_lines() -> None:
-    assert INFO_EVENTS <= LINES.keys() <= EVENTS.keys()
-
-
-def test_a_host_that_fails_for_the_same_reason_as_before_gets_a_line_with_the_count_only(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level(logging.INFO)
+def test_a_host_that_fails_for_the_same_reason_as_before_gets_a_line_with_the_count_only() -> None:
     words = "unreachable: ssh: connect to host b port 22: No route to host"
     fields = {"subject": "host b", "cause": "unreachable", "cooldown_s": 20.0, "host": "b", "reason": words}
     blocked = {"host_blocked": f"host b: {words} (2 strikes)", "host_blocked_s": 20.0}
-    announce("struck", 0, {**fields, **blocked, "again": 2})
-    announce("struck", 0, {**fields, "subject": "slot 1 of b", "cause": "crashed", "host_blocked": None, "again": 3})
-    assert [record.getMessage() for record in caplog.records] == [
+    of_a_slot = {"subject": "slot 1 of b", "cause": "crashed", "host_blocked": None, "again": 3}
+    assert [EVENTS["struck"].line({**fields, **more}) for more in ({**blocked, "again": 2}, of_a_slot)] == [
         "b is blocked for 20 s: unreachable, as before (2 strikes)",
         "slot 1 of b is blocked for 20 s: crashed, as before (3 strikes)",
+    ]
+
+
+LOST = {"cause": "worker failed", "reason": "h3 is gone", "steps_lost": 0}
+STRIKE = {"subject": "slot 0 of h3", "reason": "crashed: exit code 1"}
+
+
+@pytest.mark.parametrize(
+    ("event", "fields", "text"),
+    [
+        ("resized", {**LOST, "steps_lost": 3}, "3 steps lost: h3 is gone"),
+        ("resized", {**LOST, "steps_lost": 1, "lost_because": "h3 held it"}, "1 step lost: h3 held it"),
+        ("resized", LOST, ""),
+        ("resized", {**LOST, "steps_lost": None}, ""),
+        (
+            "training_restarted",
+            {"reason": "no host has a commit"},
+            "training starts from the beginning: no host has a commit",
+        ),
+        ("struck", {**STRIKE, "again": 3}, "slot 0 of h3 fails again and again: crashed: exit code 1"),
+        ("struck", {**STRIKE, "again": 2}, ""),
+        ("struck", STRIKE, ""),
+        ("stalled", {"reason": "rank 1 waits"}, "no progress: rank 1 waits"),
+        ("slept", {"reason": "1 host, 2 needed"}, "sleeps: 1 host, 2 needed"),
+        ("finished", {"code": 0, "reason": "training is done"}, "ended: training is done"),
+        ("finished", {"code": 1, "reason": "too few hosts"}, "failed with 1: too few hosts"),
+        ("finished", {"code": 130, "reason": "stopped by SIGINT"}, "stopped by SIGINT"),
+        ("finished", {"code": 75, "reason": "too few"}, "asleep, and its launcher has ended: too few"),
+    ],
+)
+def test_what_goes_wrong_or_ends_is_worth_a_message_and_what_costs_nothing_is_not(
+    event: str, fields: dict[str, Any], text: str
+) -> None:
+    notify = EVENTS[event].notify
+    assert notify is not None
+    assert notify.text(fields) == text
+
+
+def test_no_two_events_have_one_title_and_no_two_counters_one_name() -> None:
+    titles = [kind.title for kind in (*EVENTS.values(), *RESIZES.values())]
+    counters = [count.name for kind in EVENTS.values() for count in kind.counts]
+    assert len(set(titles)) == len(titles)
+    assert len(set(counters)) == len(counters)
+
+
+@pytest.mark.parametrize("kind", [*EVENTS.values(), *RESIZES.values()], ids=lambda kind: kind.name)
+def test_an_entry_is_complete(kind: EventKind) -> None:
+    assert kind.meaning[0].islower()
+    assert not kind.meaning.endswith(".")
+    assert kind.level in (OK, INFO, WARN, BAD)
+    assert kind.level == WARN or not kind.attention
+    assert kind.has_rows or kind.name in RESIZES or not kind.remedies
+    fields = re.findall(r"\w+", kind.fields)
+    assert {count.field for count in kind.counts} - {None} <= set(fields)
+    assert kind.hosts == ("host",) or set(kind.hosts) <= set(fields)
+
+
+def test_the_causes_that_a_line_leaves_out_are_those_of_the_launcher() -> None:
+    assert {str(cause) for cause in Cause} >= OF_PROCESSES
+
+
+def test_signals_that_stop_a_job_are_no_failure() -> None:
+    assert [end_of(code) for code in (0, 75, 129, 130, 143, 1, 137, None)] == [
+        *(DONE, SLEEPS, STOPPED, STOPPED, STOPPED),
+        *(FAILED, FAILED, FAILED),
     ]
