@@ -372,6 +372,11 @@ def _step_and_call(fields: Fields, between: str = ",") -> str:
     return f"step {_shown(fields, 'step')}{f'{between} call {call}' if isinstance(call, int) and call > 1 else ''}"
 
 
+def _sealed(fields: Fields) -> str:
+    lacks = _shown(fields, "not_resumable")
+    return f"{_step_and_call(fields)}{f'; no job can resume from it: {lacks}' if lacks else ''}"
+
+
 def _number_of_hosts(fields: Fields) -> str:
     before = f"{_shown(fields, 'before')} → " if "before" in fields else ""
     return before + _counted(fields.get("hosts"), "host")
@@ -697,9 +702,10 @@ EVENTS: Final[Mapping[str, EventKind]] = {
         EventKind(
             "sealed",
             "a checkpoint is complete",
-            "path, step, call, bytes, seconds (from the commit on), since_asked_s",
+            "path, step, call, bytes, seconds (from the commit on), since_asked_s, not_resumable (why no job can resume "
+            "from it, or null)",
             level=OK,
-            says=_step_and_call,
+            says=_sealed,
             note=lambda fields: _shown(fields, "path"),
             counts=(
                 Count("checkpoints", "Completed checkpoints"),

@@ -15,7 +15,8 @@ low priority for processor and disk, except if training waits for it, or with ``
      "facts": anything}
         completes the checkpoint, and removes older ones
         -> {"path": P/N, "bytes": 6e8, "call": 2}; "not_removed": "why" if older ones could not be removed;
-           "not_resumable": "why" if no job can resume from it
+           "not_resumable": "why" if no job can resume from it, with "resumable": P/N and "resumable_step": 20 of the
+           newest one from which a job can, if there is any
     {"do": "load", "place": P, "ranks": {slot: rank}, "done": MARK or null}
         loads the newest whole checkpoint, with the results of the calls before its own, into the memory of each slot
         whose rank has its own state in it; without such a rank, into that of the first slot, with the own state of

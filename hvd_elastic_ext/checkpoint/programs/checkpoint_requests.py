@@ -122,12 +122,16 @@ def _seal(request: Request) -> HelperAnswer:
     )
     fields: HelperAnswer = {"path": _path(request, name_of(made.record.identity)), "bytes": made.bytes}
     fields["call"] = made.record.call
-    if made.lacks:
-        fields["not_resumable"] = made.lacks
     try:
         catalog.prune(store, Retention(last=request["keep"]))
     except ElasticError as error:
         fields["not_removed"] = " ".join(str(error).split())
+    if made.lacks:
+        fields["not_resumable"] = made.lacks
+        with contextlib.suppress(ElasticError):
+            resumable = retention.newest([entry for entry in catalog.listing(store) if not entry.lacks])
+            if resumable is not None:
+                fields |= {"resumable": _path(request, resumable.name), "resumable_step": resumable.step}
     return fields
 
 
@@ -151,9 +155,14 @@ def _load(request: Request) -> HelperAnswer:
     if not passed_over:
         return {}
     place, usable = request["place"], "can be used" if any(entry.whole for entry in entries) else "is whole"
+    there = "1 checkpoint" if len(passed_over) == 1 else f"{len(passed_over)} checkpoints"
+    if all(entry.lacks for entry in entries if entry.sealed):
+        remedy = "let each call return plain values or tensors, or keep its value in the State, and name another"
+    else:
+        remedy = f"look with `hvd-elastic checkpoints verify {place}`, or name another"
     raise Permanent(
-        f"{len(passed_over)} checkpoints in {place} and none {usable} ({passed_over[0]}); look with "
-        f"`hvd-elastic checkpoints verify {place}`, or name another --checkpoint-dir to start training from scratch"
+        f"{there} in {place} and none {usable} ({passed_over[0]}); {remedy} --checkpoint-dir to start training from "
+        "scratch"
     )
 
 

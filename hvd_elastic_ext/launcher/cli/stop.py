@@ -22,6 +22,7 @@ from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.io.wait_line import WaitLine
 from hvd_elastic_ext.launcher.cli import hosts, status
 from hvd_elastic_ext.launcher.folder import state_folder
+from hvd_elastic_ext.launcher.job.stop_lines import CANNOT_GO_ON
 
 LOOK_S: Final = 0.1
 """Pause between two looks whether the launcher has ended."""
@@ -156,7 +157,7 @@ def _ended(folder: Path, answer: Mapping[str, Any], began_t: float) -> int:
         how = str(end.get("reason")).partition("\n")[0] if how is None else how
     shown = "its launcher has ended without a word in its journal" if how is None and code is None else how
     _write(f"{folder.name} has ended{'' if code is None else f' with exit code {code}'}: {shown}")
-    if code != 0 and (argv := answer.get("argv")):
+    if code != 0 and CANNOT_GO_ON not in (shown or "") and (argv := answer.get("argv")):
         _write(f"to go on: cd {shlex.quote(str(answer['cwd']))} && {shlex.join(['hvd-elastic', *map(str, argv)])}")
     return 1 if code in (1, 2) or (code is None and how is None) else 0
 

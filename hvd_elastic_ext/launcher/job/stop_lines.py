@@ -10,6 +10,8 @@ from hvd_elastic_ext.launcher.state.job import JobState
 
 COMMAND: Final = "`hvd-elastic stop`"
 """How the command that stops a job is named where a signal is named otherwise."""
+CANNOT_GO_ON: Final = "the same command cannot go on"
+"""What a job says at its end if no job can resume from any of its checkpoints."""
 
 
 def what_happens(signal: str, job: JobState, *, ends_already: bool, grace_s: float) -> str:
@@ -63,6 +65,12 @@ def what_is_kept(job: JobState) -> str:
 
 def _kept(job: JobState) -> str:
     path, step = job.checkpoints.newest
+    useless = job.checkpoints.useless
+    if path is None and useless is not None:
+        return (
+            f"{CANNOT_GO_ON}: no job can resume from {useless.path}, of step {useless.step}: "
+            f"{useless.why}; mend that and name another --checkpoint-dir, to train from the beginning"
+        )
     if path is not None:
         return f"the same command goes on after step {step}, with the checkpoint {path}{_lost(job, step)}"
     if not job.world.begun:
@@ -75,9 +83,13 @@ def _kept(job: JobState) -> str:
 
 def _lost(job: JobState, kept: int | None) -> str:
     """How many steps after step ``kept`` are lost, and why; empty if none is. None: nothing is kept."""
-    part = job.before_exit
-    lost = part.reached - (kept or 0)
-    if lost <= 0 or not part.lacks:
+    part, useless, why = job.before_exit, job.checkpoints.useless, job.before_exit.lacks
+    reached = part.reached
+    if useless is not None and kept is not None:
+        reached = max(reached, useless.step)
+        why = f"no job can resume from {useless.path}, of step {useless.step}: {useless.why}"
+    lost = reached - (kept or 0)
+    if lost <= 0 or not why:
         return ""
     since = "" if kept is None else " since then"
-    return f"; {lost} step{'s' * (lost > 1)}{since} {'are' if lost > 1 else 'is'} lost: {part.lacks}"
+    return f"; {lost} step{'s' * (lost > 1)}{since} {'are' if lost > 1 else 'is'} lost: {why}"

@@ -57,8 +57,12 @@ def _needs_agents(job: JobState) -> bool:
         why = "no agent is left that could write it"
     if why:
         _, step = job.checkpoints.newest
-        newest = f"the newest is of step {step}, and the same command continues from there"
-        if step is None:
+        useless = job.checkpoints.useless
+        if step is not None:
+            newest = f"the newest is of step {step}, and the same command continues from there"
+        elif useless is not None:
+            newest = f"the same command cannot go on: no job can resume from {useless.path}: {useless.why}"
+        else:
             newest = "there is none, and the same command starts from the beginning"
         log.warning("training is done, but no checkpoint has its end: %s; %s", why, newest)
         job.record("not_sealed", reason=f"the end of training: {why}")

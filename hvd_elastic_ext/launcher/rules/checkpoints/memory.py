@@ -47,13 +47,14 @@ class Step(Enum):
     WAIT = "it cannot be saved"
 
 
-def next_step(known: Known, *, read_back: bool = True) -> Step:
-    """Choose the next step. ``read_back``: a checkpoint counts only once it is read back."""
+def next_step(known: Known, *, read_back: bool = True, useless: tuple[int, int, int] | None = None) -> Step:
+    """Choose the next step. ``read_back``: a checkpoint counts only once it is read back. ``useless``: a commit from
+    whose checkpoint no job can resume."""
     if not known.looked:
         return Step.LOOK
     newest = max((kept.commit[1:] for kept in known.held.values()), default=None)
     if newest is not None and (known.stored is None or known.stored.identity[1:] < newest):
-        return Step.WRITE
+        return Step.WAIT if newest == useless else Step.WRITE
     if known.stored is None:
         return Step.WAIT if known.stateless else Step.SLEEP
     return Step.SLEEP if known.whole or not read_back else Step.VERIFY

@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.rules.checkpoints import interval
@@ -24,12 +24,21 @@ WAITED_S: Final = 2.0
 """Assumed time until a named commit is kept, before the first measurement."""
 
 
+class Useless(NamedTuple):
+    """A whole checkpoint from which no job can resume, and ``why``."""
+
+    commit: tuple[int, int, int]
+    step: int
+    path: str
+    why: str
+
+
 @dataclass(slots=True)
 class Checkpoints:
     """The newest checkpoint, and the attempt to make the next one."""
 
     last: Last
-    """When the newest checkpoint's commit was kept, and its step."""
+    """When the newest checkpoint's commit was kept, and its step, whether or not a job can resume from it."""
     attempt: Attempt | None = None
     not_before: float = -math.inf
     """No attempt before then (mono)."""
@@ -47,7 +56,7 @@ class Checkpoints:
     only_here: str | None = None
     """The newest checkpoint, if only the hosts that made it have it."""
     stored: Stored | None = None
-    """The newest checkpoint, and its commit."""
+    """The newest checkpoint from which a job can resume, and its commit."""
     storage_names: dict[str, str] = field(default_factory=dict)
     """By host, its name for its storage."""
     readers: frozenset[str] = frozenset()
@@ -57,16 +66,19 @@ class Checkpoints:
     files: dict[ProcessId, Kept] = field(default_factory=dict)
     """What processes keep in place of their last commit."""
     logged_stateless: bool = False
-    logged_not_resumable: bool = False
     path: str | None = None
-    """The path of the newest checkpoint that was made, or loaded."""
+    """The path of the newest checkpoint that was made, or loaded, and from which a job can resume."""
+    step: int | None = None
+    """Its step."""
+    useless: Useless | None = None
+    """A newer one than that, from which no job can resume."""
     waited_s: float = WAITED_S
     """How long all took to keep the named commit of the last checkpoint; a guess at first."""
 
     @property
     def newest(self) -> tuple[str | None, int | None]:
-        """The path of the newest checkpoint that was made, or loaded, and its step."""
-        return self.path, None if self.path is None else self.last.step
+        """The path of the newest checkpoint from which a job can resume, and its step."""
+        return self.path, self.step
 
     @property
     def known(self) -> bool:

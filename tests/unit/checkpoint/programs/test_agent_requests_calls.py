@@ -134,7 +134,7 @@ def test_with_damaged_results_alone_nothing_is_put_into_memory(tmp_path: Path) -
         written(tmp_path, source, held(call=3))
         damage(tmp_path, 1)
         answer = asked(tmp_path, {"0": target}, do="load", ranks={"0": 0})
-        assert "1 checkpoints in" in answer["failed"]
+        assert "1 checkpoint in" in answer["failed"]
         assert slot_memory.held(target.sides) is None
         assert results_in(target.past) == []
 
@@ -144,7 +144,9 @@ def test_a_checkpoint_without_a_result_before_its_call_is_not_resumed_from(tmp_p
     lacks = "it is of call 3, and the result of call 2 was not kept"
     with slot(*CONTENTS[:2]) as source, slot() as target:
         written(tmp_path, source, older)
-        assert written(tmp_path, source, newer)["not_resumable"] == lacks
+        sealed = written(tmp_path, source, newer)
+        resumable = (sealed["resumable"], sealed["resumable_step"])
+        assert (sealed["not_resumable"], *resumable) == (lacks, f"{tmp_path}/{older.name}", 40)
         seen = asked(tmp_path, {"0": target}, do="held")
         assert (seen["newest"]["name"], seen["newest"]["call"]) == (older.name, 2)
         answer = asked(tmp_path, {"0": target}, do="load", ranks={"0": 0})
@@ -159,9 +161,9 @@ def test_the_end_of_training_is_the_end_though_no_job_can_resume_from_it(tmp_pat
         assert answer["done"] is True
         assert asked(tmp_path, {"0": target}, do="held")["newest"]["finished"] == "this command"
         failed = asked(tmp_path, {"0": target}, do="load", ranks={"0": 0}, done="another one")["failed"]
-        assert "1 checkpoints in" in failed
-        assert "none can be used" in failed
-        assert "the result of call 1 was not kept" in failed
+        assert failed.startswith(f"1 checkpoint in {tmp_path} and none can be used (")
+        assert "it is of call 3, and the result of call 1 was not kept); let each call return plain values" in failed
+        assert failed.endswith(" name another --checkpoint-dir to start training from scratch")
 
 
 def test_a_slot_with_a_newer_commit_keeps_it_and_its_results(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from hvd_elastic_ext.io.wait_line import ERASE, WaitLine
 from hvd_elastic_ext.launcher.cli import hosts, stop
 from hvd_elastic_ext.launcher.folder.state_folder import LOCK, StateDir
 from hvd_elastic_ext.launcher.job import admin_socket
+from hvd_elastic_ext.launcher.job.stop_lines import CANNOT_GO_ON
 from hvd_elastic_ext.launcher.state.saved import Saved
 from tests.unit.io.test_wait_line import Terminal
 
@@ -137,6 +138,12 @@ def test_it_waits_for_the_end_and_says_what_was_saved_and_the_command_that_goes_
         "to go on: cd /home/me && hvd-elastic run t.py 'a b'",
     ]
     assert launcher.asked.count("stop") == 1
+
+
+def test_no_command_goes_on_where_no_job_can_resume(launcher: Launcher, capsys: pytest.CaptureFixture[str]) -> None:
+    launcher._outcome = f"stopped by `hvd-elastic stop`; {CANNOT_GO_ON}: no job can resume from /ck/7"
+    assert stop.main(["old"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [f"old has ended with exit code 130: {launcher._outcome}"]
 
 
 def test_a_job_that_fails_as_it_is_stopped_gives_exit_code_1(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 import pytest
 
 from hvd_elastic_ext.core.errors import Interrupted
 from hvd_elastic_ext.launcher.job.stop_lines import COMMAND, how_it_ended, what_happens, what_is_kept
 from hvd_elastic_ext.launcher.state.events import End
+from hvd_elastic_ext.launcher.state.facts.present import numbers
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster
 from tests.unit.launcher.simulated_processes import Process
@@ -89,6 +92,44 @@ def test_steps_that_a_last_checkpoint_does_not_have_in_time_are_said_to_be_lost(
         "no checkpoint is complete; the same command starts from the beginning; "
         f"{job.before_exit.reached} steps are lost: no last checkpoint was complete in 60 s"
     )
+
+
+class Unusable(Cluster):
+    """No job can resume from its checkpoints: the result of an earlier call was not kept."""
+
+    more: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        lacks = {"not_resumable": "it is of call 2, and the result of call 1 was not kept"}
+        self.answers = {(host, "load"): {} for host in "ab"}
+        self.answers |= {("a", "seal"): {"path": "/store/x", "call": 2, **lacks, **self.more}}
+
+
+class OnlyTheNewestUnusable(Unusable):
+    more: ClassVar[dict[str, Any]] = {"resumable": "/store/w", "resumable_step": 3}
+
+
+def test_the_same_command_is_not_said_to_go_on_from_a_checkpoint_from_which_no_job_can_resume() -> None:
+    """Defect: it said so, and the same command then failed."""
+    job = play("train a b; run 5; interrupt; over", Unusable, every="notice").driver.job
+    step = job.checkpoints.last.step
+    assert what_is_kept(job) == (
+        f"the same command cannot go on: no job can resume from /store/x, of step {step}: it is of call 2, and the "
+        "result of call 1 was not kept; mend that and name another --checkpoint-dir, to train from the beginning"
+    )
+    assert numbers(job)["checkpoint"] is None
+
+
+def test_the_checkpoint_that_the_same_command_takes_is_the_newest_from_which_a_job_can_resume() -> None:
+    job = play("train a b; run 5; interrupt; over", OnlyTheNewestUnusable, every="notice").driver.job
+    step = job.checkpoints.last.step
+    assert what_is_kept(job) == (
+        "the same command goes on after step 3, with the checkpoint /store/w; "
+        f"{max(step, job.before_exit.reached) - 3} steps since then are lost: no job can resume from /store/x, of step "
+        f"{step}: it is of call 2, and the result of call 1 was not kept"
+    )
+    assert numbers(job)["checkpoint"] == {"path": "/store/w", "step": 3}
 
 
 def test_a_job_without_checkpoints_says_so_with_the_option_that_keeps_them() -> None:

@@ -21,6 +21,7 @@ from hvd_elastic_ext.launcher.state.effects.checkpoints import cost
 from hvd_elastic_ext.launcher.state.facts.checkpoints import can_commit, members, newest_of_all, newest_step
 from hvd_elastic_ext.launcher.state.helpers import HelperAnswer, Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.parts.checkpoints import Useless
 from hvd_elastic_ext.launcher.state.parts.commit_holders import whole_number, whole_numbers
 from hvd_elastic_ext.launcher.state.roster import Agent, Worker
 
@@ -38,7 +39,8 @@ MAX_MISSES: Final = 8
 def resumed_from(job: JobState, path: str, step: int, facts: Mapping[str, Any], commit: Name | None = None) -> None:
     """Training resumes from a checkpoint of ``step`` steps with a manifest that holds ``facts``."""
     state = job.checkpoints
-    state.path, state.last = path, Last(job.now, step)
+    state.path, state.step, state.useless = path, step, None
+    state.last = Last(job.now, step)
     state.stored = Stored(commit, step, path)
     cost.resumed_from(job, facts)
 
@@ -278,8 +280,7 @@ def _complete(job: JobState, attempt: Attempt) -> None:
         return
     attempt.sealing = True
     facts = cost.facts(job, ended=attempt.stay or attempt.at_rest)
-    newest = job.roster.commits.newest
-    if state.done and attempt.at_rest and (newest is None or attempt.wanted >= newest):
+    if _is_the_end(job, attempt):
         facts["finished"] = job.options.durability.mark
     more = {"do": "seal", "world": len(attempt.ranks), "keep": job.options.durability.keep, "facts": facts}
     work = attempt.work(apart=state.apart)
@@ -292,43 +293,73 @@ def _complete(job: JobState, attempt: Attempt) -> None:
             return
 
 
+def _is_the_end(job: JobState, attempt: Attempt) -> bool:
+    """Whether the checkpoint is the end of training."""
+    newest = job.roster.commits.newest
+    return job.checkpoints.done and attempt.at_rest and (newest is None or attempt.wanted >= newest)
+
+
 def _completed(job: JobState, attempt: Attempt) -> None:
     state, now, answer = job.checkpoints, job.now, attempt.answer
     step = next(iter(attempt.kept.values())).step
     took = now - attempt.kept_at + attempt.stall_s
     if not attempt.at_rest:
         state.waited_s = attempt.kept_at - attempt.began - attempt.stall_s
-    state.path = str(answer.get("path", ""))
-    state.only_here = state.path if state.apart else None
+    path, lacks = str(answer.get("path", "")), answer.get("not_resumable")
+    useless = isinstance(lacks, str) and not _is_the_end(job, attempt)
     job.record(
         "sealed",
-        path=state.path,
+        path=path,
         step=step,
         call=answer.get("call"),
         bytes=answer.get("bytes"),
         seconds=round(took, 3),
         since_asked_s=round(now - attempt.began, 3),
+        not_resumable=lacks if useless else None,
     )
     if isinstance(why := answer.get("not_removed"), str):
         log.warning("older checkpoints cannot be removed and take up room: %s", why)
-    lacks = answer.get("not_resumable")
-    if isinstance(lacks, str) and not state.logged_not_resumable:
-        log.warning(
-            "no job can resume from %s: %s; the newest one from which a job can resume stays", state.path, lacks
-        )
-    state.logged_not_resumable = isinstance(lacks, str)
     state.last = Last(attempt.kept_at, step)
-    state.stored = Stored(next(iter(attempt.kept.values())).commit[1:], step, str(state.path))
-    state.storage_names.update({host: str(written.get("store")) for host, written in attempt.written.items()})
-    word = state.storage_names.get(attempt.root)
-    shared = frozenset(host for host, known in state.storage_names.items() if known == word)
-    state.readers = frozenset(attempt.written) if state.apart else shared
+    stored = Stored(next(iter(attempt.kept.values())).commit[1:], step, path)
+    if useless:
+        _found_useless(job, stored, str(lacks), answer)
+    else:
+        _found_resumable(job, attempt, stored)
     slowed = job.cost.slowing.ends(now, newest_step(job)) if attempt.measurable else None
     cost.measured(job, took, slowed, stall_s=attempt.stall_s)
     state.failed_in_a_row, state.asked = 0, state.asked and state.stay and not attempt.stay
     state.stay = state.stay and state.asked
     state.staying = attempt if attempt.stay else None
     _drop(job, attempt)
+
+
+def _found_resumable(job: JobState, attempt: Attempt, stored: Stored) -> None:
+    """The new checkpoint is the one from which the job, or the same command, can resume."""
+    state = job.checkpoints
+    state.path, state.step, state.stored, state.useless = stored.path, stored.step, stored, None
+    state.only_here = state.path if state.apart else None
+    state.storage_names.update({host: str(written.get("store")) for host, written in attempt.written.items()})
+    word = state.storage_names.get(attempt.root)
+    shared = frozenset(host for host, known in state.storage_names.items() if known == word)
+    state.readers = frozenset(attempt.written) if state.apart else shared
+
+
+def _found_useless(job: JobState, made: Stored, lacks: str, answer: Mapping[str, Any]) -> None:
+    """No job can resume from the new checkpoint: the one before stays that from which one can, if there is any."""
+    state, refused = job.checkpoints, job.calls.refused
+    why = f"{lacks} ({refused[min(refused)]})" if refused else lacks
+    known, path, step = state.useless is not None, answer.get("resumable"), whole_number(answer.get("resumable_step"))
+    assert made.commit is not None
+    state.useless = Useless(made.commit, made.step, made.path, why)
+    if isinstance(path, str) and step is not None:
+        state.path, state.step = path, step
+    if known:
+        return
+    if state.path is None:
+        then = "nor from an earlier one, so the same command could not go on"
+    else:
+        then = f"the same command would go on after step {state.step}, with the checkpoint {state.path}"
+    log.warning("no job can resume from %s: %s; %s", made.path, why, then)
 
 
 def give_up(job: JobState, why: str, *, blame: bool = True) -> None:

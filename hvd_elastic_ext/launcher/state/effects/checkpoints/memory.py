@@ -73,7 +73,8 @@ def answered(job: JobState, agent: Agent, answer: HelperAnswer) -> None:
 
 def _next(job: JobState, short: str) -> Asleep | None:
     state = job.before_sleep
-    match next_step(state.known, read_back=state.read_back):
+    useless = None if job.checkpoints.done else job.checkpoints.useless  # as the end of training it counts
+    match next_step(state.known, read_back=state.read_back, useless=None if useless is None else useless.commit):
         case Step.LOOK:
             return _ask_all(job, short)
         case Step.WRITE:
@@ -83,6 +84,9 @@ def _next(job: JobState, short: str) -> Asleep | None:
             _ask(job, [state.known.stored.host], do="verify", name=state.known.stored.name)
         case Step.WAIT if state.skip_waiting:
             return Asleep(short)
+        case Step.WAIT if useless is not None:
+            state.cannot_save = True
+            _try_later(job, f"no job can resume from {useless.path}: {useless.why}")
         case Step.WAIT:
             state.cannot_save = True
             _try_later(job, "it trains without a State of hvd_elastic_ext; use one, or --adopt")

@@ -95,14 +95,39 @@ def test_the_journal_says_the_call_of_a_checkpoint_and_of_what_the_job_goes_on_f
     assert [record["call"] for record in (*cluster.events("resumed"), *cluster.events("sealed"))] == [2, 3]
 
 
+LACKS = "it is of call 3, and the result of call 2 was not kept"
+
+
 def test_checkpoints_from_which_no_job_can_resume_are_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
-    lacks = "it is of call 3, and the result of call 2 was not kept"
+    """Defect: it said that the newest one from which a job can resume stays, where there was none."""
     cluster = Cluster(storing("10"))
-    cluster.answers = {("a", "load"): {}, ("a", "seal"): {"path": "/store/x", "call": 3, "not_resumable": lacks}}
+    cluster.answers = {("a", "load"): {}, ("a", "seal"): {"path": "/store/x", "call": 3, "not_resumable": LACKS}}
     cluster.hosts(a=1)
     cluster.until(lambda: len(cluster.events("sealed")) > 2)
     [line] = [record.getMessage() for record in caplog.records if "no job can resume" in record.getMessage()]
-    assert line == f"no job can resume from /store/x: {lacks}; the newest one from which a job can resume stays"
+    assert line == (
+        f"no job can resume from /store/x: {LACKS}; nor from an earlier one, so the same command could not go on"
+    )
+    assert {record["not_resumable"] for record in cluster.events("sealed")} == {LACKS}
+    job = cluster.driver.job
+    assert (job.checkpoints.newest, job.checkpoints.stored) == ((None, None), None)
+
+
+def test_a_checkpoint_from_which_no_job_can_resume_leaves_the_one_before_the_newest(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = Cluster(storing("10"))
+    cluster.answers = {("a", "load"): {}, ("a", "seal"): {"path": "/store/w", "call": 2}}
+    cluster.hosts(a=1)
+    cluster.until(lambda: cluster.events("sealed"))
+    job, [first] = cluster.driver.job, cluster.events("sealed")
+    cluster.answers["a", "seal"] = {"path": "/store/x", "call": 3, "not_resumable": LACKS}
+    cluster.until(lambda: len(cluster.events("sealed")) > 1)
+    assert job.checkpoints.newest == ("/store/w", first["step"])
+    assert job.checkpoints.stored is not None
+    assert job.checkpoints.stored.path == "/store/w"
+    goes_on = f"the same command would go on after step {first['step']}, with the checkpoint /store/w"
+    assert f"no job can resume from /store/x: {LACKS}; {goes_on}" in caplog.messages
 
 
 def test_hosts_that_share_no_storage_each_make_a_whole_one() -> None:

@@ -32,3 +32,8 @@ def stored(number: int) -> Found:
 )
 def test_what_is_newer_in_memory_is_sealed_and_what_is_sealed_is_read_back(known: Known, step: Step) -> None:
     assert next_step(known) is step
+
+
+def test_a_commit_from_whose_checkpoint_no_job_can_resume_is_not_written_again() -> None:
+    assert next_step(Known(True, HELD, stored(29)), useless=(1, 2, 30)) is Step.WAIT
+    assert next_step(Known(True, HELD, stored(29)), useless=(1, 2, 29)) is Step.WRITE

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 
 from hvd_elastic_ext.core.errors import Interrupted
@@ -148,3 +151,23 @@ def test_an_agent_that_alone_holds_the_newest_commit_is_asked_though_its_host_is
     cluster.hosts(c=1)
     cluster.run(40.0)
     assert {host for host, _ in cluster.of("write")} == {"a"}
+
+
+class Unusable(Cluster):
+    """No job can resume from its checkpoints."""
+
+    def _usual(self, host: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        answer = super()._usual(host, request)
+        if request["do"] == "held":
+            return {**answer, "newest": None}
+        return answer | ({"not_resumable": LACKS} if request["do"] == "seal" else {})
+
+
+LACKS = "it is of call 2, and the result of call 1 was not kept"
+
+
+def test_a_job_from_whose_newest_checkpoint_none_can_resume_does_not_sleep_and_writes_it_once() -> None:
+    """Defect: it wrote that checkpoint again and again."""
+    cluster = play(SHORT + "run 300; running", Unusable, every="notice")
+    assert len(cluster.events("sealed")) == 1
+    assert f"no job can resume from /store/x: {LACKS}" in cluster.events("not_slept")[-1]["reason"]
