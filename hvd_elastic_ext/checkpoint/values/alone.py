@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import math
 from collections.abc import Mapping
@@ -16,12 +17,22 @@ _SCALARS: Final = (bool, int, float, str, type(None))
 
 def to_text(value: Any) -> str:
     """Return the text. Raises ``write.Unfit`` for a type outside of the closed list. Plain JSON does not load torch."""
-    if _is_json(value):
-        return json.dumps({VALUE: json.dumps(value, allow_nan=False), TENSORS: []}, allow_nan=False)
+    with contextlib.suppress(RecursionError):  # the other way says what is wrong
+        if _is_json(value):
+            return json.dumps({VALUE: json.dumps(value, allow_nan=False), TENSORS: []}, allow_nan=False)
     from hvd_elastic_ext.checkpoint.values.write import write
 
     tensors: list[Any] = []
     return json.dumps({VALUE: write(value, tensors), TENSORS: list(map(_stored, tensors))}, allow_nan=False)
+
+
+def refusal(error: ValueError, verb: str, *, place: str = "") -> str:
+    """Return why :func:`to_text` has refused a value, with the remedy outside of a State.
+
+    ``verb``: what is done with the value, such as "send". ``place``: where it is, unless it is said elsewhere.
+    """
+    instead = getattr(error, "instead", "").format("it") or "plain values, tensors or NumPy arrays"
+    return f"{str(error).partition('; ')[0]}{place}; {verb} {instead.replace('it.state_dict()', 'its state_dict()')}"
 
 
 def from_text(text: str, *, source: str) -> Any:

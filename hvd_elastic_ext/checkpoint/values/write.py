@@ -39,12 +39,13 @@ _SCALARS: Final = frozenset({int, float, bool, str, type(None)})
 class Unfit(ValueError):
     """A State cannot hold this value. ``path``: its place, as an expression after the value's name.
 
-    ``instead``: an expression for another value to keep, with ``{}`` for this value; empty if unknown.
+    ``instead``: an expression for another value to keep, with ``{}`` for this value; empty if unknown. ``in_state``:
+    the remedy in a State, if that is another one.
     """
 
-    def __init__(self, problem: str, instead: str = "") -> None:
+    def __init__(self, problem: str, instead: str = "", *, in_state: str = "") -> None:
         super().__init__(problem)
-        self.instead = instead
+        self.instead, self.in_state = instead, in_state
         self.path = ""
 
     def within(self, key: object) -> None:
@@ -327,12 +328,14 @@ _INSTEAD: Final[Mapping[str, str]] = {
 def _refusal(value: Any) -> Unfit:
     kind = type(value)
     if callable(getattr(value, "state_dict", None)) and not isinstance(value, type):
-        return Unfit(f"it is a {kind.__name__}, which needs a name of its own in the State: TorchState(..., NAME=it)")
+        remedy = "give it a name of its own in the State: TorchState(..., NAME=it)"
+        return Unfit(f"it is a {kind.__name__}", "{}.state_dict()", in_state=remedy)
     name = f"{kind.__module__}.{kind.__qualname__}"
     what = f"the {kind.__name__} {value!r:.80}" if callable(value) else f"a {name}"
     if name in _INSTEAD:
         return Unfit(f"it is {what}, and no plain value", _INSTEAD[name])
-    return Unfit(f"it is {what}, and no plain value; give it state_dict and load_state_dict, or use elastic.Checkpoint")
+    remedy = "give it state_dict and load_state_dict, or use elastic.Checkpoint"
+    return Unfit(f"it is {what}, and no plain value", in_state=remedy)
 
 
 def _name(kind: type) -> str:

@@ -8,11 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from hvd_elastic_ext.checkpoint.values.alone import from_text, to_text
+from hvd_elastic_ext.checkpoint.values import alone
 from hvd_elastic_ext.core.errors import UsageError
 
 GIVEN, RESULT, FAILED = "given.json", "result-{rank}.json", "failed-{pid}.txt"
-SENT: Final = "send plain values, tensors or NumPy arrays"
 LONGEST: Final = 500
 
 
@@ -20,16 +19,9 @@ def text_of(value: Any, what: str) -> str:
     """Return values as text. Raises :class:`UsageError` for a value that cannot be sent, with the part of it and what
     to send instead."""
     try:
-        return to_text(value)
-    except RecursionError:
-        raise UsageError(f"{what}: it holds itself, or is nested too deeply; {SENT}") from None
+        return alone.to_text(value)
     except ValueError as error:
-        path, instead = getattr(error, "path", ""), getattr(error, "instead", "")
-        problem = str(error).partition("; ")[0].partition(", which needs a name of its own in the State")[0]
-        advice = f"send {instead.format('it')}" if instead else SENT
-        if problem != str(error).partition("; ")[0]:
-            advice = "send its state_dict()"
-        raise UsageError(f"{what}{path}: {problem}; {advice}") from None
+        raise UsageError(f"{what}{getattr(error, 'path', '')}: {alone.refusal(error, 'send')}") from None
 
 
 def run_and_store(function: Callable[..., Any], folder: str) -> None:
@@ -37,7 +29,7 @@ def run_and_store(function: Callable[..., Any], folder: str) -> None:
 
     A result that cannot be sent is not a failure of the training, which is complete by then.
     """
-    given = from_text((Path(folder) / GIVEN).read_text(), source="run")
+    given = alone.from_text((Path(folder) / GIVEN).read_text(), source="run")
     try:
         result = function(*given["args"], **given["kwargs"])
     except Exception as error:

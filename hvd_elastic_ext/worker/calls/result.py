@@ -91,7 +91,8 @@ def left_by(
             unfit = f"its return value has more than {LARGEST_VALUE >> 20} MB as text"
     except Unfit as error:
         place = f" (at value{error.path})" if error.path else ""
-        unfit = f"its return value cannot be kept: {error}{place}"
+        why = alone.refusal(error, "return", place=place)
+        unfit = f"its return value cannot be kept: {why} (docs/values.md), or keep it in the State"
     except Exception as error:  # noqa: BLE001 - whatever the script's own types raise: training has ended well
         unfit = f"its return value cannot be kept: {' '.join(str(error).split())[:_LONGEST] or type(error).__name__}"
     states = rng.capture() if keep_rng else {}

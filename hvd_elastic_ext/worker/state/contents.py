@@ -272,8 +272,8 @@ def write_one(name: str, value: Any, tensors: list[Tensor]) -> str:
     except Unfit as unfit:
         place = f"state.{name}{unfit.path}"
         kept = unfit.instead.format("value" if unfit.path else name)
-        write_instead = f"; keep its text or number: {place} = {kept}" if kept else ""
-        raise StateError(f"{place} cannot be committed: {unfit}{write_instead}") from None
+        remedy = unfit.in_state or (f"keep its text or number: {place} = {kept}" if kept else "")
+        raise StateError(f"{place} cannot be committed: {unfit}{f'; {remedy}' if remedy else ''}") from None
 
 
 def _write_values(values: Mapping[str, Any], tensors: list[Tensor]) -> str:

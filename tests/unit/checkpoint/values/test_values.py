@@ -227,7 +227,7 @@ UNFIT: dict[str, Callable[[], Any]] = {
     r"class \S*Local is not found under that name": local,
     r"Best with 'more', which is not a field": annotated,
     r"defaultdict of <function": lambda: collections.defaultdict(lambda: 1),
-    r"a Linear, which needs a name of its own": lambda: nn.Linear(1, 1),
+    r"it is a Linear$": lambda: nn.Linear(1, 1),
     r"NumPy data of the type object": lambda: numpy.array([None]),
     r"NumPy data of the type \[\('a'": lambda: numpy.zeros(1, dtype=[("a", "i4")]),
     r"numpy\.matrix|matrix": lambda: numpy.matrix([1]),

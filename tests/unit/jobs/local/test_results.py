@@ -123,5 +123,5 @@ def test_a_result_that_holds_itself_ends_no_training(tmp_path: Path, place: dict
     value.append(value)
     (tmp_path / results.GIVEN).write_text(results.text_of({"args": [], "kwargs": {}}, "given"))
     results.run_and_store(lambda: value, str(tmp_path))
-    with pytest.raises(JobFailed, match="what rank 0 returned cannot be sent back: result: it holds itself"):
+    with pytest.raises(JobFailed, match=r"sent back: result\[0\].*: it is nested more than .*, or holds itself;"):
         _results(tmp_path)

@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import NoReturn
 
 import pytest
@@ -71,6 +72,22 @@ def test_a_damaged_result_is_that_of_nobody(past: int) -> None:
     os.pwrite(past, b"X", call_results.entries(past)[0].at)
     Calls(past, program="mine").check_program(ours=None)
     assert call_results.count(past) == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "remedy"),
+    [
+        (object(), "it is a builtins.object, and no plain value; return plain values, tensors or NumPy arrays"),
+        ([Decimal(1)], "it is a decimal.Decimal, and no plain value (at value[0]); return str(it)"),
+        (torch.nn.Linear(1, 1), "it is a Linear; return its state_dict()"),
+    ],
+    ids=["an object", "a number", "a model"],
+)
+def test_what_to_return_instead_of_a_value_that_cannot_be_kept_is_said(value: object, remedy: str) -> None:
+    """Defect: the remedy was that for an attribute of a State."""
+    left = left_by(1, value, step=1, last=Identity(1, 1, 1, 1), content=None, keep_rng=False)
+    end = "(docs/values.md), or keep it in the State"
+    assert left.unfit == f"its return value cannot be kept: {remedy} {end}"
 
 
 def test_a_value_that_is_not_plain_cannot_be_kept_and_the_reason_names_it() -> None:
