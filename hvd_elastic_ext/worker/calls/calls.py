@@ -20,6 +20,7 @@ from hvd_elastic_ext.worker.calls.meeting import REFUSED, Meeting, Row, meet
 from hvd_elastic_ext.worker.calls.result import Finished, Left
 from hvd_elastic_ext.worker.commits import inherited
 from hvd_elastic_ext.worker.comms import Comms
+from hvd_elastic_ext.worker.parts import rng
 from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.process.standby import CallOver
 
@@ -100,6 +101,8 @@ class Calls:
         """The newest call, begun or over; 0 before the first one."""
         self.running = False
         """Whether it has not ended yet."""
+        self._begun = 0
+        """The digest of torch's random generators when it began."""
         self.end = End()
         """Where the call before it ended, as far as this process knows."""
         self._past = past
@@ -138,6 +141,7 @@ class Calls:
         self._recorded = None if self._between.replays else self._between.record
         self.number += 1
         self.running, self._uncompared = True, None
+        self._begun = result.digest_of(rng.capture(), result.TORCHS)
         if self.number > 1:
             self._name_rebound(function)
 
@@ -265,7 +269,7 @@ class Calls:
         recorded = 0 if self._recorded is None else self._recorded.digest
         known = self._known_digest() if recorded and past and self.number == 1 else 0
         generators, others = map(left.digest_of, (result.TORCHS, result.OTHERS))
-        return Row(self.number, past, left.digest, generators, others, recorded, known)
+        return Row(self.number, past, left.digest, generators, others, recorded, known, self._begun)
 
     def met(self, rows: Sequence[Row], comms: Comms) -> bool:
         """Do what follows from the rows of all ranks. Return whether they have to meet again.
@@ -337,7 +341,7 @@ class Calls:
         def keep() -> None:
             failed = self._append(left, why, ways)
             if comms.rank() == 0 and not (left.call == 0 and failed is None):
-                self._tell(left, failed, generators=found.generators)
+                self._tell(left, failed, generators=not found.differs)
 
         if ways and sum(map(len, ways[0])) >= WORTH_A_THREAD and left.protect():
             self._keeping = threading.Thread(target=keep, name="hvd-result")

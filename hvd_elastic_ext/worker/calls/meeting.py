@@ -22,7 +22,7 @@ class Row(NamedTuple):
     compared; 0 if it has not run that call itself; :data:`REFUSED`. ``generators`` and ``others``: the digests of
     torch's random generators then, and of others. ``collectives``: the digest of what the script's collectives have
     returned since then, 0 if this rank has not run them together with others. ``known``: in call 1, that digest in the
-    past.
+    past. ``begun``: the digest of torch's random generators when this call began.
     """
 
     call: int
@@ -32,6 +32,7 @@ class Row(NamedTuple):
     others: int = 0
     collectives: int = 0
     known: int = 0
+    begun: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +40,12 @@ class Meeting:
     """What follows.
 
     ``keeps``: ranks that add what their last call has left behind to their past. ``generators``, ``others``: whether
-    these random generators are equal on them. ``differs``: whether torch's differ on those that have run the call,
-    whoever keeps its result. ``refused``: why they do not. ``drops``: ranks that have added it before
-    it was compared, and take it away. ``sender``: the rank that then sends its past to those in ``receives``. ``over``:
-    ranks whose call is over; the others meet again if there are any. ``unequal``: whether collectives have returned
-    different things to the ranks. ``amends``: ranks whose past has the collectives of an earlier start of the job, and
-    gets those of this one.
+    these random generators are equal on them. ``differs``: whether torch's differ on those that have run the call, and
+    are not seeded alike before this one, whoever keeps its result. ``refused``: why they do not. ``drops``: ranks that
+    have added it before it was compared, and take it away. ``sender``: the rank that then sends its past to those in
+    ``receives``. ``over``: ranks whose call is over; the others meet again if there are any. ``unequal``: whether
+    collectives have returned different things to the ranks. ``amends``: ranks whose past has the collectives of an
+    earlier start of the job, and gets those of this one.
     """
 
     keeps: frozenset[int] = frozenset()
@@ -99,7 +100,8 @@ def meet(rows: Sequence[Row]) -> Meeting:
     short = frozenset(rank for rank, row in enumerate(rows) if row.past < front)
     receives = short - have if have else frozenset[int]()
     sends = min(have) if receives else None
-    differs = len({rows[rank].generators for rank in at_front if rows[rank].left > 0}) > 1
+    ran = [rows[rank] for rank in at_front if rows[rank].left > 0]
+    differs = len({row.generators for row in ran}) > 1 and len({row.begun for row in ran}) > 1
     return Meeting(keeps, drops, equal, others, refused, sends, receives, behind, unequal, amends, differs)
 
 

@@ -68,7 +68,12 @@ class Left(NamedTuple):
 
     def digest_of(self, generators: Generators) -> int:
         """Differs between ranks with different random generators of these; never 0."""
-        return _number(alone.to_text({name: self.generators.get(name) for name in sorted(generators)}))
+        return digest_of(self.generators, generators)
+
+
+def digest_of(states: Mapping[str, Any], generators: Generators) -> int:
+    """Differs between ranks with different states of these random generators; never 0."""
+    return _number(alone.to_text({name: states.get(name) for name in sorted(generators)}))
 
 
 def left_by(

@@ -542,7 +542,16 @@ class Keeper:
     def _meet(self, calls: Calls, candidates: list[Candidate]) -> bool:
         """Meet the other ranks' calls. Return whether to sync again."""
         rows = [
-            Row(each.in_call, each.past, each.left, each.generators, each.others, each.collectives, each.known)
+            Row(
+                each.in_call,
+                each.past,
+                each.left,
+                each.generators,
+                each.others,
+                each.collectives,
+                each.known,
+                each.begun,
+            )
             for each in candidates
         ]
         again = calls.met(rows, self._comms)

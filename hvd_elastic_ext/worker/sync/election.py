@@ -51,6 +51,7 @@ class Candidate(NamedTuple):
     past: int = 0
     left: int = 0
     generators: int = 0
+    begun: int = 0
     others: int = 0
     collectives: int = 0
     known: int = 0

@@ -30,7 +30,7 @@ def candidates(
     table = torch.zeros(comms.size(), len(Candidate._fields), dtype=torch.int64)
     mine = _candidate(buffer, entered, by_hand=by_hand)._replace(
         imported=imported, in_call=row.call, past=row.past, left=row.left, generators=row.generators, others=row.others,
-        collectives=row.collectives, known=row.known,
+        collectives=row.collectives, known=row.known, begun=row.begun,
     )  # fmt: skip
     table[comms.rank()] = torch.tensor(mine, dtype=torch.int64)
     comms.sum(table, name="election")

@@ -360,10 +360,30 @@ def test_that_generators_differ_is_told_after_a_rank_has_kept_its_result_alone(
     calls.lost_world()
     mine = calls.row()
     for _ in range(2):
-        calls.met([mine, mine._replace(generators=mine.generators + 1), Row(2, 2)], AloneComms())
+        other = mine._replace(generators=mine.generators + 1, begun=mine.begun + 1)
+        calls.met([mine, other, Row(2, 2)], AloneComms())
     assert call_results.count(past) == 2
     [line] = [each.getMessage() for each in caplog.records if "random generators differ" in each.getMessage()]
     assert "after call 1" in line
+
+
+def test_a_script_that_seeds_before_each_call_is_not_told_to(past: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Defect: a process that joins within a call has generators of its own, and the advice came after that."""
+    calls = Calls(past, program="mine")
+    calls.begin(train)
+    calls.met([calls.row()], AloneComms())
+    for call, seeds in ((1, True), (2, False)):
+        last = Identity(5, 1, 2, call)
+        calls.returned(left_by(call, 0.5, step=10, last=last, content=None, keep_rng=True))
+        if seeds:
+            torch.manual_seed(call)
+        calls.begin(train)
+        mine = calls.row()
+        begun = mine.begun + (not seeds)
+        calls.met([mine, mine._replace(generators=mine.generators + 1, begun=begun)], AloneComms())
+        said = [each.getMessage() for each in caplog.records if "random generators differ" in each.getMessage()]
+        assert len(said) == (not seeds)
+    assert calls._begun != 0
 
 
 def test_a_rank_that_has_refused_different_values_does_not_take_one_of_them_back_from_a_newcomer(past: int) -> None:

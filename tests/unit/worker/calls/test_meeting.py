@@ -36,7 +36,7 @@ def test_different_returned_values_are_not_kept() -> None:
 
 def test_generators_are_kept_only_where_they_are_equal() -> None:
     found = meet([LEFT, LEFT._replace(generators=1)])
-    assert (found.keeps, found.generators, found.others) == (BOTH, False, True)
+    assert (found.keeps, found.generators, found.others, found.differs) == (BOTH, False, True, False)
 
 
 def test_a_rank_without_the_result_gets_it_from_one_that_keeps_it_now() -> None:
@@ -93,8 +93,8 @@ def test_different_values_are_refused_although_a_newcomer_has_one_of_them_from_a
 
 
 def test_that_generators_differ_is_known_to_all_whoever_keeps_the_result() -> None:
-    other = OWN._replace(generators=1)
-    for rows in ([OWN, other], [Row(3, 3), OWN, other], [OWN, LEFT._replace(generators=1)]):
+    other = OWN._replace(generators=1, begun=1)
+    for rows in ([OWN, other], [Row(3, 3), OWN, other], [OWN, LEFT._replace(generators=1, begun=1)]):
         assert meet(rows).differs
     assert not meet([Row(3, 3), OWN, LEFT]).differs
 
