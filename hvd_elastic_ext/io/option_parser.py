@@ -41,6 +41,9 @@ TOO_LONG: Final = re.compile(r"argument (-[^/: ]+)[^:]*: (.* is longer than .*)"
 MOST_NAMED: Final = 4
 """An unknown option that begins more options than this is answered with the nearest one only."""
 
+CLOSE: Final = 0.6
+"""How similar a name is at least that is offered instead of an unknown one; 1: the same."""
+
 
 class Parser(argparse.ArgumentParser):
     """A parser of ``argparse``, also for subcommands, that raises :class:`UsageError` instead of printing and exiting.
@@ -229,8 +232,19 @@ def _unknown(parser: argparse.ArgumentParser, word: str, below: Mapping[str, arg
     begun = [name for name, option in options.items() if name.startswith(word) and option.help != argparse.SUPPRESS]
     if word.startswith("--") and 0 < len(begun) <= MOST_NAMED:
         return f"{word} is not an option; did you mean {_either(begun)}?"
-    near = difflib.get_close_matches(word, options, n=1, cutoff=0.0)
-    return f"{word} is not an option; did you mean {near[0]}?" if near else f"{word} is not an option; there are none"
+    near = _nearest_option(word, options, at_least=0.0 if begun else CLOSE)
+    return f"{word} is not an option{f'; did you mean {near}?' if near else ''}"
+
+
+def _nearest_option(word: str, options: Iterable[str], *, at_least: float) -> str | None:
+    """Return the most similar name; None if none is that similar without the dashes, which make all options alike."""
+
+    def alike(one: str, other: str) -> float:
+        return difflib.SequenceMatcher(None, one, other).ratio()
+
+    found = [(alike(name.lstrip("-"), word.lstrip("-")), alike(name, word), name) for name in options]
+    ratio, _, name = max(found, default=(-1.0, 0.0, ""))
+    return name if ratio >= at_least else None
 
 
 def _either(names: Sequence[str]) -> str:

@@ -30,6 +30,10 @@ AS_ANYBODY = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search") if 
         ("hosts block", "hvd-elastic hosts: HOST is missing"),
         ("hosts block a NAME", "hvd-elastic hosts: 'NAME' is one word too many; a job is named with --job NAME"),
         ("hosts lits", "hvd-elastic hosts: there is no command 'lits'; did you mean list?"),
+        (
+            "checkpoints prune d --keep 1",
+            "hvd-elastic checkpoints: --keep is an option of `hvd-elastic run`; here it is --last N",
+        ),
         ("status --state-dri x", "hvd-elastic status: --state-dri is not an option; did you mean --state-dir?"),
         ("doctor --lcal", "hvd-elastic doctor: --lcal is not an option; did you mean --local?"),
         ("manifest --hlep", "hvd-elastic manifest: --hlep is not an option; did you mean --help?"),

@@ -74,6 +74,7 @@ def parser() -> argparse.ArgumentParser:
     )
     export.add_argument("--force", action="store_true", help="replace an existing FILE")
     prune = commands.add_parser("prune", parents=[where, output], help="remove old ones, and files of unfinished ones")
+    prune.elsewhere["--(checkpoint-)?keep"] = "is an option of `hvd-elastic run`; here it is --last N"
     prune.add_argument("--last", metavar="N", type=int, default=3, help="keep the newest N (default: 3)")
     prune.add_argument("--every", metavar="STEPS", type=int, help="also keep the first of every so many steps")
     prune.add_argument("--dry-run", action="store_true", help="only print what would be removed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -14,20 +15,39 @@ from hvd_elastic_ext.jobs.spec import arena, words
 from hvd_elastic_ext.jobs.spec.arena import ARENA_KINDS, OTHER_KINDS
 from hvd_elastic_ext.jobs.spec.job import CLEANS, KINDS, MAX_WORKERS, PULLS, Job
 
+IS_PROGRAM: Final = re.compile(r"python[0-9]*|bash|sh|env|torchrun|horovodrun|mpirun|hvd-elastic")
+"""What nobody names a job, so that the name was forgotten."""
 SHELLS: Final = ("sh", "bash")
 HOSTS: Final = ("-H", "--hosts", "-hostfile", "--hostfile", "--hosts-file", "--discovery")
 """Options of the launcher that name a source of hosts. On a cluster the source is the daemon."""
 
 
 def parted(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split words into options and the command: the words after ``--``, or, as in arena, a last word with spaces."""
+    """Split words into options and the command: the words after ``--``; without that, all from the first word on that
+    is neither the job's name nor an option's value. With arena's ``--name`` only a last word with spaces is one.
+
+    Calls ``parser.error`` if a word of such a command is also an option here: ``--dry-run`` must not be missed.
+    """
     given = list(argv)
     if "--" in given:
         at = given.index("--")
         return given[:at], given[at + 1 :]
-    if given and " " in given[-1].strip() and bare(parser, given)[-1:] == [len(given) - 1]:
+    names = bare(parser, given)
+    if given and " " in given[-1].strip() and names[-1:] == [len(given) - 1]:
         return given[:-1], given[-1:]
-    return given, []
+    if len(names) < 2 or _is_arenas(given):
+        return given, []
+    options, command = given[: names[1]], given[names[1] :]
+    for option in (word.partition("=")[0] for word in command):
+        if option in parser._option_string_actions:
+            parser.error(f"{option} comes after {command[0]!r}, with which the command begins; write it before that")
+    if IS_PROGRAM.fullmatch(given[names[0]]):
+        parser.error(f"NAME is missing: {given[names[0]]!r} is a program")
+    return options, command
+
+
+def _is_arenas(words: Sequence[str]) -> bool:
+    return any(word.partition("=")[0] == "--name" for word in words)
 
 
 def read(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -35,7 +55,7 @@ def read(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argparse
     given, command = parted(parser, argv)
     given = arena.switched(given)
     arena.refuse(given)
-    if not command and any(word.partition("=")[0] == "--name" for word in given):
+    if not command and _is_arenas(given):
         given, command = _last_words(given, bare(parser, given))
     return parser.parse_args(given), command
 

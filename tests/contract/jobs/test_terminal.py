@@ -170,7 +170,7 @@ def test_a_container_is_named_as_kubectl_names_it(
     words = ["attach", "digits", *where, "-c"]
     assert cli.main([*words, "x", "--", "true"]) == 1
     assert "pod digits-launcher-x has no container 'x'; there are worker" in capsys.readouterr().err
-    assert cli.main(["attach", "digits", "ls", *where]) == 2
+    assert cli.main(["attach", "digits", "ls", *where]) == 2  # or it would ask another cluster
     assert (
         "a command comes after --, with all that is its own: hvd-elastic attach NAME -- ls" in capsys.readouterr().err
     )

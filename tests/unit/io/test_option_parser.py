@@ -66,8 +66,15 @@ def test_help_is_given_whatever_follows(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_without_a_second_line_an_error_is_one() -> None:
-    with pytest.raises(UsageError, match=r"^--x is not an option; did you mean --help\?$"):
+    with pytest.raises(UsageError, match=r"^--x is not an option$"):
         Parser(prog="tool", see="").parse_args(["--x"])
+
+
+@pytest.mark.parametrize("word", ["--keep", "--lead", "-x"])
+def test_what_is_not_close_is_not_offered(word: str) -> None:
+    """Defect: --help was offered for --keep, since the dashes count."""
+    with pytest.raises(UsageError, match=rf"^{word} is not an option$"):
+        Parser(prog="tool", see="").parse_args([word])
 
 
 def test_all_that_is_there_is_named_where_nothing_is_near() -> None:
