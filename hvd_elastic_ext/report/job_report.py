@@ -439,6 +439,9 @@ def _without_a_launcher(started: Moment, moments: Sequence[Moment]) -> str:
     if not before:
         return ""
     gap = f"no records for {started.at - before[-1].at:.1f} s"
+    lives = (m.record.event for m in reversed(before) if m.record.event in ("started", "finished"))
+    if next(lives, None) == "finished":
+        return gap  # no process was left: what the samples do not show was done before the end
     later = select(after, "stepped")
     # Hosts keep their records until a launcher is there, then send all at once.
     around = (*select(before, "stepped")[-1:], *[m for m in later if m.at - later[0].at < AT_ONCE_S][-1:])

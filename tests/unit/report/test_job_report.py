@@ -194,6 +194,13 @@ def relaunched(*, silent: bool) -> Build:
     return build
 
 
+def stopped_and_started(journal: JournalMaker) -> None:
+    """The last steps before the end were not sampled."""
+    journal.resized("start", 2).steps(10).step += 2
+    journal.add("finished", after=0.1, code=143, reason="stopped by SIGTERM").add("started", after=5.0)
+    journal.resized("start", 2).steps(3)
+
+
 def repeated(event: str, *, after: float, **fields: Any) -> Build:
     def build(journal: JournalMaker) -> None:
         for n in (10, 20, 30):
@@ -231,6 +238,8 @@ MEANWHILE = "no records for 2.5 s, 7 steps done meanwhile"
             "note": MEANWHILE}], id="a new launcher, steps reported at once"),
         pytest.param(relaunched(silent=True), "started", [{"note": MEANWHILE}],
             id="a new launcher, steps never reported"),
+        pytest.param(stopped_and_started, "started", [{"note": "no records for 5.0 s"}],
+            id="a new launcher after the end of the one before"),
         pytest.param(lambda j: j.add("started", after=1.5).resized("start", 2).steps(3), "started",
             [{"note": "no records for 1.5 s"}], id="a new launcher before any step"),
         pytest.param(lambda j: j.add("finished", after=30, code=1, reason="only 1 of 2 slots within 30 s"), "finished",
