@@ -28,7 +28,8 @@ NAMES: Final = 8
 class Starting(NamedTuple):
     """``what`` of a host was started ``since_s`` seconds ago, and is in no world yet. ``lacks``: what is missing.
 
-    ``left_s``: the time that is left; None if there is no limit. ``limit``: the option that sets it.
+    ``left_s``: the time that is left; None if there is no limit. ``limit``: the option that sets it. ``outside``: it
+    starts no more, but waits until the job ends, or all others have ended.
     """
 
     what: str
@@ -36,6 +37,7 @@ class Starting(NamedTuple):
     lacks: str
     left_s: float | None = None
     limit: str = ""
+    outside: bool = False
 
     @property
     def brief(self) -> str:
@@ -139,6 +141,7 @@ def _host_row(
     missing = [ledger.blocked(now, host, slot) for slot in range(host.slots) if slot not in usable]
     why = status if status.blocked else missing[0] if missing else None
     reasons = [why.reason] if why else []
+    is_starting = starting is not None and not starting.outside
     if starting is not None:
         reasons.append(str(starting))
         failed = max((record for _, record in held if record.strikes), key=lambda record: record.until, default=None)
@@ -151,8 +154,8 @@ def _host_row(
         "node": host.node,
         "slots": host.slots,
         "usable": list(usable),
-        "state": "blocked" if status.blocked else "in part" if missing else "starting" if starting else "free",
-        "starting_s": None if starting is None else round(starting.since_s, 3),
+        "state": "blocked" if status.blocked else "in part" if missing else "starting" if is_starting else "free",
+        "starting_s": round(starting.since_s, 3) if starting is not None and is_starting else None,
         "strikes": sum(record.strikes_left(now) for _, record in held),
         "since_s": None if why is None or why.since is None else round(now - why.since, 3),
         "left_s": None if why is None or why.until is None else round(why.until - now, 3),

@@ -30,6 +30,12 @@ def apart(job: JobState) -> dict[Seat, str]:
     return found
 
 
+def outside(job: JobState) -> frozenset[Seat]:
+    """Seats whose processes wait until the job ends, or all others have ended."""
+    standings = {} if job.gate is None else job.gate.standings
+    return frozenset(seat for seat, standing in standings.items() if standing.for_good)
+
+
 def lines(job: JobState) -> list[str]:
     """The same, in one line for each of them."""
     return [f"{seat} {what}" for seat, what in apart(job).items()]

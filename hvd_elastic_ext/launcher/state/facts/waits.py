@@ -99,7 +99,7 @@ def status(job: JobState) -> str:
     if job.world.trains_alone is not None:
         parts.append("EACH RANK TRAINS ALONE (`hvd-elastic events` says why)")
     parts += calls.lines(job)
-    if newcomers := starting(job, job.now):
+    if newcomers := {host: one for host, one in starting(job, job.now).items() if not one.outside}:
         parts.append(f"starting: {first_few([f'{host} ({one.brief})' for host, one in newcomers.items()])}")
     if (wanted := job.scaling.wanted) is not None and wanted != len({life.seat.host for life in job.world.members}):
         parts.append(f"hosts asked for: {wanted}")
@@ -145,7 +145,9 @@ def waits_for(job: JobState, *, brief: bool = True) -> Wait | None:
 
 
 def starting(job: JobState, now: float) -> dict[str, Starting]:
-    """By host, the oldest agent or process that was started there and is in no world yet; as of ``now`` (mono)."""
+    """By host, the oldest agent or process that was started there and is in no world yet; as of ``now`` (mono). One
+    that waits outside until the job ends only if no other one is.
+    """
     if job.outcome.over:
         return {}
     join_s, boot_s = job.roster.join_timeout_s, job.options.standby_timeout_s
@@ -154,7 +156,7 @@ def starting(job: JobState, now: float) -> dict[str, Starting]:
         for name, agent in job.roster.agents.items()
         if not agent.last_message_at
     }
-    apart = calls.apart(job)
+    apart, outside = calls.apart(job), calls.outside(job)
     for seat, worker in job.roster.workers.items():
         if worker.generation or worker.killed is not None or worker.leaving is not None:
             continue
@@ -165,7 +167,9 @@ def starting(job: JobState, now: float) -> dict[str, Starting]:
         elif worker.stage is Stage.BOOTING:
             why = apart.get(seat) or (NOT_READY if worker.step_s is None else STEPS_ALONE)
             one = Starting(what, since_s, why, worker.since + boot_s - now, STANDBY)
-        if seat.host not in found or found[seat.host].since_s < one.since_s:
+        one = one._replace(outside=seat in outside)
+        known = found.get(seat.host)
+        if known is None or (known.outside, one.since_s) > (one.outside, known.since_s):
             found[seat.host] = one
     return found
 

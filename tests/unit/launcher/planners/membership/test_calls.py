@@ -7,7 +7,10 @@ import re
 import pytest
 
 from hvd_elastic_ext.core.call_results import UNEQUAL
+from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.folder.saved_text import from_text, to_text
+from hvd_elastic_ext.launcher.rules.health import host_requests
+from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.effects.membership import adoption
@@ -82,7 +85,16 @@ def test_a_newcomer_that_cannot_catch_up_waits_outside_and_delays_nobody(caplog:
     assert cluster.world == ["a", "b"]
     assert cluster.driver.job.roster.workers[Seat("c", 0)].stage is Stage.PARKED
     text = "c[0] waits outside until the job ends: the result of call 1 was not kept: too large"
-    assert text in waits.status(cluster.driver.job)
+    job = cluster.driver.job
+    assert text in waits.status(job)
+    assert "starting" not in waits.status(job)  # it said both
+    hosts = [Host("a", 1), Host("b", 1), Host("c", 1)]
+    rows = host_requests.rows(HealthLedger(), hosts, job.now, starting=waits.starting(job, job.now))
+    assert [(row["state"], row["starting_s"], "waits outside" in row["why"]) for row in rows] == [
+        ("free", None, False),
+        ("free", None, False),
+        ("free", None, True),
+    ]
     [ended] = cluster.events("call_ended")
     assert (ended["call"], ended["kept"], ended["reason"]) == (1, False, "too large")
     assert sum("was not kept" in each.message for each in caplog.records if each.levelname == "WARNING") == 1
