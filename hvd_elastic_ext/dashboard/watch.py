@@ -31,6 +31,8 @@ SHARE: Final = 10.0
 """The pause between two updates for steps alone is at least this many times the duration of one."""
 LONG: Final = 2 << 20
 """A longer journal (bytes) gets a first summary before it is read."""
+ANSWER_S: Final = 5.0
+"""Longest wait for the launcher's first answer: until then the page says nothing about the launcher."""
 ALIVE_S: Final = 10.0
 """Seconds between two messages to a browser: sending shows if the browser is gone."""
 
@@ -93,6 +95,9 @@ class Watch:
         self._logs_of = Path()
         self._changed = asyncio.Event()
         self._live: Mapping[str, Any] | None = None
+        self._asked = asyncio.Event()
+        """Set once the launcher was asked since somebody looks."""
+        self._has_read = False
         self._tasks: list[asyncio.Task[None]] = []
         self._made_at = -SELDOM_S
         self._took = 0.0
@@ -133,6 +138,8 @@ class Watch:
     def _begin(self) -> None:
         self.viewers += 1
         if not self._tasks:
+            # What was shown last is old: nothing looks at journal and launcher while nobody does.
+            self.parts, self._made_of, self._asked = {}, (), asyncio.Event()
             self._tasks = [asyncio.ensure_future(self._follow()), asyncio.ensure_future(self._ask())]
 
     def _leave(self) -> None:
@@ -144,7 +151,8 @@ class Watch:
 
     async def _ask(self) -> None:
         while True:
-            self._live = await asyncio.to_thread(self.launcher.ask)
+            self._live = await asyncio.to_thread(self.launcher.ask, anew=not self._asked.is_set())
+            self._asked.set()
             await asyncio.sleep(LOOK_S)
 
     async def _follow(self) -> None:
@@ -153,6 +161,8 @@ class Watch:
             try:
                 async with self._turn:
                     await self._read_on()
+                    with contextlib.suppress(TimeoutError, asyncio.TimeoutError):
+                        await asyncio.wait_for(self._asked.wait(), ANSWER_S)
                     await self._make()
                 self._publish(error="null")
             except OSError as error:
@@ -164,12 +174,13 @@ class Watch:
             await asyncio.sleep(LOOK_S)
 
     async def _read_on(self) -> None:
-        if not self.parts and await asyncio.to_thread(_is_long, self.job.journal):
+        if not (self._has_read or self.parts) and await asyncio.to_thread(_is_long, self.job.journal):
             self._publish(glance=to_text(initial_verdict(await asyncio.to_thread(summary, self.job))))
         pieces = self.reading.read_on()
         while (offset := await asyncio.to_thread(self._next, pieces)) is not None:
             if offset < self.reading.size:
                 self._publish(reading=f"{offset / max(1, self.reading.size):.3f}")
+        self._has_read = True
         self._publish(reading="1", step=to_text(self._newest_step()))
 
     def _next(self, pieces: Iterator[int]) -> int | None:

@@ -7,7 +7,7 @@ import contextlib
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from starlette.requests import Request
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.dashboard.jobs import Job, Jobs
+from hvd_elastic_ext.dashboard.launcher_client import LauncherClient
 from hvd_elastic_ext.dashboard.reading import Reading
 from hvd_elastic_ext.dashboard.server import Site
 from hvd_elastic_ext.dashboard.watch import LONG, Watch
@@ -136,3 +137,40 @@ async def test_output_of_a_job_whose_journal_is_gone_is_refused_in_one_line(tmp_
 async def test_a_short_journal_is_told_as_a_whole_at_once(tmp_path: Path) -> None:
     path = JournalMaker().add("started", run="r").resized("start", 4).steps(50).write(tmp_path / "journal.jsonl")
     assert "glance" not in await told_until(Watch(Job("digits", path, None)), "now")
+
+
+class SlowLauncher(LauncherClient):
+    """Its answer takes until it is allowed."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.allowed, self.says, self.anew = threading.Event(), "world 1", list[bool]()
+
+    def ask(self, *, anew: bool = False) -> Mapping[str, Any] | None:
+        self.anew.append(anew)
+        self.allowed.wait(10)
+        return {"said": self.says, "hosts": []}
+
+
+async def first_verdict(watch: Watch, launcher: SlowLauncher) -> str:
+    """What the page says first about now, if the launcher answers only after a while."""
+    launcher.allowed.clear()
+    async with contextlib.aclosing(watch.stream()) as stream:
+        async for told in stream:
+            if "reading" in parts_in(told):
+                asyncio.get_running_loop().call_later(0.2, launcher.allowed.set)
+            if (now := parts_in(told).get("now")) is not None:
+                return str(now["text"])
+    raise AssertionError
+
+
+async def test_nothing_is_said_of_the_launcher_before_its_first_answer(tmp_path: Path) -> None:
+    """Defect: a page that was opened said first that the launcher cannot be asked, and one that was opened again, what
+    was true before."""
+    path = JournalMaker().add("started", run="r").resized("start", 4).steps(50).write(tmp_path / "journal.jsonl")
+    watch = Watch(Job("digits", path, None))
+    watch.launcher = launcher = SlowLauncher()
+    assert await first_verdict(watch, launcher) == "world 1."
+    launcher.says = "world 2"
+    assert await first_verdict(watch, launcher) == "world 2."
+    assert launcher.anew[0]
