@@ -38,6 +38,8 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from hvd_elastic_ext.core.sizes import size_text
+
 RESULTS: Final = "HVD_ELASTIC_RESULTS_FD"
 """Variable: the descriptor of the memory file of a slot's past."""
 MOST_BYTES: Final = 1 << 30
@@ -74,6 +76,11 @@ class Entry(NamedTuple):
 
 class Damaged(ValueError):
     """The bytes of a past are not what was written."""
+
+
+def result_of(call: int) -> str:
+    """How a message names a result. That of call 0 is what collectives returned before the first call."""
+    return f"the result of call {call}" if call else "what collectives returned before the first call"
 
 
 def count(descriptor: int) -> int:
@@ -139,7 +146,7 @@ def append(
         if call < there:
             return None
         if call > there:
-            return f"the result of call {there} was not kept"
+            return f"{result_of(there)} was not kept"
         if (why := _no_room(before, size, limit)) is not None:
             return why
         at = _PAGE + before
@@ -182,7 +189,7 @@ def amend(descriptor: int, parts: Sequence[bytes | memoryview], *, limit: int = 
         rest = old[_OVERHEAD + first.bytes :]
         size = sum(map(_bytes, parts))
         if _OVERHEAD + size + len(rest) > limit:
-            return f"its {size / 1e6:,.0f} MB are too much ({LIMIT})"
+            return f"its {size_text(size)} are too much ({LIMIT})"
         os.ftruncate(descriptor, max(os.fstat(descriptor).st_size, _PAGE + _OVERHEAD + size + len(rest)))
         head = _HEADER.pack(0, first.step, first.number, size, _digest(parts))
         _set_counts(descriptor, 0, 0)
@@ -273,11 +280,11 @@ def extend(descriptor: int, whole: memoryview, number: int, *, limit: int = LARG
     if record and found and (here := entries(descriptor)) and here[0].digest != found[0][0].digest:
         why = amend(descriptor, [found[0][1]], limit=limit)
         if why is not None:
-            raise ValueError(f"the result of call 0 was not replaced: {why}")
+            raise ValueError(f"{result_of(0)} was not replaced: {why}")
     for entry, data in found:
         why = append(descriptor, [data], call=entry.call, step=entry.step, number=entry.number, limit=limit)
         if why is not None:
-            raise ValueError(f"the result of call {entry.call} was not kept: {why}")
+            raise ValueError(f"{result_of(entry.call)} was not kept: {why}")
     return count(descriptor)
 
 
@@ -285,8 +292,8 @@ def _no_room(before: int, size: int, limit: int) -> str | None:
     if before + _OVERHEAD + size <= limit:
         return None
     return (
-        f"its {size / 1e6:,.0f} MB and {before / 1e6:,.0f} MB of earlier results are more than "
-        f"{limit / 1e6:,.0f} MB ({LIMIT})"
+        f"its {size_text(_OVERHEAD + size)} and {size_text(before)} of earlier results are more than "
+        f"{size_text(limit)} ({LIMIT})"
     )
 
 

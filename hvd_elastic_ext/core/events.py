@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from hvd_elastic_ext.core.call_results import result_of
 from hvd_elastic_ext.core.errors import HOSTS_KEPT
 
 Fields = Mapping[str, Any]
@@ -383,7 +384,9 @@ def _number_of_hosts(fields: Fields) -> str:
 
 
 def _not_kept(fields: Fields) -> str:
-    return f"call {_shown(fields, 'call') or '?'}: its result was not kept: {_shown(fields, 'reason')}"
+    call = _shown(fields, "call") or "?"
+    what = result_of(0) if call == "0" else f"call {call}: its result"
+    return f"{what} was not kept: {_shown(fields, 'reason')}"
 
 
 def _given_reason(fields: Fields) -> str:

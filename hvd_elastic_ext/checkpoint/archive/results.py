@@ -19,7 +19,7 @@ from hvd_elastic_ext.checkpoint.format.manifest import RESULT, RESULTS, CallResu
 from hvd_elastic_ext.checkpoint.format.naming import identity_of
 from hvd_elastic_ext.checkpoint.stores.store import Store
 from hvd_elastic_ext.core import call_results
-from hvd_elastic_ext.core.call_results import Entry
+from hvd_elastic_ext.core.call_results import Entry, result_of
 from hvd_elastic_ext.core.errors import Permanent
 
 Key = tuple[int, int, int]
@@ -120,7 +120,7 @@ def _verified(content: memoryview, entry: Entry, found: list[str]) -> Iterator[S
         found.append(checksums.digest(block))
         yield block
     if int.from_bytes(digest.digest(), "little") != entry.digest:
-        raise Permanent(f"the result of call {entry.call} in memory is damaged")
+        raise Permanent(f"{result_of(entry.call)} in memory is damaged")
 
 
 def _pieces(store: Store, name: str, results: Sequence[CallResult]) -> Iterator[bytes]:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from hvd_elastic_ext.checkpoint.format import checksums
 from hvd_elastic_ext.checkpoint.format.naming import is_file_name
+from hvd_elastic_ext.core.call_results import result_of
 from hvd_elastic_ext.core.commit_record import Identity, Record
 
 FORMAT: Final = "hvd-elastic checkpoint"
@@ -88,7 +89,7 @@ class Manifest:
     def lacks(self) -> str:
         """Why no job can resume from it, although it is complete; "" if one can."""
         call, known = self.record.call, len(self.results)
-        return f"it is of call {call}, and the result of call {known} was not kept" if known < call > 1 else ""
+        return f"it is of call {call}, and {result_of(known)} was not kept" if known < call > 1 else ""
 
     @property
     def bytes(self) -> int:

@@ -21,6 +21,7 @@ from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.core.journal import FILE
 from hvd_elastic_ext.core.journal import read as read_journal
 from hvd_elastic_ext.core.secrets import USER, secret_in_options, secret_in_url
+from hvd_elastic_ext.core.sizes import size_text
 from hvd_elastic_ext.io import tables
 from hvd_elastic_ext.io.job_folders import find_journal, one_job
 from hvd_elastic_ext.io.option_parser import Parser
@@ -187,7 +188,7 @@ def summary(checked: Sequence[Entry]) -> str:
     """Return what was checked, and how many are whole. Pure."""
     whole = [entry for entry in checked if entry.whole]
     damaged = f"; {len(checked) - len(whole)} damaged" * (len(whole) < len(checked))
-    read_ = size(sum(entry.bytes or 0 for entry in whole))
+    read_ = size_text(sum(entry.bytes or 0 for entry in whole))
     return f"verified: {len(whole)} of {len(checked)} whole; all {read_} of them match their checksums{damaged}"
 
 
@@ -253,7 +254,9 @@ def _cells(entry: Entry) -> dict[str, str]:
     """Return the cells of a row by their headings; "" for unknown values."""
     state = _whole(entry) if entry.whole else f"damaged: {entry.why}" if entry.sealed else entry.why
     call, world = _number(entry.call or None), _number(entry.world or None)
-    return dict(zip(HEADINGS, (entry.name, call, _number(entry.step), world, size(entry.bytes), state), strict=True))
+    return dict(
+        zip(HEADINGS, (entry.name, call, _number(entry.step), world, size_text(entry.bytes), state), strict=True)
+    )
 
 
 def _whole(entry: Entry) -> str:
@@ -263,12 +266,3 @@ def _whole(entry: Entry) -> str:
 
 def _number(value: int | None) -> str:
     return "" if value is None else str(value)
-
-
-def size(count: int) -> str:
-    """Format a size, such as ``604 MB``."""
-    amount, units = float(count), iter(("B", "kB", "MB", "GB", "TB"))
-    unit = next(units)
-    while amount >= 999.5 and unit != "TB":
-        amount, unit = amount / 1000, next(units)
-    return f"{amount:.3g} {unit}"

@@ -478,10 +478,11 @@ class Calls:
         if why is not None and not (self._refused or self._is_told_elsewhere):
             self._refused = True
             log.warning(
-                "call %d cannot be skipped: %s; a process that comes from now on waits until the job ends, and the "
-                "job cannot be resumed after this call",
-                left.call,
+                "%s: %s; a process that comes from now on waits until the job ends, and the job cannot be resumed "
+                "after %s",
+                f"call {left.call} cannot be skipped" if left.call else f"{call_results.result_of(0)} was not kept",
                 why,
+                "this call" if left.call else "the next call",
             )
         elif why is None and left.generators and not generators:
             self._name_generators(left.call)

@@ -162,7 +162,7 @@ class Finished(NamedTuple):
 def read(entry: call_results.Entry, data: bytearray) -> Finished:
     """Read a result. Raises ``ValueError`` for bytes that are none."""
     content = decode(data)
-    head, where = content.head, f"the result of call {entry.call}"
+    head, where = content.head, call_results.result_of(entry.call)
     return Finished(
         entry.call,
         entry.step,

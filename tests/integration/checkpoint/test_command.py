@@ -371,10 +371,3 @@ def test_options_of_a_store_come_from_the_command_line_or_with_secrets_from_a_fi
         "endpoint_url": "http://h:1",
     }
     assert cli._store_options(None) == {}
-
-
-@pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 B"), (999, "999 B"), (2548, "2.55 kB"), (603979776, "604 MB"), (2e15, "2e+03 TB")]
-)
-def test_a_size_is_shown_in_the_unit_that_suits_it(count: int, text: str) -> None:
-    assert cli.size(count) == text

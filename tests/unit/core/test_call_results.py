@@ -49,6 +49,13 @@ def test_results_beyond_the_limit_are_refused_with_both_sizes(memory: int) -> No
     why = past.append(memory, [bytes(3_000_000)], call=1, step=0, number=0, limit=4_000_000)
     assert why == "its 3 MB and 2 MB of earlier results are more than 4 MB (HVD_ELASTIC_RESULTS_BYTES)"
     assert past.count(memory) == 1
+    why = past.append(memory, [bytes(400)], call=1, step=0, number=0, limit=100)
+    assert why == "its 444 B and 2 MB of earlier results are more than 100 B (HVD_ELASTIC_RESULTS_BYTES)"
+
+
+def test_a_message_names_what_is_kept_before_the_first_call_by_what_it_is() -> None:
+    assert past.result_of(3) == "the result of call 3"
+    assert past.result_of(0) == "what collectives returned before the first call"
 
 
 def test_a_process_that_dies_while_it_appends_leaves_the_past_as_it_was(memory: int) -> None:

@@ -159,8 +159,10 @@ def test_what_a_start_did_not_wait_for_and_that_ranks_train_alone_is_told(journa
 def test_a_call_whose_result_was_not_kept_has_a_row_and_others_have_none(journal: JournalMaker) -> None:
     journal.resized("start", 2).steps(2).add("call_ended", call=1, step=2, bytes=9, kept=True)
     journal.add("call_ended", call=2, step=4, bytes=0, kept=False, reason="too large")
-    [_, row] = build_report(journal.records).rows
+    journal.add("call_ended", call=0, step=4, bytes=0, kept=False, reason="too large")
+    [_, row, before] = build_report(journal.records).rows
     assert (row.event, row.cause) == ("call ended", "call 2: its result was not kept: too large")
+    assert before.cause == "what collectives returned before the first call was not kept: too large"
 
 
 def lost_all(journal: JournalMaker) -> None:

@@ -14,6 +14,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
 
+from hvd_elastic_ext.core.call_results import result_of
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 
@@ -168,7 +169,7 @@ def _is_late(process: InCall, front: int) -> bool:
 def _waits(call: int, most: int, refused: Mapping[int, str]) -> Standing:
     """A process whose call is over, and nobody who can be reached has its result."""
     if lost := _lost(most, call + 1, most, refused):
-        return Standing(Act.WAITS, why=f"the result of call {lost[0]} was not kept: {refused[lost[0]]}", for_good=True)
+        return Standing(Act.WAITS, why=f"{result_of(lost[0])} was not kept: {refused[lost[0]]}", for_good=True)
     return Standing(Act.WAITS, why=f"no result of call {call} can be reached")
 
 

@@ -61,7 +61,7 @@ def test_a_program_that_does_not_know_calls_refuses_a_checkpoint_of_a_later_call
     ("call", "count", "lacks"),
     [
         (0, 0, ""), (1, 0, ""), (1, 1, ""), (2, 2, ""), (3, 3, ""),
-        (2, 0, "it is of call 2, and the result of call 0 was not kept"),
+        (2, 0, "it is of call 2, and what collectives returned before the first call was not kept"),
         (3, 2, "it is of call 3, and the result of call 2 was not kept"),
     ],
 )  # fmt: skip

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hvd_elastic_ext.core.call_results import UNEQUAL
+from hvd_elastic_ext.core.call_results import UNEQUAL, result_of
 from hvd_elastic_ext.core.secrets import external_text
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat, seat_of
 from hvd_elastic_ext.launcher.state.actions import Record
@@ -70,7 +70,7 @@ def result(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
                 if job.in_place
                 else "each world from now on trains it again"
             )
-            log.warning("the result of call %d was not kept: %s; %s", call, reason, then)
+            log.warning("%s was not kept: %s; %s", result_of(call), reason, then)
     before = calls.told.get(call)
     if before is None or (kept and not before):  # one rank speaks for all; another one may have kept it
         calls.told[call] = kept
