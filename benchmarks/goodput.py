@@ -16,13 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvd_elastic_ext.core.goodput import share
+from hvd_elastic_ext.launcher.checkpoints.interval import MAX_SAMPLES, IntervalInSeconds, SealCost, checkpoint_interval
 from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Failures
-from hvd_elastic_ext.launcher.rules.checkpoints.interval import (
-    MAX_SAMPLES,
-    IntervalInSeconds,
-    SealCost,
-    checkpoint_interval,
-)
 
 Array = NDArray[np.float64]
 
@@ -93,7 +88,7 @@ class Fixed:
 
 
 Choose = Callable[..., IntervalInSeconds]
-"""See :func:`hvd_elastic_ext.launcher.rules.checkpoints.interval.checkpoint_interval`."""
+"""See :func:`hvd_elastic_ext.launcher.checkpoints.interval.checkpoint_interval`."""
 
 
 def auto(world: World, traces: list[Array], *, seed: int) -> float:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from hvd_elastic_ext.core.errors import ElasticError, UsageError
 from hvd_elastic_ext.launcher.cli import hosts
 from hvd_elastic_ext.launcher.folder import state_folder
-from hvd_elastic_ext.launcher.rules.health import host_requests
+from hvd_elastic_ext.launcher.health import host_requests
 
 LEAST_PAUSE_S: Final = 1.0
 SHARE: Final = 100.0

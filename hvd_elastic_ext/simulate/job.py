@@ -14,12 +14,12 @@ from hvd_elastic_ext.core.errors import Asleep, JobFailed
 from hvd_elastic_ext.core.goodput import share
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.journal import Sink
+from hvd_elastic_ext.launcher.driver.events import Observed, Scaled
+from hvd_elastic_ext.launcher.folder.saved import Saved, saved_of
 from hvd_elastic_ext.launcher.job.restart_policy import pause_before_restart
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.rules.suspend import sleep_policy
 from hvd_elastic_ext.launcher.rules.suspend.sleep_policy import SleepAction, SleepFacts
-from hvd_elastic_ext.launcher.state.events import Observed, Scaled
-from hvd_elastic_ext.launcher.state.saved import Saved, saved_of
 from hvd_elastic_ext.simulate.accounting import CATEGORIES, Accounts
 from hvd_elastic_ext.simulate.cluster.cluster import Cluster, NoJournal
 from hvd_elastic_ext.simulate.cluster.launcher import Launcher

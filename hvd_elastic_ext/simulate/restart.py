@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hvd_elastic_ext.core.goodput import share
+from hvd_elastic_ext.launcher.checkpoints.interval import best_interval
 from hvd_elastic_ext.launcher.options.settings import RunSettings
-from hvd_elastic_ext.launcher.rules.checkpoints.interval import best_interval
 from hvd_elastic_ext.simulate.cluster.times import Times
 from hvd_elastic_ext.simulate.traces.rows import Row, Trace
 

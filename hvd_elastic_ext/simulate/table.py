@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hvd_elastic_ext.io.tables import plain
-from hvd_elastic_ext.launcher.rules.health.host_requests import duration
+from hvd_elastic_ext.launcher.health.host_requests import duration
 from hvd_elastic_ext.simulate.accounting import CATEGORIES
 from hvd_elastic_ext.simulate.job import Result
 from hvd_elastic_ext.simulate.measured import Measured

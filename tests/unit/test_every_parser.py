@@ -13,7 +13,7 @@ from hvd_elastic_ext import cli
 from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.option_parser import takes_time
-from hvd_elastic_ext.launcher.rules.checkpoints.schedule import parse_checkpoint_every
+from hvd_elastic_ext.launcher.checkpoints.schedule import parse_checkpoint_every
 from tests.unit.core.test_durations import FORMS
 
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from benchmarks.goodput import Failing, Fixed, World, auto, grid
 from benchmarks.model import Case, Figure, Timing, Trial, Values
-from hvd_elastic_ext.launcher.rules.checkpoints.interval import SealCost
+from hvd_elastic_ext.launcher.checkpoints.interval import SealCost
 
 TRACES, QUICK_TRACES = 200, 5
 STEP, QUICK_STEP = 1.02, 1.3

@@ -11,8 +11,8 @@ from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.core.messages.slot_protocol import AUTO, NOTICE_FILE, PRELOAD
 from hvd_elastic_ext.core.secrets import OBSERVE_TOKEN
 from hvd_elastic_ext.launcher.agents.transports.child_process import MAX_INPUT_BYTES
+from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.options.settings import NO_CLOUD, RunSettings
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 
 MAX_ENVIRONMENT_BYTES: Final = MAX_INPUT_BYTES - (64 << 10)
 """Most bytes of environment and command as JSON. The rest of an agent's input line is for our own fields."""

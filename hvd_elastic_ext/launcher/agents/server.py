@@ -25,8 +25,8 @@ from hvd_elastic_ext.core.messages.wire import WireError
 from hvd_elastic_ext.launcher.agents.capacity import DEFAULT_PACE, HeartbeatPace
 from hvd_elastic_ext.launcher.agents.connection import Acceptor, Session
 from hvd_elastic_ext.launcher.agents.poller import DescriptorPoller
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import slot_number
-from hvd_elastic_ext.launcher.state.events import AgentJoined, AgentLost, News
+from hvd_elastic_ext.launcher.driver.events import AgentJoined, AgentLost, News
+from hvd_elastic_ext.launcher.membership.rendezvous import slot_number
 
 log = logging.getLogger(__name__)
 

@@ -16,10 +16,10 @@ from hvd_elastic_ext.core.json_text import finite_number
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.io.user_files import read_text
 from hvd_elastic_ext.launcher.driver import plan, recording
+from hvd_elastic_ext.launcher.driver.events import Event, Look
+from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.driver.reduce import reduce
 from hvd_elastic_ext.launcher.folder.saved_state import state_at_start
-from hvd_elastic_ext.launcher.state.events import Event, Look
-from hvd_elastic_ext.launcher.state.job import JobState
 
 DIFFERENT: Final = 1
 """Exit code if a decision differs."""

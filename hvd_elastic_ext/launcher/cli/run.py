@@ -26,11 +26,13 @@ from hvd_elastic_ext.io.append_file import QueuedLines
 from hvd_elastic_ext.io.own_files import make_folder
 from hvd_elastic_ext.io.threads.beside import report
 from hvd_elastic_ext.launcher.agents.capacity import far_too_few_files, raise_file_limit
+from hvd_elastic_ext.launcher.checkpoints import finished
 from hvd_elastic_ext.launcher.cli import dashboard, run_options, starting
 from hvd_elastic_ext.launcher.cli.listeners import Listeners, listeners
 from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.engines.mpirun import MPIRUN
 from hvd_elastic_ext.launcher.folder import runs, state_folder
+from hvd_elastic_ext.launcher.folder.saved import Saved
 from hvd_elastic_ext.launcher.job import finished_check
 from hvd_elastic_ext.launcher.job.output.outlets import Log, Outlets
 from hvd_elastic_ext.launcher.job.standard_input import StandardInput
@@ -39,7 +41,6 @@ from hvd_elastic_ext.launcher.options.settings import (
     CHECKPOINTS,
     RunSettings,
 )
-from hvd_elastic_ext.launcher.rules.checkpoints import finished
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
 from hvd_elastic_ext.launcher.sources.sources import (
     FixedSource,
@@ -48,7 +49,6 @@ from hvd_elastic_ext.launcher.sources.sources import (
     PushSource,
     ScriptSource,
 )
-from hvd_elastic_ext.launcher.state.saved import Saved
 
 log = logging.getLogger(__name__)
 

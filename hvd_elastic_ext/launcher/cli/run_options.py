@@ -25,8 +25,11 @@ from hvd_elastic_ext.core.secrets import USER, secret_in_url
 from hvd_elastic_ext.io.config_file import read_config
 from hvd_elastic_ext.io.option_parser import Parser, layered_argv, split_program
 from hvd_elastic_ext.launcher.agents.environment import too_large, why_not_elastic
+from hvd_elastic_ext.launcher.checkpoints.schedule import AUTO, Durability, parse_checkpoint_every, parse_commit_every
 from hvd_elastic_ext.launcher.cli import horovodrun
+from hvd_elastic_ext.launcher.driver.options import JobOptions, ScaleOptions, world_limits
 from hvd_elastic_ext.launcher.job import finished_check, scalers
+from hvd_elastic_ext.launcher.membership.next_world import parse_sizes
 from hvd_elastic_ext.launcher.notify.webhook import webhook_url
 from hvd_elastic_ext.launcher.options.program import LOCAL_NAMES, check_here, job_name, runnable
 from hvd_elastic_ext.launcher.options.settings import (
@@ -41,17 +44,9 @@ from hvd_elastic_ext.launcher.options.settings import (
     listen_address,
     listen_address_of_hosts,
 )
-from hvd_elastic_ext.launcher.rules.checkpoints.schedule import (
-    AUTO,
-    Durability,
-    parse_checkpoint_every,
-    parse_commit_every,
-)
-from hvd_elastic_ext.launcher.rules.membership.next_world import parse_sizes
 from hvd_elastic_ext.launcher.rules.suspend.release_policy import limits_of
 from hvd_elastic_ext.launcher.sources import signals
 from hvd_elastic_ext.launcher.sources.sources import connector, read_hosts_file
-from hvd_elastic_ext.launcher.state.options import JobOptions, ScaleOptions, world_limits
 
 PORT: Final = "[HOST:]PORT"
 PREFIX: Final = "HVD_ELASTIC_"

@@ -28,9 +28,9 @@ from hvd_elastic_ext.io.wait_line import ERASE, in_place
 from hvd_elastic_ext.launcher.cli import hosts, orphans
 from hvd_elastic_ext.launcher.cli.orphans import AgentState
 from hvd_elastic_ext.launcher.folder import state_folder
+from hvd_elastic_ext.launcher.folder.saved import Saved
+from hvd_elastic_ext.launcher.health import host_requests
 from hvd_elastic_ext.launcher.job.interfaces import is_this_machine
-from hvd_elastic_ext.launcher.rules.health import host_requests
-from hvd_elastic_ext.launcher.state.saved import Saved
 
 Processes = Mapping[str, Sequence[Sequence[int | None]]]
 """By host, rank and pid of each process, None where there is none; and its call, which older launchers do not name."""

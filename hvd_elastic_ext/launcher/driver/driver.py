@@ -12,11 +12,11 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.driver import plan
+from hvd_elastic_ext.launcher.driver.events import AgentJoined, AgentUnfit, Event, Look
 from hvd_elastic_ext.launcher.driver.executor import Executor, ExecutorBackend
+from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.driver.recording import Recorder, error_text
 from hvd_elastic_ext.launcher.driver.reduce import reduce
-from hvd_elastic_ext.launcher.state.events import AgentJoined, AgentUnfit, Event, Look
-from hvd_elastic_ext.launcher.state.job import JobState
 
 
 class Driver:

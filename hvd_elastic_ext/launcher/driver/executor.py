@@ -8,10 +8,10 @@ from typing import Any, Final, Protocol
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.messages.rank_info import Place
-from hvd_elastic_ext.launcher.rules.membership.devices import device_env
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
-from hvd_elastic_ext.launcher.state import actions
-from hvd_elastic_ext.launcher.state.actions import Action
+from hvd_elastic_ext.launcher.driver import actions
+from hvd_elastic_ext.launcher.driver.actions import Action
+from hvd_elastic_ext.launcher.membership.devices import device_env
+from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 
 Facts = Mapping[str, Any]
 

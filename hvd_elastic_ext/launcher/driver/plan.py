@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from hvd_elastic_ext.launcher.checkpoints import commit_interval, restore
+from hvd_elastic_ext.launcher.departures import shutdown
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.health import link_loss, liveness, loopless, silence
+from hvd_elastic_ext.launcher.membership import processes, prologue, wanted_seats, world
 from hvd_elastic_ext.launcher.planners.checkpoints import (
     before_exit,
     before_preemption,
     before_sleep,
-    commit_interval,
     coordinator,
     final_checkpoint,
-    restore,
 )
-from hvd_elastic_ext.launcher.planners.departures import clean_exits, exits, preemption, shutdown
-from hvd_elastic_ext.launcher.planners.health import cooldowns, link_loss, liveness, loopless, pace, silence, victims
+from hvd_elastic_ext.launcher.planners.departures import clean_exits, exits, preemption
+from hvd_elastic_ext.launcher.planners.health import cooldowns, pace, victims
 from hvd_elastic_ext.launcher.planners.membership import (
     adoption,
     agents,
@@ -23,16 +26,11 @@ from hvd_elastic_ext.launcher.planners.membership import (
     custody,
     hosts,
     next_world,
-    processes,
-    prologue,
-    scaling,
     shortage,
     transfers,
     wait_lines,
-    wanted_seats,
-    world,
 )
-from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.scaling import scaling
 from hvd_elastic_ext.launcher.state.planner_answer import Plan, WorldQuestion
 
 LOOK_S: Final = 1.0

@@ -17,10 +17,10 @@ from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Sink
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io.threads.beside import report
-from hvd_elastic_ext.launcher.rules.health import ledger_json
-from hvd_elastic_ext.launcher.state import actions, events
-from hvd_elastic_ext.launcher.state.actions import Action
-from hvd_elastic_ext.launcher.state.events import Event
+from hvd_elastic_ext.launcher.driver import actions, events
+from hvd_elastic_ext.launcher.driver.actions import Action
+from hvd_elastic_ext.launcher.driver.events import Event
+from hvd_elastic_ext.launcher.health import ledger_json
 
 VERSION: Final = 4
 _KINDS: Final[Mapping[str, type[Event]]] = {kind.__name__: kind for kind in get_args(Event)}

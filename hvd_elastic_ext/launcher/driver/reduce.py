@@ -12,31 +12,27 @@ from hvd_elastic_ext.core import journal
 from hvd_elastic_ext.core.json_text import finite_number
 from hvd_elastic_ext.core.messages.slot_protocol import NOT_STARTED
 from hvd_elastic_ext.core.secrets import external_text
-from hvd_elastic_ext.launcher.rules.health.causes import SSH_FAILED, Cause
-from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Question, Seat, is_for_a_rank, seat_of
-from hvd_elastic_ext.launcher.state import events, orders
-from hvd_elastic_ext.launcher.state.actions import Record
-from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts, loads, memory
-from hvd_elastic_ext.launcher.state.effects.departures import ends, notices, shutdown
+from hvd_elastic_ext.launcher.checkpoints import attempt, save_then_stop
+from hvd_elastic_ext.launcher.custody import holders, transfers
+from hvd_elastic_ext.launcher.departures import notices
+from hvd_elastic_ext.launcher.driver import events, orders
+from hvd_elastic_ext.launcher.driver.actions import Record
+from hvd_elastic_ext.launcher.driver.events import Event
+from hvd_elastic_ext.launcher.driver.helpers import HelperAnswer, Purpose, answer_of
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.driver.roster import USAGE, Agent, LaunchEnd, Worker
+from hvd_elastic_ext.launcher.health import ends
+from hvd_elastic_ext.launcher.health.causes import SSH_FAILED, Cause
+from hvd_elastic_ext.launcher.membership import adoption, agents, calls, hosts, resizes
+from hvd_elastic_ext.launcher.membership.next_world import Stage
+from hvd_elastic_ext.launcher.membership.rendezvous import Question, Seat, is_for_a_rank, seat_of
+from hvd_elastic_ext.launcher.membership.reports import signals, take_heartbeat, take_message
+from hvd_elastic_ext.launcher.state.effects.checkpoints import loads
+from hvd_elastic_ext.launcher.state.effects.departures import shutdown
 from hvd_elastic_ext.launcher.state.effects.engines.engine import engine_of
 from hvd_elastic_ext.launcher.state.effects.health import cut_off
 from hvd_elastic_ext.launcher.state.effects.health.pauses import launcher_paused
-from hvd_elastic_ext.launcher.state.effects.membership import (
-    adoption,
-    hosts,
-    inventory,
-    pasts,
-    resize_report,
-    scaling,
-    transfers,
-)
-from hvd_elastic_ext.launcher.state.effects.membership.reports import signals, take_heartbeat, take_message
-from hvd_elastic_ext.launcher.state.events import Event
-from hvd_elastic_ext.launcher.state.helpers import HelperAnswer, Purpose, answer_of
-from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.parts import commit_holders
-from hvd_elastic_ext.launcher.state.roster import USAGE, Agent, LaunchEnd, Worker
+from hvd_elastic_ext.launcher.state.effects.membership import scaling
 
 log = logging.getLogger(__name__)
 
@@ -100,11 +96,11 @@ def _hosts_changed(job: JobState, event: events.HostsChanged) -> None:
 
 
 def _agent_joined(job: JobState, host: str, hello: Mapping[str, Any]) -> None:
-    ended = inventory.joined(job, host, hello)
+    ended = agents.joined(job, host, hello)
     notices.joined(job, host, hello)
     for worker, code in ended:
         ends.exited(job, worker, {"code": code})  # their ends were not reported
-    for part in (attempts, transfers, adoption, shutdown):
+    for part in (attempt, transfers, adoption, shutdown):
         part.agent_joined(job, host)
 
 
@@ -121,7 +117,7 @@ def _agent_lost(job: JobState, host: str, reason: str) -> None:
     agent = job.roster.agents.get(host)
     if agent is not None:
         agent.joined = False
-    for part in (loads, attempts, memory, transfers, pasts):
+    for part in (loads, attempt, save_then_stop, transfers, calls):
         part.agent_lost(job, host)  # also of a fenced host
     if agent is None:
         return
@@ -217,16 +213,16 @@ def _note_held(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
     slot, event, slots, known = news.get("slot"), news.get("event"), news.get("slots"), job.roster.commits
     if not agent.joined:
         return
-    pasts.note_held(job, agent, news)
+    calls.note_held(job, agent, news)
     host = agent.host.name
     if event == "forgotten" and isinstance(slot, int):
         known.forgotten(Seat(host, slot))
     elif event == "held" and isinstance(slots, dict):
         for number, held in slots.items():
             if (seat := seat_of(host, number)) is not None:
-                known.newer(seat, commit_holders.read(held), agent=agent.identity)
+                known.newer(seat, holders.read(held), agent=agent.identity)
     elif "held" in news and isinstance(slot, int):
-        known.newer(Seat(host, slot), commit_holders.read(news["held"]), agent=agent.identity)
+        known.newer(Seat(host, slot), holders.read(news["held"]), agent=agent.identity)
 
 
 def _heartbeat(job: JobState, agent: Agent, slots: Any, *, part: bool) -> None:
@@ -260,14 +256,14 @@ def _process_message(job: JobState, worker: Worker, news: Mapping[str, Any]) -> 
 def _note_message(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
     take_message(worker, message, job.now)
     if "call" in message:
-        pasts.note_call(job, worker, message["call"])
+        calls.note_call(job, worker, message["call"])
     if message.get("collectives") is True:
         job.calls.collectives = job.calls.record_due = True
     job.roster.remember(worker)
 
 
 def _parked(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
-    pasts.note_call(job, worker, message.get("call"))
+    calls.note_call(job, worker, message.get("call"))
     if worker.stage is Stage.LIVE:
         return
     if message.get("at") == "init" and message.get("later") is True:
@@ -276,7 +272,7 @@ def _parked(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
     first = worker.stage is Stage.BOOTING and worker.told_in is None
     worker.stage, worker.since = Stage.PARKED, job.now
     if worker.told_in == worker.call:
-        pasts.not_found(job, worker)
+        calls.not_found(job, worker)
     if first:
         job.record("parked", host=worker.seat.host, slot=worker.seat.slot)
 
@@ -308,7 +304,7 @@ def _worker_record(job: JobState, worker: Worker, message: Mapping[str, Any]) ->
     if event == "synced":
         worker.agreed = worker.generation
     elif event == "rolled_back":
-        resize_report.rolled_back(job, own.get("steps_lost"))
+        resizes.rolled_back(job, own.get("steps_lost"))
     elif event == "trains_alone":
         job.world.trains_alone = external_text(str(own.get("reason")))
 
@@ -355,14 +351,14 @@ _OF_PROCESSES: Final = frozenset(
 """Events that processes may send. Other events have known fields, on which lines and reports rely."""
 
 _ANSWERED: Final[Mapping[Purpose, Callable[[JobState, Agent, HelperAnswer], None]]] = {
-    Purpose.CHECKPOINT: attempts.answered,
+    Purpose.CHECKPOINT: attempt.answered,
     Purpose.RESTORE: loads.answered,
-    Purpose.SLEEP: memory.answered,
+    Purpose.SLEEP: save_then_stop.answered,
     Purpose.TRANSFER: transfers.answered,
-    Purpose.PAST: pasts.answered,
+    Purpose.PAST: calls.answered,
 }
 _NEWS: Final[Mapping[str, _Handler]] = {
-    "started": lambda job, worker, news: inventory.started(job, worker, news.get("pid"), warm=news.get("warm") is True),
+    "started": lambda job, worker, news: agents.started(job, worker, news.get("pid"), warm=news.get("warm") is True),
     "said": _process_message,
     "asked": _question,
     "unasked": _question_withdrawn,
@@ -371,13 +367,13 @@ _NEWS: Final[Mapping[str, _Handler]] = {
 }
 _PROCESS_MESSAGES: Final[Mapping[str, _Handler]] = {
     "parked": _parked,
-    "result": pasts.result,
+    "result": calls.result,
     "entered": _entered,
     "record": _worker_record,
-    "kept": attempts.commit_kept,
-    "last": attempts.last_commit,
-    "not_kept": attempts.commit_not_kept,
+    "kept": attempt.commit_kept,
+    "last": attempt.last_commit,
+    "not_kept": attempt.commit_not_kept,
     # The protocol's word for the first step of a process in a world.
-    "going_on": resize_report.first_step,
+    "going_on": resizes.first_step,
 }
 """All other messages only change what is known of the process."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.journal import Record
 from hvd_elastic_ext.core.json_text import finite_number
-from hvd_elastic_ext.launcher.rules.health.causes import Cause
+from hvd_elastic_ext.launcher.health.causes import Cause
 
 MAX_HOST_NAMES: Final = 20
 """Hosts that an attribute names."""

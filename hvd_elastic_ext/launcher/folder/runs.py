@@ -10,8 +10,8 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from hvd_elastic_ext.launcher.rules.health import ledger_json
-from hvd_elastic_ext.launcher.state.saved import Saved
+from hvd_elastic_ext.launcher.folder.saved import Saved
+from hvd_elastic_ext.launcher.health import ledger_json
 
 
 def name_of(wall: float, random: int) -> str:

@@ -13,10 +13,11 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.io.threads.background_calls import BackgroundCalls
+from hvd_elastic_ext.launcher.driver import options
+from hvd_elastic_ext.launcher.driver import options as job_options
+from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.folder import saved_text
-from hvd_elastic_ext.launcher.state import options as job_options
-from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.saved import Saved, job_of
+from hvd_elastic_ext.launcher.folder.saved import Saved, job_of
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ def start_of(saved: Saved, job: JobState, *, wall: float, expects: str | None) -
     """The input with which :func:`state_at_start` makes the state that ``job`` began with, for a recording."""
     # Recordings call the number of the last helper "errands".
     own = {"mono": job.now, "wall": wall, "errands": job.helper_number, "expects": expects}
-    return {**own, "options": job_options.to_json(job.options), "saved": saved_text.to_json(saved)}
+    return {**own, "options": options.to_json(job.options), "saved": saved_text.to_json(saved)}
 
 
 def state_at_start(start: Mapping[str, Any]) -> JobState:

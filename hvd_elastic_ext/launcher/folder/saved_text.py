@@ -15,12 +15,12 @@ from typing import Any, Final
 from hvd_elastic_ext.autoscale.decide import Change
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.core.json_text import finite_number
-from hvd_elastic_ext.launcher.rules.health import ledger_json
-from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
-from hvd_elastic_ext.launcher.rules.membership.custody import Commit, Stored
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.state.parts.commit_holders import NotedCommit
-from hvd_elastic_ext.launcher.state.saved import Saved, SavedScaling, UnrecordedChange
+from hvd_elastic_ext.launcher.custody.custody import Commit, Stored
+from hvd_elastic_ext.launcher.custody.holders import NotedCommit
+from hvd_elastic_ext.launcher.folder.saved import Saved, SavedScaling, UnrecordedChange
+from hvd_elastic_ext.launcher.health import ledger_json
+from hvd_elastic_ext.launcher.health.ledger import HealthLedger
+from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 
 VERSION: Final = 2
 PORTS: Final = 1 << 16

@@ -17,8 +17,8 @@ from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.io.threads.background_calls import BackgroundCalls
 from hvd_elastic_ext.launcher.agents.environment import interface_of, unfit
 from hvd_elastic_ext.launcher.agents.server import Control
+from hvd_elastic_ext.launcher.driver.roster import Agent
 from hvd_elastic_ext.launcher.job.interfaces import interface_addresses, interface_towards, is_this_machine
-from hvd_elastic_ext.launcher.state.roster import Agent
 
 LOOPBACK: Final = "127.0.0.1"
 ANYWHERE: Final = "192.0.2.1"

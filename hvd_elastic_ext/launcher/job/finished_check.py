@@ -14,7 +14,7 @@ from typing import Final
 from hvd_elastic_ext.core.commands import module_command
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io.user_files import read_regular
-from hvd_elastic_ext.launcher.rules.checkpoints.finished import Finished, read
+from hvd_elastic_ext.launcher.checkpoints.finished import Finished, read
 
 log = logging.getLogger(__name__)
 

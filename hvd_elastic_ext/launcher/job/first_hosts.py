@@ -10,9 +10,9 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Asleep, JobFailed
 from hvd_elastic_ext.core.pace import Lines
 from hvd_elastic_ext.launcher.options.settings import Sources
+from hvd_elastic_ext.launcher.reporting import waits
+from hvd_elastic_ext.launcher.reporting.waits import Wait
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
-from hvd_elastic_ext.launcher.state.facts import waits
-from hvd_elastic_ext.launcher.state.facts.waits import Wait
 
 QUIET_S: Final = 0.5
 """A source that answers within this time causes no line."""

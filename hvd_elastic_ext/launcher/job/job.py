@@ -26,11 +26,14 @@ from hvd_elastic_ext.core.printable import fitting, printable
 from hvd_elastic_ext.io.threads.background_calls import done_within
 from hvd_elastic_ext.io.threads.beside import Beside
 from hvd_elastic_ext.launcher.agents.transports.transports import PodTransport
+from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.engines import mpirun
 from hvd_elastic_ext.launcher.exports.event_file import ScalarWriter
+from hvd_elastic_ext.launcher.folder.saved import Saved
 from hvd_elastic_ext.launcher.folder.saved_state import CLOSE_S, Handover, StateWriter
 from hvd_elastic_ext.launcher.folder.state_folder import StateDir
+from hvd_elastic_ext.launcher.health import host_requests
 from hvd_elastic_ext.launcher.job import scalers, stop_lines
 from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
 from hvd_elastic_ext.launcher.job.first_hosts import log_while_waiting
@@ -40,18 +43,17 @@ from hvd_elastic_ext.launcher.job.restart_policy import pause_before_restart
 from hvd_elastic_ext.launcher.job.session import Session
 from hvd_elastic_ext.launcher.job.standard_input import NO_INPUT, StandardInput
 from hvd_elastic_ext.launcher.job.stop_lines import COMMAND as STOP
+from hvd_elastic_ext.launcher.membership import shortage
 from hvd_elastic_ext.launcher.metrics import gauges
 from hvd_elastic_ext.launcher.metrics.counters import Counters
 from hvd_elastic_ext.launcher.metrics.gauges import JobMetric
 from hvd_elastic_ext.launcher.notify.notifier import Notifier
 from hvd_elastic_ext.launcher.options.settings import RunSettings
-from hvd_elastic_ext.launcher.rules.health import host_requests
+from hvd_elastic_ext.launcher.reporting import status, waits
+from hvd_elastic_ext.launcher.reporting.waits import SOON_S, Wait
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
-from hvd_elastic_ext.launcher.state.facts import present, processes, shortage, waits
+from hvd_elastic_ext.launcher.state.facts import present
 from hvd_elastic_ext.launcher.state.facts.signals import signals_of
-from hvd_elastic_ext.launcher.state.facts.waits import SOON_S, Wait
-from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.saved import Saved
 from hvd_elastic_ext.launcher.suspend import releaser
 from hvd_elastic_ext.launcher.suspend.releaser import FINAL_CALL_S
 from hvd_elastic_ext.launcher.suspend.sleep import SleepingJob
@@ -341,8 +343,8 @@ class Job:
     def _answer_admin(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         if request.get("do") == "status":
             more: Mapping[str, Callable[[JobState], Any]] = {
-                "processes": processes.by_host,
-                "details": processes.details,
+                "processes": status.by_host,
+                "details": status.details,
                 "present": self._present,
             }
             found = {name: tell(self._session.driver.job) for name, tell in more.items() if request.get(name) is True}

@@ -12,9 +12,9 @@ from typing import Final, TypeVar
 from hvd_elastic_ext.core.errors import Transient
 from hvd_elastic_ext.io.threads.background_calls import BackgroundCalls
 from hvd_elastic_ext.io.threads.beside import report
+from hvd_elastic_ext.launcher.driver import events
 from hvd_elastic_ext.launcher.job.scalers import Scaler
 from hvd_elastic_ext.launcher.sources.signals import SignalSource, Value
-from hvd_elastic_ext.launcher.state import events
 
 log = logging.getLogger(__name__)
 

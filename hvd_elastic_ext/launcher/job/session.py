@@ -37,27 +37,9 @@ from hvd_elastic_ext.launcher.agents.transports.transports import (
     ssh_of,
     transport_of,
 )
+from hvd_elastic_ext.launcher.driver import events
 from hvd_elastic_ext.launcher.driver.driver import Driver
-from hvd_elastic_ext.launcher.driver.recording import Recorder
-from hvd_elastic_ext.launcher.engines.mpirun import MPIRUN, MpiRuns
-from hvd_elastic_ext.launcher.engines.slot_command import mark_of, slot_command, slot_env
-from hvd_elastic_ext.launcher.folder.saved_state import Handover, StateWriter, start_of, write_noted_change
-from hvd_elastic_ext.launcher.folder.state_folder import StateDir
-from hvd_elastic_ext.launcher.job.addresses import Addresses, there, versions_here
-from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
-from hvd_elastic_ext.launcher.job.first_hosts import FirstHosts, log_while_waiting
-from hvd_elastic_ext.launcher.job.output.console import Console, seat_of
-from hvd_elastic_ext.launcher.job.scalers import Scaler
-from hvd_elastic_ext.launcher.job.scaling_inputs import ScalingInputs
-from hvd_elastic_ext.launcher.job.standard_input import NO_INPUT, StandardInput
-from hvd_elastic_ext.launcher.options.settings import RunSettings
-from hvd_elastic_ext.launcher.rules.health.causes import SSH_FAILED
-from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat, is_for_a_rank
-from hvd_elastic_ext.launcher.sources import signals
-from hvd_elastic_ext.launcher.sources.feed import HostFeed
-from hvd_elastic_ext.launcher.state import events
-from hvd_elastic_ext.launcher.state.events import (
+from hvd_elastic_ext.launcher.driver.events import (
     AgentEnded,
     AgentJoined,
     End,
@@ -70,8 +52,26 @@ from hvd_elastic_ext.launcher.state.events import (
     PeersChanged,
     WorldNotBegun,
 )
-from hvd_elastic_ext.launcher.state.facts import waits
-from hvd_elastic_ext.launcher.state.saved import Saved, job_of, saved_of
+from hvd_elastic_ext.launcher.driver.recording import Recorder
+from hvd_elastic_ext.launcher.engines.mpirun import MPIRUN, MpiRuns
+from hvd_elastic_ext.launcher.engines.slot_command import mark_of, slot_command, slot_env
+from hvd_elastic_ext.launcher.folder.saved import Saved, job_of, saved_of
+from hvd_elastic_ext.launcher.folder.saved_state import Handover, StateWriter, start_of, write_noted_change
+from hvd_elastic_ext.launcher.folder.state_folder import StateDir
+from hvd_elastic_ext.launcher.health.causes import SSH_FAILED
+from hvd_elastic_ext.launcher.health.ledger import HealthLedger
+from hvd_elastic_ext.launcher.job.addresses import Addresses, there, versions_here
+from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
+from hvd_elastic_ext.launcher.job.first_hosts import FirstHosts, log_while_waiting
+from hvd_elastic_ext.launcher.job.output.console import Console, seat_of
+from hvd_elastic_ext.launcher.job.scalers import Scaler
+from hvd_elastic_ext.launcher.job.scaling_inputs import ScalingInputs
+from hvd_elastic_ext.launcher.job.standard_input import NO_INPUT, StandardInput
+from hvd_elastic_ext.launcher.membership.rendezvous import Seat, is_for_a_rank
+from hvd_elastic_ext.launcher.options.settings import RunSettings
+from hvd_elastic_ext.launcher.reporting import waits
+from hvd_elastic_ext.launcher.sources import signals
+from hvd_elastic_ext.launcher.sources.feed import HostFeed
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ import termios
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 
 log = logging.getLogger(__name__)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.health.stalls import uneven
 from hvd_elastic_ext.launcher.rules.checkpoints import final_checkpoint
-from hvd_elastic_ext.launcher.rules.health.stalls import uneven
-from hvd_elastic_ext.launcher.state.job import JobState
 
 COMMAND: Final = "`hvd-elastic stop`"
 """How the command that stops a job is named where a signal is named otherwise."""

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
-from hvd_elastic_ext.launcher.state.facts import waits
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.driver.roster import USAGE
+from hvd_elastic_ext.launcher.membership.next_world import Stage
+from hvd_elastic_ext.launcher.reporting import waits
 from hvd_elastic_ext.launcher.state.facts.signals import signals_of
-from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.roster import USAGE
 
 PREFIX: Final = "hvd_elastic_"
 RESERVED_NAMES: Final = frozenset({

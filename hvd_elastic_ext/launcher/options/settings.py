@@ -15,8 +15,8 @@ from hvd_elastic_ext.core.clouds import AUTO, CLOUDS
 from hvd_elastic_ext.core.engines import ENGINES, RESTARTING
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import MAX_SLOTS, HostSet
+from hvd_elastic_ext.launcher.driver.options import JobOptions
 from hvd_elastic_ext.launcher.rules.suspend.release_policy import ReleaseLimits
-from hvd_elastic_ext.launcher.state.options import JobOptions
 
 LOOPBACK: Final = "127.0.0.1"
 _HIGHEST_PORT: Final = 65535

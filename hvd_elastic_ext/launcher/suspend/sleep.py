@@ -16,14 +16,14 @@ from hvd_elastic_ext.core.errors import Asleep
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.pace import Lines
-from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
-from hvd_elastic_ext.launcher.rules.health.pace import next_line_hint
-from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
+from hvd_elastic_ext.launcher.health.ledger import HealthLedger
+from hvd_elastic_ext.launcher.health.pace import next_line_hint
+from hvd_elastic_ext.launcher.membership.next_world import WorldLimits
+from hvd_elastic_ext.launcher.reporting import waits
+from hvd_elastic_ext.launcher.reporting.waits import WAIT, Wait
 from hvd_elastic_ext.launcher.rules.suspend import sleep_policy
 from hvd_elastic_ext.launcher.rules.suspend.sleep_policy import SleepAction, SleepFacts
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
-from hvd_elastic_ext.launcher.state.facts import waits
-from hvd_elastic_ext.launcher.state.facts.waits import WAIT, Wait
 from hvd_elastic_ext.launcher.suspend.releaser import PodReleases
 
 log = logging.getLogger(__name__)

@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.launcher.driver.driver import Driver
-from hvd_elastic_ext.launcher.folder import saved_text
-from hvd_elastic_ext.launcher.folder.saved_state import start_of, write_noted_change
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.state.events import (
+from hvd_elastic_ext.launcher.driver.events import (
     AgentEnded,
     AgentJoined,
     AgentLost,
@@ -24,7 +21,10 @@ from hvd_elastic_ext.launcher.state.events import (
     News,
     PeersChanged,
 )
-from hvd_elastic_ext.launcher.state.saved import Saved, job_of, saved_of
+from hvd_elastic_ext.launcher.folder import saved_text
+from hvd_elastic_ext.launcher.folder.saved import Saved, job_of, saved_of
+from hvd_elastic_ext.launcher.folder.saved_state import start_of, write_noted_change
+from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 from hvd_elastic_ext.simulate.cluster.agent import Agent, Line
 from hvd_elastic_ext.simulate.cluster.processes import Message
 from hvd_elastic_ext.simulate.cluster.times import LATENCY_S

@@ -14,7 +14,7 @@ import pytest
 
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.folder import saved_text
-from hvd_elastic_ext.launcher.state.saved import Saved
+from hvd_elastic_ext.launcher.folder.saved import Saved
 
 NOBODY = 65534
 

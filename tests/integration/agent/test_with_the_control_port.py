@@ -12,7 +12,7 @@ from hvd_elastic_ext.core.messages.wire import KEY_SIZE
 from hvd_elastic_ext.launcher.agents.capacity import HeartbeatPace
 from hvd_elastic_ext.launcher.agents.server import Control, ControlEvent
 from hvd_elastic_ext.launcher.agents.transports.transports import Local, join_line
-from hvd_elastic_ext.launcher.state.events import AgentJoined, News
+from hvd_elastic_ext.launcher.driver.events import AgentJoined, News
 
 
 class Seen:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hvd_elastic_ext.core.errors import Asleep
-from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
+from hvd_elastic_ext.launcher.checkpoints import attempt
 from tests.unit.launcher.simulated_processes import Process
 
 
@@ -68,7 +68,7 @@ class HelperSteps:
 
     def request_(self) -> None:
         """Request a checkpoint beyond which no process trains."""
-        self.cluster.ask(attempts.request)
+        self.cluster.ask(attempt.request)
 
     def attempts_(self, *words: str) -> None:
         """``1``: wait until an attempt is in progress; ``0``: until none is."""

@@ -19,13 +19,11 @@ from hvd_elastic_ext.core.events import EVENTS
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.messages.rank_info import Place
+from hvd_elastic_ext.launcher.checkpoints.schedule import Durability, parse_checkpoint_every
+from hvd_elastic_ext.launcher.custody.holders import NotedCommit
+from hvd_elastic_ext.launcher.driver import options
 from hvd_elastic_ext.launcher.driver.driver import Driver
-from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Durability, parse_checkpoint_every
-from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
-from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.state import options as product
-from hvd_elastic_ext.launcher.state.events import (
+from hvd_elastic_ext.launcher.driver.events import (
     AgentEnded,
     AgentJoined,
     AgentLost,
@@ -34,8 +32,10 @@ from hvd_elastic_ext.launcher.state.events import (
     LauncherPaused,
     News,
 )
-from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.parts.commit_holders import NotedCommit
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.health.ledger import HealthLedger
+from hvd_elastic_ext.launcher.membership.next_world import WorldLimits
+from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 from tests.unit.launcher.simulated_helpers import Helpers
 from tests.unit.launcher.simulated_processes import Process
 
@@ -44,7 +44,7 @@ GRACE_S: Final = 5.0
 USUAL: Final[Mapping[str, Any]] = {"limits": WorldLimits(settle_s=0.1)}
 """Values of options without a default."""
 JobOptions: Any = make_dataclass(
-    "JobOptions", [(each.name, Any, USUAL.get(each.name, each.default)) for each in fields(product.JobOptions)]
+    "JobOptions", [(each.name, Any, USUAL.get(each.name, each.default)) for each in fields(options.JobOptions)]
 )
 """The same fields as the product's, but a test may change them while its job runs."""
 

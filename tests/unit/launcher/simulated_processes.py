@@ -16,7 +16,7 @@ from typing import Any
 
 from hvd_elastic_ext.core.messages.slot_protocol import START_AGAIN
 from hvd_elastic_ext.launcher.driver.driver import Driver
-from hvd_elastic_ext.launcher.state.events import News
+from hvd_elastic_ext.launcher.driver.events import News
 from hvd_elastic_ext.simulate.cluster.virtual_time import Sim
 
 STEP_S = 0.02

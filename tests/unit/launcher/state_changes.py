@@ -10,14 +10,14 @@ from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.launcher.driver.actions import Record
+from hvd_elastic_ext.launcher.driver.events import News
+from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.driver.reduce import reduce
-from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
-from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Rendezvous, Seat, places
-from hvd_elastic_ext.launcher.state.actions import Record
-from hvd_elastic_ext.launcher.state.events import News
-from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.roster import Agent, Roster, Worker
+from hvd_elastic_ext.launcher.driver.roster import Agent, Roster, Worker
+from hvd_elastic_ext.launcher.health.ledger import HealthLedger
+from hvd_elastic_ext.launcher.membership.next_world import Stage
+from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Rendezvous, Seat, places
 from tests.unit.launcher.simulated_cluster import JobOptions
 
 NOW: Final = 100.0

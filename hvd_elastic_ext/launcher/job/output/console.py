@@ -14,7 +14,7 @@ from hvd_elastic_ext.core.printable import printable
 from hvd_elastic_ext.io.output_files import file_of, label
 from hvd_elastic_ext.launcher.job.output.outlets import LineAssembler, Outlets
 from hvd_elastic_ext.launcher.job.output.repeats import Repeats
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
+from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 
 CARRIAGE: Final = "\r"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from hvd_elastic_ext.core import errors
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
+from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 
 TRACEBACK_START: Final = "Traceback (most recent call last):"
 OWN_ERROR_PREFIX: Final = f"{errors.__name__}."

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
-from hvd_elastic_ext.launcher.state import orders
-from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
-from hvd_elastic_ext.launcher.state.effects.checkpoints.memory import save_before
+from hvd_elastic_ext.launcher.checkpoints import attempt
+from hvd_elastic_ext.launcher.checkpoints.save_then_stop import save_before
+from hvd_elastic_ext.launcher.driver import orders
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.health.causes import Cause
+from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.state.facts.checkpoints import last_checkpoint_until, members, newest_step, trains
 from hvd_elastic_ext.launcher.state.facts.memory import next_look
-from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.parts.checkpoints import COMMIT_S
 from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
 
@@ -31,7 +31,7 @@ def plan(job: JobState) -> Plan:
     part.reached = max(part.reached, newest_step(job))
     until = last_checkpoint_until(job)
     # A world of an earlier launcher may be complete only now.
-    saving = job.checkpoints.asked or not job.standing or attempts.request(job)
+    saving = job.checkpoints.asked or not job.standing or attempt.request(job)
     if saving and job.now < until:
         stops_at = _stops_at(job)
         if job.now < stops_at:
@@ -93,7 +93,7 @@ def save(job: JobState) -> Plan:
     why = job.before_exit.why
     if why is None or job.standing:
         return NOTHING
-    attempts.training_stopped(job, "the world is lost")
+    attempt.training_stopped(job, "the world is lost")
     if save_before(job, short=str(why), skip_waiting=True, read_back=False) is not None:
         job.fail(why)
     return Plan(next_look(job), stop=True)

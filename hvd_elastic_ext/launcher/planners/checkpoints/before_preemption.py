@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 
+from hvd_elastic_ext.launcher.checkpoints import attempt
+from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.rules.checkpoints.before_preemption import SHORTEST_S, Call, decide, lead_s
-from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
-from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.planner_answer import HeldBack, Plan
 
 
@@ -27,9 +27,9 @@ def plan(job: JobState) -> Plan:
         wanted = Call.LAST  # it was faster than expected; steps after it could be lost
     if wanted is not state.made:
         if wanted is Call.NONE:
-            attempts.withdraw_request(job)
+            attempt.withdraw_request(job)
             state.made = wanted
-        elif attempts.request(job, stay=wanted is Call.LAST):
+        elif attempt.request(job, stay=wanted is Call.LAST):
             state.made = wanted
     return Plan(None if known is None or wanted is not Call.NOW else known - before)
 

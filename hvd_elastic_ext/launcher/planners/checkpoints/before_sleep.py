@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hvd_elastic_ext.launcher.state.effects.checkpoints.memory import save_before, training_resumed
+from hvd_elastic_ext.launcher.checkpoints.save_then_stop import save_before, training_resumed
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.membership.shortage import why_short
 from hvd_elastic_ext.launcher.state.facts.custody import is_awaited
 from hvd_elastic_ext.launcher.state.facts.memory import next_look
-from hvd_elastic_ext.launcher.state.facts.shortage import why_short
-from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.planner_answer import Plan
 
 

@@ -6,11 +6,11 @@ import logging
 import math
 from typing import Final
 
+from hvd_elastic_ext.launcher.checkpoints.attempt import WRITE_S, begin, give_up, resume_waiting
+from hvd_elastic_ext.launcher.driver.helpers import Purpose
+from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import due
-from hvd_elastic_ext.launcher.state.effects.checkpoints.attempts import WRITE_S, begin, give_up, resume_waiting
 from hvd_elastic_ext.launcher.state.facts.checkpoints import members, newest_of_all, newest_step
-from hvd_elastic_ext.launcher.state.helpers import Purpose
-from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
 
 log = logging.getLogger(__name__)

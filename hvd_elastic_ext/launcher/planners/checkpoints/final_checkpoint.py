@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import logging
 
-from hvd_elastic_ext.launcher.rules.checkpoints import finished
+from hvd_elastic_ext.launcher.checkpoints import attempt, finished, save_then_stop
+from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import decide
-from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts, memory
 from hvd_elastic_ext.launcher.state.facts.memory import is_waiting
-from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
 
 log = logging.getLogger(__name__)
@@ -41,9 +40,9 @@ def _needs_agents(job: JobState) -> bool:
         return False
     if state.since is None:
         state.since = job.now
-        memory.training_resumed(job)
-        attempts.training_finished(job)
-    done = memory.save_before(job, short="training is done", skip_waiting=True, read_back=False)
+        save_then_stop.training_resumed(job)
+        attempt.training_finished(job)
+    done = save_then_stop.save_before(job, short="training is done", skip_waiting=True, read_back=False)
     waits, why = decide(
         job.now - state.since,
         saved=done is not None,

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 
-from hvd_elastic_ext.launcher.rules.health.endings import Departure, DepartureOutcome
-from hvd_elastic_ext.launcher.state.effects.departures import clean_exits
-from hvd_elastic_ext.launcher.state.effects.health import blame
-from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.departures import clean_exits
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.health import blame
+from hvd_elastic_ext.launcher.health.endings import Departure, DepartureOutcome
 from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
 
 log = logging.getLogger(__name__)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hvd_elastic_ext.launcher.state.effects.departures.ends import exited
-from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.health.ends import exited
 from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
+from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.rules.membership.preemption import SAVE_S, reclaimed
-from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
-from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 
 from hvd_elastic_ext.core.pace import EVERY_S, Lines
-from hvd_elastic_ext.launcher.rules.health.pace import next_line_hint
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.driver.roster import Worker
+from hvd_elastic_ext.launcher.health.pace import next_line_hint
+from hvd_elastic_ext.launcher.reporting.waits import WAIT
 from hvd_elastic_ext.launcher.state.facts.pace import pause_of, what_follows
-from hvd_elastic_ext.launcher.state.facts.waits import WAIT
-from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
-from hvd_elastic_ext.launcher.state.roster import Worker
 
 log = logging.getLogger(__name__)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.state.effects.departures import ends
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.health import ends
+from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.state.effects.health.victims import explained
-from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.parts.health import Unexplained
 from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from hvd_elastic_ext.launcher.state.effects.membership.adoption import call, take_over, taken_over
-from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.membership.adoption import call, take_over, taken_over
 from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
 
 log = logging.getLogger(__name__)

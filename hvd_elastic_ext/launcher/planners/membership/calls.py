@@ -3,12 +3,12 @@ again for that."""
 
 from __future__ import annotations
 
-from hvd_elastic_ext.launcher.rules.health.causes import Cause
+from hvd_elastic_ext.launcher.driver import orders
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.health.causes import Cause
+from hvd_elastic_ext.launcher.membership import calls
+from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.calls import Act, behind
-from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
-from hvd_elastic_ext.launcher.state import orders
-from hvd_elastic_ext.launcher.state.effects.membership import pasts
-from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
 
 
@@ -16,7 +16,7 @@ def plan(job: JobState) -> Plan:
     """Tell parked processes of the results in their slots, send results to slots that lack them, and end processes that
     have rolled back in a call that others have ended: the next ones in their slots catch up.
     """
-    pasts.look(job)
+    calls.look(job)
     _end_those_behind(job)
     if (gate := job.gate) is None:
         return NOTHING
@@ -29,7 +29,7 @@ def plan(job: JobState) -> Plan:
             # It goes on by itself, and parks again; until then it is not ready.
             worker.stage, worker.since, worker.told_in = Stage.BOOTING, job.now, worker.call
             job.tell(worker, "results")
-        elif not pasts.begin(job, standing.source, seat):
+        elif not calls.begin(job, standing.source, seat):
             again_at = job.calls.not_before
     return Plan(again_at)
 

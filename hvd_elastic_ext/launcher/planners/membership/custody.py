@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from hvd_elastic_ext.launcher.rules.membership.custody import FORMS, CustodyAction
-from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
+from hvd_elastic_ext.launcher.custody.custody import FORMS, CustodyAction
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.state.effects.membership.custody import custody_decision
 from hvd_elastic_ext.launcher.state.facts.custody import candidates, is_in_sync, leaving_or_unlisted
-from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, HeldBack, Plan
 
 NOTE_S: Final = 1.0

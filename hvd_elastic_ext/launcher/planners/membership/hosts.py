@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.launcher.state.effects.departures import notices
-from hvd_elastic_ext.launcher.state.effects.membership.hosts import publish
-from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.departures import notices
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.membership.hosts import publish
 from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
 
 log = logging.getLogger(__name__)

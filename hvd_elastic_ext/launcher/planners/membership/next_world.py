@@ -6,10 +6,10 @@ import logging
 from collections.abc import Sequence
 
 from hvd_elastic_ext.core.errors import JobFailed
-from hvd_elastic_ext.launcher.rules.membership.next_world import WorldDecision
-from hvd_elastic_ext.launcher.state.effects.departures import clean_exits
+from hvd_elastic_ext.launcher.departures import clean_exits
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.membership.next_world import WorldDecision
 from hvd_elastic_ext.launcher.state.effects.engines.engine import engine_of
-from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.planner_answer import Plan, WorldQuestion
 
 log = logging.getLogger(__name__)

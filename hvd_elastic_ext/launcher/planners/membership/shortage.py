@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from hvd_elastic_ext.core.errors import JobFailed
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.membership.shortage import free, host_names, remedy, unready, why_too_few
 from hvd_elastic_ext.launcher.state.facts import health
-from hvd_elastic_ext.launcher.state.facts.shortage import free, host_names, remedy, unready, why_too_few
-from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
 
 MAX_NAMED: Final = 4

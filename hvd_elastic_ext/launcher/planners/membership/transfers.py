@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hvd_elastic_ext.launcher.state.effects.membership import transfers
-from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.custody import transfers
+from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
 
 

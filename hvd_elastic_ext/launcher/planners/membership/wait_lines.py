@@ -9,17 +9,10 @@ from __future__ import annotations
 import logging
 
 from hvd_elastic_ext.core.pace import Lines
-from hvd_elastic_ext.launcher.rules.health.pace import next_line_hint
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.health.pace import next_line_hint
+from hvd_elastic_ext.launcher.reporting.waits import WAIT, first_few, lacking, log_wait, slow_starts, waits_for
 from hvd_elastic_ext.launcher.state.facts import health
-from hvd_elastic_ext.launcher.state.facts.waits import (
-    WAIT,
-    first_few,
-    lacking,
-    log_wait,
-    slow_starts,
-    waits_for,
-)
-from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
 
 log = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
+from hvd_elastic_ext.launcher.checkpoints.schedule import Cadence
+from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId
 
 AHEAD_S: Final = 0.5
 """Seconds. The named commit is this far ahead of the newest one, so that the message reaches all ranks before it."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Kept
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 
 Identity = tuple[int, int, int, int]
 

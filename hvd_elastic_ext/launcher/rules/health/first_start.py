@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, HealthRecord
+from hvd_elastic_ext.launcher.health.causes import Cause
+from hvd_elastic_ext.launcher.health.ledger import HealthLedger, HealthRecord
 
 _UNKNOWN_NAME: Final = re.compile(
     r"could not resolve hostname .*(not known|does not resolve|no address associated|nodename nor servname)",

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
-from hvd_elastic_ext.launcher.rules.health.causes import SIGKILLED, Cause
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.health.causes import SIGKILLED, Cause
+from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 
 STARTS: Final = 3
 """So many starts with the same failure, without a step between, show that it comes again."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hvd_elastic_ext.launcher.rules.health.ledger import DECAY, cooldown_s
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.health.ledger import DECAY, cooldown_s
+from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 
 
 @dataclass(slots=True)

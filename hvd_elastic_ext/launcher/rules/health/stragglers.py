@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final
 
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 
 FACTOR: Final = 1.5
 SUSTAINED: Final = 20

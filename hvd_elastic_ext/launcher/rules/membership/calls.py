@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from hvd_elastic_ext.core.call_results import result_of
-from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.membership.next_world import Stage
+from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 
 UNKNOWN = -1
 """The call of a process that cannot read its slot's past: it may join any world, and the others send it their results

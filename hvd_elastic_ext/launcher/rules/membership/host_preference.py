@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import Final
 
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.rules.membership.next_world import Stage, WorldLimits
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.membership.next_world import Stage, WorldLimits
+from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 
 _NEARNESS: Final[Mapping[Stage | None, int]] = {Stage.LIVE: 0, Stage.PARKED: 1, Stage.BOOTING: 2, None: 3}
 """How near to the world the process of a seat is: the lowest first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
+from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId
 
 SAVE_S: Final = 30.0
 """A process is warned this long before its host is gone, even if other hosts may come: some clouds give no more

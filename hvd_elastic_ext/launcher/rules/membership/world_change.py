@@ -13,9 +13,9 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from hvd_elastic_ext.launcher.rules.membership import next_world
-from hvd_elastic_ext.launcher.rules.membership.next_world import Situation, Stage, WorldDecision, WorldLimits
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
+from hvd_elastic_ext.launcher.membership import next_world
+from hvd_elastic_ext.launcher.membership.next_world import Situation, Stage, WorldDecision, WorldLimits
+from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 
 LOSS_CAUSES: Final = ("worker failed", "connection lost", next_world.FINISHED)
 BACK_S: Final = 30.0

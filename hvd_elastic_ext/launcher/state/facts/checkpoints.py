@@ -9,11 +9,11 @@ from itertools import repeat
 from typing import Final
 
 from hvd_elastic_ext.core.errors import Interrupted
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.driver.roster import Worker
+from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Name
 from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import STOP_LIMIT_S, stop_limit_s
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.roster import Worker
 
 TELLS_S: Final = 5.0
 """Latest time from a process's entry into a world to the report of its first commit."""

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Final
 
-from hvd_elastic_ext.launcher.rules.membership import custody
-from hvd_elastic_ext.launcher.rules.membership.custody import CustodyFacts, Stored
-from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.custody import custody
+from hvd_elastic_ext.launcher.custody.custody import CustodyFacts, Stored
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.membership.next_world import Stage
+from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 
 ENDS_S: Final = 5.0
 """Longest wait for the end of a killed process; usually it is reported at once."""

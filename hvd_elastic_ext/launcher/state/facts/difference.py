@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hvd_elastic_ext.launcher.rules.membership.next_world import Difference, Stage
-from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.membership.next_world import Difference, Stage
 
 
 def difference(job: JobState) -> Difference:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.rules.health.ledger import BlockStatus, HealthLedger
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.roster import Agent
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.driver.roster import Agent
+from hvd_elastic_ext.launcher.health.causes import Cause
+from hvd_elastic_ext.launcher.health.ledger import BlockStatus, HealthLedger
+from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 
 MISSED_S: Final = 30.0
 """When a missing member of the next world is reported, without ``--progress-timeout``."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from hvd_elastic_ext.launcher.driver.helpers import Purpose
+from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.rules.checkpoints.before_preemption import lead_s
-from hvd_elastic_ext.launcher.state.helpers import Purpose
-from hvd_elastic_ext.launcher.state.job import JobState
 
 ANSWER_S: Final = 900.0
 """Longest time for a host's answer: it may have to read a whole checkpoint."""

@@ -6,11 +6,11 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Final
 
-from hvd_elastic_ext.launcher.rules.health.pace import SOON_S, StepPause, pause
-from hvd_elastic_ext.launcher.rules.health.stalls import Member
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.driver.roster import Worker
+from hvd_elastic_ext.launcher.health.pace import SOON_S, StepPause, pause
+from hvd_elastic_ext.launcher.health.stalls import Member
 from hvd_elastic_ext.launcher.state.facts.health import finished_limit_s, stall_limit_s
-from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.roster import Worker
 
 SILENT_S: Final = 1.9
 """A process without a heartbeat for this time, almost two heartbeats, may hang, whatever the last one reported."""

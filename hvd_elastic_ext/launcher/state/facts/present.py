@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from hvd_elastic_ext.launcher.state.facts.waits import Wait, waits_for
-from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.reporting.waits import Wait, waits_for
 
 STARTS, TRAINS, WAITS, SLEEPS, ENDS = "starts", "trains", "waits", "sleeps", "ends"
 STATES: Final = (STARTS, TRAINS, WAITS, SLEEPS, ENDS)

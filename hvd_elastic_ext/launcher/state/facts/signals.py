@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from statistics import fmean
 
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.driver.roster import USAGE
 from hvd_elastic_ext.launcher.state.facts.prices import price_of
-from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.roster import USAGE
 
 
 def signals_of(job: JobState) -> dict[str, float]:

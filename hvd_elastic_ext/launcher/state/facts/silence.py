@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.driver.roster import Worker
+from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.world_change import ChangeAction
-from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.roster import Worker
 
 BEAT_S: Final = 2.0
 """A process may have received a message this long before its silence: the time between heartbeats."""

@@ -1,4 +1,4 @@
-"""The parts of :class:`~hvd_elastic_ext.launcher.state.job.JobState`, by subject.
+"""The parts of :class:`~hvd_elastic_ext.launcher.driver.job.JobState`, by subject.
 
 Belongs here: values, and what follows from one of them alone.
 

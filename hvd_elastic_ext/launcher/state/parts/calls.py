@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hvd_elastic_ext.core.call_results import UNEQUAL
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 
 MOST_KNOWN: Final = 1 << 31
 """No call has a larger number: a message that names one is wrong."""

@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.errors import JobFailed
-from hvd_elastic_ext.launcher.rules.checkpoints import interval
+from hvd_elastic_ext.launcher.checkpoints import interval
+from hvd_elastic_ext.launcher.checkpoints.finished import Finished
+from hvd_elastic_ext.launcher.checkpoints.interval import MAX_SAMPLES, IntervalInSeconds, SealCost
+from hvd_elastic_ext.launcher.custody.custody import Stored
+from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt, Kept, Last
 from hvd_elastic_ext.launcher.rules.checkpoints.before_preemption import CANCELLED_AFTER_S, SHORTEST_S, Call
 from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Failures
-from hvd_elastic_ext.launcher.rules.checkpoints.finished import Finished
-from hvd_elastic_ext.launcher.rules.checkpoints.interval import MAX_SAMPLES, IntervalInSeconds, SealCost
 from hvd_elastic_ext.launcher.rules.checkpoints.memory import Known
 from hvd_elastic_ext.launcher.rules.checkpoints.slowdown import SlowdownMeter
-from hvd_elastic_ext.launcher.rules.membership.custody import Stored
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
 WAITED_S: Final = 2.0
 """Assumed time until a named commit is kept, before the first measurement."""

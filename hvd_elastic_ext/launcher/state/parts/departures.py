@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.rules.health.endings import Left, Staying
-from hvd_elastic_ext.launcher.rules.health.stalls import Member
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
+from hvd_elastic_ext.launcher.health.causes import Cause
+from hvd_elastic_ext.launcher.health.endings import Left, Staying
+from hvd_elastic_ext.launcher.health.stalls import Member
+from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 
 
 @dataclass(slots=True)

@@ -10,15 +10,15 @@ from typing import NamedTuple
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.pace import Lines
-from hvd_elastic_ext.launcher.rules.health.endings import Ended
-from hvd_elastic_ext.launcher.rules.health.launcher_pauses import LauncherPause
-from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
+from hvd_elastic_ext.launcher.driver.roster import Worker
+from hvd_elastic_ext.launcher.health.endings import Ended
+from hvd_elastic_ext.launcher.health.launcher_pauses import LauncherPause
+from hvd_elastic_ext.launcher.health.ledger import HealthLedger
+from hvd_elastic_ext.launcher.health.stalls import Member
+from hvd_elastic_ext.launcher.membership.next_world import WorldDecision
+from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.rules.health.repeats import Failure
-from hvd_elastic_ext.launcher.rules.health.stalls import Member
 from hvd_elastic_ext.launcher.rules.health.stragglers import Watch
-from hvd_elastic_ext.launcher.rules.membership.next_world import WorldDecision
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
-from hvd_elastic_ext.launcher.state.roster import Worker
 
 
 class _Usable(NamedTuple):

@@ -13,12 +13,12 @@ from hvd_elastic_ext.autoscale.decide import Memory
 from hvd_elastic_ext.autoscale.observations import SpeedLog
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.messages.rank_info import Place
+from hvd_elastic_ext.launcher.custody.custody import FORMS, CustodyDecision, Holding, Stored
+from hvd_elastic_ext.launcher.driver.roster import RECONNECT_S, Worker
+from hvd_elastic_ext.launcher.membership.next_world import WorldDecision, WorldLimits
+from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.rules.health.restart_delay import RestartDelays
-from hvd_elastic_ext.launcher.rules.membership.custody import FORMS, CustodyDecision, Holding, Stored
-from hvd_elastic_ext.launcher.rules.membership.next_world import WorldDecision, WorldLimits
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.rules.membership.world_change import ChangeAction
-from hvd_elastic_ext.launcher.state.roster import RECONNECT_S, Worker
 
 
 class NewerLife(NamedTuple):

@@ -11,7 +11,7 @@ from hvd_elastic_ext.core.events import EVENTS, RESIZES, EventKind
 from hvd_elastic_ext.core.journal import read
 from hvd_elastic_ext.dashboard.content import advice
 from hvd_elastic_ext.dashboard.content.sentences import needs_attention
-from hvd_elastic_ext.launcher.rules.health.causes import BLAME, Cause, ending
+from hvd_elastic_ext.launcher.health.causes import BLAME, Cause, ending
 from hvd_elastic_ext.report.job_report import Row, build_report
 from tests.unit.launcher.scenarios import play
 

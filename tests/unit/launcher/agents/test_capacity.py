@@ -23,7 +23,7 @@ from hvd_elastic_ext.launcher.agents.capacity import (
 )
 from hvd_elastic_ext.launcher.job.output.console import Console
 from hvd_elastic_ext.launcher.job.output.outlets import Outlets
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
+from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from hvd_elastic_ext.core.messages.wire import WireError
 from hvd_elastic_ext.launcher.agents import admission, connection
 from hvd_elastic_ext.launcher.agents.server import ControlEvent
-from hvd_elastic_ext.launcher.state.events import AgentJoined, AgentLost, News
+from hvd_elastic_ext.launcher.driver.events import AgentJoined, AgentLost, News
 from tests.unit.launcher.small_agents import Agent, Scene, hello
 from tests.unit.launcher.small_agents import made as made  # a fixture
 

@@ -13,7 +13,7 @@ from hvd_elastic_ext.launcher.agents.environment import (
     unfit,
     why_not_elastic,
 )
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 
 SAME = {"torch": "2.13.0", "horovod": "0.28.1"}
 FACTS = {

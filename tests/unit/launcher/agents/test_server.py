@@ -10,7 +10,7 @@ import pytest
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.messages.wire import FROM_AGENT, MAX_FIRST, MAX_FRAME, Sealer
 from hvd_elastic_ext.launcher.agents.server import Control, Superseded, hello_error
-from hvd_elastic_ext.launcher.state.events import AgentJoined, AgentLost, News
+from hvd_elastic_ext.launcher.driver.events import AgentJoined, AgentLost, News
 from tests.unit.launcher.small_agents import INCARNATION, JOB, KEY, Agent, Scene, hello
 from tests.unit.launcher.small_agents import made as made  # a fixture
 

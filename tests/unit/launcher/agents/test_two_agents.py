@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hvd_elastic_ext.launcher.state import events
-from hvd_elastic_ext.launcher.state.events import AgentJoined, AgentLost
+from hvd_elastic_ext.launcher.driver import events
+from hvd_elastic_ext.launcher.driver.events import AgentJoined, AgentLost
 from tests.unit.launcher.simulated_cluster import Cluster
 from tests.unit.launcher.small_agents import Scene, hello
 from tests.unit.launcher.small_agents import made as made  # a fixture

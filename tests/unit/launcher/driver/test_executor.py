@@ -10,11 +10,10 @@ from typing import Any
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.messages.rank_info import Place
-from hvd_elastic_ext.launcher.driver import recording
+from hvd_elastic_ext.launcher.driver import actions, recording
+from hvd_elastic_ext.launcher.driver.actions import Action, Send
 from hvd_elastic_ext.launcher.driver.executor import MAX_ORDERS_PER_MESSAGE, Executor
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, RankAssignments, Seat
-from hvd_elastic_ext.launcher.state import actions
-from hvd_elastic_ext.launcher.state.actions import Action, Send
+from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, RankAssignments, Seat
 from tests.support.clock import ManualClock
 
 PLACE = Place(0, 1, 0, 1, 0, 1)

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from hvd_elastic_ext.launcher.checkpoints import attempt, restore, save_then_stop
+from hvd_elastic_ext.launcher.custody import transfers
+from hvd_elastic_ext.launcher.driver.events import AgentJoined, News
+from hvd_elastic_ext.launcher.driver.helpers import HelperAnswer, Purpose, answer_of
+from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.driver.reduce import reduce
-from hvd_elastic_ext.launcher.planners.checkpoints import restore
-from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
-from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts, memory
-from hvd_elastic_ext.launcher.state.effects.membership import pasts, transfers
-from hvd_elastic_ext.launcher.state.events import AgentJoined, News
-from hvd_elastic_ext.launcher.state.helpers import HelperAnswer, Purpose, answer_of
-from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.membership import calls
+from hvd_elastic_ext.launcher.membership.next_world import Stage
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster
 
@@ -39,7 +39,7 @@ def begun(text: str, **options: str) -> Asked:
 
 def for_checkpoint() -> Asked:
     asked = begun("train a b; run 10", every="notice")
-    asked.cluster.ask(attempts.request)
+    asked.cluster.ask(attempt.request)
     return asked
 
 
@@ -86,11 +86,11 @@ GOOD: dict[Purpose, dict[str, Any]] = {
     Purpose.PAST: {"listening": ["address of a", 4711]},
 }
 GIVE_UP: dict[Purpose, Callable[[JobState], object]] = {
-    Purpose.CHECKPOINT: attempts.withdraw_request,
+    Purpose.CHECKPOINT: attempt.withdraw_request,
     Purpose.RESTORE: restore._abandon,
-    Purpose.SLEEP: memory.training_resumed,
+    Purpose.SLEEP: save_then_stop.training_resumed,
     Purpose.TRANSFER: transfers.cancel,
-    Purpose.PAST: pasts.cancel,
+    Purpose.PAST: calls.cancel,
 }
 each_purpose = pytest.mark.parametrize("purpose", Purpose, ids=lambda purpose: purpose.name.lower())
 

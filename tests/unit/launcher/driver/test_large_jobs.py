@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.launcher.driver import plan
-from hvd_elastic_ext.launcher.rules.membership import next_world
-from hvd_elastic_ext.launcher.rules.membership.next_world import WorldDecision
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import HOLD_S, Question
+from hvd_elastic_ext.launcher.driver.events import News
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.driver.roster import JOIN_S, SEND_S
+from hvd_elastic_ext.launcher.membership import next_world
+from hvd_elastic_ext.launcher.membership.next_world import WorldDecision
+from hvd_elastic_ext.launcher.membership.rendezvous import HOLD_S, Question
 from hvd_elastic_ext.launcher.state.effects.engines.engine import Engine
-from hvd_elastic_ext.launcher.state.events import News
-from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.roster import JOIN_S, SEND_S
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 

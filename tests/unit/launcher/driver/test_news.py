@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.launcher.driver import reduce as reducers
-from hvd_elastic_ext.launcher.state.events import AgentLost, News
-from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.driver.events import AgentLost, News
+from hvd_elastic_ext.launcher.driver.job import JobState
 from tests.unit.launcher.state_changes import changes, happen, held, lines, news, of_slot, small_job
 
 Case = tuple[Any, ...]

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from hvd_elastic_ext.launcher.checkpoints import attempt
 from hvd_elastic_ext.launcher.driver import plan
+from hvd_elastic_ext.launcher.driver.events import AgentJoined, News
+from hvd_elastic_ext.launcher.driver.helpers import Purpose
 from hvd_elastic_ext.launcher.driver.reduce import reduce
-from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
-from hvd_elastic_ext.launcher.state.events import AgentJoined, News
-from hvd_elastic_ext.launcher.state.helpers import Purpose
 from tests.unit.launcher.driver.test_helpers import running_helper
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster
@@ -85,8 +85,8 @@ def test_no_field_of_an_answer_about_a_commit_to_keep_is_an_error_of_ours() -> N
         if job.checkpoints.attempt is None:
             attempts_made += 1
             job.checkpoints.staying = None
-            storing_cluster.ask(attempts.request)
-            storing_cluster.ask(attempts.begin)
+            storing_cluster.ask(attempt.request)
+            storing_cluster.ask(attempt.begin)
         wanted = [*job.checkpoints.attempt.wanted]
         usual = {"say": word, "commit": [77, *wanted], "step": 9, "side": 1, "wanted": wanted, "newest": wanted}
         said(storing_cluster, {**usual, field: poison})

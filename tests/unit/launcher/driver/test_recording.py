@@ -13,24 +13,22 @@ import pytest
 
 from hvd_elastic_ext import cli
 from hvd_elastic_ext.core.errors import Interrupted, JobFailed
-from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
+from hvd_elastic_ext.launcher.checkpoints.schedule import Cadence, Durability
 from hvd_elastic_ext.launcher.cli import replay
 from hvd_elastic_ext.launcher.driver import driver as driver_module
-from hvd_elastic_ext.launcher.driver import plan
+from hvd_elastic_ext.launcher.driver import events, options, plan
+from hvd_elastic_ext.launcher.driver.actions import Record
 from hvd_elastic_ext.launcher.driver.driver import Driver
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.driver.options import JobOptions
 from hvd_elastic_ext.launcher.driver.recording import Recorder, from_json, parsed, text_of, to_json
 from hvd_elastic_ext.launcher.driver.reduce import reduce
+from hvd_elastic_ext.launcher.folder.saved import Saved
 from hvd_elastic_ext.launcher.folder.saved_state import start_of, state_at_start
-from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
-from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
-from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
-from hvd_elastic_ext.launcher.state import events
-from hvd_elastic_ext.launcher.state import options as job_options
-from hvd_elastic_ext.launcher.state.actions import Record
-from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.options import JobOptions
-from hvd_elastic_ext.launcher.state.saved import Saved
+from hvd_elastic_ext.launcher.health.ledger import HealthLedger, Subject
+from hvd_elastic_ext.launcher.membership.next_world import WorldLimits
 from tests.unit.launcher.model.history import History, drawn, script
 from tests.unit.launcher.model.play import play
 from tests.unit.launcher.simulated_cluster import Cluster
@@ -225,8 +223,8 @@ def test_a_file_that_is_no_recording_is_refused_in_one_line(
 @pytest.mark.parametrize(
     "event",
     [
-        events.HostsChanged(hosts=events.HostSet((Host("a", 2, "u", "n", "l"),)), departing={"b": ("drained", 7.5)}),
-        events.HostsChanged(hosts=events.HostSet(), refused="hosts: does not exist"),
+        events.HostsChanged(hosts=HostSet((Host("a", 2, "u", "n", "l"),)), departing={"b": ("drained", 7.5)}),
+        events.HostsChanged(hosts=HostSet(), refused="hosts: does not exist"),
         events.AgentJoined("a", {"facts": {"cpus": 2}}),
         events.AgentUnfit("a", "no torch"),
         events.AgentLost("a", "reset"),
@@ -250,7 +248,7 @@ def test_every_event_is_read_as_it_was_written(event: events.Event) -> None:
 
 def test_a_recording_is_json_also_where_a_time_is_infinite() -> None:
     lines = io.StringIO()
-    event = events.HostsChanged(events.HostSet(), departing={"a": ("drained", math.inf), "b": ("drained", -math.inf)})
+    event = events.HostsChanged(HostSet(), departing={"a": ("drained", math.inf), "b": ("drained", -math.inf)})
     Recorder(lines).happened(NOW, event, [Record("advised", 1, {"by": math.inf})], math.inf)
     line = lines.getvalue()
     assert not {"Infinity", "NaN"} & set(re.findall(r"\w+", line))
@@ -267,7 +265,7 @@ def test_why_a_job_was_ended_is_read_as_it_was_written(why: JobFailed) -> None:
 
 
 def test_options_are_read_as_they_were_written() -> None:
-    assert job_options.from_json(json.loads(json.dumps(job_options.to_json(OPTIONS)))) == OPTIONS
+    assert options.from_json(json.loads(json.dumps(options.to_json(OPTIONS)))) == OPTIONS
 
 
 def test_what_a_process_prints_is_not_recorded() -> None:

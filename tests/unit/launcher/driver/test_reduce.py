@@ -8,8 +8,7 @@ import pytest
 
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
-from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
-from hvd_elastic_ext.launcher.state.events import (
+from hvd_elastic_ext.launcher.driver.events import (
     AgentEnded,
     AgentJoined,
     AgentLost,
@@ -30,7 +29,8 @@ from hvd_elastic_ext.launcher.state.events import (
     Scaled,
     WorldNotBegun,
 )
-from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.health.ledger import HealthLedger, Subject
 from tests.unit.launcher.state_changes import changes, happen, held, hello, lines, runs, small_job
 
 Case = tuple[Any, ...]

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.launcher.planners.membership.processes import LEAVE_S
-from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
-from hvd_elastic_ext.launcher.state.events import News
+from hvd_elastic_ext.launcher.driver.events import News
+from hvd_elastic_ext.launcher.membership.next_world import WorldLimits
+from hvd_elastic_ext.launcher.membership.processes import LEAVE_S
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 

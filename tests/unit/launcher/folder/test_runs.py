@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.launcher.custody.custody import Stored
+from hvd_elastic_ext.launcher.custody.holders import NotedCommit
 from hvd_elastic_ext.launcher.folder.runs import name_of, started
-from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Strike, Subject
-from hvd_elastic_ext.launcher.rules.membership.custody import Stored
-from hvd_elastic_ext.launcher.state.parts.commit_holders import NotedCommit
-from hvd_elastic_ext.launcher.state.saved import Saved
+from hvd_elastic_ext.launcher.folder.saved import Saved
+from hvd_elastic_ext.launcher.health.causes import Cause
+from hvd_elastic_ext.launcher.health.ledger import HealthLedger, Strike, Subject
 
 
 def struck_and_blocked() -> HealthLedger:

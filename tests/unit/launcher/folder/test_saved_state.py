@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.launcher.folder import saved_state, state_folder
+from hvd_elastic_ext.launcher.folder.saved import Saved
 from hvd_elastic_ext.launcher.folder.saved_state import StateWriter
 from hvd_elastic_ext.launcher.folder.state_folder import StateDir
-from hvd_elastic_ext.launcher.state.saved import Saved
 
 SECONDS = 60
 

@@ -10,13 +10,13 @@ import pytest
 
 from hvd_elastic_ext.autoscale.decide import Change
 from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.launcher.custody.custody import Stored
+from hvd_elastic_ext.launcher.custody.holders import NotedCommit
+from hvd_elastic_ext.launcher.folder.saved import Saved, SavedScaling, UnrecordedChange
 from hvd_elastic_ext.launcher.folder.saved_text import NewerVersion, from_json, from_text, sum_of, to_json, to_text
-from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Strike, Subject
-from hvd_elastic_ext.launcher.rules.membership.custody import Stored
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.state.parts.commit_holders import NotedCommit
-from hvd_elastic_ext.launcher.state.saved import Saved, SavedScaling, UnrecordedChange
+from hvd_elastic_ext.launcher.health.causes import Cause
+from hvd_elastic_ext.launcher.health.ledger import HealthLedger, Strike, Subject
+from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 
 STATES = Path(__file__).with_name("states")
 """Texts that launchers of earlier versions wrote in real jobs. Only the folder of the checkpoints was changed."""

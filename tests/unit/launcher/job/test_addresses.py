@@ -12,9 +12,9 @@ import pytest
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.agents.server import Control
+from hvd_elastic_ext.launcher.driver.roster import Agent
 from hvd_elastic_ext.launcher.job import addresses as module
 from hvd_elastic_ext.launcher.job.addresses import LOOPBACK, Addresses, Route, route_to, there
-from hvd_elastic_ext.launcher.state.roster import Agent
 
 ELSEWHERE = "127.0.0.77"
 """The address that other machines reach, for these tests."""

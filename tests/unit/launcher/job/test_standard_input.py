@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.launcher.job.standard_input import StandardInput
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 
 HERE, AWAY = Seat("localhost", 0), Seat("h2", 0)
 HAS, HAS_NOT = {"stdin": True}, {"stdin": False}

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from hvd_elastic_ext.launcher.driver import plan
+from hvd_elastic_ext.launcher.membership import prologue as prologue_planner
 from hvd_elastic_ext.launcher.planners.membership import custody
-from hvd_elastic_ext.launcher.planners.membership import prologue as prologue_planner
 from hvd_elastic_ext.launcher.rules.health import repeats
 from hvd_elastic_ext.launcher.rules.membership import calls, prologue
 from hvd_elastic_ext.launcher.state.effects.health import victims

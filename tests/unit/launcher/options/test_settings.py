@@ -11,13 +11,13 @@ import pytest
 from hvd_elastic_ext.core.errors import BadHosts, UsageError
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.agents.environment import MAX_ENVIRONMENT_BYTES, agent_options
+from hvd_elastic_ext.launcher.checkpoints.schedule import AUTO, Cadence, Durability
 from hvd_elastic_ext.launcher.cli import run_options
+from hvd_elastic_ext.launcher.driver.options import JobOptions, ScaleOptions
 from hvd_elastic_ext.launcher.job.finished_check import mark_of
+from hvd_elastic_ext.launcher.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.options.program import job_name
 from hvd_elastic_ext.launcher.options.settings import CloudNotices, RunSettings, Sources
-from hvd_elastic_ext.launcher.rules.checkpoints.schedule import AUTO, Cadence, Durability
-from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
-from hvd_elastic_ext.launcher.state.options import JobOptions, ScaleOptions
 
 COMMAND = ["python", "train.py", "--config", "model.yaml", "--np", "7"]
 

@@ -7,9 +7,11 @@ import copy
 import pytest
 
 from hvd_elastic_ext.launcher.driver import plan
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import TOO_LARGE, ProcessId, RendezvousAnswer, Seat
-from hvd_elastic_ext.launcher.state.facts import custody, health, memory, pace, shortage, waits
-from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.membership import shortage
+from hvd_elastic_ext.launcher.membership.rendezvous import TOO_LARGE, ProcessId, RendezvousAnswer, Seat
+from hvd_elastic_ext.launcher.reporting import waits
+from hvd_elastic_ext.launcher.state.facts import custody, health, memory, pace
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.state_changes import small_job
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from hvd_elastic_ext.launcher.driver.events import News
 from hvd_elastic_ext.launcher.driver.reduce import reduce
-from hvd_elastic_ext.launcher.planners.health import silence
-from hvd_elastic_ext.launcher.state.events import News
+from hvd_elastic_ext.launcher.health import silence
 from tests.unit.launcher.state_changes import NOW, small_job
 
 

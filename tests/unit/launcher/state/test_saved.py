@@ -10,13 +10,13 @@ from hvd_elastic_ext.autoscale.decide import Change, Memory
 from hvd_elastic_ext.autoscale.observations import SpeedLog
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.launcher.checkpoints.schedule import Cadence, Durability
+from hvd_elastic_ext.launcher.custody.custody import Stored
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.driver.options import ScaleOptions
 from hvd_elastic_ext.launcher.folder import saved_text
-from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
-from hvd_elastic_ext.launcher.rules.membership.custody import Stored
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.options import ScaleOptions
-from hvd_elastic_ext.launcher.state.saved import Saved, job_of, saved_of
+from hvd_elastic_ext.launcher.folder.saved import Saved, job_of, saved_of
+from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import JobOptions
 

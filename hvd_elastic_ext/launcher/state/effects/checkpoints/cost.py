@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hvd_elastic_ext.launcher.rules.checkpoints import interval
+from hvd_elastic_ext.launcher.checkpoints import interval
+from hvd_elastic_ext.launcher.checkpoints.interval import SealCost
+from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Failures
-from hvd_elastic_ext.launcher.rules.checkpoints.interval import SealCost
 from hvd_elastic_ext.launcher.rules.checkpoints.slowdown import DEFAULT_SLOWDOWN
-from hvd_elastic_ext.launcher.state.job import JobState
 
 
 def resumed_from(job: JobState, facts: Mapping[str, Any]) -> None:

@@ -6,15 +6,15 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hvd_elastic_ext.launcher.rules.checkpoints.finished import Finished
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
+from hvd_elastic_ext.launcher.checkpoints import attempt
+from hvd_elastic_ext.launcher.checkpoints.finished import Finished
+from hvd_elastic_ext.launcher.custody.holders import read, whole_number
+from hvd_elastic_ext.launcher.driver.helpers import HelperAnswer, Purpose
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.driver.roster import Agent
+from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.facts.checkpoints import holding
-from hvd_elastic_ext.launcher.state.helpers import HelperAnswer, Purpose
-from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.parts.checkpoints import Loading
-from hvd_elastic_ext.launcher.state.parts.commit_holders import read, whole_number
-from hvd_elastic_ext.launcher.state.roster import Agent
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ def _loaded(job: JobState, agent: Agent, loading: Loading, answer: Mapping[str, 
     first, state.path = state.path is None, path
     if first:
         facts = answer.get("facts")
-        attempts.resumed_from(job, path, step, facts if isinstance(facts, dict) else {}, loaded and loaded[0])
+        attempt.resumed_from(job, path, step, facts if isinstance(facts, dict) else {}, loaded and loaded[0])
         call = whole_number(answer.get("call"))
         fields = {"path": path, "step": step, "call": call, "host": host}
         job.record("resumed", **fields, reason=f"the newest checkpoint is {path}")

@@ -6,10 +6,10 @@ import logging
 
 from hvd_elastic_ext.core.errors import Interrupted, JobFailed
 from hvd_elastic_ext.core.secrets import external_text
-from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.state import orders
-from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
-from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.checkpoints import attempt
+from hvd_elastic_ext.launcher.driver import orders
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.state.parts.checkpoints import COMMIT_S
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ def _waits_for_checkpoint(job: JobState, why: JobFailed) -> bool:
         return False
     part = job.before_exit
     part.why, part.since, part.commit_by = why, job.now, job.now + COMMIT_S
-    attempts.drop_older_attempt(job)
+    attempt.drop_older_attempt(job)
     return True
 
 
@@ -65,4 +65,4 @@ def _anything_to_save(job: JobState) -> bool:
     if job.roster.commits.newest is None and not job.settled:
         return False  # the world has not agreed on its first state yet
     at_rest = job.options.durability is not None and not job.standing
-    return attempts.request(job) or (at_rest and bool(job.roster.commits.held))  # also of a host that may come back
+    return attempt.request(job) or (at_rest and bool(job.roster.commits.held))  # also of a host that may come back

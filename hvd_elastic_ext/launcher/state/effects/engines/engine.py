@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from hvd_elastic_ext.launcher.rules.health.causes import Ending
-from hvd_elastic_ext.launcher.rules.membership import next_world
-from hvd_elastic_ext.launcher.rules.membership.next_world import WorldDecision
-from hvd_elastic_ext.launcher.state.effects.engines import restarting
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.driver.roster import Worker
+from hvd_elastic_ext.launcher.health.causes import Ending
+from hvd_elastic_ext.launcher.membership import engines, next_world
+from hvd_elastic_ext.launcher.membership.next_world import WorldDecision
 from hvd_elastic_ext.launcher.state.facts.difference import difference
-from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.roster import Worker
 
 
 def _decide(job: JobState) -> WorldDecision:
@@ -37,7 +36,7 @@ class Engine(NamedTuple):
 
 _IN_PLACE: Final = Engine()
 _RESTARTING: Final = Engine(
-    restarting.advance, restarting.world_begun, restarting.look, restarting.cause_of_end, restarting.world_not_begun
+    engines.advance, engines.world_begun, engines.look, engines.cause_of_end, engines.world_not_begun
 )
 
 

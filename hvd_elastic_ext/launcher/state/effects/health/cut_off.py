@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
-from hvd_elastic_ext.launcher.state import actions
-from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.roster import Agent
+from hvd_elastic_ext.launcher.driver import actions
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.driver.roster import Agent
+from hvd_elastic_ext.launcher.health.causes import Cause
+from hvd_elastic_ext.launcher.membership.next_world import Stage
 
 GONE_S: Final = 2.0
 """Longest silence, once its connection is lost, of a host that is not listed, or was not for a while: most likely

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Container
 
-from hvd_elastic_ext.launcher.rules.health.stalls import Member, ended_early
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
-from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.roster import Worker
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.driver.roster import Worker
+from hvd_elastic_ext.launcher.health.stalls import Member, ended_early
+from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId
 
 log = logging.getLogger(__name__)
 

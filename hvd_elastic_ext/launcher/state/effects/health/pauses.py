@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from hvd_elastic_ext.launcher.rules.health.launcher_pauses import report_pause
-from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.health.launcher_pauses import report_pause
 
 log = logging.getLogger(__name__)
 

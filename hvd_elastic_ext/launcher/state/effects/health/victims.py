@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Final
 
-from hvd_elastic_ext.launcher.rules.health.causes import Cause, Evidence, evidence
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
-from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.driver.roster import Worker
+from hvd_elastic_ext.launcher.health.causes import Cause, Evidence, evidence
+from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId
 from hvd_elastic_ext.launcher.state.parts.health import Unexplained
-from hvd_elastic_ext.launcher.state.roster import Worker
 
 GRACE_S: Final = 5.0
 """How long the end of the cause may come after that of a victim: its interpreter has to shut down, on a busy

@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from hvd_elastic_ext.launcher.rules.membership import custody
-from hvd_elastic_ext.launcher.rules.membership.custody import FORMS, CommitLoss, CustodyAction, CustodyDecision
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.state.effects.membership import transfers
+from hvd_elastic_ext.launcher.custody import custody, transfers
+from hvd_elastic_ext.launcher.custody.custody import FORMS, CommitLoss, CustodyAction, CustodyDecision
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.facts.custody import ending, facts_for, has_newest, storage_may_be_newer
-from hvd_elastic_ext.launcher.state.job import JobState
 
 log = logging.getLogger(__name__)
 

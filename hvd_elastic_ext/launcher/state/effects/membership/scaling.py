@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from hvd_elastic_ext.autoscale.decide import Memory
-from hvd_elastic_ext.launcher.state import events
-from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.driver import events
+from hvd_elastic_ext.launcher.driver.job import JobState
 
 RETRY_S: Final = 30.0
 """Pause after a request that failed."""

@@ -23,8 +23,8 @@ from hvd_elastic_ext.io.wait_line import ERASE
 from hvd_elastic_ext.launcher.job.output import outlets as outlets_module
 from hvd_elastic_ext.launcher.job.output.console import Console
 from hvd_elastic_ext.launcher.job.output.outlets import MAX_BAR_BYTES, MAX_LINE_BYTES, LineAssembler, Log, Outlets
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
-from hvd_elastic_ext.launcher.state.facts.waits import WAIT
+from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
+from hvd_elastic_ext.launcher.reporting.waits import WAIT
 from tests.support.waiting import wait_until
 
 

@@ -11,7 +11,7 @@ from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.launcher.job.output.console import Console
 from hvd_elastic_ext.launcher.job.output.outlets import Outlets
 from hvd_elastic_ext.launcher.job.output.repeats import MAX_HELD_LINES, Repeats
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
+from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 
 NAME = f"{StateError.__module__}.{StateError.__qualname__}"
 SWAPPED = [

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.core.errors import Interrupted
+from hvd_elastic_ext.launcher.driver.actions import Send
+from hvd_elastic_ext.launcher.driver.events import End
+from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.planners.checkpoints import before_exit
 from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import STOP_LIMIT_S
-from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.state.actions import Send
-from hvd_elastic_ext.launcher.state.events import End
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, storing
 from tests.unit.launcher.state_changes import small_job

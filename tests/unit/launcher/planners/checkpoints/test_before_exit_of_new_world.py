@@ -10,8 +10,8 @@ import pytest
 
 from hvd_elastic_ext.core.errors import Interrupted
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.state.events import End, Expected
-from hvd_elastic_ext.launcher.state.parts.commit_holders import NotedCommit
+from hvd_elastic_ext.launcher.custody.holders import NotedCommit
+from hvd_elastic_ext.launcher.driver.events import End, Expected
 from tests.unit.launcher.scenarios import Scenario, play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, storing
 from tests.unit.launcher.simulated_processes import Process

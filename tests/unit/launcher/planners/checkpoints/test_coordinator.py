@@ -7,15 +7,15 @@ import math
 
 import pytest
 
+from hvd_elastic_ext.launcher.checkpoints import attempt
+from hvd_elastic_ext.launcher.checkpoints.attempt import WRITE_S
+from hvd_elastic_ext.launcher.checkpoints.schedule import AUTO, ON_NOTICE, Cadence
+from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.planners.checkpoints import coordinator
 from hvd_elastic_ext.launcher.planners.checkpoints.coordinator import GIVES_WAY_S
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Last, ahead, due
 from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Failures
 from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import STOP_LIMIT_S
-from hvd_elastic_ext.launcher.rules.checkpoints.schedule import AUTO, ON_NOTICE, Cadence
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
-from hvd_elastic_ext.launcher.state.effects.checkpoints.attempts import WRITE_S
 from hvd_elastic_ext.launcher.state.parts.calls import PastTransfer
 from tests.unit.launcher.scenarios import Scenario, play
 from tests.unit.launcher.simulated_cluster import Cluster, storing
@@ -322,7 +322,7 @@ def test_after_a_request_the_next_checkpoint_holds_nobody(over: str) -> None:
 
 class Withdrawing(Scenario):
     def withdraw_(self) -> None:
-        self.cluster.ask(attempts.withdraw_request)
+        self.cluster.ask(attempt.withdraw_request)
 
 
 def test_a_checkpoint_that_fails_is_said_to_leave_one_before_only_where_there_is_one(

@@ -7,7 +7,7 @@ from fnmatch import fnmatch
 import pytest
 
 from hvd_elastic_ext.core.errors import Interrupted, JobFailed
-from hvd_elastic_ext.launcher.state.events import End
+from hvd_elastic_ext.launcher.driver.events import End
 from tests.unit.launcher.scenarios import play
 
 NAMED = {

@@ -9,13 +9,13 @@ from itertools import pairwise
 import pytest
 
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
-from hvd_elastic_ext.launcher.state.effects.membership.reports import take_heartbeat
-from hvd_elastic_ext.launcher.state.events import News
-from hvd_elastic_ext.launcher.state.facts.waits import status
-from hvd_elastic_ext.launcher.state.roster import Worker
+from hvd_elastic_ext.launcher.driver.events import News
+from hvd_elastic_ext.launcher.driver.roster import Worker
+from hvd_elastic_ext.launcher.health.causes import Cause
+from hvd_elastic_ext.launcher.membership.next_world import Stage
+from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
+from hvd_elastic_ext.launcher.membership.reports import take_heartbeat
+from hvd_elastic_ext.launcher.reporting.waits import status
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 from tests.unit.launcher.simulated_processes import Process

@@ -9,14 +9,14 @@ import pytest
 
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
-from hvd_elastic_ext.launcher.planners.health import silence
-from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
+from hvd_elastic_ext.launcher.driver import orders
+from hvd_elastic_ext.launcher.driver.actions import Record
+from hvd_elastic_ext.launcher.driver.events import AgentLost, End, HostsChanged, LauncherPaused
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.health import silence
+from hvd_elastic_ext.launcher.health.causes import Cause
+from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.rules.membership.world_change import ChangeAction
-from hvd_elastic_ext.launcher.state import orders
-from hvd_elastic_ext.launcher.state.actions import Record
-from hvd_elastic_ext.launcher.state.events import AgentLost, End, HostsChanged, LauncherPaused
-from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.parts.membership import EngineChange
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.state_changes import changes, happen, held, lines, news, of_slot, small_job

@@ -8,16 +8,16 @@ import pytest
 
 from hvd_elastic_ext.core.call_results import UNEQUAL
 from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.launcher.driver.helpers import Purpose
+from hvd_elastic_ext.launcher.folder.saved import job_of, saved_of
 from hvd_elastic_ext.launcher.folder.saved_text import from_text, to_text
-from hvd_elastic_ext.launcher.rules.health import host_requests
-from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
-from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.state.effects.membership import adoption
-from hvd_elastic_ext.launcher.state.facts import waits
-from hvd_elastic_ext.launcher.state.helpers import Purpose
+from hvd_elastic_ext.launcher.health import host_requests
+from hvd_elastic_ext.launcher.health.ledger import HealthLedger
+from hvd_elastic_ext.launcher.membership import adoption
+from hvd_elastic_ext.launcher.membership.next_world import Stage
+from hvd_elastic_ext.launcher.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.reporting import waits
 from hvd_elastic_ext.launcher.state.parts.calls import Calls
-from hvd_elastic_ext.launcher.state.saved import job_of, saved_of
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster
 from tests.unit.launcher.simulated_processes import Process

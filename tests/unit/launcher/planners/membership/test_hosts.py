@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.launcher.driver.events import HostsChanged
+from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.planners.membership import hosts
-from hvd_elastic_ext.launcher.state.events import HostsChanged
-from hvd_elastic_ext.launcher.state.job import JobState
 from tests.unit.launcher.state_changes import changes, happen, small_job
 
 GOES = HostsChanged(HostSet.of({"a": 1}), {"c": ("spot", None)})

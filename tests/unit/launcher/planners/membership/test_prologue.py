@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.folder.saved import job_of, saved_of
 from hvd_elastic_ext.launcher.folder.saved_text import from_text, to_text
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.state.facts.waits import starting, status
-from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.saved import job_of, saved_of
+from hvd_elastic_ext.launcher.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.reporting.waits import starting, status
 from tests.unit.launcher.scenarios import Scenario, play
 from tests.unit.launcher.simulated_cluster import Cluster
 from tests.unit.launcher.simulated_processes import Process

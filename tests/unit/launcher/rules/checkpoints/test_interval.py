@@ -9,8 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import DECAY_FACTOR, EVERY_S, Failures, Rate
-from hvd_elastic_ext.launcher.rules.checkpoints.interval import (
+from hvd_elastic_ext.launcher.checkpoints.interval import (
     MAX_LOST_S,
     MAX_S,
     MAX_SAMPLES,
@@ -24,6 +23,7 @@ from hvd_elastic_ext.launcher.rules.checkpoints.interval import (
     checkpoint_interval,
     commit_every,
 )
+from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import DECAY_FACTOR, EVERY_S, Failures, Rate
 
 COSTS = st.floats(0.0, 1e4)
 SECONDS = st.floats(1e-3, 1e5)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.launcher.rules.checkpoints.schedule import (
+from hvd_elastic_ext.launcher.checkpoints.schedule import (
     AUTO,
     ON_NOTICE,
     Cadence,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.launcher.rules.health.causes import BLAME, Cause, Evidence, ending, evidence
+from hvd_elastic_ext.launcher.health.causes import BLAME, Cause, Evidence, ending, evidence
 
 WARNED = "it ended by itself after check_alive() was False"
 

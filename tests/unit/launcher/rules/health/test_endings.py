@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.launcher.rules.health.endings import (
+from hvd_elastic_ext.launcher.health.endings import (
     Departure,
     Ended,
     Left,

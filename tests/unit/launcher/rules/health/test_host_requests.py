@@ -10,9 +10,9 @@ import pytest
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.cli.hosts import main, table
-from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.rules.health.host_requests import Starting, answer, duration, journal_entry
-from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Strike, Subject
+from hvd_elastic_ext.launcher.health.causes import Cause
+from hvd_elastic_ext.launcher.health.host_requests import Starting, answer, duration, journal_entry
+from hvd_elastic_ext.launcher.health.ledger import HealthLedger, Strike, Subject
 
 A = Host("a", 4)
 POD = Host("w-1", 2, "u1", "n1")

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from hvd_elastic_ext.launcher.rules.health.launcher_pauses import LauncherPause, report_pause
+from hvd_elastic_ext.launcher.health.launcher_pauses import LauncherPause, report_pause
 
 
 def lines(pauses: list[tuple[float, float]], *, heartbeat_timeout_s: float = 10.0) -> list[tuple[float, str]]:

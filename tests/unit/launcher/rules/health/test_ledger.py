@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
-from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.rules.health.host_requests import rows
-from hvd_elastic_ext.launcher.rules.health.ledger import (
+from hvd_elastic_ext.launcher.health.causes import Cause
+from hvd_elastic_ext.launcher.health.host_requests import rows
+from hvd_elastic_ext.launcher.health.ledger import (
     DECAY,
     NODE_WINDOW_S,
     SLOTS_WINDOW_S,
@@ -25,8 +25,8 @@ from hvd_elastic_ext.launcher.rules.health.ledger import (
     cooldown_s,
     subject_of,
 )
-from hvd_elastic_ext.launcher.rules.health.ledger_json import as_saved, by_hand, from_json, to_json
-from hvd_elastic_ext.launcher.state.facts.waits import lacking
+from hvd_elastic_ext.launcher.health.ledger_json import as_saved, by_hand, from_json, to_json
+from hvd_elastic_ext.launcher.reporting.waits import lacking
 from tests.unit.launcher.scenarios import play
 
 LIMITS = (10.0, 100.0)

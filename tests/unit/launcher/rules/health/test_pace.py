@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.launcher.rules.health.pace import (
-    RECENT,
-    pause,
-    usual_s,
-)
-from hvd_elastic_ext.launcher.rules.health.stalls import Member
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
+from hvd_elastic_ext.launcher.health.pace import RECENT, pause, usual_s
+from hvd_elastic_ext.launcher.health.stalls import Member
+from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 
 NOW = 1000.0
 FAST = [0.2] * RECENT

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hvd_elastic_ext.launcher.membership.next_world import Stage
+from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.rules.membership.calls import (
     NONE_YET,
     UNKNOWN,
@@ -17,8 +19,6 @@ from hvd_elastic_ext.launcher.rules.membership.calls import (
     behind,
     decide,
 )
-from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 
 A, B, C = (Seat(host, 0) for host in "abc")
 

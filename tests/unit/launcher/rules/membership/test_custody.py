@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.launcher.rules.membership.custody import (
+from hvd_elastic_ext.launcher.custody.custody import (
     Commit,
     CustodyAction,
     CustodyDecision,
@@ -21,7 +21,7 @@ from hvd_elastic_ext.launcher.rules.membership.custody import (
     decide,
     is_needed,
 )
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 
 NOW = 1000.0
 WAIT_S = 60.0

@@ -6,15 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.launcher.rules.membership.devices import (
-    DEVICE,
-    DEVICES,
-    VISIBLE,
-    device_env,
-    devices_of,
-    local_ranks,
-    shown,
-)
+from hvd_elastic_ext.core.messages.slot_protocol import DEVICE
+from hvd_elastic_ext.launcher.membership.devices import DEVICES, VISIBLE, device_env, devices_of, local_ranks, shown
 
 EIGHT = tuple(f"GPU-{number}" for number in range(8))
 ALL = {slot: slot for slot in range(8)}

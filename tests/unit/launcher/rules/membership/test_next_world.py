@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.launcher.rules.membership.next_world import (
+from hvd_elastic_ext.launcher.membership.next_world import (
     Process,
     Situation,
     Stage,
@@ -18,7 +18,7 @@ from hvd_elastic_ext.launcher.rules.membership.next_world import (
     decide,
     in_order,
 )
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat, places
+from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat, places
 
 LIMITS = WorldLimits(settle_s=3.0)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.core.messages.rank_info import Place
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import (
+from hvd_elastic_ext.launcher.membership.rendezvous import (
     CANNOT_FORM,
     HOLD_S,
     NO_ROOM,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
+from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.world_change import members_in
 from tests.unit.launcher.rules.membership.test_next_world import process, situation
 

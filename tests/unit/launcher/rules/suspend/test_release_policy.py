@@ -9,8 +9,9 @@ import pytest
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.workloads import NAMED
+from hvd_elastic_ext.launcher.driver.options import JobOptions
+from hvd_elastic_ext.launcher.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.options.settings import RunSettings, Sources
-from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.rules.suspend.release_policy import (
     DELETE_RETRY_S,
     PUBLISHED_S,
@@ -25,7 +26,6 @@ from hvd_elastic_ext.launcher.rules.suspend.release_policy import (
     workers_for,
 )
 from hvd_elastic_ext.launcher.rules.suspend.workloads import Pod, Seen, workload
-from hvd_elastic_ext.launcher.state.options import JobOptions
 
 LIMITS = ReleaseLimits(workload("statefulset/w"), 300.0, 600.0)
 MPI = ReleaseLimits(workload("mpijob/j"), 300.0, 600.0)

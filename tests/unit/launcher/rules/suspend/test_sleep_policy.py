@@ -6,10 +6,10 @@ import pytest
 
 from hvd_elastic_ext.core.errors import Asleep, Interrupted, JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.launcher.health.causes import Cause
+from hvd_elastic_ext.launcher.health.ledger import HealthLedger, Strike
 from hvd_elastic_ext.launcher.job.restart_policy import pause_before_restart
-from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Strike
-from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
+from hvd_elastic_ext.launcher.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.rules.suspend.sleep_policy import SleepAction, SleepFacts, decide, settle_s, slots_there
 
 LIMITS = WorldLimits(start=2, least=2, settle_s=3.0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.launcher.state.events import News
-from hvd_elastic_ext.launcher.state.facts.processes import details
+from hvd_elastic_ext.launcher.driver.events import News
+from hvd_elastic_ext.launcher.reporting.status import details
 from tests.unit.launcher.scenarios import play
 
 

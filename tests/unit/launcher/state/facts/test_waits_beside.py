@@ -7,16 +7,10 @@ import re
 import pytest
 
 from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.launcher.driver.events import HostsChanged
+from hvd_elastic_ext.launcher.health.ledger import HealthLedger, Subject
 from hvd_elastic_ext.launcher.planners.membership import wait_lines
-from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
-from hvd_elastic_ext.launcher.state.events import HostsChanged
-from hvd_elastic_ext.launcher.state.facts.waits import (
-    SOON_S,
-    starting,
-    status,
-    unlisted_in_use,
-    waits_for,
-)
+from hvd_elastic_ext.launcher.reporting.waits import SOON_S, starting, status, unlisted_in_use, waits_for
 from tests.unit.launcher.scenarios import play
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.launcher.state.facts.waits import starting, waits_for
+from hvd_elastic_ext.launcher.reporting.waits import starting, waits_for
 from tests.unit.launcher.planners.health.test_silence import drains, imports, silent
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.state.effects.engines.test_restarting import Restarted, Restarts

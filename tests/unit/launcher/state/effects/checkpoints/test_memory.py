@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.core.errors import Interrupted
-from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
-from hvd_elastic_ext.launcher.state.effects.checkpoints.memory import RETRY_S
+from hvd_elastic_ext.launcher.checkpoints.save_then_stop import RETRY_S
+from hvd_elastic_ext.launcher.membership.next_world import WorldLimits
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster
 

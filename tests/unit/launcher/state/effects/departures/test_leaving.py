@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
-from hvd_elastic_ext.launcher.rules.health.causes import announced
-from hvd_elastic_ext.launcher.state.events import News
+from hvd_elastic_ext.launcher.driver.events import News
+from hvd_elastic_ext.launcher.health.causes import announced
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster
 

@@ -11,13 +11,12 @@ import pytest
 
 from hvd_elastic_ext.core.engines import ENGINES
 from hvd_elastic_ext.core.messages.slot_protocol import START_AGAIN, TERMINATED
-from hvd_elastic_ext.launcher.rules.membership.next_world import Stage, WorldLimits
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
+from hvd_elastic_ext.launcher.driver.events import WorldNotBegun
+from hvd_elastic_ext.launcher.membership import engines, resizes
+from hvd_elastic_ext.launcher.membership.next_world import Stage, WorldLimits
+from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.rules.membership.world_change import BACK_S, ChangeAction, decide
-from hvd_elastic_ext.launcher.state.effects.engines import restarting
 from hvd_elastic_ext.launcher.state.effects.engines.engine import engine_of
-from hvd_elastic_ext.launcher.state.effects.membership import resize_report
-from hvd_elastic_ext.launcher.state.events import WorldNotBegun
 from hvd_elastic_ext.launcher.state.facts.silence import STARTS_S
 from hvd_elastic_ext.launcher.state.parts.membership import BEHIND_S, NOTICE_S
 from tests.unit.launcher.rules.membership.test_next_world import LIMITS, process, situation
@@ -93,7 +92,7 @@ class Restarts(Scenario):
 
     def close_(self) -> None:
         """Let the journal line of the last change be written."""
-        self.cluster.ask(resize_report.close)
+        self.cluster.ask(resizes.close)
 
     def ignore_(self, *hosts: str) -> None:
         """These hosts do not notice that they have to leave."""
@@ -268,7 +267,7 @@ def test_members_that_ended_well_end_nobody_elses_world() -> None:
 def test_processes_of_each_engine_stay_or_are_replaced_as_its_row_says(engine: str) -> None:
     job = Cluster(JobOptions(LIMITS, engine=engine)).driver.job
     assert job.in_place is ENGINES[engine].in_place
-    assert (engine_of(job).advance is restarting.advance) is not ENGINES[engine].in_place
+    assert (engine_of(job).advance is engines.advance) is not ENGINES[engine].in_place
 
 
 def test_a_call_whose_result_is_not_kept_is_said_to_be_trained_again(caplog: pytest.LogCaptureFixture) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.rules.health.ledger import Subject
+from hvd_elastic_ext.launcher.health.ledger import Subject
 from tests.unit.launcher.scenarios import play
 
 NUMPY = "ModuleNotFoundError: No module named 'numpy'"

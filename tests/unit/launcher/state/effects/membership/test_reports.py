@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.state.effects.membership.reports import take_heartbeat
-from hvd_elastic_ext.launcher.state.roster import ProcessId, Worker
+from hvd_elastic_ext.launcher.driver.roster import Worker
+from hvd_elastic_ext.launcher.membership.next_world import Stage
+from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
+from hvd_elastic_ext.launcher.membership.reports import take_heartbeat
 from hvd_elastic_ext.worker.process.link import Status
 
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.core.journal import Journal
+from hvd_elastic_ext.launcher.driver.events import News
 from hvd_elastic_ext.launcher.folder import saved_text
+from hvd_elastic_ext.launcher.folder.saved import Saved, saved_of
 from hvd_elastic_ext.launcher.folder.saved_state import write_noted_change
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
-from hvd_elastic_ext.launcher.state.effects.membership import resize_report
-from hvd_elastic_ext.launcher.state.events import News
+from hvd_elastic_ext.launcher.membership import resizes
+from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.state.parts.membership import Change
-from hvd_elastic_ext.launcher.state.saved import Saved, saved_of
 from tests.support.clock import ManualClock
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster
@@ -113,7 +113,7 @@ def test_a_rank_0_that_is_new_does_not_hide_the_downtime_that_others_report() ->
     assert job.resize.change is not None
     (worker,) = job.roster.workers.values()
     new = job.resize.change.first = ProcessId(Seat("c", 0), 1)
-    resize_report.first_step(job, replace(worker, life=new), {"pause_s": None})
+    resizes.first_step(job, replace(worker, life=new), {"pause_s": None})
     assert job.resize.change is not None
     first_step(cluster, cluster.training[0], pause_s=0.75)
     assert cluster.events("resized")[1]["downtime_s"] == 0.75

@@ -1,0 +1,106 @@
+"""Members that have ended with exit code 0 within their training function, and what that means for the others."""
+
+from __future__ import annotations
+
+import logging
+
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.driver.roster import Worker
+from hvd_elastic_ext.launcher.health import blame
+from hvd_elastic_ext.launcher.health.causes import Cause
+from hvd_elastic_ext.launcher.health.endings import REMEDY, DepartureOutcome, Left, Staying, outcome_of_departure
+from hvd_elastic_ext.launcher.membership.next_world import WorldDecision
+from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId
+
+log = logging.getLogger(__name__)
+
+
+def note(job: JobState, worker: Worker, cause: Cause) -> bool:
+    """Note such an end. Return whether what follows is decided later, by :func:`outcome`."""
+    part = job.clean_exits
+    if not part.left or _is_over(job):
+        # While a world forms, the members of the one before are still in that one.
+        world = job.world.members if job.formed else (*job.world.members, *sorted(job.world.left_out))
+        part.of = job.generation if job.formed else job.generation - 1
+        part.members, part.left, part.until, part.logged, part.unknown = world, {}, None, False, []
+    if worker.life not in part.members:
+        return False
+    told = _why_told(job, worker) or ("" if cause is Cause.LEFT else str(cause))
+    held = job.roster.commits.held.get(worker.seat)
+    step = max(worker.step, 0 if held is None else held.step)
+    part.left[worker.life] = Left(blame.named(job, worker), job.now, step, worker.call, told)
+    members = job.world.members
+    part.open, part.alone = True, worker.life in members and not job.roster.present(members)
+    return cause is Cause.LEFT
+
+
+def advise(job: JobState, reason: str) -> None:
+    """Log once how a script ends training, since ranks have left and training goes on."""
+    if not job.clean_exits.advised:
+        job.clean_exits.advised = True
+        log.warning("%s: training goes on. To end training, %s", reason, REMEDY)
+
+
+def forget_after_next_world(job: JobState) -> None:
+    """Forget them once another world has formed."""
+    if job.clean_exits.left and _is_over(job):
+        part = job.clean_exits
+        part.members, part.until, part.open, part.unknown = (), None, False, []
+        part.left.clear()
+
+
+def outcome(job: JobState) -> DepartureOutcome:
+    """What it means that they have left."""
+    part = job.clean_exits
+    if not job.world.own:  # its members become known as the hosts of the earlier launcher come back
+        part.members, part.unknown = job.world.members, _not_taken_over(job)
+    others = [each for life in part.members if life not in part.left and (each := _staying(job, life)) is not None]
+    return outcome_of_departure(job.now, list(part.left.values()), [*others, *part.unknown])
+
+
+def why_not(job: JobState) -> WorldDecision | None:
+    """Why no other world is called now; None if one may be."""
+    until = job.clean_exits.until
+    if until is None:
+        return None
+    return WorldDecision(None, "", "a rank has left its training function with exit code 0; the others may, too", until)
+
+
+def _is_over(job: JobState) -> bool:
+    return job.generation > job.clean_exits.of and job.formed
+
+
+def _not_taken_over(job: JobState) -> list[Staying]:
+    """What else may have been in the world of an earlier launcher."""
+    newest = max(job.world.found.values(), default=0)
+    failed = [life for life, (generation, code) in job.adoption.ends.items() if code and generation >= newest]
+    missing = [Staying(f"what may run on {host}") for host in job.adoption.missing]
+    return [*missing, *(Staying(str(life.seat), lost=True) for life in failed)]
+
+
+def _staying(job: JobState, life: ProcessId) -> Staying | None:
+    """A member that has not left; None for a newcomer that was never in a world."""
+    worker = job.roster.alive(life)
+    if worker is None:
+        victim = life in job.world.not_at_fault  # it has ended because it lost its peers: its successor trains on
+        return Staying(str(life.seat), lost=not victim, joins=victim)
+    if not worker.generation and worker.rank is None and job.rendezvous.place(life) is None:
+        return None  # with a rank it is, or was, in a world, also if its word that it has entered comes late
+    joins = life in job.rendezvous.waiting or life in job.rendezvous.asked_again
+    lost = worker.killed is not None or worker.failure is not None
+    return Staying(blame.named(job, worker), lost=lost, done=worker.done, joins=joins, told=_why_told(job, worker))
+
+
+def _why_told(job: JobState, worker: Worker) -> str:
+    """The order, notice or signal because of which a process may leave; empty if there is none."""
+    if job.before_exit.why is not None:
+        return "the job was told to end"
+    if (cause := job.departure_cause(worker.seat.host)) is not None:
+        return f"its host has notice: {cause}"
+    if worker.leaving is not None:
+        return f"told to leave: {worker.leaving}"
+    if worker.warned or worker.reclaimed:
+        return "check_alive() was False"
+    if worker.unseen:
+        return "it ended while there was no launcher, and may have been told to leave"
+    return "it got a SIGTERM" if worker.terminated else ""

@@ -1,0 +1,55 @@
+"""Log lines about pauses of the launcher itself. Pure.
+
+A pause that is long, compared with the time that hosts may be silent, is logged at once. On a loaded machine the
+launcher is often late by a second, which changes nothing: such pauses are counted, and logged together at most once a
+minute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+LONG_S: Final = 5.0
+"""A pause this long is logged at once, or one of :data:`SHARE` of ``--heartbeat-timeout``, if that is less."""
+
+
+SHARE: Final = 0.4
+
+
+SPAN_S: Final = 60.0
+"""Short pauses within this time are logged together, and at most this often."""
+
+
+SEVERAL: Final = 3
+"""This many short pauses are logged: fewer need no action."""
+
+
+class LauncherPause(NamedTuple):
+    """A short pause that is not logged yet: its end (mono) and its length."""
+
+    at: float
+    seconds: float
+
+
+class PauseReport(NamedTuple):
+    """``line``: the line to log, or empty. ``short``: pauses that are not logged yet, for the next call."""
+
+    line: str
+    short: tuple[LauncherPause, ...]
+
+
+def report_pause(
+    now: float, seconds: float, short: Sequence[LauncherPause], *, heartbeat_timeout_s: float, logged_at: float | None
+) -> PauseReport:
+    """The line about a pause of ``seconds`` that ends now. ``logged_at``: when pauses were logged last (mono)."""
+    if seconds >= min(LONG_S, SHARE * heartbeat_timeout_s):
+        return PauseReport(
+            f"the launcher itself was paused for {seconds:.1f} s; no host is blamed for that", tuple(short)
+        )
+    known = (*(pause for pause in short if pause.at > now - SPAN_S), LauncherPause(now, seconds))
+    if len(known) < SEVERAL or (logged_at is not None and now < logged_at + SPAN_S):
+        return PauseReport("", known)
+    longest = max(pause.seconds for pause in known)
+    what = f"the launcher itself was paused {len(known)} times in {SPAN_S:.0f} s, for {longest:.1f} s at most"
+    return PauseReport(f"{what}: this machine has too little processor time for it; no host is blamed for that", ())

@@ -1,0 +1,276 @@
+"""Finds processes of a world that send heartbeats but stall, or are slower than the others for long."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import Final
+
+from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.launcher.driver import orders
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.driver.roster import GO_LIVE_S, Worker
+from hvd_elastic_ext.launcher.health.causes import Cause
+from hvd_elastic_ext.launcher.health.ledger import Subject
+from hvd_elastic_ext.launcher.health.stalls import Member, Stall, absence, left_waiting, stall
+from hvd_elastic_ext.launcher.rules.health.stragglers import SUSTAINED, Straggler, stragglers
+from hvd_elastic_ext.launcher.state.effects.health.early_ends import finished as finished_member
+from hvd_elastic_ext.launcher.state.facts.health import finished_limit_s, missing_limit_s, stall_limit_s
+from hvd_elastic_ext.launcher.state.facts.pace import without_sign
+from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
+
+log = logging.getLogger(__name__)
+
+
+LOOK_S: Final = 1.0
+
+
+PAUSE_EACH_S: Final = 0.004
+"""What each member adds to :data:`LOOK_S` in a formed world, up to :data:`MAX_PAUSE_S`: thousands take long."""
+
+
+MAX_PAUSE_S: Final = 20.0
+
+
+COMPARE_S: Final = 5.0
+"""Seconds between two comparisons of step times: thousands take a while."""
+
+
+def plan(job: JobState) -> Plan:
+    """Look for stalled and slow processes, unless another world was called just now."""
+    if job.decision.members is None:  # a member that was called just now is not late yet
+        _look(job)
+    return NOTHING
+
+
+def _look(job: JobState) -> None:
+    now, state = job.now, job.liveness
+    pause_s = LOOK_S if not job.formed else max(LOOK_S, min(MAX_PAUSE_S, PAUSE_EACH_S * len(job.world.members)))
+    if now - state.looked_at < pause_s:
+        return
+    state.looked_at = now
+    if not job.formed:
+        _find_missing(job)
+        return
+    if _find_left_waiting(job):
+        return
+    if _find_without_sign(job):
+        return
+    if not job.settled:  # the state for newcomers may take long to send
+        state.moved.clear()
+        state.reported = None
+        return
+    if not _all_hosts_heard(job):
+        state.moved.clear()
+        return
+    if job.options.progress_timeout_s is None and job.in_prologue:
+        state.moved.clear()  # one rank may prepare the data while the others wait for it
+        return
+    still_s, limit = _note_progress(job), job.options.progress_timeout_s
+    limit_s = stall_limit_s(job) if limit is None else limit
+    found = stall(now, _members(job), limit_s, idle=limit is not None) if still_s >= limit_s else None
+    _report_stall(job, found, restart=limit is not None)
+    if now - state.compared_at >= COMPARE_S:
+        state.compared_at = now
+        _find_stragglers(job)
+
+
+def at_the_end(job: JobState) -> Plan:
+    """Once training is over, report only ranks that wait for a finished rank."""
+    state = job.liveness
+    if job.outcome.finishing and job.outcome.failure is None and job.now - state.looked_at >= LOOK_S:
+        state.looked_at = job.now
+        _find_left_waiting(job)
+    return NOTHING
+
+
+def _all_hosts_heard(job: JobState) -> bool:
+    """Whether every host of the world has sent messages lately: the progress of a silent one is unknown."""
+    lately, roster, members = job.now - job.options.heartbeat_timeout_s / 2, job.roster, job.world.members
+    agents = map(roster.agents.get, {life.seat.host for life in members})
+    return all(agent is not None and agent.last_message_at >= lately for agent in agents)
+
+
+def _trains(job: JobState) -> list[Worker]:
+    """Members that still train."""
+    return [each for each in job.roster.present(job.world.members) if each.killed is None and not each.done]
+
+
+def _note_progress(job: JobState) -> float:
+    """Note the progress of each member. Return the longest time without progress, in seconds."""
+    now, state, trains = job.now, job.liveness, _trains(job)
+    before, times = state.moved, state.times
+    state.moved, state.times = {}, {}
+    longest = now
+    for worker in trains:
+        life, entry = worker.life, before.get(worker.life)
+        if entry is None or entry[0] != worker.progress:
+            entry = (worker.progress, now)
+        elif entry[1] < longest:
+            longest = entry[1]
+        state.moved[life] = entry
+        if worker.step_s is not None:
+            recent = state.times[life] = times.get(life) or deque(maxlen=SUSTAINED)
+            if not recent or recent[-1] != worker.step_s:
+                recent.append(worker.step_s)
+    return now - longest
+
+
+def _members(job: JobState) -> list[Member]:
+    """Members that report their progress, as it was noted last."""
+    moved, place = job.liveness.moved, job.rendezvous.place
+    known = ((worker, place(worker.life)) for worker in _trains(job) if worker.progress or worker.waiting)
+    return [Member(each.life, rank.rank, moved[each.life][1], each.waiting) for each, rank in known if rank is not None]
+
+
+# --- standing still
+
+
+def _find_left_waiting(job: JobState) -> bool:
+    """Whether only some members are done. Reports it if the others only wait for them."""
+    now, state = job.now, job.liveness
+    state.of_world(job.generation)
+    for worker in job.roster.present(job.world.members):
+        if worker.done and (place := job.rendezvous.place(worker.life)) is not None:
+            state.finished.setdefault(worker.life, finished_member(job, worker, place.rank))
+        elif state.finished:
+            state.finished.pop(worker.life, None)  # a script may train more than once
+    if not state.finished or not _all_hosts_heard(job):
+        return False
+    _note_progress(job)
+    members, finished = _members(job), sorted(state.finished.values(), key=lambda member: member.rank)
+    _report_stall(job, left_waiting(now, members, finished, finished_limit_s(job)), restart=False)
+    return True
+
+
+def _find_without_sign(job: JobState) -> bool:
+    """With ``--progress-timeout``, report a world in which nobody has begun to train for that time, and whether it is
+    one. Nothing is restarted: a script may report no steps.
+    """
+    limit_s, present = job.options.progress_timeout_s, job.roster.present(job.world.members)
+    if limit_s is None or (found := without_sign(job, present)) is None or found.still_s < limit_s:
+        return False
+    names = ", ".join(f"{member.rank} on {member.life.seat}" for member in found.unbegun[:4])
+    more = f" and {len(found.unbegun) - 4} more" if len(found.unbegun) > 4 else ""
+    who = "they" if len(found.unbegun) > 1 else "it"
+    reason = f"no progress for {found.still_s:.0f} s of rank {names}{more}: {who} {found.lacks}"
+    _report_stall(job, Stall(found.unbegun, 0, found.still_s, reason, begun=False), restart=False)
+    return True
+
+
+def _find_missing(job: JobState) -> None:
+    """Report members that the next world waits for; kill newcomers that are late."""
+    now, state = job.now, job.liveness
+    waiting, limit_s = job.rendezvous.waiting, missing_limit_s(job)
+    before, state.moved = state.moved, {}
+    late = []
+    for worker in job.roster.present(job.world.members):
+        life = worker.life
+        if worker.killed is not None or worker.done or life in waiting:
+            continue
+        counted, since = before.get(life, (worker.progress, now))
+        entry = state.moved[life] = (worker.progress, since if counted == worker.progress else now)
+        if now - entry[1] >= limit_s:
+            late.append(Member(life, -1, entry[1], worker.waiting))
+        if not worker.generation and worker.live_at is not None and now - worker.live_at > GO_LIVE_S:
+            detail = f"{worker.seat} was told to go live and did not come"
+            job.strike(Cause.NEVER_READY, worker.host, worker.seat.slot, detail=detail)
+            orders.kill(job, worker, Cause.NEVER_READY)
+    came = sum(life in waiting for life in job.world.members) if late else 0
+    found = absence(now, late, limit_s, waiting=came)
+    if found is not None:
+        _report_stall(job, found, restart=job.options.progress_timeout_s is not None)
+
+
+def _report_stall(job: JobState, found: Stall | None, *, restart: bool = True) -> None:
+    state = job.liveness
+    if found is None:
+        if state.reported is not None:
+            log.warning("training makes progress again")
+        state.reported = None
+        return
+    lives = frozenset(member.life for member in found.lag)
+    if lives == state.reported:
+        return
+    state.reported = lives
+    log.warning("the world is stalled: %s; %s", found.reason, _advice(job, found, restart=restart))
+    job.record(
+        "stalled",
+        ranks=[member.rank for member in found.lag],
+        hosts=[str(member.life.seat) for member in found.lag],
+        waiting=found.waiting,
+        since_s=round(found.since_s, 3),
+        finished=[member.rank for member in found.finished],
+        reason=found.reason,
+    )
+    for life in lives if restart and job.options.restart_stalled else ():
+        worker = job.roster.alive(life)
+        if worker is not None:
+            orders.kill(job, worker, Cause.STALLED)
+
+
+def _advice(job: JobState, found: Stall, *, restart: bool) -> str:
+    """What can be done about a stall."""
+    if restart and job.options.restart_stalled and found.lag:
+        return "ended and started again (--restart-stalled)"
+    if found.finished:
+        return "what ends this is the end of the script, or Ctrl-C"
+    lives = [member.life for member in found.lag] or list(job.world.members)
+    worker, rank = job.roster.alive(lives[0]), job.rank(lives[0])
+    who = "it" if rank is None else f"rank {rank}"
+    pid = "PID" if worker is None or worker.pid is None else worker.pid
+    look = f"`py-spy dump --pid {pid}` on {lives[0].seat.host} shows what {who} does"
+    if not found.begun:
+        return f"{look}; elastic.heartbeat() in long work before the first step counts as progress"
+    return f"{look}; --progress-timeout S --restart-stalled restarts such a process"
+
+
+# --- being slow
+
+
+def _find_stragglers(job: JobState) -> None:
+    state = job.liveness
+    found = stragglers({life.seat: tuple(times) for life, times in state.times.items()})
+    drain = job.options.drain_stragglers and _can_spare_one(job)
+    state.watch, report, leave = state.watch.look(found, drain=drain)
+    for straggler in found:
+        if straggler in report or straggler.seat in leave:
+            _report_straggler(job, straggler, drained=straggler.seat in leave)
+
+
+def _report_straggler(job: JobState, straggler: Straggler, *, drained: bool) -> None:
+    seat, worker = straggler.seat, job.roster.workers[straggler.seat]
+    place = job.rendezvous.place(worker.life)
+    rank = -1 if place is None else place.rank
+    job.record(
+        "straggler",
+        host=seat.host,
+        slot=seat.slot,
+        rank=rank,
+        step_s=straggler.seconds,
+        median_s=straggler.median,
+        drained=drained,
+        reason=straggler.text,
+    )
+    if drained:
+        _drain(job, worker.host, seat.slot, reason=straggler.text)
+
+
+def _drain(job: JobState, host: Host, slot: int, *, reason: str) -> None:
+    """Give a slot no work for the longest cooldown. It is not a strike.
+
+    It is for the pod's whole life, whatever container runs in it: the device stays the same.
+    """
+    until = job.now + job.options.cooldown_s[1]
+    job.faults.ledger = job.faults.ledger.block(
+        Subject("slot", host.name, host.uid, slot), until, reason, drained=True, at=job.now
+    )
+    job.save()
+
+
+def _can_spare_one(job: JobState) -> bool:
+    """Whether the world would lose no more than the straggler if that left."""
+    limits = job.options.limits
+    there = sum(len(slots) for _, slots in job.faults.usable(job.fleet.hosts, job.now))
+    after = limits.size(there - 1, begun=True)
+    return after > 0 and after >= limits.size(there, begun=True) - 1

@@ -1,0 +1,142 @@
+"""Jobs with a script that has no elastic loop, and jobs that would lose their training.
+
+A process reports when it begins an elastic loop. Until one has, the world cannot change: no process would join another
+one. And if all processes that trained are lost, and no commit is known, another world would start from the beginning.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from hvd_elastic_ext.core.errors import JobFailed
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.health.endings import WorldPhase, first_cause, restart_reason
+from hvd_elastic_ext.launcher.membership.next_world import WorldDecision
+from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, HeldBack, Plan
+
+log = logging.getLogger(__name__)
+
+
+def plan(job: JobState) -> Plan:
+    """End the job if no part of it is left to train.
+
+    Scripts without an elastic loop cannot say that they are done: they are when all processes have ended well.
+    """
+    job.fail(_check_lost_training(job))
+    found, why = job.world_outcome
+    if found is WorldPhase.FAILED:
+        job.fail(JobFailed(why))
+    elif found is WorldPhase.DONE:
+        job.outcome.finishing = True
+    return NOTHING
+
+
+def _check_lost_training(job: JobState) -> JobFailed | None:
+    """Note what living processes have reported; why the job is over, if all of its training is lost."""
+    state = job.loopless
+    state.kept = job.keeps_something
+    if state.kept and state.loops:
+        return None  # the usual case: there may be thousands of processes
+    survivors = 0
+    for worker in job.roster.workers.values():
+        state.note(worker)
+        survivors += worker.has_state
+    if state.kept or survivors or not (job.in_place and job.world.begun):
+        return None
+    if not state.trained:
+        _warn_of_unreported_training(job)
+        return None
+    if job.world_outcome.phase is not WorldPhase.LOST:
+        return None
+    why = restart_reason(state.step, _why_lost(job), loops=state.loops)
+    if not job.options.restart_from_scratch:
+        return JobFailed(f"{why}; --restart-from-scratch would start the script again")
+    state.training_restarts += 1
+    job.record("training_restarted", number=state.training_restarts, steps_lost=state.step or None, reason=why)
+    state.trained, state.step = False, 0
+    return None
+
+
+def _warn_of_unreported_training(job: JobState) -> None:
+    """Warn if a world is lost that reported no step: it may have trained nevertheless."""
+    state = job.loopless
+    members, generation = job.world.members, job.generation
+    lost = members and job.formed and not job.roster.present(members)
+    if lost and not state.loops and state.unknown != generation and job.world_outcome.phase is WorldPhase.LOST:
+        state.unknown = generation
+        if state.later:
+            _report_lost_prologue(job)
+            return
+        log.warning(
+            "no process of the world is left (%s), and none has reported a step or a commit: the script is "
+            "started again from its beginning, and what it had trained, if anything, is lost",
+            _why_lost(job),
+        )
+
+
+def _report_lost_prologue(job: JobState) -> None:
+    """All processes of a world were lost before its training loop: nothing that they trained there is lost."""
+    state = job.loopless
+    lost = "no process of the world is left"
+    if not state.early_step:
+        log.info("%s (%s); none had begun its training loop: the script is started again", lost, _why_lost(job))
+        return
+    log.warning(
+        "%s (%s), and none had begun its training loop: the script is started again from its beginning, and %d steps "
+        "that it did before the loop, or without one, are lost",
+        *(lost, _why_lost(job), state.early_step),
+    )
+
+
+def _why_lost(job: JobState) -> str:
+    """Which process of the newest world caused its loss, and how it ended; else the one that ended last."""
+    first = first_cause(job.loopless.ends_of(job.generation))
+    return job.loopless.last if first is None else f"{first.who} {first.how}"
+
+
+def why_not(job: JobState) -> HeldBack | None:
+    """Why the next world does not form: no process would join it."""
+    found, state = job.world_outcome.phase, job.loopless
+    held = found is WorldPhase.ENDING or (found is WorldPhase.RUNNING and job.in_place)
+    state.held = job.decision if held and job.decision.members is not None else None
+    return None if state.held is None else HeldBack("no process has begun an elastic loop")
+
+
+def report_unchanged_world(job: JobState) -> Plan:
+    """Log that the world stays as it is, and tell members that wait for a lost process that it is gone."""
+    state, decision = job.loopless, job.loopless.held
+    if decision is None:
+        return NOTHING
+    _fence_waiting_members(job)
+    if job.world_outcome.phase is WorldPhase.RUNNING and decision.cause not in state.logged:
+        if job.in_prologue and not any(worker.step for worker in job.roster.present(job.world.members)):
+            _report_prologue(job, decision)
+            return NOTHING
+        state.logged.add(decision.cause)
+        why = (
+            f"{decision.cause}: {decision.reason}; the world stays as it is: no process has begun an elastic loop "
+            "(elastic.run or hvd.elastic.run), and without one hosts can neither be added nor replaced"
+        )
+        job.record("not_resized", cause=decision.cause, reason=why)
+    return NOTHING
+
+
+def _report_prologue(job: JobState, decision: WorldDecision) -> None:
+    """Log once that a change waits for the training loop. If none comes, a warning follows with the first step."""
+    said = f"{decision.cause}, before the loop"
+    if said not in job.loopless.logged:
+        job.loopless.logged.add(said)
+        then = "the world changes when its training loop begins, or when its processes have ended"
+        log.info("%s: %s; %s", decision.cause, decision.reason, then)
+
+
+def _fence_waiting_members(job: JobState) -> None:
+    """Tell members that wait for a lost host's process that it is gone."""
+    state = job.loopless
+    members, generation = job.world.members, job.generation
+    present = job.roster.present(members)
+    silent = len(members) - len(present) - len(state.ends_of(generation))
+    if silent > 0 and state.fenced != generation:
+        state.fenced = generation
+        for worker in present:
+            job.tell(worker, "fence")

@@ -1,0 +1,129 @@
+"""Hosts of an earlier launcher connect, or cannot be reached. The world in which they train is taken over."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.launcher.driver import actions
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.health.causes import ending
+from hvd_elastic_ext.launcher.membership.rendezvous import places
+from hvd_elastic_ext.launcher.state.facts import calls
+
+log = logging.getLogger(__name__)
+
+
+NAMED: Final = 4
+"""Most processes that a line names."""
+
+
+def expect(job: JobState, hosts: Iterable[Host], *, until: float) -> None:
+    """Wait for ``hosts``, on which an earlier launcher had agents, until ``until`` (mono) at most."""
+    job.adoption.begun, job.adoption.until = job.now, until
+    for host in hosts:
+        job.adoption.missing[host.name] = host
+        call(job, host)
+
+
+def taken_over(job: JobState) -> str:
+    """One line about the processes of an earlier launcher that run on under this one."""
+    workers = job.roster.workers.values()
+    if not workers:
+        why = "without a launcher they end after --orphan-grace, or with their machine"
+        cure = "" if job.options.durability is not None else "; --checkpoint-every auto would keep what they trained"
+        ended = f"; ended meanwhile: {ends}" if (ends := _ends_meanwhile(job)) else ""
+        return f"nothing was taken over: no process of the earlier launcher runs ({why}{cure}){ended}"
+    counts = Counter(worker.seat.host for worker in workers)
+    where = ", ".join(f"{host}:{count}" for host, count in counts.items())
+    parts = [f"taken over: {_counted(len(workers), 'process', 'es')} on {_counted(len(counts), 'host', 's')} ({where})"]
+    members = job.world.members
+    if not members:
+        return "; ".join([*parts, "no world has formed yet"])
+    present = job.roster.present(members)
+    parts.append(f"world {job.generation}, size {len(members)}")
+    if lost := len(members) - len(present):
+        parts.append(f"{lost} of its processes not heard of")
+    parts += calls.in_progress(present)
+    if step := max((worker.step for worker in present), default=0):
+        parts.append(f"step {step}")
+    if ends := _ends_meanwhile(job):
+        parts.append(f"ended meanwhile: {ends}")
+    return "; ".join(parts)
+
+
+def _ends_meanwhile(job: JobState) -> str:
+    """How processes of the newest world have ended without a launcher, as their agents report."""
+    ends = job.adoption.ends
+    newest = max((generation for generation, _ in ends.values()), default=0)
+    if newest < job.generation:  # processes of earlier worlds were replaced
+        return ""
+    texts = [
+        f"{life.seat} ({ending(code).text})"
+        for life, (generation, code) in ends.items()
+        if generation == newest and code
+    ]
+    return ", ".join(texts[:NAMED]) + (f" and {len(texts) - NAMED} more" if len(texts) > NAMED else "")
+
+
+def _counted(number: int, noun: str, ending: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else ending}"
+
+
+def agent_joined(job: JobState, host: str) -> None:
+    """An agent has joined. A late one belongs to the inherited world, if that stands."""
+    job.adoption.failed.pop(host, None)
+    job.adoption.handed_over.pop(host, None)
+    if job.adoption.missing.pop(host, None) is not None and job.adoption.until is None:
+        take_over(job)
+        log.info("%s is back; %s", host, taken_over(job))
+
+
+def failed(job: JobState, host: str, why: str) -> bool:
+    """Note that no agent could be started. False if the host is not one of the missing ones."""
+    if host not in job.adoption.missing or (job.adoption.until is None and not job.world.inherited):
+        return False
+    log.warning("what may run on %s cannot be reached: %s", host, why)
+    job.adoption.failed[host] = job.now
+    return True
+
+
+def handed_over(job: JobState, host: str) -> None:
+    """A start found a living agent, which now connects by itself."""
+    if host in job.adoption.missing:
+        job.adoption.handed_over[host] = job.now
+
+
+def call(job: JobState, host: Host) -> None:
+    """Have a missing host connect."""
+    job.adoption.failed.pop(host.name, None)
+    job.adoption.handed_over.pop(host.name, None)
+    job.roster.start_agent(host, job.now)
+    job.do(actions.StartAgent(host))
+
+
+def take_over(job: JobState) -> None:
+    """Inherit the world of an earlier launcher; again when more of its members are back."""
+    world = job.world
+    if world.own:
+        return
+    workers = [*job.roster.workers.values(), *(worker for worker, _ in job.fleet.unreported_ends.values())]
+    for worker in workers:
+        world.found.setdefault(worker.life, worker.generation)
+    newest = max((world.found[worker.life] for worker in workers), default=0)
+    members = job.by_seniority((life for life, found in world.found.items() if newest and found == newest))
+    # Worlds that never formed have numbers, too; the next number is beyond all of them.
+    job.generation = max(job.generation, newest)
+    if not members:
+        return
+    world.provisional = places(members)
+    job.rendezvous.adopt(job.generation, world.provisional)
+    for worker in job.roster.present(members):
+        worker.generation = job.generation
+        worker.agreed = 0 if worker.in_prologue else job.generation
+    world.members, world.begun = tuple(members), True
+    world.before = Counter(life.seat.host for life in members)
+    world.seats_before = frozenset(life.seat for life in members)

@@ -1,0 +1,147 @@
+"""Applies an agent's list of its processes and commits to the state, when it joins."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.launcher.driver import orders
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.driver.roster import Agent, Worker
+from hvd_elastic_ext.launcher.membership import calls
+from hvd_elastic_ext.launcher.membership.next_world import Stage
+from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, seat_of, slot_number
+from hvd_elastic_ext.launcher.membership.reports import take_heartbeat
+
+log = logging.getLogger(__name__)
+
+
+KILLED: Final = 137
+"""Exit code of a process if its real one is lost with its agent."""
+
+
+def joined(job: JobState, name: str, hello: Mapping[str, Any]) -> list[tuple[Worker, int]]:
+    """Bring the roster up to date with an agent that has joined. Processes that have ended, with exit codes."""
+    now = job.now
+    agent = job.roster.agents.get(name)
+    if agent is None:
+        agent = job.roster.start_agent(job.fleet.hosts.get(name) or Host(name, 1), now)
+    agent.joined, agent.last_message_at, agent.facts = True, now, hello.get("facts") or {}
+    agent.launch_ended = None
+    job.fleet.unreachable.pop(name, None)
+    agent.identity = str(hello.get("agent") or "")
+    # It may be a new agent. Orders to end and notices are repeated, so forget them here.
+    agent.finishing, agent.dismissed, agent.leaves_by, agent.notice_reason = False, False, None, None
+    job.roster.commits.agent_joined(name, agent.identity, hello.get("seats") or {})
+    calls.inventory(job, name, hello.get("seats") or {})
+    return _apply_report(job, agent, hello.get("seats") or {}, now)
+
+
+def _apply_report(job: JobState, agent: Agent, seats: Mapping[str, Any], now: float) -> list[tuple[Worker, int]]:
+    there: set[ProcessId] = set()
+    ended: dict[ProcessId, Mapping[str, Any]] = {}
+    for number, status in seats.items():
+        seat = seat_of(agent.host.name, number)
+        if seat is None or not isinstance(status, dict) or not isinstance(status.get("life"), int):
+            continue
+        life = ProcessId(seat, status["life"])
+        job.roster.note_life(life)
+        if status.get("state") == "running" and status.get("code") is None:
+            there.add(life)
+            if (worker := job.roster.alive(life)) is None:
+                worker = _adopted(life, agent.host, status, now)
+                job.roster.add(worker)
+            else:
+                _catch_up(job, worker, status)
+            calls.note_call(job, worker, status.get("call"))
+            calls.note_record(job, seat, status)
+        else:
+            ended[life] = status
+            worker, code = _adopted(life, agent.host, status, now), status.get("code")
+            heard = job.roster.alive(life) is not None or job.roster.ended.get(life.seat, 0) >= life.number
+            if heard or not isinstance(code, int):
+                continue
+            job.adoption.ends[life] = worker.generation, code
+            if _reports_its_end(worker, code):
+                job.fleet.unreported_ends[life] = worker, code
+    return _compare(job, agent, there, ended)
+
+
+def _compare(
+    job: JobState, agent: Agent, there: set[ProcessId], ended: Mapping[ProcessId, Mapping[str, Any]]
+) -> list[tuple[Worker, int]]:
+    """Repair what was lost with the last connection: orders, and ends of processes."""
+    gone: list[tuple[Worker, int]] = []
+    for worker in job.roster.on(agent.host.name):
+        status = ended.get(worker.life)
+        if worker.life in there:
+            orders.repeat_order(job, worker)
+        elif worker.started or status is not None:
+            code = (status or {}).get("code")
+            worker.done = worker.done or bool((status or {}).get("done"))
+            worker.warned = worker.warned or bool((status or {}).get("warned"))
+            worker.terminated = worker.terminated or bool((status or {}).get("terminated"))
+            gone.append((worker, code if isinstance(code, int) else KILLED))
+        else:  # the order to start it was lost
+            job.roster.remove(worker)
+    return gone
+
+
+def _catch_up(job: JobState, worker: Worker, status: Mapping[str, Any]) -> None:
+    """Apply messages of a process that were lost with the connection."""
+    now, generation = job.now, status.get("generation")
+    started(job, worker, status.get("pid"))  # without a pid: its agent reports it later
+    worker.loops = worker.loops or status.get("loops") is True
+    worker.done = worker.done or bool(status.get("done"))
+    worker.warned = worker.reclaimed = bool(status.get("warned"))
+    if worker.stage is Stage.BOOTING:
+        worker.at_init, worker.alone = status.get("at_init") is True, status.get("alone") is True
+        if status.get("parked") and not worker.at_init:
+            worker.stage, worker.since = Stage.PARKED, now
+    worker.terminated = worker.terminated or bool(status.get("terminated"))
+    if isinstance(generation, int) and worker.generation < generation <= job.generation:
+        worker.generation, worker.since = generation, now
+    if isinstance(agreed := status.get("agreed"), int):
+        worker.agreed = max(worker.agreed, min(agreed, worker.generation))
+
+
+def started(job: JobState, worker: Worker, pid: Any, *, warm: bool = False) -> None:
+    """A process runs. The agent may report this more than once. ``warm``: its imports were done before."""
+    if worker.started or type(pid) is not int:
+        return
+    worker.started, worker.pid = True, pid
+    place = {"rank": worker.planned, "local_rank": worker.local_rank}
+    warmly = {"warm": True} if warm else {}
+    job.record("spawned", host=worker.seat.host, slot=worker.seat.slot, pid=worker.pid, **place, **warmly)
+
+
+def _adopted(life: ProcessId, host: Host, status: Mapping[str, Any], now: float) -> Worker:
+    """A process that an earlier launcher started."""
+    generation = status.get("generation")
+    live = isinstance(generation, int) and generation > 0
+    at_init = status.get("at_init") is True
+    stage = Stage.LIVE if live else Stage.PARKED if status.get("parked") and not at_init else Stage.BOOTING
+    loops = status.get("loops") is not False  # if unknown, as in most scripts
+    worker = Worker(life, host, stage, now, started=True, pid=status.get("pid"), loops=loops)
+    worker.at_init, worker.alone = at_init, status.get("alone") is True
+    worker.done = bool(status.get("done"))
+    worker.warned = worker.reclaimed = bool(status.get("warned"))
+    worker.terminated = bool(status.get("terminated"))
+    noted = slot_number(str(status.get("note")))
+    worker.local_rank = life.seat.slot if noted is None else noted
+    if isinstance(status.get("beat"), dict):
+        take_heartbeat(worker, status["beat"], now)
+    if live:
+        worker.live_at = now
+        worker.generation = int(str(generation))
+        worker.agreed = 0 if worker.in_prologue else worker.generation
+    return worker
+
+
+def _reports_its_end(worker: Worker, code: int) -> bool:
+    """Whether the end of a process matters for training: it was done or has ended it, kept no commit, or has no elastic
+    loop.
+    """
+    return worker.stage is Stage.LIVE and (worker.done or code == 0 or not worker.loops or worker.keeps_nothing)

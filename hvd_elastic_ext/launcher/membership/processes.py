@@ -1,0 +1,142 @@
+"""Starts processes in wanted seats, and ends those that are not needed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from hvd_elastic_ext.core.messages.rank_info import Place
+from hvd_elastic_ext.launcher.driver import actions, orders
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.driver.roster import Agent, Worker
+from hvd_elastic_ext.launcher.health.causes import Cause
+from hvd_elastic_ext.launcher.health.endings import WorldPhase
+from hvd_elastic_ext.launcher.membership.devices import local_ranks
+from hvd_elastic_ext.launcher.membership.next_world import Stage
+from hvd_elastic_ext.launcher.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.state.planner_answer import Plan
+
+LEAVE_S: Final = 30.0
+"""Longest time for a process to leave at its next step after another member has left; then it is ended.
+
+Until one has left, all may be in a long evaluation, and ending one would cost the others their steps.
+"""
+
+
+def plan(job: JobState) -> Plan:
+    """Start processes in wanted seats; end those that are not needed or do not get ready."""
+    wanted, members = _startable(job), job.world.members
+    now, kept = job.now, frozenset(map(id, job.roster.present(members)))
+    for seat, place, neighbours in _plans(wanted, job.roster.workers, joining=bool(members)) if _may_start(job) else ():
+        if _is_free(job, seat):
+            _start(job, job.roster.agents[seat.host], seat, place, neighbours=neighbours, standby=bool(members))
+    # A live process that is not a member lost its link, and its world went on without it.
+    others = _others(job, kept)
+    needed = frozenset(wanted) if others else frozenset[Seat]()
+    for worker in others:
+        useful = worker.seat in needed and worker.stage is not Stage.LIVE
+        if not useful and id(worker) not in kept and worker.leaving is None and not worker.done:
+            orders.remove(job, worker, "it is not needed")
+        boots = worker.stage is Stage.BOOTING and not worker.at_init  # else it waits for others
+        if boots and now - worker.since > job.options.standby_timeout_s:
+            detail = f"{worker.seat} did not get ready in time"
+            tried_s = worker.tried_s(now)
+            job.strike(Cause.NEVER_READY, worker.host, worker.seat.slot, detail=detail, tried_s=tried_s)
+            orders.kill(job, worker, Cause.NEVER_READY)
+        if worker.stopping_at == math.inf and _is_late(job, worker):
+            worker.stopping_at = now + LEAVE_S
+        if any(at is not None and now >= at for at in (worker.stopping_at, worker.stop_again_at)):
+            orders.stop(job, worker)
+    return Plan(min((at for worker in others if (at := worker.stopping_at) is not None), default=None))
+
+
+def _others(job: JobState, kept: frozenset[int]) -> list[Worker]:
+    """Processes that are not live, have to stop, or are not ``kept``, by their :func:`id`."""
+    live = Stage.LIVE
+    return [
+        each
+        for each in job.roster.workers.values()
+        if each.stage is not live or each.stopping_at is not None or id(each) not in kept
+    ]
+
+
+def _may_start(job: JobState) -> bool:
+    """Whether a process may start in a wanted seat. Usually all seats have one, or their hosts are not ready yet.
+
+    None starts in a job that has to end, not even while it makes its last checkpoint.
+    """
+    workers = job.roster.workers
+    return job.before_exit.why is None and any(_is_free(job, seat) for seat in job.wanted if seat not in workers)
+
+
+def _is_free(job: JobState, seat: Seat) -> bool:
+    agent = job.roster.agents.get(seat.host)
+    there = agent is not None and agent.joined and not agent.finishing
+    return there and job.fleet.restart_delays.over(seat, job.now) and job.may_start_on(seat.host)
+
+
+def _startable(job: JobState) -> tuple[Seat, ...]:
+    """Wanted seats in which a process may be started.
+
+    A program that needs no world runs once, and no process starts after the script has ended, or may have.
+    """
+    workers, wanted = job.roster.workers, job.wanted
+    if job.world_outcome.phase is WorldPhase.ENDING or job.clean_exits.until is not None:
+        return tuple(seat for seat in wanted if seat in workers)
+    if job.world.members or any(worker.stage is not Stage.BOOTING for worker in workers.values()):
+        return wanted
+    done = job.loopless.done_unjoined
+    return tuple(seat for seat in wanted if seat not in done) if done else wanted
+
+
+def _start(
+    job: JobState, agent: Agent, seat: Seat, place: Place, *, neighbours: Mapping[int, int], standby: bool
+) -> None:
+    """``neighbours``: local rank of each slot of the host that is in use."""
+    life = job.roster.next_life(seat)
+    host = job.fleet.hosts.get(seat.host) or agent.host
+    usable = job.faults.ledger.usable_slots(job.now, host)
+    blocked = tuple(slot for slot in range(host.slots) if slot not in usable)
+    job.do(actions.StartProcess(life, place, host.slots, neighbours, blocked))
+    worker = Worker(life, agent.host, Stage.BOOTING, job.now)
+    worker.planned, worker.local_rank = place.rank, place.local_rank
+    job.roster.add(worker)
+    if standby:
+        alone = {} if job.standing else {"trains": False}  # the world has lost a member: nothing trains meanwhile
+        job.record("standby", host=seat.host, slot=seat.slot, **alone)
+
+
+def _is_late(job: JobState, worker: Worker) -> bool:
+    """Whether others have left the world that a process was told to leave."""
+    rendezvous = job.rendezvous
+    return bool(rendezvous.waiting) or (rendezvous.formed and worker.life not in rendezvous.members)
+
+
+class _Plan(NamedTuple):
+    """``neighbours``: local rank of each slot of the host that is in use."""
+
+    seat: Seat
+    place: Place
+    neighbours: Mapping[int, int]
+
+
+def _plans(wanted: tuple[Seat, ...], workers: Mapping[Seat, Worker], *, joining: bool) -> list[_Plan]:
+    """Each wanted seat without a process, with the place that its process shows to user code at first."""
+    hosts = {host: number for number, host in enumerate(dict.fromkeys([seat.host for seat in wanted]))}
+    with_free = {seat.host for seat in wanted if seat not in workers}  # usually few of thousands
+    by_host: dict[str, list[tuple[int, Seat]]] = {}
+    for rank, seat in [(rank, seat) for rank, seat in enumerate(wanted) if seat.host in with_free]:
+        by_host.setdefault(seat.host, []).append((rank, seat))
+    plans: list[_Plan] = []
+    for host, group in by_host.items():
+        free = [(rank, seat) for rank, seat in group if seat not in workers]
+        living = {seat.slot: workers[seat].local_rank for _, seat in group if seat in workers}
+        neighbours = local_ranks([seat.slot for _, seat in group], living)
+        for at, seat in free:
+            # A process that joins others does not see rank 0: the work of rank 0 at the start is done.
+            rank = max(1, len(wanted) - 1) if joining and at == 0 else at
+            local = neighbours[seat.slot]
+            place = Place(rank, max(len(wanted), rank + 1), local, len(group), hosts[host], len(hosts))
+            plans.append(_Plan(seat, place, neighbours))
+    return plans

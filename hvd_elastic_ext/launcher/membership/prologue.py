@@ -1,0 +1,84 @@
+"""Decides where processes that wait in ``hvd.init()`` meet the others: there, or in the training loop."""
+
+from __future__ import annotations
+
+import logging
+
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.driver.roster import Worker
+from hvd_elastic_ext.launcher.membership.next_world import Stage
+from hvd_elastic_ext.launcher.rules.membership.calls import Gate
+from hvd_elastic_ext.launcher.rules.membership.prologue import Meeting, Where, decide, waits_until
+from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
+
+log = logging.getLogger(__name__)
+
+
+def plan(job: JobState) -> Plan:
+    """Make them ready, have them wait, or send them on alone."""
+    here = [each for each in job.roster.workers.values() if each.at_init and each.stage is not Stage.LIVE]
+    here = [each for each in here if each.killed is None and each.leaving is None]
+    if not here:
+        return NOTHING
+    waiting = frozenset(map(id, here))
+    living = [each for each in job.roster.workers.values() if each.killed is None and id(each) not in waiting]
+    meeting = decide(_where(job, each) for each in living)
+    going, again_at = list[Worker](), None
+    gate = job.gate if meeting is Meeting.ALONE and job.calls.collectives else None
+    for worker in here:
+        if meeting is not Meeting.ALONE:
+            worker.waits_alone_since = None
+        if meeting is Meeting.READY and worker.stage is Stage.BOOTING:
+            worker.stage, worker.since = Stage.PARKED, job.now
+            job.record("parked", host=worker.seat.host, slot=worker.seat.slot)
+        elif meeting is Meeting.WAIT and worker.stage is Stage.PARKED:  # a world has formed without it
+            worker.stage, worker.since = Stage.BOOTING, job.now
+        elif meeting is Meeting.ALONE:
+            if worker.stage is not Stage.BOOTING:
+                worker.stage, worker.since = Stage.BOOTING, job.now
+            if (until := _waits_until(job, worker, gate)) is not None:
+                again_at = until if again_at is None else min(again_at, until)
+                continue
+            worker.at_init, worker.alone, worker.since = False, True, job.now
+            going.append(worker)
+    job.tell_all(going, "alone")
+    return Plan(again_at)
+
+
+def _waits_until(job: JobState, worker: Worker, gate: Gate | None) -> float | None:
+    """Until when a process waits for what collectives have returned to the others; None if it goes on alone now."""
+    if worker.waits_alone_since is None:
+        worker.waits_alone_since = worker.record_idle_since = job.now
+    expected, there = job.calls.collectives, job.calls.has_record(worker.seat)
+    if expected and not there and _is_hindered(job, worker, gate):
+        worker.record_idle_since = job.now
+    idle_since = worker.record_idle_since
+    until = waits_until(expected=expected, there=there, since=worker.waits_alone_since, idle_since=idle_since)
+    if until is None or job.now < until:
+        return until
+    log.warning(
+        "%s goes on to its training loop: what collectives returned to the others before theirs has not come within "
+        "%.0f s",
+        worker.seat,
+        job.now - worker.waits_alone_since,
+    )
+    return None
+
+
+def _is_hindered(job: JobState, worker: Worker, gate: Gate | None) -> bool:
+    """Whether what collectives have returned cannot come to a process's slot now: another slot gets it, a helper runs
+    on a host that is needed for it, or some of the others have not come to their training loop.
+    """
+    standing = None if gate is None else gate.standings.get(worker.seat)
+    source = None if standing is None else standing.source
+    needed = {worker.seat.host, *(() if source is None else (source.host,))}
+    late = job.calls.record_due and job.in_prologue
+    return late or job.calls.transfer is not None or not needed.isdisjoint(job.helping)
+
+
+def _where(job: JobState, worker: Worker) -> Where:
+    """Where a living process is. Members of a world that has not formed yet are in ``hvd.init()``."""
+    if worker.alone or worker.loops:
+        return Where.APART
+    called_only = worker.generation == 0 and (worker.rank is None or worker.life in job.rendezvous.waiting)
+    return Where.INIT if worker.stage is not Stage.LIVE or called_only else Where.PROLOGUE

@@ -1,0 +1,86 @@
+"""Whether too few processes can start for a world, and why."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hvd_elastic_ext.core.errors import HOSTS_KEPT
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.membership.next_world import Stage
+
+NOT_READY: Final = "is not at hvd.init() or elastic.run yet"
+
+
+def why_short(job: JobState) -> str | None:
+    """Why no world can form: too few usable slots. None if a world stands or can form."""
+    if job.standing:
+        return None
+    limits, begun = job.options.limits, job.world.begun
+    usable = free(job)
+    if limits.size(usable, begun=begun):
+        return None
+    need = f"slots needed to go on: {limits.least}" if begun else f"slots needed: {limits.start}"
+    return f"{need}, usable: {usable} ({host_names(job)}): {job.decision.reason}"
+
+
+def why_too_few(job: JobState) -> list[str]:
+    """Which options, and which part of the newest list of hosts, explain that no world can form."""
+    found, fleet = [_why_so_many(job), list_refused(job)], job.fleet
+    if fleet.list_refused is None and fleet.empty_list_refused:
+        found.append("the newest host list names no host")
+    if not fleet.hosts.names:
+        found.append("no host is published")
+    return [why for why in found if why]
+
+
+def list_refused(job: JobState) -> str:
+    """Why the newest list of hosts is not used; empty if it is."""
+    refused = job.fleet.list_refused
+    return "" if refused is None else f"the newest host list is refused: {refused.removesuffix(HOSTS_KEPT)}"
+
+
+def unready(job: JobState) -> list[str]:
+    """Processes that were started and are not ready, and for how long."""
+    workers = job.roster.workers.values()
+    booting = [worker for worker in workers if worker.stage is Stage.BOOTING and not worker.at_init]
+    return [f"{worker.seat}, started {job.now - worker.created:.0f} s ago, {NOT_READY}" for worker in booting]
+
+
+def remedy(job: JobState) -> str:
+    """What to do about fewer published slots than a world needs; empty if they are enough."""
+    limits, begun = job.options.limits, job.world.begun
+    if job.fleet.hosts.slots >= (limits.least if begun else limits.start):
+        return ""
+    fewer = "--min-np N to go on with N processes" if begun else "-np N to start with N processes"
+    return f"add a host, or give {fewer}, or --elastic-timeout S to wait longer"
+
+
+def _why_so_many(job: JobState) -> str:
+    """Why the job needs more processes than it gets now, if an option causes that."""
+    options, start, slots = job.options, job.options.limits.start, job.fleet.hosts.slots
+    if job.world.begun:
+        least = options.limits.least
+        return f"--min-np {least} is more than all hosts have (slots: {slots})" if 0 < slots < least else ""
+    if job.world.members or options.woken or start == 1:
+        return ""
+    if options.all_slots_of is not None:
+        first = job.fleet.first_limits or options.limits
+        least_given = first.least < first.start
+        if least_given and start == first.least:
+            return ""
+        all_slots = f"without -np a job waits for all {start} slots of {options.all_slots_of}"
+        remedy = "-np N starts with N processes"
+        if least_given:
+            return f"{all_slots} that can be reached; {remedy}"
+        return f"{all_slots}; {remedy}, --min-np N without hosts that cannot be reached"
+    return f"-np {start} is more than all hosts have (slots: {slots})" if 0 < slots < start else ""
+
+
+def free(job: JobState) -> int:
+    """Wanted seats in which a process may start now: no restart delay applies."""
+    return sum(job.fleet.restart_delays.over(seat, job.now) for seat in job.wanted)
+
+
+def host_names(job: JobState) -> str:
+    """The published hosts."""
+    return ", ".join(job.fleet.hosts.names) or "no host"

@@ -1,0 +1,322 @@
+"""Forms worlds: calls the members, and gives them their ranks when all have asked."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import replace
+from typing import Final
+
+from hvd_elastic_ext.launcher.custody.custody import CommitLoss
+from hvd_elastic_ext.launcher.driver import actions, orders
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.driver.roster import Worker
+from hvd_elastic_ext.launcher.health.causes import Cause
+from hvd_elastic_ext.launcher.membership import resizes
+from hvd_elastic_ext.launcher.membership.next_world import FINISHED, Stage, WorldDecision, WorldLimits, decide, in_order
+from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat, places
+from hvd_elastic_ext.launcher.rules.membership.world_change import LOSS_CAUSES
+from hvd_elastic_ext.launcher.state.effects.engines.engine import engine_of
+from hvd_elastic_ext.launcher.state.effects.health import early_ends
+from hvd_elastic_ext.launcher.state.effects.membership import custody
+from hvd_elastic_ext.launcher.state.facts.custody import next_look
+from hvd_elastic_ext.launcher.state.facts.health import not_waited_for
+from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
+
+CALL_AGAIN_S: Final = 5.0
+"""Pause before a member that was called, and has not asked for its rank, is called again."""
+
+
+NOTICE_S: Final = 0.25
+"""How long a member may take to notice that a peer is lost before its connections are cut."""
+
+
+STUCK_S: Final = 8.0
+"""Longest wait for others after a member's connections were cut; then it is killed.
+
+Gloo reports a closed connection to all that wait on it, but not to a process whose data is partly sent, or that has
+noticed it by its send. That process waits for Gloo's timeout of 30 s, and all others wait for it.
+"""
+
+
+def answer_due(job: JobState) -> Plan:
+    """Answer the questions of processes that have waited long enough; look again when the next one will have."""
+    job.answer(job.rendezvous.due(job.now))
+    return Plan(job.rendezvous.next_due())
+
+
+def answers_due_at(job: JobState) -> float | None:
+    """When the next question will have waited long enough (mono). A question for a key is no reason for a look."""
+    return job.rendezvous.next_due()
+
+
+def is_answer_due(job: JobState) -> bool:
+    """Whether a question has waited long enough now."""
+    at = job.rendezvous.next_due()
+    return at is not None and at <= job.now
+
+
+def plan(job: JobState) -> Plan:
+    """Give ranks when all members of the newest world have asked, and call the others again."""
+    _assign_ranks(job, job.wanted)
+    engine_at = engine_of(job).look(job)
+    _tell_again(job)
+    uncut = job.roster.present(job.world.members) if job.world.fences and not job.formed else ()
+    times = [engine_at, next_look(job), *(worker.fence_at for worker in uncut)]
+    return Plan(min((at for at in times if at is not None and at > job.now), default=None))
+
+
+def begin(job: JobState) -> Plan:
+    """Begin the world of the decision, unless the end of the last one fails the job."""
+    if job.decision.members is not None:
+        engine_of(job).world_begun(job)
+        if job.outcome.failure is None:
+            _change(job, _without_those_behind(job, job.decision), job.decision.members)
+            job.save()
+    return NOTHING
+
+
+def _without_those_behind(job: JobState, decision: WorldDecision) -> WorldDecision:
+    """The decision with the right cause: members that are behind have not failed. They were left out of a world for
+    which there was another cause.
+    """
+    world = job.world
+    if not world.behind:
+        return decision
+    others = [life for life in job.roster.absent(world.members) if life not in world.behind]
+    others += [each.life for each in job.roster.present(world.members) if each.killed and not each.behind]
+    if decision.cause == "worker failed" and not others and not job.formed:
+        decision = replace(decision, cause=world.decision.cause, reason=world.decision.reason)
+    return replace(decision, reason="; ".join([decision.reason, *world.behind.values()]))
+
+
+def _change(job: JobState, decision: WorldDecision, members: tuple[ProcessId, ...]) -> None:
+    world = job.world
+    before = world.members
+    old, new = job.rendezvous.members, frozenset(members)
+    early_ends.others_continue(job, new)
+    joining = {life.seat.host for life in new - old}
+    if decision.cause == "hosts added" and joining <= job.fleet.recovering:
+        decision = replace(decision, cause="cooldown over")
+    job.fleet.recovering -= joining
+    blameless = world.not_at_fault | job.liveness.finished.keys()
+    lost = [life.seat for life in job.roster.absent(before) if life not in blameless]
+    world.lost.update(seat.host for seat in lost)
+    world.seats_lost.update(lost)
+    world.not_at_fault.clear()
+    world.behind.clear()
+    world.left_out = (old if job.formed else world.left_out | old) - new
+    job.fleet.cut_off_live &= world.left_out  # no member waits for the others any more
+    if world.begun and job.formed:
+        world.changes += 1
+        world.rollbacks += decision.cause in LOSS_CAUSES
+    world.own = True
+    job.generation += 1
+    job.answer(job.rendezvous.form(job.generation, new))
+    world.members, world.decision, world.provisional = members, decision, {}
+    _call_members(job, job.roster.present(members))
+    for worker in [worker for life in before if life not in new and (worker := job.roster.alive(life)) is not None]:
+        if worker.leaving is None and not worker.done:
+            orders.remove(job, worker, decision.reason)
+
+
+def _call_members(job: JobState, members: Sequence[Worker]) -> None:
+    """Call the members of the newest world."""
+    now, waiting = job.now, job.rendezvous.waiting
+    # All others may wait for a lost member. Most of them notice at once by themselves.
+    job.world.fences = job.world.decision.cause in LOSS_CAUSES or _waits_for_fenced(job)
+    fence_at = now + NOTICE_S if job.world.fences else None
+    job.world.late_from = now + NOTICE_S
+    absent: list[Worker] = []
+    for worker in members:
+        worker.called_at = now
+        if worker.stage is Stage.PARKED:
+            worker.stage, worker.since, worker.live_at = Stage.LIVE, now, now
+            absent.append(worker)
+        elif not waiting or worker.life not in waiting:
+            worker.fence_at = fence_at
+            absent.append(worker)
+    _tell_members(job, absent)
+
+
+def _waits_for_fenced(job: JobState) -> bool:
+    """Whether a process left out of this world was cut off while it was in the world before."""
+    return not job.world.left_out.isdisjoint(job.fleet.cut_off_live)
+
+
+def _fence_late(job: JobState, now: float) -> None:
+    """Cut connections of members that are still in a world with a process that was cut off: they wait for it."""
+    if job.world.fences or not _waits_for_fenced(job):
+        return
+    job.world.fences = True
+    for worker in job.roster.present(job.world.members):
+        if worker.generation and worker.life not in job.rendezvous.waiting:
+            worker.fence_at = now
+
+
+def _tell_members(job: JobState, members: Iterable[Worker]) -> None:
+    """Tell members to go live, or to leave the world that they are in."""
+    now, elsewhere, placed = job.now, list[Worker](), job.rendezvous.placed
+    later = any(worker.loops and worker.generation for worker in job.roster.present(job.world.members))
+    for worker in members:
+        worker.called_at = now
+        if worker.generation or placed(worker.life):
+            elsewhere.append(worker)
+        else:
+            _send_go_live(job, worker, later=later)
+    reason = job.world.decision.reason
+    job.tell_all(elsewhere, "update", generation=job.generation, leave=False, in_s=job.next_end_s, reason=reason)
+
+
+def _send_go_live(job: JobState, worker: Worker, *, later: bool) -> None:
+    job.world.provisional = job.world.provisional or places(job.by_seniority(job.world.members))
+    provisional = job.world.provisional[worker.life]  # Horovod asks for the final place
+    job.do(actions.GoLive(worker.life, job.generation, provisional, later))
+
+
+def _assign_ranks(job: JobState, wanted: tuple[Seat, ...]) -> None:
+    """Give the members of the newest world their ranks, once all ask for them and the world may form."""
+    if not job.world.members or not job.rendezvous.ready:
+        return
+    present = job.roster.present(job.world.members)
+    if len(present) < len(job.world.members) or not all(map(_may_be_ranked, present)):
+        return
+    may, loss = custody.may_form(job)
+    if not may:
+        return
+    order = _order(job, present, wanted)
+    dealt = job.rendezvous.assign_ranks(order)
+    for worker in present:
+        worker.fence_at = worker.fenced_at = None
+        worker.rank = None if (place := job.rendezvous.place(worker.life)) is None else place.rank
+    job.do(actions.AssignRanks(job.generation, dealt))
+    _journal(job, order, custody.world_formed(job, loss), loss)
+
+
+def _order(job: JobState, present: Sequence[Worker], wanted: tuple[Seat, ...]) -> tuple[ProcessId, ...]:
+    held = job.roster.commits.held.get
+    found = [held(each.life.seat) for each in present]
+    holds = [None if each is None else each.commit for each in found]
+    return in_order([each.life for each in present], wanted, holds=holds, trained=[each.agreed > 0 for each in present])
+
+
+def _may_be_ranked(worker: Worker) -> bool:
+    """Whether a process is not about to end."""
+    return worker.killed is None and (worker.leaving is None or worker.stage is Stage.LIVE)
+
+
+def _journal(job: JobState, order: tuple[ProcessId, ...], steps: int | None, loss: CommitLoss | None) -> None:
+    after = Counter(life.seat.host for life in order)
+    before, job.world.before = job.world.before, after
+    lost, job.world.lost = job.world.lost, Counter()
+    slots_before = {host: count for host, count in before.items() if after[host] not in (0, count)}
+    seats = frozenset(life.seat for life in order)
+    seats_before, job.world.seats_before = job.world.seats_before, seats
+    seats_lost, job.world.seats_lost = job.world.seats_lost, set()
+    stay = {host for host in before if after[host]}
+    slots = {
+        "slots_added": _of_hosts(stay, seats - seats_before, but=seats),
+        "slots_removed": _of_hosts(stay, seats_before - seats, but=seats_before),
+        "slots_failed": _of_hosts(stay, seats_lost, but=seats_before),
+    }
+    resizes.changed(
+        job,
+        order[0],
+        cause=job.world.decision.cause,
+        reason=job.world.decision.reason,
+        added=[host for host in after if after[host] > before[host]],
+        removed=[host for host in before if before[host] > after[host]],
+        size=len(order),
+        hosts=after,
+        failed=lost,
+        lost=steps,
+        **({} if loss is None else {"lost_because": loss.why}),
+        **({"slots_before": slots_before} if slots_before else {}),
+        **{name: by_host for name, by_host in slots.items() if by_host},
+        **({"without": without} if (without := not_waited_for(job)) else {}),
+    )
+
+
+def _of_hosts(hosts: Set[str], seats: Set[Seat], *, but: Set[Seat]) -> dict[str, list[int]]:
+    """By host, the numbers of its slots in ``seats``; without hosts of which all slots in ``but`` are."""
+    found: dict[str, list[int]] = {}
+    for seat in sorted(seat for seat in seats if seat.host in hosts):
+        found.setdefault(seat.host, []).append(seat.slot)
+    others = {seat.host for seat in but - seats} if found else set[str]()
+    return {host: slots for host, slots in found.items() if host in others}
+
+
+def _tell_again(job: JobState) -> None:
+    """Call members again that have not asked for their ranks: messages get lost."""
+    resizes.look(job)
+    now, waiting = job.now, job.rendezvous.waiting
+    if job.formed or now < job.world.late_from:
+        return
+    _fence_late(job, now)
+    late: list[Worker] = []
+    for worker in job.roster.present(job.world.members):
+        if worker.fence_at is not None and (worker.life in waiting or now >= worker.fence_at):
+            worker.fence_at = None
+            if worker.life not in waiting:
+                job.tell(worker, "fence")
+                worker.fenced_at = now
+        if worker.life not in waiting and _is_stuck(worker):
+            _kill_stuck(job, worker)
+        called_at = (
+            -math.inf if worker.called_at is None else worker.called_at
+        )  # None: it was disconnected, and is back
+        if worker.life not in waiting and now - called_at >= CALL_AGAIN_S:
+            late.append(worker)
+    _tell_members(job, late)
+
+
+def _is_stuck(worker: Worker) -> bool:
+    """Whether, by its heartbeats, it has always waited for others since its connections were cut: in an operation of
+    the lost world, while it leaves that world, or while it connects to a world that was lost before it formed.
+
+    A computation may take long, and a stopped process sends no heartbeat: neither counts.
+    """
+    if worker.fenced_at is None or worker.killed is not None:
+        return False
+    return worker.waits_until - max(worker.fenced_at, worker.waits_since) >= STUCK_S
+
+
+def _kill_stuck(job: JobState, worker: Worker) -> None:
+    """Kill a process that is stuck in a lost world. Its successor continues from its last commit."""
+    worker.fenced_at = None
+    reason = f"{STUCK_S:g} s after its connections were cut it still waits for a peer that it lost"
+    job.record("fenced", host=worker.seat.host, slot=worker.seat.slot, reason=reason)
+    orders.kill(job, worker, Cause.PEER_LOST)
+
+
+def finish(job: JobState) -> Plan:
+    """While the job ends: write the cost of the last change, and let members finish that are not done yet."""
+    if job.ending:
+        resizes.close(job)
+        if job.outcome.failure is None:
+            _finish(job)
+    return NOTHING
+
+
+def _finish(job: JobState) -> None:
+    """A process that is done has ended. Members that lost the world by that finish in a world of their own."""
+    alive = job.roster.present(job.world.members)
+    rest = [worker for worker in alive if not (worker.done or worker.is_newcomer) and worker.killed is None]
+    if not any(worker.life in job.rendezvous.waiting for worker in rest):
+        return
+    wanted = tuple(worker.seat for worker in rest)
+    decision = decide(job.now, job.situation_for(wanted), WorldLimits())  # of any size
+    if decision.members is not None:
+        _change(job, _without_the_done(job, decision), decision.members)
+    _assign_ranks(job, wanted)
+    _tell_again(job)
+
+
+def _without_the_done(job: JobState, decision: WorldDecision) -> WorldDecision:
+    """The decision with the right cause: members that are done with training have not failed."""
+    lost = {life for life in job.world.members if job.roster.alive(life) is None}
+    if not lost or not lost <= job.liveness.finished.keys():
+        return decision
+    names = ", ".join(str(life.seat) for life in sorted(lost))
+    return replace(decision, cause=FINISHED, reason=f"done with training: {names}")

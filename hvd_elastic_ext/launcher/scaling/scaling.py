@@ -1,0 +1,194 @@
+"""Asks for more hosts, or releases hosts that no world needs any more, as ``--autoscale`` decides."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+from typing import Final
+
+from hvd_elastic_ext.autoscale.choice import HostFacts, leaving
+from hvd_elastic_ext.autoscale.decide import Decision, ScaleLimits, decide
+from hvd_elastic_ext.autoscale.observations import Observations
+from hvd_elastic_ext.autoscale.policies import Chosen, parse
+from hvd_elastic_ext.launcher.driver import actions
+from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.driver.options import ScaleOptions
+from hvd_elastic_ext.launcher.state.facts.prices import price_of
+from hvd_elastic_ext.launcher.state.facts.signals import signals_of
+from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
+
+log = logging.getLogger(__name__)
+
+
+GPU: Final = "gpu"
+
+
+PAUSE_S, UNCHANGED_PAUSE_S = 2.0, 10.0
+"""Time between two decisions; after one that is the same as before, for the same reason."""
+
+
+def plan(job: JobState) -> Plan:
+    """Note steps, decide, and ask for hosts."""
+    options, state = job.options.scaling, job.scaling
+    if options is None:
+        return NOTHING
+    _note_steps(job)
+    _release_hosts(job, options)
+    if state.by_hand is not None:
+        return _by_hand(job, options, state.by_hand)
+    if not job.settled or not job.world.members or job.decisions_held:
+        return NOTHING
+    if job.now < state.look_at:
+        return Plan(again_at=state.look_at)
+    chosen = chosen_of(options.policy)
+    _log_unknown_gpu(job, chosen)
+    limits = limits_of(job, options, chosen)
+    decision, memory = decide(job.now, chosen.policy(state.since), observed(job), limits, state.memory)
+    if decision.change and not options.acts:
+        _recommend(job, decision)  # nothing changes, so nothing has to be saved
+    else:
+        state.memory = memory
+        if decision.change:
+            _change(job, options, decision)
+    same = decision.reason == state.reason and not decision.change
+    state.reason, state.look_at = decision.reason, job.now + (UNCHANGED_PAUSE_S if same else PAUSE_S)
+    return Plan(again_at=state.look_at)
+
+
+def _by_hand(job: JobState, options: ScaleOptions, wanted: int) -> Plan:
+    """The size that a user has asked for, at once, also while the job waits for hosts."""
+    limits = limits_of(job, options, chosen_of(options.policy))
+    size = max(limits.least, min(limits.most, wanted))
+    if options.acts and size != observed(job).wanted:
+        _change(job, options, Decision(size, "asked for by hand", True))
+    return NOTHING
+
+
+@functools.lru_cache(maxsize=4)
+def chosen_of(text: str) -> Chosen:
+    """The policy that ``--autoscale`` names; it was checked when the job began."""
+    return parse(text)
+
+
+def limits_of(job: JobState, options: ScaleOptions, chosen: Chosen) -> ScaleLimits:
+    """Bounds of the job, in hosts, and the parameters in the policy's text."""
+    slots = max((host.slots for host in job.fleet.hosts), default=1)
+    least = max(1, math.ceil(job.options.limits.least / slots))
+    most = options.most_hosts if job.options.limits.most is None else job.options.limits.most // slots
+    more = {name: int(value) if name == "changes" else value for name, value in chosen.limits.items()}
+    return ScaleLimits(least, max(least, most), **more)  # type: ignore[arg-type]
+
+
+def observed(job: JobState) -> Observations:
+    """The input of a decision."""
+    state = job.scaling
+    names, signals = {life.seat.host for life in job.world.members}, signals_of(job)
+    size, prices = len(names), (price_of(job, name) for name in names)
+    return Observations(
+        size,
+        _wanted(job, size),
+        state.log.speeds(),
+        signals,
+        state.resize_s,
+        state.steps,
+        state.host_steps,
+        signals.get("price"),
+        tuple(price for price in prices if price is not None),
+    )
+
+
+def _wanted(job: JobState, size: int) -> int:
+    """Hosts that were requested last; before the first request, those of the world."""
+    state = job.scaling
+    return state.wanted if state.wanted is not None else max(size, len(job.fleet.hosts) - len(state.leaving))
+
+
+def _noted_signals(job: JobState) -> dict[str, float]:
+    """What was observed, for the journal."""
+    return {name: float(f"{value:.4g}") for name, value in sorted(signals_of(job).items())}
+
+
+def _log_unknown_gpu(job: JobState, chosen: Chosen) -> None:
+    """Log once why a policy that uses GPUs gets no value for them."""
+    if GPU not in chosen.signals or job.scaling.gpu_unknown:
+        return
+    for name, agent in job.roster.agents.items():
+        if agent.gpu_unknown:
+            job.scaling.gpu_unknown = True
+            log.warning("--autoscale %s: host %s cannot tell how busy its GPUs are: %s", GPU, name, agent.gpu_unknown)
+            return
+
+
+def _note_steps(job: JobState) -> None:
+    """Note step times, by the heartbeats of rank 0. The first step of a world includes waiting for others.
+
+    While hosts are being added, step times do not count for a size: newcomers start, perhaps beside the training.
+    """
+    state, members = job.scaling, job.roster.present(job.world.members)
+    first = next((worker for worker in members if job.rank(worker.life) == 0), None)
+    if first is None or not job.settled or not first.moved_at:
+        state.seen = None
+        return
+    seen, size = state.seen, len({life.seat.host for life in job.world.members})
+    if seen is None or seen[0] != job.generation:
+        state.seen = (job.generation, first.step, None)
+        if state.counted is not None:  # steps without a launcher
+            missed, state.counted = max(0, first.step - state.counted), None
+            state.steps += missed
+            state.host_steps += missed * size
+        return
+    done = first.step - seen[1]
+    if done <= 0:
+        return
+    now = first.stepped or (first.step, first.moved_at if first.stepped_at is None else first.stepped_at)
+    state.seen = (job.generation, first.step, now)
+    state.steps += done
+    state.host_steps += done * size
+    if (last := seen[2]) is not None and now[0] > last[0] and now[1] > last[1] and size == _wanted(job, size):
+        step_s = (now[1] - last[1]) / (now[0] - last[0])
+        state.log = state.log.seen(size, [step_s], [first.step_s] if first.step_s else ())
+
+
+def _recommend(job: JobState, decision: Decision) -> None:
+    if decision.size != job.scaling.recommended:
+        job.scaling.recommended = decision.size
+        fields = {"trial": decision.trial, "observed": _noted_signals(job)}
+        job.record("scale_recommended", hosts=decision.size, reason=decision.reason, **fields)
+
+
+def _change(job: JobState, options: ScaleOptions, decision: Decision) -> None:
+    state, before = job.scaling, observed(job)
+    training = [host for host in job.fleet.hosts if host.name not in state.leaving]
+    facts = [_facts(job, host.name) for host in training]
+    go = leaving(facts, len(training) - decision.size, ordered=options.ordered)
+    staying = [host.name for host in job.fleet.hosts if host.name in state.leaving]
+    back = staying[: max(0, decision.size - len(training))]  # these hosts are still there, so no others are needed
+    state.wanted = decision.size
+    state.leaving = state.leaving.difference(back) | frozenset(go)
+    state.asked_because = decision.reason
+    fields = {"before": before.wanted, "leaving": list(go), "trial": decision.trial, "observed": _noted_signals(job)}
+    job.record("scaled", hosts=decision.size, reason=decision.reason, **fields)
+    state.unasked = True
+    job.save()
+
+
+def _release_hosts(job: JobState, options: ScaleOptions) -> None:
+    """Release hosts that are to go, once none of them trains."""
+    state = job.scaling
+    state.leaving = frozenset(name for name in state.leaving if name in job.fleet.hosts)
+    if not state.unasked and state.wanted is not None and len(job.fleet.hosts) <= state.wanted:
+        state.leaving = frozenset()  # others have gone, and these are needed
+    if not state.unasked or state.wanted is None or job.now < state.ask_at or not options.acts:
+        return
+    if any(job.roster.on(name) for name in state.leaving):
+        return
+    state.unasked, state.asked_at = False, job.now
+    job.do(actions.Scale(state.wanted, tuple(sorted(state.leaving)), state.asked_because))
+
+
+def _facts(job: JobState, host: str) -> HostFacts:
+    records = job.faults.ledger.records
+    strikes = sum(record.strikes_left(job.now) for subject, record in records.items() if subject.name == host)
+    times = [worker.step_s for worker in job.roster.on(host) if worker.step_s]
+    return HostFacts(host, price_of(job, host), strikes, max(times, default=None))
