@@ -16,8 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvd_elastic_ext.core.goodput import share
-from hvd_elastic_ext.launcher.checkpoints.interval import MAX_SAMPLES, IntervalInSeconds, SealCost, checkpoint_interval
-from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Failures
+from hvd_elastic_ext.launcher.checkpoints.interval import (
+    MAX_SAMPLES,
+    Failures,
+    IntervalInSeconds,
+    SealCost,
+    checkpoint_interval,
+)
 
 Array = NDArray[np.float64]
 

@@ -14,18 +14,31 @@ from typing import Final
 
 MARKS_S: Final = (4.0, 10.0, 30.0)
 """When the first lines about a wait are due, in seconds since its beginning."""
+
+
 EVERY_S: Final = 60.0
 """Time between two lines after these."""
+
+
 GAP_S: Final = 4.0
 """Least time between two lines about one wait."""
+
+
 NEWS_S: Final = 1.0
 """How long a wait for another reason lasts before it is told: most changes lead to the end of the wait."""
+
+
 CLOSE_S: Final = 3.0
 """A line this short before another one is due replaces it."""
+
+
 MOST_REASONS: Final = 32
 """Most reasons of one wait whose lines are remembered."""
 
+
 _BRACKETS: Final = re.compile(r"\([^()]*\)")
+
+
 _NUMBER: Final = re.compile(r"\d+(\.\d+)?")
 
 
@@ -107,3 +120,7 @@ class Lines:
             del self.told[next(iter(self.told))]
         self.told[reason], self.last = (since, now), now
         return True
+
+
+WAIT: Final = {"wait": True}
+"""Marks a line of the log about a wait. A terminal does not show it where its status line says the same."""

@@ -1,31 +1,275 @@
-"""One attempt to make a checkpoint: which commit becomes one, and what each process and agent does for it.
-
-The launcher names a future commit, so that every rank keeps the same one. The agents write it beside training, each
-rank its share. When all shares are written, one agent completes the checkpoint. A failure costs only this attempt: the
-checkpoint before stays the newest.
-"""
+"""One checkpoint in progress, when the next one is due, and which commit it contains. Pure."""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.core.json_text import finite_number
+from hvd_elastic_ext.launcher.checkpoints import interval
 from hvd_elastic_ext.launcher.custody.custody import Stored
 from hvd_elastic_ext.launcher.custody.holders import whole_number, whole_numbers
-from hvd_elastic_ext.launcher.driver.helpers import HelperAnswer, Purpose
-from hvd_elastic_ext.launcher.driver.job import JobState
-from hvd_elastic_ext.launcher.driver.roster import Agent, Worker
-from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId
-from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt, Kept, Last, Name, ahead
-from hvd_elastic_ext.launcher.state.effects.checkpoints import cost
-from hvd_elastic_ext.launcher.state.facts.checkpoints import can_commit, members, newest_of_all, newest_step
-from hvd_elastic_ext.launcher.state.parts.checkpoints import Useless
+from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
+from hvd_elastic_ext.launcher.driver.helpers import Purpose
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.checkpoints.schedule import Cadence
+    from hvd_elastic_ext.launcher.driver.helpers import HelperAnswer
+    from hvd_elastic_ext.launcher.driver.job import JobState
+    from hvd_elastic_ext.launcher.driver.roster import Agent, Worker
+    from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 
 log = logging.getLogger(__name__)
+
+
+AHEAD_S: Final = 0.5
+"""Seconds. The named commit is this far ahead of the newest one, so that the message reaches all ranks before it."""
+
+
+Name = tuple[int, int, int]
+"""Of a commit: incarnation, generation, number."""
+
+
+class Kept(NamedTuple):
+    """The commit that a process keeps: its identity, its step, and its side of the memory.
+
+    ``files``: a function of the user has saved the content there, and the other ranks keep only their own state.
+    Training waited ``stall_s`` seconds for that.
+    """
+
+    commit: tuple[int, int, int, int]
+    step: int
+    side: int
+    files: bool = False
+    stall_s: float = 0.0
+
+
+class Parts(NamedTuple):
+    """Which of a commit's ``parts`` each member on one host writes; None: only its own state."""
+
+    parts: int
+    of: Mapping[ProcessId, int | None]
+
+
+Work = Mapping[str, Parts]
+"""The parts of each host that writes."""
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One checkpoint in progress. ``ranks``: the rank of each member of the world whose commit it contains."""
+
+    generation: int
+    ranks: Mapping[ProcessId, int]
+    began: float
+    wanted: Name
+    stay: bool = False
+    """No process trains beyond the commit, because the job ends with it."""
+    at_rest: bool = False
+    """No process trains, so it contains the commit in memory."""
+    kept: dict[ProcessId, Kept] = field(default_factory=dict)
+    misses: int = 0
+    written: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    sealing: bool = False
+    answer: Mapping[str, Any] = field(default_factory=dict)
+    deadline: float = math.inf
+    kept_at: float = 0.0
+
+    @property
+    def stall_s(self) -> float:
+        """Seconds that training waited for it, beyond the commit."""
+        return max(kept.stall_s for kept in self.kept.values())
+
+    @property
+    def measurable(self) -> bool:
+        """Whether training continues meanwhile, so that the cost can be measured."""
+        return not (self.stay or self.at_rest)
+
+    @property
+    def hosts(self) -> dict[str, list[ProcessId]]:
+        """The members on each host."""
+        found: dict[str, list[ProcessId]] = {}
+        for life in self.ranks:
+            found.setdefault(life.seat.host, []).append(life)
+        return found
+
+    def work(self, *, apart: bool) -> Work:
+        """What each host writes, if hosts share their storage. If they are ``apart``, each host writes a whole
+        checkpoint, or none."""
+        source = next((life for life, kept in self.kept.items() if kept.files), None)
+        if source is None:
+            return {
+                host: Parts(
+                    len(lives) if apart else len(self.ranks),
+                    {life: place if apart else self.ranks[life] for place, life in enumerate(lives)},
+                )
+                for host, lives in self.hosts.items()
+            }
+        return {
+            host: Parts(1, {life: 0 if life == source else None for life in lives})
+            for host, lives in self.hosts.items()
+            if not apart or host == source.seat.host
+        }
+
+    @property
+    def root(self) -> str:
+        """The host of the lowest rank, which completes the checkpoint."""
+        return min(self.ranks.items(), key=lambda item: item[1])[0].seat.host
+
+
+class Last(NamedTuple):
+    """The newest checkpoint: when it was made, or this launcher began (mono), and its step."""
+
+    at: float
+    step: int
+
+
+def due(now: float, step: int, last: Last, every: Cadence, interval_s: float) -> bool:
+    """Whether another checkpoint is due. Pure. ``interval_s``: the interval that ``auto`` has chosen."""
+    if every.notice_only or step <= last.step:
+        return False
+    if every.steps is not None:
+        return step - last.step >= every.steps
+    return now - last.at >= (interval_s if every.seconds is None else every.seconds)
+
+
+def ahead(newest: Name, per_s: float, misses: int, *, age_s: float = 0.0) -> Name:
+    """Choose a commit that no rank has passed when the message arrives. Pure.
+
+    ``per_s``: commits a second; ``age_s``: how long ago ``newest`` was the newest. The checkpoint waits for the
+    commit, so it is as near as possible; a missed one costs a message and another try.
+    """
+    margin = 1 + math.ceil(per_s * (age_s + AHEAD_S))
+    return (newest[0], newest[1], newest[2] + margin * 2**misses)
+
+
+# --- state
+
+
+WAITED_S: Final = 2.0
+"""Assumed time until a named commit is kept, before the first measurement."""
+
+
+class Useless(NamedTuple):
+    """A whole checkpoint from which no job can resume, and ``why``."""
+
+    commit: tuple[int, int, int]
+    step: int
+    path: str
+    why: str
+
+
+@dataclass(slots=True)
+class Checkpoints:
+    """The newest checkpoint, and the attempt to make the next one."""
+
+    last: Last
+    """When the newest checkpoint's commit was kept, and its step, whether or not a job can resume from it."""
+    attempt: Attempt | None = None
+    not_before: float = -math.inf
+    """No attempt before then (mono)."""
+    gives_way_since: float | None = None
+    """Since when a checkpoint that is due waits for results of calls that are sent to other slots (mono)."""
+    failed_in_a_row: int = 0
+    asked: bool = False
+    """A checkpoint was requested and is not made yet."""
+    stay: bool = False
+    """No process trains beyond the requested checkpoint."""
+    staying: Attempt | None = None
+    """The attempt at whose commit its members wait, because training stops there."""
+    apart: bool = False
+    """Hosts share no storage: each has a complete checkpoint of its own."""
+    only_here: str | None = None
+    """The newest checkpoint, if only the hosts that made it have it."""
+    stored: Stored | None = None
+    """The newest checkpoint from which a job can resume, and its commit."""
+    storage_names: dict[str, str] = field(default_factory=dict)
+    """By host, its name for its storage."""
+    readers: frozenset[str] = frozenset()
+    """Hosts that are known to have the newest checkpoint on their storage."""
+    done: bool = False
+    """Training is done: the next checkpoint is its end."""
+    files: dict[ProcessId, Kept] = field(default_factory=dict)
+    """What processes keep in place of their last commit."""
+    logged_stateless: bool = False
+    path: str | None = None
+    """The path of the newest checkpoint that was made, or loaded, and from which a job can resume."""
+    step: int | None = None
+    """Its step."""
+    useless: Useless | None = None
+    """A newer one than that, from which no job can resume."""
+    waited_s: float = WAITED_S
+    """How long all took to keep the named commit of the last checkpoint; a guess at first."""
+
+    @property
+    def newest(self) -> tuple[str | None, int | None]:
+        """The path of the newest checkpoint from which a job can resume, and its step."""
+        return self.path, self.step
+
+    @property
+    def known(self) -> bool:
+        """Whether a checkpoint is known, of this job or of the one before it."""
+        return any(each is not None for each in (self.stored, self.only_here, self.path))
+
+    @property
+    def holds_training(self) -> bool:
+        """Whether a checkpoint beyond which no process trains is requested, in progress, or made."""
+        return self.staying is not None or (self.stay and (self.asked or self.attempt is not None))
+
+
+# --- what follows from the state
+
+
+TELLS_S: Final = 5.0
+"""Latest time from a process's entry into a world to the report of its first commit."""
+
+
+def newest_step(job: JobState) -> int:
+    """The newest step that any member has reported."""
+    return max((worker.step for worker in members(job)), default=0)
+
+
+def members(job: JobState) -> Sequence[Worker]:
+    """Processes of the newest world."""
+    return job.roster.present(job.world.members)
+
+
+def newest_of_all(job: JobState) -> Name | None:
+    """The newest reported commit; None unless all members have reported one: others have no State of ours."""
+    held = [worker.holds for worker in members(job)]
+    known = [each for each in held if each is not None]
+    return max(known) if known and len(known) == len(job.world.members) else None
+
+
+def can_commit(job: JobState) -> bool:
+    """Whether every member has a State of ours, or has not reported one yet: only such States leave commits."""
+    now, present = job.now, members(job)
+    young = all(each.holds is not None or now - each.since < TELLS_S for each in present)
+    return bool(present) and (young or job.roster.commits.newest is not None)
+
+
+def trains(job: JobState) -> bool:
+    """Whether the world may hold more than memory did before it: all have agreed on the state, and one did a step."""
+    return job.settled and any(map(_has_stepped, members(job), repeat(job.generation)))
+
+
+def _has_stepped(worker: Worker, generation: int) -> bool:
+    committed = worker.holds is not None and worker.holds[1] >= generation
+    return committed or worker.step_s is not None or worker.stepped_at is not None
+
+
+def holding(job: JobState) -> frozenset[Seat]:
+    """Seats with the checkpoint in their memory."""
+    found = [job.loading_of(host) for host in job.restore.hosts]
+    return frozenset(seat for loading in found if loading is not None for seat in loading.seats)
+
+
+# --- what happens
 
 
 WRITE_S: Final = 900.0
@@ -49,7 +293,7 @@ def resumed_from(job: JobState, path: str, step: int, facts: Mapping[str, Any], 
     state.path, state.step, state.useless = path, step, None
     state.last = Last(job.now, step)
     state.stored = Stored(commit, step, path)
-    cost.resumed_from(job, facts)
+    interval.resumed_from(job, facts)
 
 
 def request(job: JobState, *, stay: bool = True) -> bool:
@@ -286,7 +530,7 @@ def _complete(job: JobState, attempt: Attempt) -> None:
         _write(job, attempt)
         return
     attempt.sealing = True
-    facts = cost.facts(job, ended=attempt.stay or attempt.at_rest)
+    facts = interval.facts(job, ended=attempt.stay or attempt.at_rest)
     if _is_the_end(job, attempt):
         facts["finished"] = job.options.durability.mark
     more = {"do": "seal", "world": len(attempt.ranks), "keep": job.options.durability.keep, "facts": facts}
@@ -333,7 +577,7 @@ def _completed(job: JobState, attempt: Attempt) -> None:
     else:
         _found_resumable(job, attempt, stored)
     slowed = job.cost.slowing.ends(now, newest_step(job)) if attempt.measurable else None
-    cost.measured(job, took, slowed, stall_s=attempt.stall_s)
+    interval.measured(job, took, slowed, stall_s=attempt.stall_s)
     state.failed_in_a_row, state.asked = 0, state.asked and state.stay and not attempt.stay
     state.stay = state.stay and state.asked
     state.staying = attempt if attempt.stay else None
@@ -404,3 +648,91 @@ def _kept(message: Mapping[str, Any]) -> Kept | None:
         return None
     stall_s = max(0.0, finite_number(message.get("stall_s")) or 0.0)
     return Kept((commit[0], commit[1], commit[2], commit[3]), step, side, message.get("files") is True, stall_s)
+
+
+GIVES_WAY_S: Final = 30.0
+"""Most seconds for which a checkpoint that is due waits for results of calls that are sent."""
+
+
+STATELESS_AFTER_S: Final = 30.0
+"""A process that trains this long without a commit has no State of ours."""
+
+
+def plan(job: JobState) -> Plan:
+    """Begin a checkpoint that is due; give up an attempt if its world has changed or its time is over."""
+    state = job.checkpoints
+    if job.options.durability is None:
+        return NOTHING
+    now = job.now
+    if not job.settled:
+        job.cost.slowing.breaks()
+    elif state.attempt is None:
+        job.cost.slowing.trains(now, newest_step(job))
+    _warn_of_stateless(job)
+    if state.staying is not None and state.staying.generation != job.generation:
+        resume_waiting(job, state.staying)  # into the next world
+    attempt = state.attempt
+    if attempt is None:
+        if now >= state.not_before and _due(job) and not _gives_way(job):
+            state.gives_way_since = None
+            begin(job)
+    elif attempt.generation != job.generation or not (
+        attempt.at_rest or len(job.roster.present(attempt.ranks)) == len(attempt.ranks)
+    ):
+        give_up(job, "the world has changed", blame=False)
+    elif now >= attempt.deadline:
+        give_up(job, f"no answer from {', '.join(sorted(job.helpers[Purpose.CHECKPOINT]))} after {WRITE_S:g} s")
+    return Plan(_next_look(job))
+
+
+def _gives_way(job: JobState) -> bool:
+    """Whether a checkpoint that is due waits for results of calls that are being sent to another slot.
+
+    A host runs one helper: where checkpoints come more often than such a transfer takes, no newcomer would ever get
+    results.
+    """
+    state = job.checkpoints
+    if job.calls.transfer is None or state.asked:
+        return False
+    if state.gives_way_since is None:
+        state.gives_way_since = job.now
+    return job.now < state.gives_way_since + GIVES_WAY_S
+
+
+def _warn_of_stateless(job: JobState) -> None:
+    """Warn once that a script without a State of ours gets no checkpoints."""
+    state = job.checkpoints
+    if state.logged_stateless or not job.settled:
+        return
+    others = [
+        each for each in members(job) if each.holds is None and each.step and job.now - each.since > STATELESS_AFTER_S
+    ]
+    if others:
+        state.logged_stateless = True
+        reason = f"{others[0].seat} trains without a State of hvd_elastic_ext; use one, or --adopt"
+        log.warning("no checkpoint is made: %s", reason)
+        job.record("not_sealed", reason=reason)
+
+
+def _next_look(job: JobState) -> float:
+    """When something may be due (mono)."""
+    state, how = job.checkpoints, job.options.durability
+    if how is None or how.every.notice_only:
+        return math.inf
+    if state.attempt is not None:
+        return state.attempt.deadline
+    if state.gives_way_since is not None and job.now < state.gives_way_since + GIVES_WAY_S:
+        return state.gives_way_since + GIVES_WAY_S
+    seconds = job.cost.choice.seconds if how.every.seconds is None else how.every.seconds
+    at = math.inf if how.every.steps else max(state.not_before, state.last.at + seconds)
+    return at if at > job.now else math.inf  # a checkpoint that is due and cannot be made yet needs no earlier look
+
+
+def _due(job: JobState) -> bool:
+    state = job.checkpoints
+    assert job.options.durability is not None
+    newest = newest_of_all(job)
+    if newest is None or not job.settled:
+        return False
+    every, seconds = job.options.durability.every, job.cost.choice.seconds
+    return state.asked or due(job.now, newest_step(job), state.last, every, seconds)

@@ -1,20 +1,43 @@
-"""One in how many calls of ``state.commit()`` commits.
-
-Ranks change to a new interval at the same call. They start each world with every call, and skip none while a commit is
-named for a checkpoint. The planner does not track that: it sends the interval again to a rank that reports another one.
-"""
+"""The newest checkpoints, and the progress of the next one."""
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from statistics import median
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hvd_elastic_ext.launcher.checkpoints import interval
-from hvd_elastic_ext.launcher.driver.job import JobState
-from hvd_elastic_ext.launcher.driver.roster import Worker
-from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
+from hvd_elastic_ext.launcher.checkpoints.interval import MAX_SAMPLES, Failures
+from hvd_elastic_ext.launcher.driver.actions import NOTHING
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.driver.actions import Plan
+    from hvd_elastic_ext.launcher.driver.job import JobState
+    from hvd_elastic_ext.launcher.driver.roster import Worker
+
+
+@dataclass(slots=True)
+class CommitInterval:
+    """The interval between calls of ``state.commit()`` that commit, and the measurements behind it."""
+
+    every: int
+    watched_from: float
+    choice: interval.IntervalInSteps | None = None
+    failures: Failures = field(default_factory=Failures)
+    rollbacks: int = 0
+    commits_s: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_SAMPLES))
+    calls_s: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_SAMPLES))
+    newest: tuple[int, int, int] | None = None
+    look_at: float = -math.inf
+    choose_at: float = -math.inf
+    tell_at: float = -math.inf
+
+
+# --- planner
+
 
 MIN_COMMITS: Final = 5
 """Commits to measure before any is skipped: the first ones allocate their memory."""

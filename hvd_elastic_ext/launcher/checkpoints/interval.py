@@ -19,13 +19,16 @@ until it is off by more than ``TOLERANCE``.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hvd_elastic_ext.launcher.health.host_requests import duration
-from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Rate
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.driver.job import JobState
+
 
 FIRST_S: Final = 60.0
 """Seconds until the first checkpoint. It is early, because that gives the first measurement."""
@@ -122,7 +125,7 @@ def checkpoint_interval(
     """Return how often to make a checkpoint; ``before`` itself if that choice stays.
 
     ``seals``: those that were measured, newest last. ``rate``: of failures that lose every commit in memory, and
-    no others (:mod:`hvd_elastic_ext.launcher.rules.checkpoints.failure_rate`).
+    no others (:mod:`hvd_elastic_ext.launcher.checkpoints.interval`).
     """
     if not seals:
         return before or UNMEASURED
@@ -187,3 +190,208 @@ def _expected(failure: str, rate: Rate) -> str:
     if not rate.seen:
         return f"no {failure} yet, one every {every} is assumed"
     return f"a {failure} is expected every {every} ({rate.seen} seen)"
+
+
+# --- how often something fails
+
+
+EVERY_S: Final = 8 * 3600.0
+"""Assumed seconds between failures of each unit at first. Rather too few: an extra checkpoint costs little."""
+
+
+WEIGHT: Final = 0.25
+"""Weight of this assumption, in failures: the first observed failure counts four times as much."""
+
+
+DECAY_FACTOR: Final = 0.85
+"""Each failure multiplies all older evidence by this factor: about the last 7 failures count, over any length of
+time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """``per_s``: failures a second. ``seen``: how many were observed."""
+
+    per_s: float
+    seen: int = 0
+
+    @property
+    def every_s(self) -> float:
+        """Mean seconds from one failure to the next."""
+        return 1.0 / self.per_s
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """An estimate of a rate: ``count`` failures in ``exposure_s`` seconds of all units.
+
+    It is a gamma distribution over the rate. Losses are proportional to the rate, so the interval that is best for the
+    mean is best for the whole estimate. Each failure multiplies all older evidence by ``DECAY_FACTOR``. The weight of
+    evidence depends on later failures and not on hours, so it suits jobs that fail every minute and every week.
+    """
+
+    count: float = WEIGHT
+    exposure_s: float = WEIGHT * EVERY_S
+    seen: int = 0
+
+    def watched(self, seconds: float, units: int = 1) -> Failures:
+        """Add ``seconds`` in which a failure would have been observed.
+
+        ``units``: how many things fail independently at this rate: hosts for commits, 1 for a loss of all copies.
+        """
+        return replace(self, exposure_s=self.exposure_s + max(0.0, seconds) * units)
+
+    def failed(self) -> Failures:
+        """One failure happened now."""
+        return Failures(DECAY_FACTOR * self.count + 1.0, DECAY_FACTOR * self.exposure_s, self.seen + 1)
+
+    def to_json(self) -> dict[str, float]:
+        """For JSON: the next launcher continues with the estimate."""
+        return {"count": self.count, "exposure_s": self.exposure_s, "seen": self.seen}
+
+    @classmethod
+    def of(cls, data: object) -> Failures:
+        """The estimate that :meth:`to_json` gave; the first one for anything else."""
+        values = [data.get(name) for name in ("count", "exposure_s", "seen")] if isinstance(data, dict) else []
+        numbers = [value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
+        if len(numbers) < 3 or not all(1e-9 < number < 1e12 for number in numbers[:2]) or not 0 <= numbers[2] < 1e9:
+            return cls()
+        return cls(float(numbers[0]), float(numbers[1]), int(numbers[2]))
+
+    def rate(self, units: int = 1) -> Rate:
+        """All units of now together."""
+        return Rate(units * self.count / self.exposure_s, self.seen)
+
+
+# --- how much slower steps are meanwhile
+
+
+DEFAULT_SLOWDOWN: Final = 0.05
+"""Assumed until a measurement."""
+
+
+SHORTEST_S: Final = 5.0
+"""Shorter times are not measured: step counts are up to a second old."""
+
+
+MIN_STEPS: Final = 5
+
+
+MAX_SLOWDOWN: Final = 1.0
+
+
+class StepAt(NamedTuple):
+    """A time (mono) and the last step done then."""
+
+    at: float
+    step: int
+
+
+def slowed(before: tuple[StepAt, StepAt], meanwhile: tuple[StepAt, StepAt]) -> float | None:
+    """The share by which steps took longer ``meanwhile`` than ``before``; None if not measurable.
+
+    Between 0 and :data:`MAX_SLOWDOWN`: faster is chance, and twice as long has another cause.
+    """
+    usual, then = _step_s(*before), _step_s(*meanwhile)
+    return None if usual is None or then is None else min(MAX_SLOWDOWN, max(0.0, then / usual - 1.0))
+
+
+def _step_s(first: StepAt, last: StepAt) -> float | None:
+    took, steps = last.at - first.at, last.step - first.step
+    return took / steps if took >= SHORTEST_S and steps >= MIN_STEPS else None
+
+
+@dataclass(slots=True)
+class SlowdownMeter:
+    """Measures one write after the other: call ``trains``, ``begins``, ``ends`` in that order, or ``breaks``."""
+
+    _since: StepAt | None = None
+    _begun: StepAt | None = None
+
+    def trains(self, now: float, step: int) -> None:
+        """A world trains, and nothing is written."""
+        self._since = self._since or StepAt(now, step)
+
+    def begins(self, now: float, step: int) -> None:
+        """Its commit of ``step`` begins to be written."""
+        self._begun = StepAt(now, step)
+
+    def ends(self, now: float, step: int) -> float | None:
+        """It is written; return the slowdown if measurable. ``step``: the newest one known."""
+        since, begun, end = self._since, self._begun, StepAt(now, step)
+        self._since, self._begun = end, None
+        return None if since is None or begun is None else slowed((since, begun), (begun, end))
+
+    def breaks(self) -> None:
+        """Something else changed: drop the measurement."""
+        self._since = self._begun = None
+
+
+# --- state
+
+
+FIRST_DURABLE_S: Final = 5.0
+"""Assumed time until a commit is durable, before the first measurement."""
+
+
+@dataclass(slots=True)
+class Cost:
+    """What checkpoints cost a running job, and how often something failed."""
+
+    watched_from: float
+    failures: Failures = field(default_factory=Failures)
+    choice: IntervalInSeconds = UNMEASURED
+    seals: list[SealCost] = field(default_factory=list)
+    """The newest checkpoints that were measured."""
+    slowing: SlowdownMeter = field(default_factory=SlowdownMeter)
+
+    @property
+    def durable_s(self) -> float:
+        """Seconds until the last commit was durable; a guess at first."""
+        return self.seals[-1].durable_s if self.seals else FIRST_DURABLE_S
+
+
+# --- what happens
+
+
+def resumed_from(job: JobState, facts: Mapping[str, Any]) -> None:
+    """Training resumes from a checkpoint with a manifest that holds ``facts``: see :func:`facts`.
+
+    Unless the job ended with it, a failure has cost every commit in memory since then, and counts.
+    """
+    known = Failures.of(facts.get("failures"))
+    job.cost.failures = known if facts.get("ended") is True else known.failed()
+    job.cost.watched_from = job.now
+
+
+def facts(job: JobState, *, ended: bool) -> dict[str, Any]:
+    """The entries in the manifest. ``ended``: the job ends, or sleeps, with this commit."""
+    return {"failures": _watched(job).to_json(), "ended": ended}
+
+
+def measured(job: JobState, durable_s: float, slowed: float | None, *, stall_s: float = 0.0) -> None:
+    """Take in the cost of a checkpoint.
+
+    ``slowed``: share by which steps were slower (None: not measured). ``stall_s``: seconds in which training stood.
+    """
+    state = job.cost
+    usual = state.seals[-1].slowed if state.seals else DEFAULT_SLOWDOWN
+    seal = SealCost(stall_s, durable_s, usual if slowed is None else slowed)
+    state.seals = [*state.seals[1 - MAX_SAMPLES :], seal]
+    if job.options.durability is not None and job.options.durability.every.auto:
+        _choose(job)
+
+
+def _choose(job: JobState) -> None:
+    state = job.cost
+    before = state.choice
+    state.choice = checkpoint_interval(state.seals, _watched(job).rate(), before=before)
+    if state.choice is not before:
+        reason = f"checkpoints every {state.choice.seconds:.3g} s: {state.choice.reason}"
+        job.record("interval", seconds=round(state.choice.seconds, 3), reason=reason)
+
+
+def _watched(job: JobState) -> Failures:
+    state = job.cost
+    state.failures, state.watched_from = state.failures.watched(job.now - state.watched_from), job.now
+    return state.failures

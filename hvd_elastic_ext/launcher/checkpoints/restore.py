@@ -1,26 +1,148 @@
-"""A job resumes from its newest checkpoint: before the first world each host loads it into its commit memory.
-
-Its processes find it there as the commit of an earlier process. Holders and transfers work as after any restart.
-"""
+"""The newest checkpoints, and the progress of the next one."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.core.errors import JobFailed
+from hvd_elastic_ext.launcher.checkpoints import attempt
+from hvd_elastic_ext.launcher.checkpoints.attempt import holding
+from hvd_elastic_ext.launcher.checkpoints.finished import Finished
+from hvd_elastic_ext.launcher.custody.holders import read, whole_number
 from hvd_elastic_ext.launcher.driver import orders
+from hvd_elastic_ext.launcher.driver.actions import NOTHING, HeldBack, Plan
 from hvd_elastic_ext.launcher.driver.helpers import Purpose
-from hvd_elastic_ext.launcher.driver.job import JobState
-from hvd_elastic_ext.launcher.driver.roster import Agent
 from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.state.facts.checkpoints import holding
-from hvd_elastic_ext.launcher.state.parts.checkpoints import Loading
-from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, HeldBack, Plan
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.driver.helpers import HelperAnswer
+    from hvd_elastic_ext.launcher.driver.job import JobState
+    from hvd_elastic_ext.launcher.driver.roster import Agent
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Loading:
+    """A host loads a checkpoint into the memory of ``agent``: the memory of another agent is empty.
+
+    ``slots``: those whose memory its helper may write; ``again_at``: when another helper runs (mono); ``seats``: those
+    with the checkpoint in their memory.
+    """
+
+    agent: str
+    ready: bool = False
+    again_at: float | None = None
+    for_good: bool = False
+    slots: list[int] = field(default_factory=list)
+    seats: frozenset[Seat] = frozenset()
+
+    @property
+    def under_way(self) -> bool:
+        """Whether the memory may be written to."""
+        return bool(self.slots) and not self.ready
+
+
+@dataclass(slots=True)
+class Restore:
+    """How far hosts have loaded the newest checkpoint before the first world."""
+
+    expects: str | None
+    """A checkpoint that exists: a host has it, or will have it."""
+    hosts: dict[str, Loading] = field(default_factory=dict)
+    why: str | None = None
+    """Why the last host that tried could not read its storage."""
+    reported: dict[str, str] = field(default_factory=dict)
+    """By host, the newest reason in the log and the journal why it could not load a checkpoint."""
+    path: str | None = None
+    """The checkpoint that a host has loaded."""
+    done: Finished | None = None
+    """The newest checkpoint of a host is the end of this job: there is nothing to train."""
+
+
+# --- what happens
+
+
+RETRY_S: Final = 5.0
+"""Pause after a host could not read its storage."""
+
+
+def agent_lost(job: JobState, host: str) -> None:
+    """A connection was lost, and with it perhaps an answer."""
+    job.helpers[Purpose.RESTORE].pop(host, None)
+    loading = job.restore.hosts.get(host)
+    if loading is not None and not loading.ready:
+        loading.again_at = job.now
+
+
+def answered(job: JobState, agent: Agent, answer: HelperAnswer) -> None:
+    """A host has loaded the newest checkpoint, or found none, or failed."""
+    host = agent.host.name
+    loading = job.restore.hosts[host]
+    del job.helpers[Purpose.RESTORE][host]
+    if answer.failed is not None:
+        _failed(job, host, loading, answer.failed, answer.content)
+    else:
+        loading.ready = True
+        _loaded(job, agent, loading, answer.content)
+
+
+def _loaded(job: JobState, agent: Agent, loading: Loading, answer: Mapping[str, Any]) -> None:
+    state = job.restore
+    host, held = agent.host.name, read(answer.get("held"))
+    step, path, generation = (
+        whole_number(answer.get("step")),
+        answer.get("path"),
+        whole_number(answer.get("generation")),
+    )
+    passed_over, filled = answer.get("passed_over"), answer.get("slots")
+    for passed in passed_over if isinstance(passed_over, list) else ():
+        job.record("checkpoint_skipped", host=host, reason=str(passed))
+    if not isinstance(path, str) or step is None:
+        return  # none here: training starts from the beginning, unless another host has one
+    if answer.get("done") is True:
+        state.done = state.done or Finished(path, step)
+        return
+    slots = [each for each in filled if whole_number(each) is not None] if isinstance(filled, list) else None
+    loading.seats = frozenset(Seat(host, slot) for slot in (loading.slots if slots is None else slots))
+    state.why = None
+    commit = answer.get("commit")
+    loaded = read([*commit, step]) if isinstance(commit, list) else None
+    commits = job.roster.commits
+    first_slot = Seat(host, slots[0]) if slots else None
+    for seat in loading.seats:
+        has = held if seat == first_slot and held is not None else loaded
+        if has is not None and ((known := commits.commit_of(seat)) is None or known < has[0]):
+            commits.reported(seat, *has, agent=agent.identity)
+    if generation is not None:
+        job.generation = max(job.generation, generation)
+    job.checkpoints.readers |= {host}
+    first, state.path = state.path is None, path
+    if first:
+        facts = answer.get("facts")
+        attempt.resumed_from(job, path, step, facts if isinstance(facts, dict) else {}, loaded and loaded[0])
+        call = whole_number(answer.get("call"))
+        fields = {"path": path, "step": step, "call": call, "host": host}
+        job.record("resumed", **fields, reason=f"the newest checkpoint is {path}")
+
+
+def _failed(job: JobState, host: str, loading: Loading, why: str, answer: Mapping[str, Any]) -> None:
+    now, unwritable = job.now, answer.get("unwritable") is True
+    loading.slots, loading.again_at, loading.for_good = [], now + RETRY_S, answer.get("for_good") is True
+    what = "write checkpoints (--checkpoint-dir)" if unwritable else "load a checkpoint"
+    message = f"{host} cannot {what}: {why}"
+    if why != job.restore.reported.get(host) and (holding(job) or not unwritable):  # most tries fail for one reason
+        job.restore.reported[host] = why
+        log.warning("%s", message)
+        job.record("not_resumed", host=host, reason=why)
+    if holding(job):
+        loading.ready, loading.again_at = True, None  # it gets the state from a host that has loaded it
+    else:
+        job.restore.why = message
 
 
 EMPTY_S: Final = 0.5

@@ -1,28 +1,299 @@
-"""Saves what memory holds before a job sleeps or ends: in a checkpoint that is complete and read back.
-
-No process trains any more, so no commit is named: agents report what memory and storage hold, and the newest commit is
-written if storage has none as new. A checkpoint counts only once an agent has found it, and one has read it back.
-"""
+"""The next step of saving memory in a job in which no process trains. Pure."""
 
 from __future__ import annotations
 
 import logging
 import math
+import signal
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from hvd_elastic_ext.core.errors import Asleep
-from hvd_elastic_ext.launcher.checkpoints import attempt
+from hvd_elastic_ext.core.errors import Asleep, Interrupted, JobFailed
+from hvd_elastic_ext.launcher.checkpoints import attempt, finished
+from hvd_elastic_ext.launcher.checkpoints.attempt import Kept, members, newest_step, trains
+from hvd_elastic_ext.launcher.custody.custody import is_awaited
 from hvd_elastic_ext.launcher.custody.holders import whole_number, whole_numbers
-from hvd_elastic_ext.launcher.driver.helpers import HelperAnswer, Purpose
-from hvd_elastic_ext.launcher.driver.job import JobState
-from hvd_elastic_ext.launcher.driver.roster import Agent
-from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat, seat_of
-from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Kept
-from hvd_elastic_ext.launcher.rules.checkpoints.memory import Found, Identity, Known, Step, next_step
-from hvd_elastic_ext.launcher.state.facts.memory import ANSWER_S, not_before
+from hvd_elastic_ext.launcher.driver import orders
+from hvd_elastic_ext.launcher.driver.actions import NOTHING, HeldBack, Plan
+from hvd_elastic_ext.launcher.driver.helpers import Purpose
+from hvd_elastic_ext.launcher.health.causes import Cause
+from hvd_elastic_ext.launcher.membership.next_world import Stage
+from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, seat_of
+from hvd_elastic_ext.launcher.membership.shortage import why_short
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.driver.helpers import HelperAnswer
+    from hvd_elastic_ext.launcher.driver.job import JobState
+    from hvd_elastic_ext.launcher.driver.roster import Agent
+    from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 
 log = logging.getLogger(__name__)
+
+
+Identity = tuple[int, int, int, int]
+
+
+class Found(NamedTuple):
+    """A checkpoint that ``host`` has found: its name, its path, and the commit and the step that it holds."""
+
+    name: str
+    path: str
+    identity: Identity
+    step: int
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """``held``: the commit in the memory of each seat; ``stored``: the newest checkpoint; ``whole``: it was read back.
+
+    ``looked``: the agents have answered. ``stateless``: processes have trained that keep no commit.
+    """
+
+    looked: bool = False
+    held: Mapping[Seat, Kept] = field(default_factory=dict)
+    stored: Found | None = None
+    whole: bool = False
+    stateless: bool = False
+
+
+class Step(Enum):
+    """The next step."""
+
+    LOOK = "see what memory and storage hold"
+    WRITE = "write what memory holds"
+    VERIFY = "read the checkpoint back"
+    SLEEP = "nothing is left to save"
+    WAIT = "it cannot be saved"
+
+
+def next_step(known: Known, *, read_back: bool = True, useless: tuple[int, int, int] | None = None) -> Step:
+    """Choose the next step. ``read_back``: a checkpoint counts only once it is read back. ``useless``: a commit from
+    whose checkpoint no job can resume."""
+    if not known.looked:
+        return Step.LOOK
+    newest = max((kept.commit[1:] for kept in known.held.values()), default=None)
+    if newest is not None and (known.stored is None or known.stored.identity[1:] < newest):
+        return Step.WAIT if newest == useless else Step.WRITE
+    if known.stored is None:
+        return Step.WAIT if known.stateless else Step.SLEEP
+    return Step.SLEEP if known.whole or not read_back else Step.VERIFY
+
+
+# --- decision: before all hosts are taken away
+
+
+class Call(Enum):
+    """What is due before all hosts are gone."""
+
+    NONE = "nothing"
+    NOW = "a checkpoint, and training goes on"
+    LAST = "the last checkpoint"
+
+
+MARGIN_S: Final = 5.0
+"""Part of the time before the end at which the last checkpoint begins; see :func:`lead_s`."""
+
+
+SHORTEST_S: Final = 30.0
+"""Assumed time left if a notice names none: the shortest that clouds give."""
+
+
+CANCELLED_AFTER_S: Final = 60.0
+"""Training continues if hosts are still there this long after the announced end."""
+
+
+def call_for(now: float, by: float | None, lead_s: float) -> Call:
+    """Which checkpoint an end at ``by`` (mono; None: no end is known) calls for."""
+    if by is None or now > by + CANCELLED_AFTER_S:
+        return Call.NONE
+    return Call.LAST if now >= by - lead_s else Call.NOW
+
+
+def lead_s(durable_s: float, waited_s: float = 0.0) -> float:
+    """Seconds before the end at which the last checkpoint begins.
+
+    ``durable_s``: time from its commit to its completion; ``waited_s``: time until the named commit is made.
+    """
+    return MARGIN_S + 3.0 * durable_s + 2.0 * waited_s
+
+
+# --- decision: how long it may take
+
+
+STORAGE_ANSWER_S: Final = 300.0
+"""Shortest limit for storage that does not answer."""
+
+
+DURATION_FACTOR: Final = 4.0
+"""That limit is this multiple of the duration of the last checkpoint, if that is longer."""
+
+
+WRITE_TRIES_S: Final = 20.0
+"""How long to retry when storage fails."""
+
+
+STOP_LIMIT_S: Final = 20.0
+"""Longest time for the last checkpoint of a job that has to end: pods have 30 s in all."""
+
+
+CTRL_C_LIMIT_S: Final = 60.0
+"""The same after Ctrl-C: on a busy machine each program of an agent takes seconds to start, and a second Ctrl-C ends
+the job at any time."""
+
+
+def agents_needed(waited_s: float, *, saved: bool, answered: bool, durable_s: float) -> tuple[bool, str]:
+    """Whether agents are still needed, and why; "" if all is saved.
+
+    ``waited_s``: since the last process ended. ``saved``: the end of training is on storage, or there is nothing to
+    save. ``answered``: no agent works on it now. ``durable_s``: how long the last checkpoint took.
+    """
+    if saved:
+        return False, ""
+    if answered and waited_s >= WRITE_TRIES_S:
+        return False, f"it could not be written for {waited_s:.0f} s"
+    if waited_s >= longest_s(durable_s):
+        return False, f"storage gave no answer for {waited_s:.0f} s"
+    return True, "the end of training is made durable"
+
+
+def longest_s(durable_s: float) -> float:
+    """Seconds after which storage that does not answer is given up."""
+    return max(STORAGE_ANSWER_S, DURATION_FACTOR * durable_s)
+
+
+def stop_limit_s(*, by_hand: bool, on_its_way: bool = True) -> float:
+    """Seconds from the signal. ``on_its_way``: agents are connected, and none has reported that it cannot write."""
+    return CTRL_C_LIMIT_S if by_hand and on_its_way else STOP_LIMIT_S
+
+
+# --- state
+
+
+@dataclass(slots=True)
+class BeforeSleep:
+    """How far a job without a process that trains has saved what memory holds."""
+
+    since: float | None = None
+    """Since when no process can train (mono); None while one may."""
+    known: Known = field(default_factory=Known)
+    skip: list[str] = field(default_factory=list)
+    """Checkpoints that look complete but are not."""
+    answers: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    asked_at: float = -math.inf
+    again_at: float = -math.inf
+    cannot_save: bool = False
+    """Processes have trained that keep no commit, so their state cannot be saved."""
+    skip_waiting: bool = False
+    """The job ends, and does not wait for hosts."""
+    read_back: bool = True
+    logged: str = ""
+
+    @property
+    def will_sleep(self) -> bool:
+        """Whether waiting ends in sleep, as far as is known, however long that takes."""
+        return self.since is not None and not self.cannot_save
+
+
+@dataclass(slots=True)
+class BeforePreemption:
+    """``made``: which checkpoint was requested. ``since``: since when an end at an unknown time is known (mono)."""
+
+    made: Call = Call.NONE
+    since: float | None = None
+
+    def goes_on_at(self, by: float | None) -> float | None:
+        """When training continues at the latest although hosts were to go at ``by``: see :attr:`Preemption.all_by`."""
+        if by == math.inf:
+            by = None if self.since is None else self.since + SHORTEST_S
+        return None if by is None else by + CANCELLED_AFTER_S
+
+
+COMMIT_S: Final = 10.0
+"""Longest wait for the commit of the last checkpoint; then the one in memory is saved."""
+
+
+@dataclass(slots=True)
+class BeforeExit:
+    """A job that has to end: ``why``, and ``since`` when (mono).
+
+    ``commit_by``: when the wait for the commit of its last checkpoint is over (mono). ``reached``: the newest step that
+    a process has reported since then. ``lacks``: why the last checkpoint may be older than that.
+    """
+
+    why: JobFailed | None = None
+    since: float = 0.0
+    commit_by: float = 0.0
+    reached: int = 0
+    lacks: str = ""
+
+
+@dataclass(slots=True)
+class FinalCheckpoint:
+    """The end of training: ``since`` when all processes have ended (mono); ``over``: nothing is left to save.
+
+    ``waits``: agents have to stay for it, by the newest look.
+    """
+
+    over: bool
+    since: float | None = None
+    waits: bool = False
+
+
+# --- what follows from the state
+
+
+ANSWER_S: Final = 900.0
+"""Longest time for a host's answer: it may have to read a whole checkpoint."""
+
+
+def is_waiting(job: JobState) -> bool:
+    """Whether an agent still has to answer, or writes a checkpoint."""
+    return bool(job.helpers[Purpose.SLEEP]) or (job.checkpoints.attempt is not None)
+
+
+def next_look(job: JobState) -> float | None:
+    """When the next step may be due (mono)."""
+    return None if job.before_sleep.since is None or is_waiting(job) else not_before(job)
+
+
+def not_before(job: JobState) -> float:
+    """When the next step is due, unless an agent has to answer first (mono)."""
+    state = job.before_sleep
+    if state.since is None:
+        return math.inf
+    return max(_ready_at(job, state.since), state.again_at, job.checkpoints.not_before)
+
+
+def _ready_at(job: JobState, since: float) -> float:
+    """When hosts have been too few for long enough, or all holders of the newest commit will go (mono)."""
+    at = since + (0.0 if job.before_sleep.skip_waiting else job.options.sleep_after_s)
+    holders, going = job.roster.commits.newest_hosts(), job.leaves_by
+    if not holders or not holders <= going.keys():
+        return at
+    ends = min(going[host] for host in holders)
+    return since if ends == math.inf else max(since, min(at, ends - lead_s(job.cost.durable_s)))
+
+
+def last_checkpoint_until(job: JobState) -> float:
+    """When the wait for the last checkpoint of a job that has to end is over (mono)."""
+    part = job.before_exit
+    if part.why is None:
+        return math.inf
+    heard = any(agent.joined and job.now - agent.last_message_at < STOP_LIMIT_S for agent in job.roster.agents.values())
+    on_its_way = heard and not job.checkpoints.failed_in_a_row
+    return part.since + stop_limit_s(by_hand=ends_by_hand(job), on_its_way=on_its_way)
+
+
+def ends_by_hand(job: JobState) -> bool:
+    """Whether Ctrl-C ends the job."""
+    why = job.before_exit.why
+    return isinstance(why, Interrupted) and why.signal_number == signal.SIGINT
+
+
+# --- what happens
 
 
 RETRY_S: Final = 5.0
@@ -231,3 +502,192 @@ def _identity(host: str, value: Any) -> Identity:
     if numbers is None:
         raise ValueError(f"{host}: a commit is not four whole numbers")
     return numbers[0], numbers[1], numbers[2], numbers[3]
+
+
+NO_COMMIT: Final = "the script has made no commit since (state.commit())"
+"""Why steps are lost although the last commit is saved."""
+
+
+def plan_exit(job: JobState) -> Plan:
+    """End a job that has to end, once all is saved or the time is over."""
+    part = job.before_exit
+    if part.why is None or job.outcome.failure is not None:
+        return NOTHING
+    _end_newcomers(job)
+    part.reached = max(part.reached, newest_step(job))
+    until = last_checkpoint_until(job)
+    # A world of an earlier launcher may be complete only now.
+    saving = job.checkpoints.asked or not job.standing or attempt.request(job)
+    if saving and job.now < until:
+        stops_at = _stops_at(job)
+        if job.now < stops_at:
+            return Plan(min(stops_at, until))
+        _stop_training(job)
+        return Plan(until)
+    if saving:
+        lost = newest_step(job) - job.checkpoints.last.step
+        what = f"{lost} steps since the newest one are lost" if lost > 0 else "what was trained since then is lost"
+        log.warning("no last checkpoint in %g s; %s", until - part.since, what)
+        part.lacks = f"no last checkpoint was complete in {until - part.since:g} s"
+    job.fail(part.why)
+    return NOTHING
+
+
+def _end_newcomers(job: JobState) -> None:
+    """End processes that are not in the world: their imports would take the CPU from the last checkpoint."""
+    inside = set(job.world.members)
+    for worker in job.roster.workers.values():
+        if worker.life not in inside and worker.stage is not Stage.LIVE and worker.killed is None:
+            orders.end(job, worker)
+
+
+def _stops_at(job: JobState) -> float:
+    """When a world that has not reached its next commit is ended (mono)."""
+    part, attempt = job.before_exit, job.checkpoints.attempt
+    if not (job.in_place or trains(job)):
+        return job.now  # its processes are new: the commit from which it would continue is in memory
+    if attempt is not None and not (attempt.stay or attempt.at_rest):
+        part.commit_by = job.now + COMMIT_S  # an older one is completed first
+    return part.commit_by
+
+
+def _stop_training(job: JobState) -> None:
+    """End a world that does not reach its next commit, perhaps because it hangs. Its last commit is in memory, and
+    is saved.
+    """
+    attempt = job.checkpoints.attempt
+    if job.standing and (attempt is None or len(attempt.kept) < len(attempt.ranks)):
+        going = [worker for worker in members(job) if worker.killed is None]
+        if going:
+            log.warning("%s: the processes are ended, and the last commit is saved", _why_stopped(job))
+            if job.settled and (job.in_place or trains(job)):
+                job.before_exit.lacks = NO_COMMIT
+        for worker in going:
+            orders.kill(job, worker, Cause.TOLD)
+
+
+def _why_stopped(job: JobState) -> str:
+    if not job.settled:
+        return "the world changes"
+    if job.in_place or trains(job):
+        return f"no commit in {job.now - job.before_exit.since:.0f} s"
+    return "no step is made yet"
+
+
+def save_before_exit(job: JobState) -> Plan:
+    """Save the commit in memory if the job does not train; form no other world."""
+    why = job.before_exit.why
+    if why is None or job.standing:
+        return NOTHING
+    attempt.training_stopped(job, "the world is lost")
+    if save_before(job, short=str(why), skip_waiting=True, read_back=False) is not None:
+        job.fail(why)
+    return Plan(next_look(job), stop=True)
+
+
+# --- planner: a job without enough hosts
+
+
+def plan_sleep(job: JobState) -> Plan:
+    """Save the newest commit while no world can form; end that once one does."""
+    if job.decision.members is not None:
+        training_resumed(job)
+    elif job.options.below_min == "sleep" and not job.can_end_by_itself and job.clean_exits.until is None:
+        short = why_short(job)
+        if short is None or not is_awaited(job):  # only the newest commit may be saved
+            job.fail(save_before(job, short=short))
+    return Plan(next_look(job))
+
+
+# --- planner: before all hosts are taken away
+
+
+def plan_preemption(job: JobState) -> Plan:
+    """Ask for a checkpoint at once, and for the last one in time."""
+    state = job.before_preemption
+    now = job.now
+    known = _known(job, job.preemption.all_by)
+    before = lead_s(job.cost.durable_s, job.checkpoints.waited_s)
+    wanted = call_for(now, known, before)
+    if state.made is Call.LAST and not job.checkpoints.holds_training:
+        state.made = Call.NONE  # another world has formed, and trains
+    if state.made is Call.LAST and wanted is Call.NOW:
+        wanted = Call.LAST  # it was faster than expected; steps after it could be lost
+    if wanted is not state.made:
+        if wanted is Call.NONE:
+            attempt.withdraw_request(job)
+            state.made = wanted
+        elif attempt.request(job, stay=wanted is Call.LAST):
+            state.made = wanted
+    return Plan(None if known is None or wanted is not Call.NOW else known - before)
+
+
+def why_not(job: JobState) -> HeldBack | None:
+    """Why the next world does not form: the last checkpoint is made, and further steps would be lost."""
+    if job.decision.members is None or job.before_preemption.made is not Call.LAST or not job.covers_all_commits:
+        return None
+    return HeldBack("all that training needs is about to go, and the last checkpoint is made")
+
+
+def _known(job: JobState, by: float | None) -> float | None:
+    """``by``: when less than training needs will be left (mono; infinite if unknown); None if enough will be."""
+    part = job.before_preemption
+    if by != math.inf:
+        part.since = None
+        return by
+    part.since = job.now if part.since is None else part.since
+    return part.since + SHORTEST_S
+
+
+def plan_finished(job: JobState) -> Plan:
+    """Start nothing if the newest checkpoint of this job says that training is done."""
+    done, how = job.restore.done, job.options.durability
+    if done is not None and how is not None and not (job.ending or job.world.begun):
+        log.warning("%s", finished.message(done, how.place))
+        job.final_checkpoint.over = job.outcome.finishing = True
+    return NOTHING
+
+
+def save_at_the_end(job: JobState) -> Plan:
+    """Save the end of training once all processes have ended, or are late, and before the agents end."""
+    ends = job.outcome.finishing and job.outcome.failure is None and job.shutdown.gone_by is None
+    ready = ends and (job.shutdown.is_late(job.now) or not job.roster.workers)
+    job.final_checkpoint.waits = ready and _needs_agents(job)
+    return NOTHING
+
+
+def _needs_agents(job: JobState) -> bool:
+    """Whether there is still something to save. Logs how that ended."""
+    state = job.final_checkpoint
+    if state.over:
+        return False
+    if state.since is None:
+        state.since = job.now
+        training_resumed(job)
+        attempt.training_finished(job)
+    done = save_before(job, short="training is done", skip_waiting=True, read_back=False)
+    waits, why = agents_needed(
+        job.now - state.since,
+        saved=done is not None,
+        answered=not is_waiting(job),
+        durable_s=job.cost.durable_s,
+    )
+    if waits:
+        return True
+    state.over = True
+    if done is not None and not job.roster.agents:
+        why = "no agent is left that could write it"
+    if why:
+        _, step = job.checkpoints.newest
+        useless = job.checkpoints.useless
+        if step is not None:
+            newest = f"the newest is of step {step}, and the same command continues from there"
+        elif useless is not None:
+            newest = f"the same command cannot go on: no job can resume from {useless.path}: {useless.why}"
+        else:
+            newest = "there is none, and the same command starts from the beginning"
+        log.warning("training is done, but no checkpoint has its end: %s; %s", why, newest)
+        job.record("not_sealed", reason=f"the end of training: {why}")
+    elif done is not None and done.path is not None:
+        log.warning("training is done; step %s is in %s", done.step, done.path)
+    return False

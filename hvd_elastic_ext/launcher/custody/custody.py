@@ -13,20 +13,29 @@ Agents keep the newest commit of each slot in memory. It outlives the process th
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from hvd_elastic_ext.launcher.custody import transfers
+from hvd_elastic_ext.launcher.custody.holders import Reachability
+from hvd_elastic_ext.launcher.driver.actions import NOTHING, HeldBack
+from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.custody.holders import Holding
+    from hvd_elastic_ext.launcher.driver.actions import Plan
+    from hvd_elastic_ext.launcher.driver.job import JobState
+
+log = logging.getLogger(__name__)
+
 
 Commit = tuple[int, int, int]
 """(incarnation, generation, number): of two commits of one job the greater one is the newer."""
-
-
-ANY_SLOT: Final = -1
-"""Slot of a holding that an earlier launcher noted: it knew only the host."""
 
 
 MIN_S: Final = 0.001
@@ -35,37 +44,6 @@ MIN_S: Final = 0.001
 
 ASKED_S: Final = 2.0
 """Shortest time that a holder stays, so that its commit can be requested."""
-
-
-class Reachability(Enum):
-    """Whether the agent that owns the memory can be reached."""
-
-    CONNECTED = "connected"
-    """Next: NOT_CONNECTED or GONE."""
-    NOT_CONNECTED = "not connected"
-    """It may come back. Next: CONNECTED, or GONE when its end is reported."""
-    GONE = "gone"
-    """Its memory is lost."""
-
-
-class Holding(NamedTuple):
-    """The newest commit in the memory of one slot. A tuple, because a decision may need thousands.
-
-    ``step``: optimizer steps in it. ``since``: when the agent last sent a message (mono), if it is not CONNECTED.
-    ``why``: what is known of that. ``leaves_by``: when the host will be gone (mono; infinite if unknown), None if it
-    stays. ``stale``: noted by an earlier launcher; the slot may hold a newer commit by now. ``told``: a world has
-    formed without it, and that loss was reported; saved files have this name.
-    """
-
-    seat: Seat
-    commit: Commit
-    step: int
-    reach: Reachability = Reachability.CONNECTED
-    since: float = 0.0
-    why: str = ""
-    leaves_by: float | None = None
-    stale: bool = False
-    told: bool = False
 
 
 class Stored(NamedTuple):
@@ -342,3 +320,295 @@ def _why_not(each: Holding) -> str:
             return f"did not come back in time ({each.why or 'it cannot be reached'})"
         case Reachability.GONE:
             return f"is gone ({each.why or 'its agent has ended'})"
+
+
+# --- state
+
+
+@dataclass(slots=True)
+class Custody:
+    """The decision about the newest commit, and what was saved of it for the next launcher."""
+
+    noted_at: float
+    noted: tuple[bool, frozenset[Seat], int, Stored | None, int | None] = (False, frozenset(), 0, None, None)
+    may_end_since: dict[str, float] = field(default_factory=dict)
+    """By host, since when its agent would have ended without its commit (mono)."""
+    asked_for: set[str] = field(default_factory=set)
+    """Hosts with agents that would have ended since the last look."""
+    decision: CustodyDecision = FORMS
+    holds_back: bool = False
+    """A world would form now, or its members would get their ranks, but waits for a commit."""
+    needs_none: bool = False
+    """No transfer is needed, by the newest look: one under way is stopped."""
+    logged: str = ""
+
+    def asks_to_end(self, host: str, now: float) -> None:
+        """Note that the agent of a host may end, except for its commit, and since when."""
+        self.asked_for.add(host)
+        self.may_end_since.setdefault(host, now)
+
+
+# --- what follows from the state
+
+
+ENDS_S: Final = 5.0
+"""Longest wait for the end of a killed process; usually it is reported at once."""
+
+
+def is_needed_of(job: JobState, host: str) -> bool:
+    """Whether the agent of a host has to stay because only it holds the newest commit."""
+    since = job.custody.may_end_since.get(host, job.now)
+    heard = {name for name, agent in job.roster.agents.items() if agent.last_message_at > since}
+    members, leaving = {life.seat.host for life in job.world.members}, leaving_or_unlisted(job)
+    if is_in_sync(job) and not _is_ahead(job, host) and not members <= leaving.keys():
+        return members.isdisjoint(heard)  # a member without a message since then may be gone with its commit
+    facts = _facts(job)
+    return is_needed(job.now, host, facts, job.options.commit_wait_s, may_end_since=since, heard=heard)[0]
+
+
+def is_awaited(job: JobState) -> bool:
+    """Whether the only holder of the newest commit is awaited: nothing older may replace that commit yet."""
+    return not is_in_sync(job) and awaited(job.now, _facts(job), job.options.commit_wait_s) is not None
+
+
+def is_in_sync(job: JobState) -> bool:
+    """Whether a world trains and has agreed on its state: its members hold the newest commit."""
+    return job.standing and job.formed and job.settled
+
+
+def _is_ahead(job: JobState, host: str) -> bool:
+    """Whether a host holds a newer commit than the members of the world that trains."""
+    commits = job.roster.commits
+    own = commits.of_host(host)
+    theirs = (held for life in job.world.members if (held := commits.commit_of(life.seat)) is not None)
+    return own is not None and own > max(theirs, default=own)
+
+
+def candidates(job: JobState) -> tuple[tuple[Seat, ...], bool]:
+    """Seats that form the next world, or may form it; and whether they form it now."""
+    roster = job.roster
+    if not job.formed:  # ``may_form`` decides when all its members wait for their ranks
+        return (), False
+    if job.decision.members is not None:
+        return tuple(life.seat for life in job.decision.members), True
+    trains = any(worker.killed is None and worker.stage is Stage.LIVE for worker in roster.workers.values())
+    enough = job.options.limits.size(len(job.wanted), begun=job.world.begun) > 0
+    if trains or not enough:
+        return (), False
+    return tuple(seat for seat in job.wanted if _joined(job, seat.host)), False
+
+
+def has_newest(job: JobState, seats: Sequence[Seat]) -> bool:
+    """Whether one of these seats holds the newest commit, and can be reached: then a world of them may form.
+
+    This is the usual case, and does not read the holdings of thousands.
+    """
+    commits = job.roster.commits
+    newest = commits.newest
+    held = map(commits.held.get, seats)
+    has = any(each is not None and each.commit == newest and each.away_since is None for each in held)
+    return has and commits.covers_newest(seats) and not storage_may_be_newer(job, seats) and not ending(job)
+
+
+def _facts(job: JobState) -> CustodyFacts:
+    """The facts that do not depend on members: which slots hold which commits."""
+    how = job.options.durability
+    return CustodyFacts(
+        holdings=job.roster.commits.holdings(leaving_or_unlisted(job)),
+        stored=_stored(job),
+        sending=job.transfers.sending or job.calls.sending,
+        readers=None if how is not None and "://" in how.place else job.checkpoints.readers,
+    )
+
+
+def facts_for(job: JobState, seats: Iterable[Seat], *, ready: bool) -> CustodyFacts:
+    """The same, with the other facts for a world of these seats, or for a transfer."""
+    members, active = tuple(seats), _active(job)
+    joined = {name for name in job.roster.agents if _joined(job, name)}
+    keepers = () if members else _keepers(job, joined - leaving_or_unlisted(job).keys())
+    return replace(
+        _facts(job),
+        members=members,
+        ready=ready,
+        writable=frozenset(seat for seat in (*members, *keepers) if seat not in active and seat.host in joined),
+        keepers=keepers,
+        failing=job.transfers.failing,
+        loading=job.transfers.loading,
+        looked=_looked(job),
+        active=active,
+        ending=ending(job),
+    )
+
+
+def ending(job: JobState) -> dict[Seat, float]:
+    """Seats with a process that was in a world and was killed, and until when its end is awaited."""
+    agents = job.roster.agents
+    return {
+        worker.seat: worker.killed_at + ENDS_S
+        for worker in job.roster.workers.values()
+        if worker.killed is not None and worker.generation and (agent := agents.get(worker.seat.host)) and agent.joined
+    }
+
+
+def leaving_or_unlisted(job: JobState) -> Mapping[str, float]:
+    """Hosts that leave, and when (mono): those with notice, and those that are not published any more."""
+    leaving, agents = dict(job.leaves_by), job.roster.agents
+    for name, agent in agents.items():
+        if name not in job.fleet.hosts or agent.finishing:
+            leaving.setdefault(name, math.inf)
+    return leaving
+
+
+def storage_may_be_newer(job: JobState, seats: Iterable[Seat]) -> bool:
+    """Whether the newest checkpoint may hold a newer commit than the memory of all these seats."""
+    stored, commits = _stored(job), job.roster.commits
+    if stored is None:
+        return False
+    own = max((held for seat in seats if (held := commits.commit_of(seat)) is not None), default=None)
+    return own is None or (stored.commit is not None and stored.commit > own)
+
+
+def _keepers(job: JobState, staying: Set[str]) -> tuple[Seat, ...]:
+    return tuple(
+        Seat(host.name, slot) for host in job.fleet.hosts if host.name in staying for slot in range(host.slots)
+    )
+
+
+def _joined(job: JobState, host: str) -> bool:
+    agent = job.roster.agents.get(host)
+    return agent is not None and agent.joined and not agent.finishing
+
+
+def _active(job: JobState) -> frozenset[Seat]:
+    """Seats with a process that may commit into their memory now."""
+    workers, waiting = job.roster.workers.items(), job.rendezvous.waiting
+    return frozenset(seat for seat, worker in workers if worker.stage is Stage.LIVE and worker.life not in waiting)
+
+
+def _stored(job: JobState) -> Stored | None:
+    """The newest checkpoint; before the first world, only one with a known commit."""
+    how = job.options.durability
+    if how is None:
+        return None
+    stored = job.checkpoints.stored
+    if not job.world.begun:
+        return stored if stored is not None and stored.commit is not None else None
+    return stored or Stored(None, 0, how.place)
+
+
+def _looked(job: JobState) -> frozenset[str]:
+    """Hosts with a present agent that has loaded the newest complete checkpoint, or found none."""
+    agents = job.roster.agents
+    there = ((agents.get(host), host, identity) for host, identity in job.transfers.looked.items())
+    return frozenset(host for agent, host, identity in there if agent is not None and agent.identity == identity)
+
+
+def next_look(job: JobState) -> float | None:
+    """When a wait for the newest commit may be over (mono)."""
+    times = [job.custody.decision.until, job.transfers.next_look]
+    return min((at for at in times if at is not None), default=None)
+
+
+# --- what happens
+
+
+def custody_decision(job: JobState, seats: Sequence[Seat], *, ready: bool) -> CustodyDecision:
+    """Ask the rules whether a world of ``seats`` may form, and what has to be sent first."""
+    if ready and has_newest(job, seats):
+        decision = FORMS
+    else:
+        decision = decide(job.now, facts_for(job, seats, ready=ready), job.options.commit_wait_s)
+    _log(job, decision)
+    return decision
+
+
+def _log(job: JobState, decision: CustodyDecision) -> None:
+    what = decision.reason if decision.until is not None else ""
+    named = what.partition(";")[0]
+    if named != job.custody.logged:
+        job.custody.logged = named
+        if what:
+            log.warning("no world is formed yet: %s", what)
+
+
+def may_form(job: JobState) -> tuple[bool, CommitLoss | None]:
+    """Whether the members of the newest world, which all wait for their ranks, may get them.
+
+    Also the loss, if the world forms without the newest commit that was ever reported.
+    """
+    seats = tuple(life.seat for life in job.world.members)
+    plain = job.roster.commits.covers_newest(seats) and not storage_may_be_newer(job, seats)
+    if plain and all(job.now >= until for until in ending(job).values()):
+        transfers.cancel(job)
+        job.custody.decision, job.custody.holds_back = FORMS, False
+        return True, None
+    job.custody.decision = decision = custody_decision(job, seats, ready=True)
+    job.custody.holds_back = decision.act is not CustodyAction.FORM
+    if job.custody.holds_back:
+        transfers.begin(job, decision)
+    else:
+        transfers.cancel(job)
+    return not job.custody.holds_back, decision.loss
+
+
+def world_formed(job: JobState, loss: CommitLoss | None) -> int | None:
+    """Note that a world has formed. Return the number of steps that it repeats; None if no step is known."""
+    progress = job.roster.commits.world_formed([life.seat for life in job.world.members])
+    transfers.world_formed(job)
+    if loss is None:
+        return None if progress is None else progress.lost
+    stored = job.checkpoints.stored
+    if stored is not None and stored.commit is not None and (loss.left is None or stored.commit > loss.left[0]):
+        job.checkpoints.stored = None  # it could not be loaded: it is gone or damaged
+    lost = max(loss.steps, 0 if progress is None else progress.lost)
+    names, at = ", ".join(loss.holders) or "storage", 0 if loss.left is None else loss.left[1]
+    cure = "" if job.options.durability is not None else "; --checkpoint-every auto would keep them on storage"
+    log.warning("%d steps are lost: the newest commit, of step %d, was held by %s; %s. Training goes on after step "
+                "%d%s", lost, loss.newest[1], names, loss.why, at, cure)  # fmt: skip
+    return lost
+
+
+# --- planner
+
+
+NOTE_S: Final = 1.0
+"""How often the holders of the newest commit are saved for the next launcher, which can then report losses."""
+
+
+NOTE_EACH_S: Final = 0.002
+"""What each slot with a commit adds to that: saving thousands takes a while."""
+
+
+def why_not(job: JobState) -> HeldBack | None:
+    """Why the next world does not form before the newest commit is available. ``transfers`` moves it."""
+    part = job.custody
+    part.decision, part.holds_back, part.needs_none = FORMS, False, is_in_sync(job)
+    if part.needs_none:
+        return None
+    seats, ready = candidates(job)
+    if not seats and not leaving_or_unlisted(job):
+        return None
+    part.decision = custody_decision(job, seats, ready=ready)
+    members = job.decision.members
+    # The commits of members of a world are known only when they ask for their ranks; ``may_form`` decides then.
+    if members is None or any(worker.stage is Stage.LIVE for worker in job.roster.present(members)):
+        return None
+    part.needs_none = (
+        part.decision.act is CustodyAction.FORM
+    )  # the memory of a process that is about to train is its own
+    part.holds_back = not part.needs_none
+    return HeldBack(part.decision.reason, part.decision.until) if part.holds_back else None
+
+
+def note(job: JobState) -> Plan:
+    """Save newer commits for the next launcher from time to time.
+
+    Save at once the first commit, a loss, the answer of a holder that the last launcher noted, and a new world's cost.
+    """
+    part, commits = job.custody, job.roster.commits
+    known = bool(commits.held), frozenset(commits.gone), commits.stale, job.checkpoints.stored, job.resize.unrecorded
+    due = commits.held and job.now - part.noted_at >= NOTE_S + NOTE_EACH_S * len(commits.held)
+    if known != part.noted or due:
+        part.noted_at, part.noted = job.now, known
+        job.save()
+    return NOTHING

@@ -1,17 +1,63 @@
-"""Which commit each slot's memory holds, by the agents' reports, and whether its agent can be reached.
+"""May a world form, and from which commit? Pure: ``(now, facts, wait_s) → decision with its reason``.
 
-Facts only. What follows from them is decided in :mod:`hvd_elastic_ext.launcher.rules.membership.custody`.
+Agents keep the newest commit of each slot in memory. It outlives the process that made it. A host that may not work
+(in cooldown, blocked, drained, leaving or not listed) still holds its commits. Only this module decides what follows:
+
+* A world forms only from the newest known commit, as long as a holder can be reached or may come back.
+* If the holder takes no part in the world, its agent sends the commit to a member's agent.
+* A holder that cannot be reached is waited for, ``wait_s`` (``--commit-wait``) at most, unless it is known to be gone.
+* A holder that leaves stays until another host holds the commit, or until its deadline.
+* A checkpoint counts like a held commit.
+* After that the world forms from the newest commit left. The decision names the loss, its holders, and the reason.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from hvd_elastic_ext.launcher.custody.custody import ANY_SLOT, Commit, Holding, Reachability
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat, seat_of
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.custody.custody import Commit
+
+
+ANY_SLOT: Final = -1
+"""Slot of a holding that an earlier launcher noted: it knew only the host."""
+
+
+class Reachability(Enum):
+    """Whether the agent that owns the memory can be reached."""
+
+    CONNECTED = "connected"
+    """Next: NOT_CONNECTED or GONE."""
+    NOT_CONNECTED = "not connected"
+    """It may come back. Next: CONNECTED, or GONE when its end is reported."""
+    GONE = "gone"
+    """Its memory is lost."""
+
+
+class Holding(NamedTuple):
+    """The newest commit in the memory of one slot. A tuple, because a decision may need thousands.
+
+    ``step``: optimizer steps in it. ``since``: when the agent last sent a message (mono), if it is not CONNECTED.
+    ``why``: what is known of that. ``leaves_by``: when the host will be gone (mono; infinite if unknown), None if it
+    stays. ``stale``: noted by an earlier launcher; the slot may hold a newer commit by now. ``told``: a world has
+    formed without it, and that loss was reported; saved files have this name.
+    """
+
+    seat: Seat
+    commit: Commit
+    step: int
+    reach: Reachability = Reachability.CONNECTED
+    since: float = 0.0
+    why: str = ""
+    leaves_by: float | None = None
+    stale: bool = False
+    told: bool = False
 
 
 @dataclass(slots=True)

@@ -1,25 +1,112 @@
-"""Sends commits from one agent to another, or from storage into an agent's memory, one at a time.
-
-The launcher only says which commit goes where. The agents' helpers send it and verify it
-(``checkpoint/transfer/transfer.py``). If that fails, both ends keep what they hold.
-"""
+"""Hosts, the newest world and the newest commit."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from hvd_elastic_ext.launcher.custody.custody import CustodyDecision, Holding
 from hvd_elastic_ext.launcher.custody.holders import read
-from hvd_elastic_ext.launcher.driver.helpers import HelperAnswer, Purpose
-from hvd_elastic_ext.launcher.driver.job import JobState
-from hvd_elastic_ext.launcher.driver.roster import Agent
+from hvd_elastic_ext.launcher.driver.actions import NOTHING
+from hvd_elastic_ext.launcher.driver.helpers import TRANSFER_S, Purpose
 from hvd_elastic_ext.launcher.membership import calls
-from hvd_elastic_ext.launcher.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.state.parts.membership import TRANSFER_S, Transfer
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.custody.custody import CustodyDecision
+    from hvd_elastic_ext.launcher.custody.holders import Holding
+    from hvd_elastic_ext.launcher.driver.actions import Plan
+    from hvd_elastic_ext.launcher.driver.helpers import HelperAnswer
+    from hvd_elastic_ext.launcher.driver.job import JobState
+    from hvd_elastic_ext.launcher.driver.roster import Agent
+    from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Transfer:
+    """A transfer under way. ``source``: None for a checkpoint."""
+
+    target: Seat
+    source: Holding | None
+    token: str
+    began: float
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts that take part: the holder's, if there is one, and the target's."""
+        return (self.target.host,) if self.source is None else (self.source.seat.host, self.target.host)
+
+
+class FailedTries(NamedTuple):
+    """Failed tries in a row: start of the first and end of the last (mono), the hosts, and how often one of them has
+    connected again since."""
+
+    began: float
+    ended: float
+    hosts: tuple[str, ...]
+    returns: int = 0
+
+    @property
+    def seconds(self) -> float:
+        """For how long all tries have failed."""
+        return self.ended - self.began
+
+
+IN_A_ROW_S: Final = 3.0
+"""Failed tries count as in a row if the next one begins within this time."""
+
+
+@dataclass(slots=True)
+class Transfers:
+    """Transfers of commits, one at a time."""
+
+    current: Transfer | None = None
+    not_before: float = 0.0
+    failures: dict[Seat | None, FailedTries] = field(default_factory=dict)
+    """By seat of the holder; None: tries to load a checkpoint."""
+    looked: dict[str, str] = field(default_factory=dict)
+    """Hosts that have loaded the newest complete checkpoint, or found none, with the identity of the agent."""
+
+    def failed(
+        self, seat: Seat | None, *, began: float, now: float, hosts: tuple[str, ...], blame: bool = True
+    ) -> None:
+        """A try has failed. Without ``blame`` it was because of a broken connection: one does not count against the
+        holder.
+        """
+        before, first = self.failures.get(seat), began if blame else now
+        if before is not None and began <= before.ended + IN_A_ROW_S:
+            first = before.began
+        self.failures[seat] = FailedTries(first, now, hosts, 0 if before is None else before.returns)
+
+    def may_begin(self, now: float) -> bool:
+        """Whether a transfer may start: none is under way, and the pause after a failed one is over."""
+        return self.current is None and now >= self.not_before
+
+    @property
+    def next_look(self) -> float:
+        """When the pause ends, or the transfer under way times out (mono)."""
+        return self.not_before if self.current is None else self.current.began + TRANSFER_S
+
+    @property
+    def sending(self) -> Seat | None:
+        """The seat whose commit is being sent."""
+        return None if self.current is None or self.current.source is None else self.current.source.seat
+
+    @property
+    def failing(self) -> dict[Seat, float]:
+        """By seat, for how many seconds all tries to send its commit have failed in a row."""
+        return {seat: each.seconds for seat, each in self.failures.items() if seat is not None}
+
+    @property
+    def loading(self) -> float:
+        """For how many seconds all tries to load a checkpoint have failed in a row."""
+        each = self.failures.get(None)
+        return 0.0 if each is None else each.seconds
+
+
+# --- what happens
 
 
 RETRY_S: Final = 1.0
@@ -184,3 +271,24 @@ def _drop(job: JobState, transfer: Transfer) -> None:
     for host in job.helpers[Purpose.TRANSFER]:
         job.send(host, {"do": "drop", "slots": slots.get(host, [])})
     job.helpers[Purpose.TRANSFER].clear()
+
+
+# --- planner
+
+
+def plan_time_out(job: JobState) -> Plan:
+    """Give up a transfer that takes too long."""
+    time_out(job)
+    return NOTHING
+
+
+def plan(job: JobState) -> Plan:
+    """Do what the decision on the next world wants; forget agents that would not end any more."""
+    part = job.custody
+    part.may_end_since = {host: at for host, at in part.may_end_since.items() if host in part.asked_for}
+    part.asked_for.clear()
+    if part.needs_none:
+        cancel(job)
+    else:
+        begin(job, part.decision)
+    return NOTHING

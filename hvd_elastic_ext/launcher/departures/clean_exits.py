@@ -1,18 +1,51 @@
-"""Members that have ended with exit code 0 within their training function, and what that means for the others."""
+"""Hosts that will go, and the end of the job."""
 
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from hvd_elastic_ext.launcher.driver.job import JobState
-from hvd_elastic_ext.launcher.driver.roster import Worker
+from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
 from hvd_elastic_ext.launcher.health import blame
 from hvd_elastic_ext.launcher.health.causes import Cause
-from hvd_elastic_ext.launcher.health.endings import REMEDY, DepartureOutcome, Left, Staying, outcome_of_departure
+from hvd_elastic_ext.launcher.health.endings import REMEDY, Departure, Left, Staying, outcome_of_departure
 from hvd_elastic_ext.launcher.membership.next_world import WorldDecision
-from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.driver.job import JobState
+    from hvd_elastic_ext.launcher.driver.roster import Worker
+    from hvd_elastic_ext.launcher.health.endings import DepartureOutcome
+    from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class CleanExits:
+    """Members of a world that have ended with exit code 0 within their training function."""
+
+    of: int = 0
+    """The number of that world, or of one between that and the next one that forms."""
+    members: tuple[ProcessId, ...] = ()
+    """All members of that world."""
+    unknown: list[Staying] = field(default_factory=list)
+    """What else may have been in it, if it is that of an earlier launcher."""
+    left: dict[ProcessId, Left] = field(default_factory=dict)
+    """Those that have left; kept until another world has formed."""
+    until: float | None = None
+    """Until when others are waited for (mono); None if they are not."""
+    open: bool = False
+    """What the newest end means is not decided yet."""
+    alone: bool = False
+    """The newest end left no process of the newest world."""
+    logged: bool = False
+    """The log says that training goes on although they have left."""
+    advised: bool = False
+    """The log has the remedy."""
+
+
+# --- what happens
 
 
 def note(job: JobState, worker: Worker, cause: Cause) -> bool:
@@ -104,3 +137,36 @@ def _why_told(job: JobState, worker: Worker) -> str:
     if worker.unseen:
         return "it ended while there was no launcher, and may have been told to leave"
     return "it got a SIGTERM" if worker.terminated else ""
+
+
+def plan(job: JobState) -> Plan:
+    """Find out whether training is done, or what follows otherwise."""
+    forget_after_next_world(job)
+    part = job.clean_exits
+    if not part.open:
+        return NOTHING
+    found, waited = outcome(job), part.until is not None
+    part.until = found.until
+    if found.departure is Departure.WAIT:
+        return Plan(found.until)
+    part.open = False
+    if found.departure is Departure.DONE:
+        log.info("%s: training is done", found.reason)
+        job.outcome.finishing = True
+        return NOTHING
+    _log(job, found, waited=waited)
+    if part.alone:
+        last = max(part.left, key=lambda life: part.left[life].at)
+        job.fail(blame.all_left(job, f"{last.seat}: left with exit code 0 before training was done"))
+    return NOTHING
+
+
+def _log(job: JobState, found: DepartureOutcome, *, waited: bool) -> None:
+    part = job.clean_exits
+    if found.departure is Departure.RESUMABLE and not part.logged:
+        part.logged = True
+        log.info("ranks left the training function with exit code 0, and training goes on: %s", found.reason)
+    elif found.departure is Departure.PART and not part.advised:
+        advise(job, found.reason)
+    elif found.departure is Departure.PART and waited:
+        log.info("%s: training goes on", found.reason)

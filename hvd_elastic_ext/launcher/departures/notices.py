@@ -1,20 +1,76 @@
-"""Hosts that will go, by the published list or by their agents; and other reports of agents."""
+"""Hosts that will go, and the end of the job."""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.core.json_text import finite_number
 from hvd_elastic_ext.launcher.driver import orders
-from hvd_elastic_ext.launcher.driver.job import JobState
-from hvd_elastic_ext.launcher.driver.roster import Agent
+from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
 from hvd_elastic_ext.launcher.health.causes import announced
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.driver.job import JobState
+    from hvd_elastic_ext.launcher.driver.roster import Agent
+    from hvd_elastic_ext.launcher.health.causes import Cause
+    from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId
+
 log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Notices:
+    """Hosts that will go, by the published list; what agents report is in the roster."""
+
+    departing: Mapping[str, float] = field(default_factory=dict)
+    """When each will be gone (mono; infinite if unknown)."""
+    announced: Mapping[str, Cause] = field(default_factory=dict)
+    """Why each goes."""
+    listed: frozenset[str] = frozenset()
+    """Those that the newest list names."""
+    unavailable: set[str] = field(default_factory=set)
+    """Clouds that a host could not ask, as was reported."""
+
+
+@dataclass(slots=True)
+class Preemption:
+    """What processes were told about the loss of hosts."""
+
+    all_by: float | None = None
+    """When less than training needs will be left (mono; infinite if unknown); None if enough will be."""
+    open: bool = True
+    """A process may have been told that its host goes, perhaps by an earlier launcher."""
+
+
+# --- which processes save their state
+
+
+SAVE_S: Final = 30.0
+"""A process is warned this long before its host is gone, even if other hosts may come: some clouds give no more
+time.
+"""
+
+
+def reclaimed(
+    members: Collection[ProcessId], leaves_by: Mapping[str, float], *, now: float, enough: bool
+) -> frozenset[ProcessId]:
+    """The ``members`` that have to save their state. Pure.
+
+    ``leaves_by``: hosts that will go, and when (mono). If present and coming hosts are not ``enough``, all members have
+    to: the job is below its minimum.
+    """
+    leaving = frozenset(life for life in members if life.seat.host in leaves_by)
+    if leaving and not enough:
+        return frozenset(members)
+    return frozenset(life for life in leaving if now >= leaves_by[life.seat.host] - SAVE_S)
+
+
+# --- what happens
 
 
 def published(job: JobState, departing: Mapping[str, tuple[str, float | None]]) -> None:
@@ -145,3 +201,30 @@ _OF_AGENTS: Final[Mapping[str, Callable[[JobState, Agent, Mapping[str, Any]], No
     "left": _left,
     "dropped": _dropped,
 }
+
+
+# --- planner
+
+
+def plan(job: JobState) -> Plan:
+    """Tell processes that their host, or the whole job, is about to be preempted, or is not any more."""
+    state = job.preemption
+    leaves_by = job.leaves_by
+    present = job.roster.present(job.world.members) if leaves_by or state.open else []
+    state.all_by = None
+    if not present:
+        return NOTHING
+    state.open = bool(leaves_by)
+    enough = job.options.limits.size(len(job.wanted), begun=True) > 0
+    going = [by for host, by in leaves_by.items() if job.roster.on(host)]
+    state.all_by = min(going) if going and not enough else None
+    affected = reclaimed(job.world.members, leaves_by, now=job.now, enough=enough)
+    for leaving in (True, False):
+        to_notify = [
+            worker for worker in present if worker.reclaimed is not leaving and (worker.life in affected) is leaving
+        ]
+        job.tell_all(to_notify, "reclaim", leaving=leaving)
+        for worker in to_notify:
+            worker.reclaimed = leaving
+    times = [by - SAVE_S for by in leaves_by.values()]
+    return Plan(min((at for at in times if job.now < at < math.inf), default=None))

@@ -1,17 +1,127 @@
-"""The end of a job: processes and agents are told to end, also on hosts without a connection."""
+"""Hosts that will go, and the end of the job."""
 
 from __future__ import annotations
 
 import logging
-from typing import Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 from hvd_elastic_ext.core.errors import Asleep, Interrupted, JobFailed
+from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.core.secrets import external_text
+from hvd_elastic_ext.launcher.checkpoints import attempt
+from hvd_elastic_ext.launcher.checkpoints.save_then_stop import COMMIT_S
 from hvd_elastic_ext.launcher.driver import actions, orders
-from hvd_elastic_ext.launcher.driver.job import JobState
-from hvd_elastic_ext.launcher.driver.roster import Worker
-from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
+from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
+from hvd_elastic_ext.launcher.health.causes import Cause
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.driver.job import JobState
+    from hvd_elastic_ext.launcher.driver.roster import Worker
+    from hvd_elastic_ext.launcher.health.stalls import Member
+    from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How the job ends."""
+
+    over: bool = False
+    """It has ended: with ``failure``, or well if that is None."""
+    failure: JobFailed | None = None
+    """Why everything is to end."""
+    finishing: bool = False
+    """Training is done: the rest of the world comes to its end."""
+    failed: tuple[int, str] = (0, "")
+    """The generation of the last process that has failed, and a text about it."""
+    early: tuple[Member, ...] = ()
+    """Members that were done with training while others went on in a world of their own."""
+    went_on: dict[ProcessId, int] = field(default_factory=dict)
+    """Those others, and the step after which they did more than the first ones."""
+    more: dict[Seat, int] = field(default_factory=dict)
+    """How many steps more they did, for those that have ended."""
+
+
+@dataclass(slots=True)
+class Shutdown:
+    """The progress of the end."""
+
+    unconnected: dict[str, Host] = field(default_factory=dict)
+    """Hosts that could not be told to end: their processes may run for ever."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """The reasons, of those that have answered."""
+    running: dict[str, Host] = field(default_factory=dict)
+    """Hosts with processes that were not seen to end."""
+    ends_by: float | None = None
+    gone_by: float | None = None
+    asked: set[str] = field(default_factory=set)
+    """Hosts that are ended without a connection."""
+    pending: set[str] = field(default_factory=set)
+    """Those of them that have not answered."""
+    skip_waiting: bool = False
+    """The job is ended for the second time: missing hosts are not waited for."""
+
+    def is_late(self, now: float) -> bool:
+        """Whether processes and agents had enough time to end."""
+        return self.ends_by is not None and now >= self.ends_by
+
+
+# --- what happens
+
+
+def end(job: JobState, why: JobFailed) -> None:
+    """End everything; the first ``why`` is the outcome. A second call ends it at once.
+
+    A job that is ended from outside makes a last checkpoint first.
+    """
+    state = job.shutdown
+    if not job.ending and _waits_for_checkpoint(job, why):
+        return
+    if job.outcome.failure is None:
+        job.outcome.failure = why
+        return
+    for worker in job.roster.workers.values():
+        orders.kill(job, worker, Cause.TOLD)
+    state.skip_waiting = True  # do not wait for missing hosts; after another call, wait for no host
+    if state.gone_by is not None:
+        state.gone_by = job.now
+
+
+def answered(job: JobState, host: str, *, well: bool, why: str) -> None:
+    """The result of ending a host without a connection."""
+    state = job.shutdown
+    state.pending.discard(host)
+    if well:
+        state.unconnected.pop(host, None)
+    elif host in state.unconnected:
+        state.refused[host] = external_text(why)
+        log.warning("%s could not be told to end: %s", host, why)
+
+
+def agent_joined(job: JobState, host: str) -> None:
+    """An agent of such a host has connected."""
+    state = job.shutdown
+    state.pending.discard(host)
+    state.unconnected.pop(host, None)
+
+
+def _waits_for_checkpoint(job: JobState, why: JobFailed) -> bool:
+    """Whether the end has to wait for a checkpoint. A second request does not wait."""
+    if job.before_exit.why is not None or not isinstance(why, Interrupted) or not _anything_to_save(job):
+        return False
+    part = job.before_exit
+    part.why, part.since, part.commit_by = why, job.now, job.now + COMMIT_S
+    attempt.drop_older_attempt(job)
+    return True
+
+
+def _anything_to_save(job: JobState) -> bool:
+    if job.roster.commits.newest is None and not job.settled:
+        return False  # the world has not agreed on its first state yet
+    at_rest = job.options.durability is not None and not job.standing
+    return attempt.request(job) or (at_rest and bool(job.roster.commits.held))  # also of a host that may come back
 
 
 PROCESSES_S: Final = 30.0

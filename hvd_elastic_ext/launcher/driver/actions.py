@@ -6,13 +6,16 @@ Planners and reducers add them to :attr:`JobState.to_do`; only the executor does
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.core.messages.rank_info import Place
-from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, RankAssignments, RendezvousAnswer
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.driver.job import JobState
+    from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, RankAssignments, RendezvousAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,3 +187,39 @@ Action: TypeAlias = (
     | Record
     | Save
 )
+
+
+# --- what a planner answers
+
+
+class HeldBack(NamedTuple):
+    """Why the next world does not form yet. ``until``: when that is over at the latest (mono), if that is known."""
+
+    reason: str
+    until: float | None = None
+
+
+class WorldQuestion(NamedTuple):
+    """Something that may hold the next world back; ``why_not`` answers by :attr:`JobState.decision`.
+
+    It is asked at every look, even if no world would form, and notes in its part of the state what a world needs, which
+    may take a while to get. A later planner gets it.
+    """
+
+    asks: str
+    why_not: Callable[[JobState], HeldBack | None]
+
+
+class Plan(NamedTuple):
+    """``again_at``: when to ask the planner again at the latest (mono), if nothing happens before.
+
+    ``stop``: no planner after this one is asked at this look.
+
+    Actions are not here but in :attr:`JobState.to_do`: reducers request some, too, and the order of all counts.
+    """
+
+    again_at: float | None = None
+    stop: bool = False
+
+
+NOTHING: Final = Plan()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
-from hvd_elastic_ext.launcher.health.ledger import HealthLedger
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.health.ledger import HealthLedger
 
 
 @dataclass(frozen=True, slots=True)

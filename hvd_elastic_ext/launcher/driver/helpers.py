@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 
 class Purpose(Enum):
@@ -36,3 +36,7 @@ def answer_of(news: Mapping[str, Any]) -> HelperAnswer:
         return HelperAnswer(content, why if isinstance(why := content.get("failed"), str) else None, code == 0)
     words = str(news.get("words") or "").splitlines()
     return HelperAnswer({}, words[-1] if words else f"it ended with exit code {code}", code == 0)
+
+
+TRANSFER_S: Final = 900.0
+"""Longest time for a transfer: the largest commit over a slow network."""

@@ -7,58 +7,60 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.core.engines import ENGINES
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.core.pace import Lines
 from hvd_elastic_ext.core.secrets import external_text
-from hvd_elastic_ext.launcher.custody.custody import Stored
-from hvd_elastic_ext.launcher.custody.holders import NotedCommit
-from hvd_elastic_ext.launcher.driver import actions
-from hvd_elastic_ext.launcher.driver.helpers import Purpose
-from hvd_elastic_ext.launcher.driver.options import JobOptions
-from hvd_elastic_ext.launcher.driver.roster import JOIN_S, SEND_S, Roster, Worker
-from hvd_elastic_ext.launcher.health.causes import Cause, announced
-from hvd_elastic_ext.launcher.health.endings import WorldOutcome, WorldPhase, outcome_of_world
-from hvd_elastic_ext.launcher.health.ledger import HealthLedger, LiftedBlock, Strike
-from hvd_elastic_ext.launcher.membership.next_world import Situation, Stage, WorldDecision
-from hvd_elastic_ext.launcher.membership.rendezvous import (
-    NO_ROOM,
-    TOO_LARGE,
-    ProcessId,
-    Rendezvous,
-    RendezvousAnswer,
-    Seat,
-)
-from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Last
-from hvd_elastic_ext.launcher.rules.membership import calls
-from hvd_elastic_ext.launcher.rules.membership.calls import Gate, InCall
-from hvd_elastic_ext.launcher.state.parts.calls import Calls
-from hvd_elastic_ext.launcher.state.parts.checkpoints import (
+from hvd_elastic_ext.launcher.checkpoints.attempt import Checkpoints, Last
+from hvd_elastic_ext.launcher.checkpoints.commit_interval import CommitInterval
+from hvd_elastic_ext.launcher.checkpoints.interval import Cost
+from hvd_elastic_ext.launcher.checkpoints.restore import Restore
+from hvd_elastic_ext.launcher.checkpoints.save_then_stop import (
     BeforeExit,
     BeforePreemption,
     BeforeSleep,
-    Checkpoints,
-    CommitInterval,
-    Cost,
     FinalCheckpoint,
-    Loading,
-    Restore,
 )
-from hvd_elastic_ext.launcher.state.parts.departures import CleanExits, Notices, Outcome, Preemption, Shutdown
-from hvd_elastic_ext.launcher.state.parts.health import Faults, LauncherPauses, LinkLoss, Liveness, Loopless, Pace
-from hvd_elastic_ext.launcher.state.parts.membership import (
-    Adoption,
-    Custody,
-    Fleet,
-    Resize,
-    Restarting,
-    Scaling,
-    Transfers,
-    World,
-)
+from hvd_elastic_ext.launcher.custody.custody import Custody
+from hvd_elastic_ext.launcher.custody.transfers import Transfers
+from hvd_elastic_ext.launcher.departures.clean_exits import CleanExits
+from hvd_elastic_ext.launcher.departures.notices import Notices, Preemption
+from hvd_elastic_ext.launcher.departures.shutdown import Outcome, Shutdown
+from hvd_elastic_ext.launcher.driver import actions
+from hvd_elastic_ext.launcher.driver.helpers import Purpose
+from hvd_elastic_ext.launcher.driver.roster import JOIN_S, SEND_S, Roster
+from hvd_elastic_ext.launcher.health.blame import Faults
+from hvd_elastic_ext.launcher.health.causes import announced
+from hvd_elastic_ext.launcher.health.endings import WorldOutcome, WorldPhase, outcome_of_world
+from hvd_elastic_ext.launcher.health.launcher_pauses import LauncherPauses
+from hvd_elastic_ext.launcher.health.ledger import HealthLedger, LiftedBlock, Strike
+from hvd_elastic_ext.launcher.health.link_loss import LinkLoss
+from hvd_elastic_ext.launcher.health.liveness import Liveness
+from hvd_elastic_ext.launcher.health.loopless import Loopless
+from hvd_elastic_ext.launcher.health.pace import Pace
+from hvd_elastic_ext.launcher.membership import calls
+from hvd_elastic_ext.launcher.membership.adoption import Adoption
+from hvd_elastic_ext.launcher.membership.calls import Calls, InCall
+from hvd_elastic_ext.launcher.membership.engines import Restarting
+from hvd_elastic_ext.launcher.membership.hosts import Fleet
+from hvd_elastic_ext.launcher.membership.next_world import Situation, Stage, WorldDecision
+from hvd_elastic_ext.launcher.membership.rendezvous import NO_ROOM, TOO_LARGE, Rendezvous
+from hvd_elastic_ext.launcher.membership.resizes import Resize
+from hvd_elastic_ext.launcher.membership.world import World
+from hvd_elastic_ext.launcher.scaling.scaling import Scaling
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.checkpoints.restore import Loading
+    from hvd_elastic_ext.launcher.custody.custody import Stored
+    from hvd_elastic_ext.launcher.custody.holders import NotedCommit
+    from hvd_elastic_ext.launcher.driver.options import JobOptions
+    from hvd_elastic_ext.launcher.driver.roster import Worker
+    from hvd_elastic_ext.launcher.health.causes import Cause
+    from hvd_elastic_ext.launcher.membership.calls import Gate
+    from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, RendezvousAnswer, Seat
 
 log = logging.getLogger(__name__)
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hvd_elastic_ext.launcher.driver.actions import StopLaunch, TellPeers
-from hvd_elastic_ext.launcher.driver.job import JobState
-from hvd_elastic_ext.launcher.driver.roster import Agent, Worker
-from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.membership.next_world import Stage
-from hvd_elastic_ext.launcher.membership.rendezvous import Seat
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.driver.job import JobState
+    from hvd_elastic_ext.launcher.driver.roster import Agent, Worker
+    from hvd_elastic_ext.launcher.health.causes import Cause
+    from hvd_elastic_ext.launcher.membership.rendezvous import Seat
+
 
 STOP_AGAIN_S: Final = 10.0
 """Pause before a process is told again to end."""

@@ -5,33 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from hvd_elastic_ext.launcher.checkpoints import commit_interval, restore
-from hvd_elastic_ext.launcher.departures import shutdown
+from hvd_elastic_ext.launcher.checkpoints import attempt, commit_interval, restore, save_then_stop
+from hvd_elastic_ext.launcher.custody import custody, transfers
+from hvd_elastic_ext.launcher.departures import clean_exits, notices, shutdown
+from hvd_elastic_ext.launcher.driver.actions import Plan, WorldQuestion
 from hvd_elastic_ext.launcher.driver.job import JobState
-from hvd_elastic_ext.launcher.health import link_loss, liveness, loopless, silence
-from hvd_elastic_ext.launcher.membership import processes, prologue, wanted_seats, world
-from hvd_elastic_ext.launcher.planners.checkpoints import (
-    before_exit,
-    before_preemption,
-    before_sleep,
-    coordinator,
-    final_checkpoint,
-)
-from hvd_elastic_ext.launcher.planners.departures import clean_exits, exits, preemption
-from hvd_elastic_ext.launcher.planners.health import cooldowns, pace, victims
-from hvd_elastic_ext.launcher.planners.membership import (
+from hvd_elastic_ext.launcher.health import blame, ends, link_loss, liveness, loopless, pace, silence
+from hvd_elastic_ext.launcher.membership import (
     adoption,
     agents,
     calls,
-    custody,
     hosts,
-    next_world,
+    processes,
+    prologue,
     shortage,
-    transfers,
-    wait_lines,
+    wanted_seats,
+    world,
 )
+from hvd_elastic_ext.launcher.reporting import waits
 from hvd_elastic_ext.launcher.scaling import scaling
-from hvd_elastic_ext.launcher.state.planner_answer import Plan, WorldQuestion
 
 LOOK_S: Final = 1.0
 """Longest time between two looks, except for large jobs in which nothing happens."""
@@ -57,7 +49,7 @@ class Planner(NamedTuple):
 MAY_A_WORLD_FORM: Final = (
     WorldQuestion("would processes join another world?", loopless.why_not),  # not without an elastic loop
     WorldQuestion("does a member of the first world have the newest checkpoint?", restore.why_not),
-    WorldQuestion("would what it trains be kept?", before_preemption.why_not),  # not after the last checkpoint
+    WorldQuestion("would what it trains be kept?", save_then_stop.why_not),  # not after the last checkpoint
     WorldQuestion("does a member have the newest commit?", custody.why_not),
 )
 """What may hold back the world that the engine decides on, in this order.
@@ -68,30 +60,32 @@ asked for their ranks, the last question is asked again, by what they hold then.
 """
 
 PLANNERS: Final = (
-    Planner(wait_lines.plan, ending=True),  # logs what the job waits for since the last look
+    Planner(waits.plan, ending=True),  # logs what the job waits for since the last look
     Planner(pace.plan),  # logs that the world makes no step
     # questions of processes that wait for their world
     Planner(world.answer_due, ending=True, moving=world.answers_due_at, is_due=world.is_answer_due),
     Planner(custody.note, ending=True),  # the newest commit is saved for the next launcher
     Planner(link_loss.plan, ending=True),  # has the launcher lost its own link? adoption.plan stops the look for that
     Planner(silence.plan, ending=True, moving=silence.due_at, is_due=silence.is_due),  # silent hosts and processes
-    Planner(before_exit.plan, ending=True),  # a job that has to end: is its last checkpoint made?
-    Planner(final_checkpoint.plan),  # a job whose newest checkpoint is the end of its training: nothing is started
+    Planner(save_then_stop.plan_exit, ending=True),  # a job that has to end: is its last checkpoint made?
+    Planner(
+        save_then_stop.plan_finished
+    ),  # a job whose newest checkpoint is the end of its training: nothing is started
     Planner(adoption.plan),  # stops the look without that link, or until hosts of an earlier launcher reconnect
-    Planner(before_exit.save),  # a job that has to end and does not train saves what memory holds
+    Planner(save_then_stop.save_before_exit),  # a job that has to end and does not train saves what memory holds
     Planner(adoption.retry_missing),  # hosts of an earlier launcher that are not back yet
     Planner(hosts.plan),  # an empty list of hosts
-    Planner(exits.plan),  # ends that were reported to no launcher
-    Planner(victims.plan),  # ends that follow from the loss of a peer count for nothing
+    Planner(ends.plan),  # ends that were reported to no launcher
+    Planner(ends.plan_victims),  # ends that follow from the loss of a peer count for nothing
     Planner(clean_exits.plan),  # is training done, because all ranks have left?
     Planner(loopless.plan),  # is the job over?
     Planner(liveness.at_the_end, ending=True),  # members that wait for one that is done with training
     Planner(world.finish, ending=True),  # members that are not done yet finish
     Planner(shutdown.end_processes, ending=True),  # all, or all but those of the world that finishes
-    Planner(final_checkpoint.save, ending=True),  # the end of training, while agents still hold it
+    Planner(save_then_stop.save_at_the_end, ending=True),  # the end of training, while agents still hold it
     Planner(shutdown.end_agents, ending=True),  # and no planner after this one is asked
     Planner(scaling.plan),  # how many hosts the job requests
-    Planner(cooldowns.retry),  # a slot that failed while others get ready is tried again at once
+    Planner(blame.retry),  # a slot that failed while others get ready is tried again at once
     Planner(wanted_seats.plan),  # which seats are wanted
     Planner(wanted_seats.check_start),  # programs that need no world, and jobs in which no process can start
     Planner(agents.plan),  # agents where processes are wanted
@@ -99,20 +93,20 @@ PLANNERS: Final = (
     Planner(processes.plan),  # processes in wanted seats
     Planner(prologue.plan),  # processes that wait in hvd.init(): do they meet the others there?
     Planner(calls.plan),  # processes catch up with the training call that the others are in
-    Planner(transfers.time_out),  # a transfer of a commit that takes too long
-    Planner(lambda job: next_world.plan(job, MAY_A_WORLD_FORM)),  # does another world form?
+    Planner(transfers.plan_time_out),  # a transfer of a commit that takes too long
+    Planner(lambda job: world.choose(job, MAY_A_WORLD_FORM)),  # does another world form?
     Planner(loopless.report_unchanged_world),  # not if no process would join it
     Planner(transfers.plan),  # the newest commit is sent to where the next world needs it
-    Planner(before_sleep.plan),  # what memory holds is saved if no world can form; then the job sleeps
+    Planner(save_then_stop.plan_sleep),  # what memory holds is saved if no world can form; then the job sleeps
     Planner(shortage.plan),  # too few processes for too long
     Planner(world.begin),  # members of the next world are called
     Planner(world.plan),  # and get their ranks
-    Planner(preemption.plan),  # processes learn that their host will be preempted
-    Planner(before_preemption.plan),  # checkpoints before all hosts are taken away
-    Planner(coordinator.plan),  # the next checkpoint
+    Planner(notices.plan),  # processes learn that their host will be preempted
+    Planner(save_then_stop.plan_preemption),  # checkpoints before all hosts are taken away
+    Planner(attempt.plan),  # the next checkpoint
     Planner(commit_interval.plan),  # how often commit() commits
     Planner(liveness.plan),  # stalled processes and stragglers
-    Planner(cooldowns.plan),  # when the next one is over
+    Planner(blame.plan),  # when the next one is over
 )
 
 

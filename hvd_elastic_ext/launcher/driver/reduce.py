@@ -12,27 +12,24 @@ from hvd_elastic_ext.core import journal
 from hvd_elastic_ext.core.json_text import finite_number
 from hvd_elastic_ext.core.messages.slot_protocol import NOT_STARTED
 from hvd_elastic_ext.core.secrets import external_text
-from hvd_elastic_ext.launcher.checkpoints import attempt, save_then_stop
+from hvd_elastic_ext.launcher.checkpoints import attempt, restore, save_then_stop
 from hvd_elastic_ext.launcher.custody import holders, transfers
-from hvd_elastic_ext.launcher.departures import notices
+from hvd_elastic_ext.launcher.departures import notices, shutdown
 from hvd_elastic_ext.launcher.driver import events, orders
 from hvd_elastic_ext.launcher.driver.actions import Record
 from hvd_elastic_ext.launcher.driver.events import Event
 from hvd_elastic_ext.launcher.driver.helpers import HelperAnswer, Purpose, answer_of
 from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.driver.roster import USAGE, Agent, LaunchEnd, Worker
-from hvd_elastic_ext.launcher.health import ends
+from hvd_elastic_ext.launcher.health import ends, silence
 from hvd_elastic_ext.launcher.health.causes import SSH_FAILED, Cause
+from hvd_elastic_ext.launcher.health.launcher_pauses import launcher_paused
 from hvd_elastic_ext.launcher.membership import adoption, agents, calls, hosts, resizes
+from hvd_elastic_ext.launcher.membership.engines import engine_of
 from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.membership.rendezvous import Question, Seat, is_for_a_rank, seat_of
 from hvd_elastic_ext.launcher.membership.reports import signals, take_heartbeat, take_message
-from hvd_elastic_ext.launcher.state.effects.checkpoints import loads
-from hvd_elastic_ext.launcher.state.effects.departures import shutdown
-from hvd_elastic_ext.launcher.state.effects.engines.engine import engine_of
-from hvd_elastic_ext.launcher.state.effects.health import cut_off
-from hvd_elastic_ext.launcher.state.effects.health.pauses import launcher_paused
-from hvd_elastic_ext.launcher.state.effects.membership import scaling
+from hvd_elastic_ext.launcher.scaling import scaling
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +114,7 @@ def _agent_lost(job: JobState, host: str, reason: str) -> None:
     agent = job.roster.agents.get(host)
     if agent is not None:
         agent.joined = False
-    for part in (loads, attempt, save_then_stop, transfers, calls):
+    for part in (restore, attempt, save_then_stop, transfers, calls):
         part.agent_lost(job, host)  # also of a fenced host
     if agent is None:
         return
@@ -161,7 +158,7 @@ def _agent_ended(job: JobState, agent: Agent, end: LaunchEnd) -> None:
         why += f": {external_text(end.detail)}"
     job.faults.first = job.faults.first or f"the agent on {host} ended: {end.detail}"
     job.roster.commits.agent_ended(host, why)
-    cut_off.cut_off(job, agent, why, strike=job.outcome.failure is None)
+    silence.cut_off(job, agent, why, strike=job.outcome.failure is None)
 
 
 # --- messages of agents
@@ -352,7 +349,7 @@ _OF_PROCESSES: Final = frozenset(
 
 _ANSWERED: Final[Mapping[Purpose, Callable[[JobState, Agent, HelperAnswer], None]]] = {
     Purpose.CHECKPOINT: attempt.answered,
-    Purpose.RESTORE: loads.answered,
+    Purpose.RESTORE: restore.answered,
     Purpose.SLEEP: save_then_stop.answered,
     Purpose.TRANSFER: transfers.answered,
     Purpose.PAST: calls.answered,

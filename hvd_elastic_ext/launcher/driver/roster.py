@@ -6,14 +6,17 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.custody.holders import Held, Holders
-from hvd_elastic_ext.launcher.health.causes import Cause
-from hvd_elastic_ext.launcher.health.pace import RECENT
 from hvd_elastic_ext.launcher.membership.next_world import Process, Stage
-from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
+from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.health.causes import Cause
+    from hvd_elastic_ext.launcher.membership.rendezvous import Seat
+
 
 JOIN_S: Final = 60.0
 """How long an agent may take from its start to its first message."""
@@ -390,3 +393,11 @@ class Roster:
             worker.agreed > 0,
             worker.created,
         )
+
+
+STARTS_S: Final = 120.0
+"""Longest time until a process trains; one without an elastic loop cannot report that it does."""
+
+
+RECENT: Final = 20
+"""The number of last steps that decide what is usual."""

@@ -9,19 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hvd_elastic_ext.autoscale.decide import Change, Memory
 from hvd_elastic_ext.autoscale.observations import SpeedLog
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.custody.custody import Stored
-from hvd_elastic_ext.launcher.custody.holders import NotedCommit
 from hvd_elastic_ext.launcher.driver.job import JobState
-from hvd_elastic_ext.launcher.driver.options import JobOptions, ScaleOptions
 from hvd_elastic_ext.launcher.health import ledger_json
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger
-from hvd_elastic_ext.launcher.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.state.parts.membership import Scaling
+from hvd_elastic_ext.launcher.scaling.scaling import Scaling
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.custody.custody import Stored
+    from hvd_elastic_ext.launcher.custody.holders import NotedCommit
+    from hvd_elastic_ext.launcher.driver.options import JobOptions, ScaleOptions
+    from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 
 
 class UnrecordedChange(NamedTuple):

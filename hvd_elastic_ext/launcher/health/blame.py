@@ -1,16 +1,261 @@
-"""Which host or slot a fault counts against, and when faults end the job."""
+"""The same failure start after start: when that ends the job, and when it only blocks a slot. Pure."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
 from hvd_elastic_ext.core.errors import JobFailed
+from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.secrets import external_text
-from hvd_elastic_ext.launcher.driver.job import JobState
-from hvd_elastic_ext.launcher.driver.roster import Worker
-from hvd_elastic_ext.launcher.health.causes import BUDGET_WINDOW_S, Cause
-from hvd_elastic_ext.launcher.health.ledger import HealthLedger
-from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId
-from hvd_elastic_ext.launcher.rules.health import repeats
-from hvd_elastic_ext.launcher.rules.health.repeats import Decision, Failure, Verdict
+from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
+from hvd_elastic_ext.launcher.health.causes import BUDGET_WINDOW_S, SIGKILLED, Cause
+from hvd_elastic_ext.launcher.health.ledger import DECAY, HealthLedger, cooldown_s
+from hvd_elastic_ext.launcher.membership.next_world import Stage
+from hvd_elastic_ext.launcher.membership.rendezvous import Seat
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.driver.job import JobState
+    from hvd_elastic_ext.launcher.driver.roster import Worker
+    from hvd_elastic_ext.launcher.health.ledger import BlockStatus
+    from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId
+
+
+STARTS: Final = 3
+"""So many starts with the same failure, without a step between, show that it comes again."""
+
+
+UNREPORTED_S: Final = 600.0
+"""Where no process reports steps, one that was in a world for so long counts as one that has done some."""
+
+
+class Failure(NamedTuple):
+    """A process has failed ``at`` a time (mono). It was ``created`` earlier (mono).
+
+    ``stepped``: it had done a step. ``alone``: it was in no world yet, and the others train on: that costs them
+    nothing, and says nothing about their script.
+    """
+
+    seat: Seat
+    created: float
+    at: float
+    stepped: bool = False
+    alone: bool = False
+
+
+class Verdict(Enum):
+    """What follows from a failure that comes again."""
+
+    NOTHING = "nothing"
+    """The usual strike."""
+    BLOCK = "block"
+    """Its slot gets no work for the longest cooldown, and the others train."""
+    END = "end"
+    """The job ends."""
+
+
+class Decision(NamedTuple):
+    """``starts``: how many starts in a row have failed like this. ``reason``: why the job ends, or the slot is blocked;
+    empty for ``NOTHING``.
+    """
+
+    verdict: Verdict
+    starts: int
+    reason: str = ""
+
+
+def is_counted(cause: Cause, code: int) -> bool:
+    """Whether a failure may come again by itself. A SIGKILL comes from outside, if it is not the kernel's for memory;
+    what is silent, late or unreachable depends on the load and the network.
+    """
+    return cause is Cause.MEMORY or (cause is Cause.CRASHED and code not in SIGKILLED)
+
+
+def decide(failures: Sequence[Failure], *, stepped_at: float, left: int, needed: int) -> Decision:
+    """Decide what follows from the last of ``failures``, all of the same kind and exit code, in the order of time.
+
+    ``stepped_at``: when any process of the job did its last step (mono). ``left``: slots without the one that failed.
+    ``needed``: how many a world needs.
+    """
+    last = failures[-1]
+    in_a_row = [] if last.alone else [each for each in failures if not each.alone and each.at > stepped_at]
+    count = starts(in_a_row)
+    if count >= STARTS:
+        hosts = list(dict.fromkeys(each.seat.host for each in in_a_row))
+        if len(hosts) > 1:
+            return Decision(Verdict.END, count, f"it came on {len(hosts)} hosts: {', '.join(hosts)}")
+        if left < needed:
+            return Decision(Verdict.END, count, f"slots left without {last.seat}: {left}, needed: {needed}")
+        return Decision(Verdict.BLOCK, count, "the others go on without it")
+    here = starts(_since_last_step(each for each in failures if each.seat == last.seat and not each.alone))
+    if here >= STARTS and not last.alone and left >= needed:
+        return Decision(Verdict.BLOCK, here, "the others go on without it")
+    return Decision(Verdict.NOTHING, max(count, here))
+
+
+def _since_last_step(failures: Iterable[Failure]) -> list[Failure]:
+    found: list[Failure] = []
+    for each in failures:
+        found = [] if each.stepped else [*found, each]
+    return found
+
+
+def starts(failures: Iterable[Failure]) -> int:
+    """The number of starts: processes that were started before another one of them had failed belong to one."""
+    count, since = 0, float("-inf")
+    for each in failures:
+        if each.created >= since:
+            count, since = count + 1, each.at
+    return count
+
+
+# --- how long to wait before another start
+
+
+@dataclass(slots=True)
+class RestartDelays:
+    """Delays by seat, as long as cooldowns. They are not faults, so they are not in the ledger. Times are mono."""
+
+    _of: dict[Seat, tuple[int, float]] = field(default_factory=dict)
+    """By seat: exits in a row, and when the next process may start."""
+
+    def over(self, seat: Seat, now: float) -> bool:
+        """Whether a process may start there."""
+        return now >= self._of.get(seat, (0, now))[1]
+
+    def begin(self, seat: Seat, now: float, limits: tuple[float, float]) -> None:
+        """A process has left. ``limits``: shortest and longest delay, in seconds."""
+        times, until = self._of.get(seat, (0, now))
+        # As with strikes, a long run without an exit clears the count.
+        times = 1 if not times or now - until > DECAY * cooldown_s(times, limits) else times + 1
+        self._of[seat] = (times, now + cooldown_s(times, limits))
+
+    def forget(self, host: str) -> None:
+        """Another host has this name now."""
+        self._of = {seat: rest for seat, rest in self._of.items() if seat.host != host}
+
+
+# --- state
+
+
+class _Usable(NamedTuple):
+    """The slots of each host that may work, by a ledger, until then (mono)."""
+
+    hosts: HostSet
+    ledger: HealthLedger
+    until: float
+    slots: list[tuple[Host, tuple[int, ...]]]
+
+
+class Unexplained(NamedTuple):
+    """A member of a world has ended as if a peer was lost, and no other is known to be. ``until``: when that is its own
+    fault (mono), unless another one's end comes. ``members``: of its world; ``generation``: that world.
+    """
+
+    worker: Worker
+    how: str
+    code: int
+    members: tuple[ProcessId, ...]
+    generation: int
+    until: float
+
+
+@dataclass(slots=True)
+class Faults:
+    """Strikes and blocks, and how often something failed."""
+
+    ledger: HealthLedger
+    first: str | None = None
+    """The first process that failed, and how."""
+    counted: list[tuple[float, str]] = field(default_factory=list)
+    """Faults that count towards ``--failure-budget``: when (mono), and on which host."""
+    all_left_at: list[float] = field(default_factory=list)
+    """When the last process of a world left without an order (mono)."""
+    seen: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """By digest of an error, the host and the step where it came last."""
+    repeats: dict[tuple[str, int, str], list[Failure]] = field(default_factory=dict)
+    """Failures by cause, exit code, and digest of the error if one was reported."""
+    stepped_at: float = -math.inf
+    """When a step was reported last by a process that has ended (mono)."""
+    blocked: set[Seat] = field(default_factory=set)
+    """Slots that were blocked because they fail in the same way at each start."""
+    to_retry: set[Seat] = field(default_factory=set)
+    """Slots in which a process failed before the first world; they may be tried again at once if others get ready."""
+    retries: int = 0
+    """Starts at once, without a cooldown, since the last step."""
+    retried_at: float = -math.inf
+    """When the last one of them was (mono)."""
+    unexplained: list[Unexplained] = field(default_factory=list)
+    _usable: _Usable | None = field(default=None, compare=False, repr=False)
+
+    def usable(self, hosts: HostSet, now: float) -> list[tuple[Host, tuple[int, ...]]]:
+        """Each host's slots that may work at ``now`` (mono)."""
+        known, ledger = self._usable, self.ledger
+        if known is None or known.hosts is not hosts or known.ledger is not ledger or now >= known.until:
+            until = ledger.next_release(now)
+            known = _Usable(hosts, ledger, math.inf if until is None else until, ledger.usable(now, hosts))
+            self._usable = known
+        return known.slots
+
+
+# --- what follows from the state
+
+
+def blocked(job: JobState, *, brief: bool = False, for_good: bool = True) -> list[str]:
+    """Published hosts, and slots of others, that are blocked: since when, until when, and why.
+
+    ``brief``: for lines of the log, without what was printed when the host was blocked: that time, and messages of
+    ssh. ``for_good``: include those that are blocked until a user clears them.
+    """
+    now, found = job.now, []
+    short = {host: usable for host, usable in job.faults.usable(job.fleet.hosts, now) if len(usable) < host.slots}
+    for host, about in job.faults.ledger.by_host(short):
+        ledger, usable = about or HealthLedger(), short[host]
+        records = [ledger.records[subject] for subject in ledger.subjects(host)] if brief else []
+        words = [(record.why, str(record.cause)) for record in records if record.cause is Cause.UNREACHABLE]
+        slots: Sequence[int | None] = sorted(set(range(host.slots)).difference(usable)) if usable else [None]
+        for slot in slots:
+            status = ledger.blocked(now, host, slot)
+            if for_good or status.until is not None:
+                name = host.name if slot is None else str(Seat(host.name, slot))
+                found.append(_blocked(name, status, words, now, brief=brief))
+    return found
+
+
+def unreached(job: JobState, host: Host) -> str | None:
+    """Why a host could not be reached at the last try; None if its agent has connected, or there was no try."""
+    agent, ledger = job.roster.agents.get(host.name), job.faults.ledger
+    if agent is not None and agent.last_message_at:
+        return None
+    records = map(ledger.records.__getitem__, ledger.subjects(host))
+    found = (each.why for each in records if each.cause is Cause.UNREACHABLE and each.strikes_left(job.now))
+    return next(found, None)
+
+
+def not_waited_for(job: JobState) -> list[str]:
+    """Hosts and slots without which ``--min-np`` lets a job start, and why; none if it starts on all."""
+    first = job.fleet.first_limits
+    if job.world.begun or first is None or not first.least < first.start or job.options.limits.start == first.start:
+        return []
+    usable = job.faults.usable(job.fleet.hosts, job.now)
+    tried = [f"{host.name} (unreachable, tried again)" for host, slots in usable if slots and unreached(job, host)]
+    return [*blocked(job, brief=True), *tried]
+
+
+def _blocked(name: str, status: BlockStatus, words: Sequence[tuple[str, str]], now: float, *, brief: bool) -> str:
+    until, why = status.until, status.reason
+    for text, short in words:
+        why = why.replace(text, short)
+    ends = "until it is cleared" if until is None else f"for {until - now:.0f} s more"
+    since = "" if brief or status.since is None else f"{now - status.since:.0f} s ago, "
+    return f"{name} ({since}{ends}: {why.removeprefix(f'host {name}: ')})"
+
+
+# --- what happens
+
 
 _MOST_FAILURES = 64
 """Most failures of one kind that are remembered, and most kinds."""
@@ -43,7 +288,7 @@ def failed(
     if blocks:
         words = external_text(f"{words}, in {found.starts} starts without a step")
         state.blocked.add(worker.seat)
-    again = not (alone or blocks) and repeats.is_counted(cause, code) and _may_retry(job, worker)
+    again = not (alone or blocks) and is_counted(cause, code) and _may_retry(job, worker)
     if again and not job.world.begun:  # whether the script fails everywhere is not known yet
         state.to_retry.add(worker.seat)
     waive = again and job.world.begun
@@ -78,9 +323,9 @@ def _output(job: JobState, worker: Worker) -> str:
 def _comes_again(job: JobState, worker: Worker, cause: Cause, code: int, *, alone: bool) -> Decision:
     """What follows if a process has failed like others before, without a step between."""
     state, now = job.faults, job.now
-    if not repeats.is_counted(cause, code):
+    if not is_counted(cause, code):
         return Decision(Verdict.NOTHING, 0)
-    unreported = not job.resize.steps_are_reported and now - worker.since >= repeats.UNREPORTED_S
+    unreported = not job.resize.steps_are_reported and now - worker.since >= UNREPORTED_S
     stepped = worker.step_came > 0.0 or (worker.generation > 0 and unreported)
     if stepped:
         state.stepped_at = max(state.stepped_at, now if not worker.step_came else worker.step_came)
@@ -90,10 +335,10 @@ def _comes_again(job: JobState, worker: Worker, cause: Cause, code: int, *, alon
     del failures[:-_MOST_FAILURES]
     while len(state.repeats) > _MOST_FAILURES:
         del state.repeats[next(iter(state.repeats))]
-    if repeats.starts(failures) < repeats.STARTS:  # usually: the rest asks thousands of processes
+    if starts(failures) < STARTS:  # usually: the rest asks thousands of processes
         return Decision(Verdict.NOTHING, 0)
     left, needed = _left_without(job, worker)
-    return repeats.decide(failures, stepped_at=_stepped_at(job), left=left, needed=needed)
+    return decide(failures, stepped_at=_stepped_at(job), left=left, needed=needed)
 
 
 def _stepped_at(job: JobState) -> float:
@@ -134,7 +379,7 @@ def _may_retry(job: JobState, worker: Worker) -> bool:
         return False
     if state.retries and _stepped_at(job) > state.retried_at:
         state.retries = 0
-    return state.retries < repeats.STARTS - 1
+    return state.retries < STARTS - 1
 
 
 def with_error(worker: Worker, how: str) -> str:
@@ -201,3 +446,30 @@ def _all_ended_with(job: JobState, digest: str, members: tuple[ProcessId, ...]) 
     """Whether no member that has ended had another cause than this error, or than a lost peer."""
     ended = job.loopless.ends_of(job.generation) if members else []
     return all(each.error == digest for each in ended)
+
+
+# --- planner
+
+
+def plan(job: JobState) -> Plan:
+    """Look again when the next cooldown is over."""
+    return Plan(job.faults.ledger.next_release(job.now))
+
+
+def retry(job: JobState) -> Plan:
+    """Before the first world, end the cooldowns of slots without which it cannot form, once a process is ready.
+
+    Until then the script may fail everywhere, and another start would only delay the message.
+    """
+    state = job.faults
+    if state.to_retry and job.world.begun:
+        state.to_retry.clear()
+    if not state.to_retry or all(worker.stage is Stage.BOOTING for worker in job.roster.workers.values()):
+        return NOTHING
+    for seat in sorted(state.to_retry):
+        host = job.fleet.hosts.get(seat.host)
+        blocked = host is not None and state.ledger.blocked(job.now, host, seat.slot).blocked
+        if host is not None and blocked and (found := job.waived(host, seat.slot)) is not None:
+            job.note_lifted(found)
+    state.to_retry.clear()
+    return NOTHING

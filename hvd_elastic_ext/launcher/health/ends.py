@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Container, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.secrets import external_text
-from hvd_elastic_ext.launcher.departures import clean_exits
+from hvd_elastic_ext.launcher.departures import clean_exits, shutdown
 from hvd_elastic_ext.launcher.driver import orders
-from hvd_elastic_ext.launcher.driver.job import JobState
-from hvd_elastic_ext.launcher.driver.roster import Worker
-from hvd_elastic_ext.launcher.health import blame
-from hvd_elastic_ext.launcher.health.causes import SIGNALLED, SSH_FAILED, Cause, Ending, ending
+from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
+from hvd_elastic_ext.launcher.health import blame, liveness
+from hvd_elastic_ext.launcher.health.blame import Unexplained
+from hvd_elastic_ext.launcher.health.causes import SIGNALLED, SSH_FAILED, Cause, Ending, Evidence, ending, evidence
 from hvd_elastic_ext.launcher.health.endings import Ended, WorldPhase
+from hvd_elastic_ext.launcher.membership.engines import engine_of
 from hvd_elastic_ext.launcher.membership.next_world import Stage
-from hvd_elastic_ext.launcher.state.effects.departures import shutdown
-from hvd_elastic_ext.launcher.state.effects.engines.engine import engine_of
-from hvd_elastic_ext.launcher.state.effects.health import early_ends, victims
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.driver.job import JobState
+    from hvd_elastic_ext.launcher.driver.roster import Worker
+    from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId
 
 
 def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
@@ -42,14 +45,14 @@ def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
     how = f"{found.text}: {reason}" if isinstance(reason := news.get("reason"), str) else found.text
     if worker.killed is not None:  # the exit code says only that it was killed
         how = _why_killed(worker, worker.killed)
-    if victim := victims.is_victim(job, worker, cause, how, code=code):
+    if victim := is_victim(job, worker, cause, how, code=code):
         cause, how = Cause.PEER_LOST, f"{Cause.PEER_LOST}: {found.text.removeprefix(f'{found.cause}: ')}"
         job.world.not_at_fault.add(worker.life)
     why = external_text(blame.with_error(worker, how)) if cause.fault else how
     place = {"host": worker.seat.host, "slot": worker.seat.slot, **({} if rank is None else {"rank": rank})}
     job.record("exited", **place, code=code, cause=str(cause), reason=why)
     _note_end(job, worker, cause, how, code, victim=victim)
-    early_ends.ended(job, worker, well=worker.done or (cause is Cause.LEFT and code == 0))
+    liveness.ended(job, worker, well=worker.done or (cause is Cause.LEFT and code == 0))
     if worker.left and code and not worker.done:  # under MPI it waits for its peers before it ends
         clean_exits.advise(job, f"{blame.named(job, worker)} left the training function, and others did not")
     decided_later = code == 0 and worker.loops and not worker.done and clean_exits.note(job, worker, cause)
@@ -127,7 +130,7 @@ def _is_between_calls(job: JobState, worker: Worker, code: int) -> bool:
     """
     if job.outcome.finishing:
         return False
-    if any(each.call > worker.call for each in job.roster.workers.values()) or victims.follows_another(job, worker):
+    if any(each.call > worker.call for each in job.roster.workers.values()) or follows_another(job, worker):
         return True
     if worker.killed is not None:
         return False
@@ -179,3 +182,100 @@ def _note_end(job: JobState, worker: Worker, cause: Cause, how: str, code: int, 
     elif worker.stage is Stage.BOOTING and (well or cause.fault):
         state.never_joined.pop(worker.seat, None)  # in the order of the ends
         state.never_joined[worker.seat] = entry
+
+
+# --- victims of a lost peer
+
+
+GRACE_S: Final = 5.0
+"""How long the end of the cause may come after that of a victim: its interpreter has to shut down, on a busy
+machine."""
+
+
+def is_victim(job: JobState, worker: Worker, cause: Cause, how: str, *, code: int) -> bool:
+    """Whether a process that has ended is taken for a victim, as far as known; :func:`explained` may find later that
+    it is none.
+    """
+    members = job.world.members
+    if not job.in_place or not cause.fault or worker.life not in members or worker.killed is not None:
+        return False
+    lost = worker.lost_peer is not None
+    found = evidence(code, cause, error=worker.failure is not None, lost_peer=lost)
+    if found is Evidence.OWN:
+        return False
+    if worker.generation < job.generation:  # it may still be in the world before, and have lost others there
+        members = (*members, *job.world.left_out)
+    if found is Evidence.UNCLEAR:
+        without = {worker.life, *(each.worker.life for each in job.faults.unexplained)}
+        without |= {life for life, end in job.loopless.ended.items() if end.well} | job.fleet.unreported_ends.keys()
+        return explained(job, members, without=without)
+    job.faults.unexplained.append(Unexplained(worker, how, code, members, job.generation, job.now + GRACE_S))
+    return True
+
+
+def follows_another(job: JobState, worker: Worker) -> bool:
+    """Whether a process has reported that an operation with its peers has failed, and its world has lost a member by
+    something else.
+    """
+    without = {worker.life, *(each.worker.life for each in job.faults.unexplained)}
+    return worker.lost_peer is not None and explained(job, job.world.members, without=without)
+
+
+def explained(job: JobState, members: tuple[ProcessId, ...], *, without: Container[ProcessId]) -> bool:
+    """Whether a member other than ``without`` is lost, is killed, or has reported an error of its own."""
+    for life in members:
+        if life in without:
+            continue
+        other = job.roster.alive(life)
+        if other is None or other.killed is not None or (other.failure is not None and other.lost_peer is None):
+            return True
+    return False
+
+
+# --- planner
+
+
+def plan(job: JobState) -> Plan:
+    """Take in their ends, once that world was taken over."""
+    ends = job.fleet.unreported_ends
+    for life in [each for each in job.world.members if each in ends] if ends else ():
+        worker, code = job.fleet.unreported_ends.pop(life)
+        worker.unseen = True
+        if life.seat not in job.roster.workers:
+            job.roster.add(worker)
+            exited(job, worker, {"code": code})
+    return NOTHING
+
+
+# --- planner: victims
+
+
+def plan_victims(job: JobState) -> Plan:
+    """Forget those whose cause is known. If no other process of a world has failed, blame the first of them: an
+    operation can fail without a lost peer, as with different shapes on two ranks.
+    """
+    waiting, job.faults.unexplained = job.faults.unexplained, []
+    if not waiting:
+        return NOTHING
+    open_lives = {each.worker.life for each in waiting}
+    known: dict[int, bool] = {}
+    for each in waiting:
+        if each.generation not in known:
+            known[each.generation] = explained(job, each.members, without=open_lives)
+        if known[each.generation]:
+            continue
+        if _may_come(job, each):
+            job.faults.unexplained.append(each)
+            continue
+        known[each.generation] = True  # the others of its world have ended because of it
+        not_a_victim(job, each.worker, Cause.CRASHED, each.how, code=each.code)
+    return Plan(min((each.until for each in job.faults.unexplained), default=None))
+
+
+def _may_come(job: JobState, end: Unexplained) -> bool:
+    """Whether the end of another member may still be reported: soon, or once a host that sends nothing is cut off."""
+    alive = [life for life in end.members if job.roster.alive(life) is not None]
+    if not alive or job.now < end.until:
+        return bool(alive)
+    agents = filter(None, (job.roster.agents.get(host) for host in {life.seat.host for life in alive}))
+    return any(agent.last_message_at < end.until for agent in agents)

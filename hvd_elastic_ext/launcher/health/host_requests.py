@@ -10,12 +10,16 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import Host, name_error
-from hvd_elastic_ext.launcher.health.ledger import HealthLedger, HealthRecord, Subject
+from hvd_elastic_ext.launcher.health.ledger import HealthLedger, Subject
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.health.ledger import HealthRecord
+
 
 MAX_REASON: Final = 200
 

@@ -7,8 +7,16 @@ minute.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.driver.job import JobState
+
+log = logging.getLogger(__name__)
+
 
 LONG_S: Final = 5.0
 """A pause this long is logged at once, or one of :data:`SHARE` of ``--heartbeat-timeout``, if that is less."""
@@ -53,3 +61,45 @@ def report_pause(
     longest = max(pause.seconds for pause in known)
     what = f"the launcher itself was paused {len(known)} times in {SPAN_S:.0f} s, for {longest:.1f} s at most"
     return PauseReport(f"{what}: this machine has too little processor time for it; no host is blamed for that", ())
+
+
+# --- state
+
+
+@dataclass(slots=True)
+class LauncherPauses:
+    """Pauses of the launcher itself that are short, and not logged yet."""
+
+    short: tuple[LauncherPause, ...] = ()
+    logged_at: float | None = None
+    """When pauses were logged last (mono)."""
+
+
+# --- what happens
+
+
+def launcher_paused(job: JobState, seconds: float) -> None:
+    """Move all times since which something is awaited by ``seconds``."""
+    state, limit_s = job.launcher_pauses, job.options.heartbeat_timeout_s
+    line, state.short = report_pause(
+        job.now, seconds, state.short, heartbeat_timeout_s=limit_s, logged_at=state.logged_at
+    )
+    if line:
+        log.warning("%s", line)
+        state.logged_at = job.now
+    now = job.now
+    job.fleet.newer_lives = {
+        name: each._replace(since=min(now, each.since + seconds)) for name, each in job.fleet.newer_lives.items()
+    }
+    for agent in job.roster.agents.values():
+        agent.last_message_at = (
+            min(now, agent.last_message_at + seconds) if agent.last_message_at else agent.last_message_at
+        )
+    job.roster.commits.launcher_paused(seconds)
+    if job.transfers.current is not None:
+        job.transfers.current.began += seconds
+    job.custody.may_end_since = {host: since + seconds for host, since in job.custody.may_end_since.items()}
+    for worker in job.roster.workers.values():
+        worker.killed_at += seconds if worker.killed is not None else 0.0
+        worker.moved_at = min(now, worker.moved_at + seconds) if worker.moved_at else 0.0
+    job.liveness.moved.clear()

@@ -10,12 +10,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.core.hosts import Host, is_same
 from hvd_elastic_ext.core.secrets import external_text
-from hvd_elastic_ext.launcher.health.causes import BLAME, Cause
+from hvd_elastic_ext.launcher.health.causes import BLAME
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.health.causes import Cause
+
 
 DEFAULT_COOLDOWN_S: Final = (10.0, 300.0)
 """Cooldown range when ``--blacklist-cooldown-range`` is absent. Stock Horovod blocks for ever."""

@@ -1,21 +1,58 @@
-"""Whether the launcher has lost its own link. If so, no host is cut off for a while, and nothing is decided.
-
-A silent host is cut off so that the others of its world can continue. If all hosts are silent, none could continue.
-Then most likely all of them train, and the link of the launcher's machine is broken.
-"""
+"""Whether the launcher's own link is lost, rather than those of all hosts. Pure."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from hvd_elastic_ext.launcher.driver.job import JobState
-from hvd_elastic_ext.launcher.driver.roster import RECONNECT_S, Agent
-from hvd_elastic_ext.launcher.rules.health.link_loss import is_isolated
-from hvd_elastic_ext.launcher.state.facts.health import heard_of_world
-from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
+from hvd_elastic_ext.launcher.driver.actions import NOTHING
+from hvd_elastic_ext.launcher.driver.roster import RECONNECT_S
+from hvd_elastic_ext.launcher.health.stalls import heard_of_world
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.driver.actions import Plan
+    from hvd_elastic_ext.launcher.driver.job import JobState
+    from hvd_elastic_ext.launcher.driver.roster import Agent
 
 log = logging.getLogger(__name__)
+
+
+def is_isolated(now: float, last_messages: Sequence[float], *, limit_s: float, grace_s: float) -> bool:
+    """Whether hosts are silent, and no other host of the world could continue without them. Pure.
+
+    ``last_messages``: the time of each host's last message. Hosts send three messages in ``limit_s``, so half of it
+    without one counts as silence here. Hosts that are all silent for longer than ``grace_s`` are gone.
+    """
+    if not last_messages or now - min(last_messages) <= limit_s:
+        return False
+    return limit_s / 2 < now - max(last_messages) <= max(limit_s, grace_s)
+
+
+# --- state
+
+
+@dataclass(slots=True)
+class LinkLoss:
+    """``since``: since when no host of the world sends messages (mono); ``back_by``: until when hosts that are back
+    wait for the others.
+    """
+
+    since: float | None = None
+    back_by: float | None = None
+
+
+def link_is_back_by(job: JobState) -> float | None:
+    """When decisions are made again at the latest (mono); None if the launcher has its link."""
+    state, options = job.link_loss, job.options
+    if state.since is None or state.back_by is not None:
+        return state.back_by
+    newest = max((agent.last_message_at for agent in heard_of_world(job)), default=job.now)
+    return newest + max(options.heartbeat_timeout_s, options.orphan_grace_s)
+
+
+# --- planner
 
 
 def plan(job: JobState) -> Plan:

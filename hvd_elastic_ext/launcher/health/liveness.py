@@ -1,25 +1,178 @@
-"""Finds processes of a world that send heartbeats but stall, or are slower than the others for long."""
+"""Processes that are slower than the others for many steps. Pure.
+
+In synchronous training all wait for the slowest, so ``step_s`` must leave out the wait in collectives.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import Final
+from collections.abc import Collection, Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import TYPE_CHECKING, Final
 
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.driver import orders
-from hvd_elastic_ext.launcher.driver.job import JobState
-from hvd_elastic_ext.launcher.driver.roster import GO_LIVE_S, Worker
+from hvd_elastic_ext.launcher.driver.actions import NOTHING
+from hvd_elastic_ext.launcher.driver.roster import GO_LIVE_S
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.health.ledger import Subject
-from hvd_elastic_ext.launcher.health.stalls import Member, Stall, absence, left_waiting, stall
-from hvd_elastic_ext.launcher.rules.health.stragglers import SUSTAINED, Straggler, stragglers
-from hvd_elastic_ext.launcher.state.effects.health.early_ends import finished as finished_member
-from hvd_elastic_ext.launcher.state.facts.health import finished_limit_s, missing_limit_s, stall_limit_s
-from hvd_elastic_ext.launcher.state.facts.pace import without_sign
-from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
+from hvd_elastic_ext.launcher.health.pace import without_sign
+from hvd_elastic_ext.launcher.health.stalls import (
+    Member,
+    Stall,
+    absence,
+    ended_early,
+    finished_limit_s,
+    left_waiting,
+    missing_limit_s,
+    stall,
+    stall_limit_s,
+)
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.driver.actions import Plan
+    from hvd_elastic_ext.launcher.driver.job import JobState
+    from hvd_elastic_ext.launcher.driver.roster import Worker
+    from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 
 log = logging.getLogger(__name__)
+
+
+FACTOR: Final = 1.5
+
+
+SUSTAINED: Final = 20
+"""Steps in a row. A slow batch, a checkpoint or a page fault is over by then; a hot or shared device is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Straggler:
+    """``seconds`` is its own median step, ``median`` that of the median process."""
+
+    seat: Seat
+    seconds: float
+    median: float
+
+    @property
+    def text(self) -> str:
+        """One line for the log and the journal: seat, seconds a step, and how many times the median that is."""
+        return f"{self.seat} takes {self.seconds:.3g} s a step, {self.seconds / self.median:.2g} × the median"
+
+
+def stragglers(step_times: Mapping[Seat, Sequence[float]]) -> list[Straggler]:
+    """Name the processes whose last ``SUSTAINED`` steps *each* took over ``FACTOR`` times the median, slowest first.
+
+    ``step_times`` holds each process's recent steps, newest last. The median is
+    taken over the processes' own medians. With fewer than three processes
+    there is no result.
+    """
+    typical = {seat: median(times[-SUSTAINED:]) for seat, times in step_times.items() if len(times) >= SUSTAINED}
+    if len(typical) < 3:
+        return []
+    usual = median(typical.values())
+    found = [
+        Straggler(seat, seconds, usual)
+        for seat, seconds in typical.items()
+        if usual > 0 and all(time > FACTOR * usual for time in step_times[seat][-SUSTAINED:])
+    ]
+    return sorted(found, key=lambda straggler: -straggler.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Stragglers that were reported or drained already: each is reported once and drained at most once."""
+
+    named: frozenset[Seat] = frozenset()
+    drained: frozenset[Seat] = frozenset()
+
+    def look(self, found: Collection[Straggler], *, drain: bool = False) -> tuple[Watch, list[Straggler], list[Seat]]:
+        """Return ``(next watch, whom to report, whom to drain)``.
+
+        One that caught up and falls behind again is reported again, but never
+        drained twice: if the first drain did not help, another only costs a resize.
+        """
+        seats = frozenset(straggler.seat for straggler in found)
+        report = [straggler for straggler in found if straggler.seat not in self.named]
+        leave = [straggler.seat for straggler in found if drain and straggler.seat not in self.drained][:1]
+        return replace(self, named=seats, drained=self.drained.union(leave)), report, leave
+
+
+# --- state
+
+
+@dataclass(slots=True)
+class Liveness:
+    """The progress of the processes of the world."""
+
+    looked_at: float
+    compared_at: float
+    of: int
+    """The generation of ``finished``."""
+    moved: dict[ProcessId, tuple[int, float]] = field(default_factory=dict)
+    """The count of each process, and when it was new (mono)."""
+    times: dict[ProcessId, deque[float]] = field(default_factory=dict)
+    """The latest step times of each process."""
+    watch: Watch = field(default_factory=Watch)
+    reported: frozenset[ProcessId] | None = None
+    """Processes that were reported to delay the world; None while it makes progress."""
+    finished: dict[ProcessId, Member] = field(default_factory=dict)
+    """Members of the newest world that are done with training, whether they live or not."""
+
+    def of_world(self, generation: int) -> dict[ProcessId, Member]:
+        """:attr:`finished` of this world, which is the newest one."""
+        if self.of != generation:
+            self.of = generation
+            self.finished.clear()
+        return self.finished
+
+
+# --- ranks that end before others
+
+
+def ended(job: JobState, worker: Worker, *, well: bool) -> None:
+    """A process has ended. Others may wait for ever for one that ended ``well``."""
+    place = job.rendezvous.place(worker.life)
+    if not worker.done:
+        job.liveness.of_world(job.generation).pop(worker.life, None)  # it was in its next training call
+    if well and place is not None and worker.life in job.world.members:
+        job.liveness.of_world(job.generation)[worker.life] = note_finished(job, worker, place.rank)
+    if (base := job.outcome.went_on.get(worker.life)) is not None:
+        job.outcome.more[worker.seat] = max(0, worker.step - base)
+
+
+def note_finished(job: JobState, worker: Worker, rank: int) -> Member:
+    """The record of a process that is done with training, or has ended with 0.
+
+    Without a State of ours its steps are not those of the script: Horovod does some of its own.
+    """
+    return Member(worker.life, rank, job.now, done=worker.done, step=0 if worker.every is None else worker.step)
+
+
+def others_continue(job: JobState, next_members: Container[ProcessId]) -> None:
+    """Another world is about to form: log it if members of the last one are done with training."""
+    outcome, found = job.outcome, job.liveness.of_world(job.generation)
+    if not found and not any(worker.done for worker in job.roster.workers.values()):
+        return
+    others = []
+    for worker in job.roster.present(job.world.members):
+        if worker.done and (place := job.rendezvous.place(worker.life)) is not None:
+            found.setdefault(worker.life, note_finished(job, worker, place.rank))
+        else:
+            found.pop(worker.life, None)  # a script may train more than once
+        if not worker.done and worker.life in next_members:
+            others.append(worker)
+    done = sorted((each for each in found.values() if each.done), key=lambda each: each.rank)
+    if not done or not others or outcome.failure is not None:
+        return
+    log.warning("%s", ended_early(done, [worker.seat for worker in others]))
+    outcome.early += tuple(done)
+    ends_at = max(each.step for each in done)
+    for (
+        worker
+    ) in others:  # a State of ours counts steps from the start of training; without it each process counts its own
+        outcome.went_on[worker.life] = ends_at if ends_at and worker.every is not None else worker.step
 
 
 LOOK_S: Final = 1.0
@@ -132,7 +285,7 @@ def _find_left_waiting(job: JobState) -> bool:
     state.of_world(job.generation)
     for worker in job.roster.present(job.world.members):
         if worker.done and (place := job.rendezvous.place(worker.life)) is not None:
-            state.finished.setdefault(worker.life, finished_member(job, worker, place.rank))
+            state.finished.setdefault(worker.life, note_finished(job, worker, place.rank))
         elif state.finished:
             state.finished.pop(worker.life, None)  # a script may train more than once
     if not state.finished or not _all_hosts_heard(job):

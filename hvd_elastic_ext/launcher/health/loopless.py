@@ -1,20 +1,89 @@
-"""Jobs with a script that has no elastic loop, and jobs that would lose their training.
-
-A process reports when it begins an elastic loop. Until one has, the world cannot change: no process would join another
-one. And if all processes that trained are lost, and no commit is known, another world would start from the beginning.
-"""
+"""The health of hosts and processes, and the launcher's own link."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Set
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from hvd_elastic_ext.core.errors import JobFailed
-from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.driver.actions import NOTHING, HeldBack
 from hvd_elastic_ext.launcher.health.endings import WorldPhase, first_cause, restart_reason
-from hvd_elastic_ext.launcher.membership.next_world import WorldDecision
-from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, HeldBack, Plan
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.driver.actions import Plan
+    from hvd_elastic_ext.launcher.driver.job import JobState
+    from hvd_elastic_ext.launcher.driver.roster import Worker
+    from hvd_elastic_ext.launcher.health.endings import Ended
+    from hvd_elastic_ext.launcher.membership.next_world import WorldDecision
+    from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Loopless:
+    """Reports of processes: an elastic loop, steps and commits."""
+
+    of: int
+    """The generation of ``ended``."""
+    loops: bool = False
+    """A process has begun an elastic loop."""
+    later: bool = False
+    """A process has joined its world in ``hvd.init()``, with a training loop to come."""
+    early_step: int = 0
+    """The newest step of such a process before its loop."""
+    trained: bool = False
+    """A process has trained that keeps no commit."""
+    kept: bool = False
+    """A commit or a checkpoint exists, or was made by a process."""
+    step: int = 0
+    """The newest step of those that keep no commit."""
+    training_restarts: int = 0
+    """How often training has started from the beginning."""
+    last: str = ""
+    """Which process ended last, and how."""
+    ended: dict[ProcessId, Ended] = field(default_factory=dict)
+    """Ends of processes of the newest world."""
+    never_joined: dict[Seat, Ended] = field(default_factory=dict)
+    """By seat, the last end of a process that never asked for a world."""
+    logged: set[str] = field(default_factory=set)
+    """Causes of changes that were not made, if that was logged."""
+    unknown: int = -1
+    """The world whose processes were all lost without a report of what they had done."""
+    fenced: int = -1
+    """The world with processes that were cut off from one another."""
+    held: WorldDecision | None = None
+    """The change of the world that was not made at the newest look, because no process would join."""
+
+    def note(self, worker: Worker) -> None:
+        """Note what a process has reported."""
+        self.loops = self.loops or worker.loops
+        self.kept = self.kept or worker.every is not None
+        self.later = self.later or worker.at_init
+        if worker.in_prologue:
+            self.early_step = max(self.early_step, worker.step)
+        if worker.keeps_nothing:
+            self.trained = True
+            self.step = max(self.step, worker.step)
+
+    @property
+    def has_trained(self) -> bool:
+        """Whether a process of the job has trained."""
+        return self.trained or self.kept or self.loops
+
+    @property
+    def done_unjoined(self) -> Set[Seat]:
+        """Seats with a process that has ended well without ever asking for a world."""
+        return {seat for seat, end in self.never_joined.items() if end.well}
+
+    def ends_of(self, generation: int) -> list[Ended]:
+        """Ends of processes of this world, which is the newest one."""
+        return list(self.ended.values()) if self.of == generation else []
+
+
+# --- planner
 
 
 def plan(job: JobState) -> Plan:

@@ -1,19 +1,131 @@
-"""Cuts off hosts and kills processes that were silent for too long."""
+"""How long a process may be silent until it counts as failed."""
 
 from __future__ import annotations
 
 import logging
 import math
+from typing import TYPE_CHECKING, Final
 
+from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.driver import actions, orders
-from hvd_elastic_ext.launcher.driver.job import JobState
-from hvd_elastic_ext.launcher.driver.roster import Agent, Worker
+from hvd_elastic_ext.launcher.driver.actions import NOTHING
+from hvd_elastic_ext.launcher.driver.roster import STARTS_S
 from hvd_elastic_ext.launcher.health.causes import Cause
-from hvd_elastic_ext.launcher.state.effects.health.cut_off import GONE_S, cut_off, end_earlier_lives, is_departing
-from hvd_elastic_ext.launcher.state.facts.silence import limit_s
-from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
+from hvd_elastic_ext.launcher.membership.engines import ChangeAction
+from hvd_elastic_ext.launcher.membership.next_world import Stage
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.driver.actions import Plan
+    from hvd_elastic_ext.launcher.driver.job import JobState
+    from hvd_elastic_ext.launcher.driver.roster import Agent, Worker
 
 log = logging.getLogger(__name__)
+
+
+BEAT_S: Final = 2.0
+"""A process may have received a message this long before its silence: the time between heartbeats."""
+
+
+INTERPRETER_S: Final = 60.0
+"""Longest silence of a process that is starting, has not begun its training loop, is done, or was sent away: imports,
+preparations and the end of an interpreter take time, and on a busy machine no thread sends heartbeats meanwhile.
+"""
+
+
+def limit_s(job: JobState, worker: Worker) -> float:
+    """Seconds of silence after which a process is killed. One that starts or leaves may be silent for longer."""
+    limit, rendezvous = job.options.heartbeat_timeout_s, job.rendezvous
+    # A process that was silent before its order to leave has not received the order.
+    silent_since = job.now - worker.silent_s + BEAT_S
+    ordered = worker.leaving is not None and silent_since > worker.leaving_since
+    left = ordered and rendezvous.formed and worker.life not in rendezvous.members
+    slow = worker.done or left or worker.stage is Stage.BOOTING or worker.in_prologue
+    slow = slow or (not job.in_place and (_imports(job, worker) or _ends(job, worker, silent_since)))
+    return max(limit, INTERPRETER_S) if slow else limit
+
+
+def _imports(job: JobState, worker: Worker) -> bool:
+    """Whether a process that has its rank may still be loading what it trains with."""
+    return not worker.loops and worker.step_s is None and job.now < worker.since + STARTS_S
+
+
+def _ends(job: JobState, worker: Worker, silent_since: float) -> bool:
+    """Whether all leave their world on purpose, and this one has the order."""
+    change = job.restarting.change
+    drains = change is not None and change.move is ChangeAction.DRAIN and worker.life in job.world.members
+    return drains and change is not None and change.began is not None and silent_since > change.began
+
+
+# --- a host is cut off
+
+
+GONE_S: Final = 2.0
+"""Longest silence, once its connection is lost, of a host that is not listed, or was not for a while: most likely
+it is gone. Also the longest delay of its agent's messages.
+"""
+
+
+def end_earlier_lives(job: JobState) -> None:
+    """Cut off agents whose container has ended, without a strike for its successor.
+
+    An agent that still sends messages runs in the new container.
+    """
+    now, limit_s = job.now, job.options.heartbeat_timeout_s
+    for name, (host, since) in list(job.fleet.newer_lives.items()):
+        agent = job.roster.agents.get(name)
+        if agent is not None and agent.joined and agent.last_message_at > since + GONE_S:
+            move_to_new_pod(job, agent, host)
+        elif agent is not None and agent.joined and now - agent.last_message_at <= limit_s / 2:
+            continue
+        elif agent is not None:
+            cut_off_dead(job, agent, "its container was started again")
+        del job.fleet.newer_lives[name]
+
+
+def move_to_new_pod(job: JobState, agent: Agent, host: Host) -> None:
+    """Take ``host``, a new pod or container of the same name, as that of a living agent and its processes."""
+    agent.host, agent.inherited_at = host, job.now
+    for worker in job.roster.on(host.name):
+        worker.host = host
+
+
+def cut_off_dead(job: JobState, agent: Agent, reason: str) -> None:
+    """Cut off an agent that is known to be dead, with its memory. It is not a strike."""
+    job.record("fenced", host=agent.host.name, reason=reason)
+    job.roster.commits.agent_ended(agent.host.name, reason)
+    cut_off(job, agent, reason, strike=False)
+    job.fleet.unreachable.pop(agent.host.name, None)
+
+
+def cut_off(job: JobState, agent: Agent, reason: str, *, strike: bool) -> None:
+    """Remove a silent host. If its agent connects again, its processes are told to leave."""
+    fleet = job.fleet
+    name = agent.host.name
+    fleet.lost[name] = agent.host.uid, agent.identity
+    # An agent that has sent no message since the host's successor came has died with its pod.
+    strike = strike and agent.last_message_at > agent.inherited_at
+    del job.roster.agents[name]
+    job.roster.commits.agent_lost(name, last_message_at=agent.last_message_at, why=reason)
+    for worker in job.roster.on(name):
+        job.roster.remove(worker)
+        job.rendezvous.ended(worker.life)
+        if worker.stage is Stage.LIVE:
+            fleet.cut_off_live.add(worker.life)
+            fleet.recovering.update([name] if strike else [])
+    job.do(actions.StopLaunch(name))
+    job.do(actions.HangUp(name, reason))  # a machine that paused has not noticed anything
+    if not strike or is_departing(job, agent):
+        return
+    job.record("fenced", host=name, reason=reason)
+    job.strike(Cause.FENCED, agent.host, detail=reason)
+
+
+def is_departing(job: JobState, agent: Agent) -> bool:
+    """Whether an agent, or its host, was about to end in any case."""
+    return agent.finishing or agent.leaves_by is not None or agent.host.name in job.leaves_by
+
+
+# --- planner
 
 
 def plan(job: JobState) -> Plan:

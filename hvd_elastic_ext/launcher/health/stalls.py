@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.driver.job import JobState
+    from hvd_elastic_ext.launcher.driver.roster import Agent
+    from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,3 +155,49 @@ def _reason(lag: Sequence[Member], waiting: int, *, of: int, since: float) -> st
     more = f" and {len(lag) - 4} more" if len(lag) > 4 else ""
     others = f"{waiting} of {of} wait for it" if waiting else "no rank waits for it"
     return f"no progress for {since:.0f} s of rank {names}{more}: {others}"
+
+
+# --- after what time
+
+
+MISSED_S: Final = 30.0
+"""When a missing member of the next world is reported, without ``--progress-timeout``."""
+
+
+STILL_S: Final = 60.0
+"""When to report that a world is stalled, without ``--progress-timeout``."""
+
+
+STEPS: Final = 3.0
+"""A stall also lasts at least this multiple of the longest reported step."""
+
+
+FINISHED_S: Final = 15.0
+"""When to report that ranks wait for one that is done with training: nothing else ends that wait."""
+
+
+def stall_limit_s(job: JobState) -> float:
+    """Seconds for which a world may stall before that is reported, by its steps, without ``--progress-timeout``."""
+    steps = [worker.step_s for worker in job.roster.present(job.world.members) if worker.step_s]
+    return max(STILL_S, STEPS * max(steps, default=0.0))
+
+
+def missing_limit_s(job: JobState) -> float:
+    """Seconds for which a member that the next world waits for may stand still before that is reported."""
+    return MISSED_S if job.options.progress_timeout_s is None else job.options.progress_timeout_s
+
+
+def finished_limit_s(job: JobState) -> float:
+    """Seconds for which ranks may wait for one that is done with training before that is reported."""
+    return min(FINISHED_S, job.options.progress_timeout_s or FINISHED_S)
+
+
+def heard_of_world(job: JobState) -> list[Agent]:
+    """Agents of the world's hosts that have sent messages."""
+    roster = job.roster
+    members = roster.present(job.world.members)
+    # Newcomers have no state to continue from.
+    those = [worker for worker in members if worker.generation] or members
+    hosts = [*(worker.seat.host for worker in those), *(life.seat.host for life in job.world.not_at_fault)]
+    found = map(roster.agents.get, dict.fromkeys(hosts))
+    return [agent for agent in found if agent is not None and agent.last_message_at]

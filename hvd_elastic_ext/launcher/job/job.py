@@ -51,9 +51,8 @@ from hvd_elastic_ext.launcher.notify.notifier import Notifier
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.reporting import status, waits
 from hvd_elastic_ext.launcher.reporting.waits import SOON_S, Wait
+from hvd_elastic_ext.launcher.scaling.scaling import signals_of
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
-from hvd_elastic_ext.launcher.state.facts import present
-from hvd_elastic_ext.launcher.state.facts.signals import signals_of
 from hvd_elastic_ext.launcher.suspend import releaser
 from hvd_elastic_ext.launcher.suspend.releaser import FINAL_CALL_S
 from hvd_elastic_ext.launcher.suspend.sleep import SleepingJob
@@ -375,14 +374,14 @@ class Job:
 
     def _present(self, job: JobState) -> Mapping[str, Any]:
         """The job at this moment, for `hvd-elastic status --json`."""
-        state, wait = present.state_of(job), present.wait_of(job)
+        state, wait = status.state_of(job), status.wait_of(job)
         if self._sleeping is not None:
-            state, wait = present.SLEEPS, self._sleeping.wait()
+            state, wait = status.SLEEPS, self._sleeping.wait()
         elif self._pause is not None:
-            state, wait = present.WAITS, self._pause
+            state, wait = status.WAITS, self._pause
         elif (first := self._session.first_wait()) is not None:
             wait = first
-        return {**present.numbers(job), **self._places(), "state": state, "wait": present.wait_json(wait, job.now)}
+        return {**status.numbers(job), **self._places(), "state": state, "wait": status.wait_json(wait, job.now)}
 
     def _places(self) -> dict[str, Any]:
         """Where the job writes, and which run it is."""

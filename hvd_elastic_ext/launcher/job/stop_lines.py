@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from hvd_elastic_ext.launcher.checkpoints import save_then_stop
 from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.health.stalls import uneven
-from hvd_elastic_ext.launcher.rules.checkpoints import final_checkpoint
 
 COMMAND: Final = "`hvd-elastic stop`"
 """How the command that stops a job is named where a signal is named otherwise."""
@@ -25,12 +25,12 @@ def what_happens(signal: str, job: JobState, *, ends_already: bool, grace_s: flo
     time = f"its processes have {grace_s:g} s to end"
     if job.outcome.failure is not None:
         return f"{signal}: the job ends; {time}"
-    most_s = final_checkpoint.stop_limit_s(
+    most_s = save_then_stop.stop_limit_s(
         by_hand=signal in ("SIGINT", COMMAND), on_its_way=not job.checkpoints.failed_in_a_row
     )
     members = job.roster.present(job.world.members)
     if members and all(worker.done for worker in members):
-        most_s = final_checkpoint.longest_s(job.cost.durable_s)  # the end of training is worth more time
+        most_s = save_then_stop.longest_s(job.cost.durable_s)  # the end of training is worth more time
     again = f"a second {COMMAND}" if signal == COMMAND else "a second signal"
     return (
         f"{signal}: the job makes a last checkpoint, in {most_s:g} s at most; then {time}; "

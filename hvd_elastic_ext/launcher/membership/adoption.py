@@ -1,20 +1,51 @@
-"""Hosts of an earlier launcher connect, or cannot be reached. The world in which they train is taken over."""
+"""Hosts, the newest world and the newest commit."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
 from collections.abc import Iterable
-from typing import Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.driver import actions
-from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
+from hvd_elastic_ext.launcher.driver.roster import RECONNECT_S
 from hvd_elastic_ext.launcher.health.causes import ending
+from hvd_elastic_ext.launcher.membership import calls
 from hvd_elastic_ext.launcher.membership.rendezvous import places
-from hvd_elastic_ext.launcher.state.facts import calls
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.driver.job import JobState
+    from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Adoption:
+    """Hosts that an earlier launcher of this job had."""
+
+    begun: float
+    until: float | None = None
+    """Until when they are waited for (mono); None if they are not."""
+    missing: dict[str, Host] = field(default_factory=dict)
+    """Hosts that may train for this job, and have not connected to this launcher."""
+    failed: dict[str, float] = field(default_factory=dict)
+    """When the last start of an agent on one of them has failed (mono)."""
+    handed_over: dict[str, float] = field(default_factory=dict)
+    """When the last start on one of them found a living agent, which connects by itself (mono)."""
+    ends: dict[ProcessId, tuple[int, int]] = field(default_factory=dict)
+    """Processes whose end was reported to no launcher: the generation of their world, and the exit code."""
+
+    def on_their_way(self, now: float) -> bool:
+        """Whether missing hosts may still connect: by themselves, or by a start of an agent there."""
+        recent = now - self.begun < RECONNECT_S
+        return bool(self.missing) and (recent or not self.failed.keys() >= self.missing.keys())
+
+
+# --- what happens
 
 
 NAMED: Final = 4
@@ -127,3 +158,62 @@ def take_over(job: JobState) -> None:
     world.members, world.begun = tuple(members), True
     world.before = Counter(life.seat.host for life in members)
     world.seats_before = frozenset(life.seat for life in members)
+
+
+RETRY_S: Final = 10.0
+"""Pause before a failed start is tried again on a host with processes that may train with those that are back."""
+
+
+def plan(job: JobState) -> Plan:
+    """Stop the look while hosts of an earlier launcher are awaited, or while the launcher has lost its own link."""
+    job.decisions_held = job.decisions_held or _waits(job)
+    if job.decisions_held:
+        job.liveness.moved.clear()  # the progress of processes cannot be observed now
+        job.custody.may_end_since.clear()  # nor can agents that may end send their commits
+        return Plan(stop=True)
+    return NOTHING
+
+
+def _waits(job: JobState) -> bool:
+    """Whether hosts are still awaited. When the wait ends, training continues with those that are back."""
+    adoption = job.adoption
+    if adoption.until is None:
+        return False
+    # A process that waits for a world should not wait long. Processes that train lose nothing by the wait.
+    waited_enough = bool(job.rendezvous.waiting) and job.now - adoption.begun >= job.options.heartbeat_timeout_s
+    if adoption.on_their_way(job.now) and not waited_enough and job.now < adoption.until:
+        return True
+    adoption.until = None
+    for name in adoption.missing.keys() & job.roster.agents.keys():
+        job.roster.agents[name].since = job.now  # from now on it has as long to connect as any other
+    if adoption.missing:
+        log.warning("not back: %s", ", ".join(adoption.missing))
+    take_over(job)
+    log.info("%s", taken_over(job))
+    job.save()
+    return False
+
+
+def retry_missing(job: JobState) -> Plan:
+    """Keep trying to reach missing hosts while the inherited world stands; after that they are new hosts."""
+    adoption, agents, now = job.adoption, job.roster.agents, job.now
+    if not adoption.missing or adoption.until is not None:
+        return NOTHING
+    for name, host in adoption.missing.items():
+        agent = agents.get(name)
+        if agent is None:
+            continue
+        handed_over_s = now - adoption.handed_over.get(name, now)
+        if job.world.inherited:
+            agent.since = now  # no join timeout: the world trains without it
+            if now - adoption.failed.get(name, now - handed_over_s) >= RETRY_S:
+                call(job, host)
+        elif not agent.last_message_at and (name in adoption.failed or handed_over_s >= RETRY_S):
+            # One that was found may have ended before it connected.
+            adoption.handed_over.pop(name, None)
+            del agents[name]
+    if not job.world.inherited:
+        if job.world.members:  # the others have continued without them
+            adoption.missing.clear()
+        adoption.failed.clear()
+    return NOTHING

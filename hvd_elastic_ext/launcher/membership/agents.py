@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.driver import orders
-from hvd_elastic_ext.launcher.driver.job import JobState
-from hvd_elastic_ext.launcher.driver.roster import Agent, Worker
+from hvd_elastic_ext.launcher.custody import custody
+from hvd_elastic_ext.launcher.driver import actions, orders
+from hvd_elastic_ext.launcher.driver.actions import NOTHING
+from hvd_elastic_ext.launcher.driver.roster import Worker
+from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.membership import calls
 from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, seat_of, slot_number
 from hvd_elastic_ext.launcher.membership.reports import take_heartbeat
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.driver.actions import Plan
+    from hvd_elastic_ext.launcher.driver.job import JobState
+    from hvd_elastic_ext.launcher.driver.roster import Agent
 
 log = logging.getLogger(__name__)
 
@@ -145,3 +152,43 @@ def _reports_its_end(worker: Worker, code: int) -> bool:
     loop.
     """
     return worker.stage is Stage.LIVE and (worker.done or code == 0 or not worker.loops or worker.keeps_nothing)
+
+
+# --- planner
+
+
+def plan(job: JobState) -> Plan:
+    """Start missing agents, dismiss those that are not needed, and give up starts that take too long.
+
+    Not in a job that has to end: its agents hold the state that is saved.
+    """
+    if job.before_exit.why is not None:
+        return NOTHING
+    now, agents, listed = job.now, job.roster.agents, job.fleet.hosts
+    needed = dict.fromkeys([seat.host for seat in job.wanted])
+    missing = [name for name in needed if name not in agents]
+    for name in missing:
+        if (host := listed.get(name)) is not None:
+            job.roster.start_agent(host, now)
+            job.do(actions.StartAgent(host))
+    timeout = job.roster.join_timeout_s
+    for name, agent in list(agents.items()):
+        # A finishing agent ends in any case; if its host is wanted again, a new agent follows.
+        leaves = agent.finishing or (name not in needed and name not in listed)
+        if leaves and not agent.dismissed and not job.roster.on(name) and _may_end(job, name):
+            orders.dismiss(job, agent)  # the agent of a blocked host stays: its commit may be needed
+        if not agent.last_message_at and now - agent.since > timeout and name in agents:
+            del agents[name]
+            job.do(actions.StopLaunch(name))
+            detail = f"no agent came within {timeout:g} s"
+            job.strike(Cause.UNREACHABLE, agent.host, detail=detail, tried_s=now - agent.since)
+    return NOTHING
+
+
+def _may_end(job: JobState, host: str) -> bool:
+    """Whether the commit of a host's agent is not needed: others hold it, and a job that may sleep has saved it."""
+    sleeps = job.options.below_min == "sleep"
+    if sleeps and not job.standing and host in job.roster.commits.newest_hosts():
+        return False
+    job.custody.asks_to_end(host, job.now)
+    return not custody.is_needed_of(job, host)

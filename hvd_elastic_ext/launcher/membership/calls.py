@@ -1,27 +1,352 @@
-"""Sends the results of finished calls from one slot to another, one at a time, and applies what is reported of them.
+"""Which processes may share a world, by the training calls that they are in. Pure.
 
-As with commits, the launcher only says which slot's results go where; the agents' helpers send them and verify them
-(``checkpoint/programs/transfer_requests.py``). A transfer of a commit, and any other helper on the same host, comes
-first: this one is then tried again.
+A *training call* is one call of a training function; a process's calls have the numbers 1, 2, 3 and so on. Only
+processes in the same call share a world: the *front*, the newest call that the job has come to. A process behind it
+catches up: it passes over the calls whose results are in its slot's *past*, and stops at the first one without. A slot
+that lacks a result gets the past of another one. A process that has trained, and is behind, is started again for that.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.call_results import UNEQUAL, result_of
 from hvd_elastic_ext.core.secrets import external_text
-from hvd_elastic_ext.launcher.driver.actions import Record
-from hvd_elastic_ext.launcher.driver.helpers import HelperAnswer, Purpose
-from hvd_elastic_ext.launcher.driver.job import JobState
-from hvd_elastic_ext.launcher.driver.roster import Agent, Worker
+from hvd_elastic_ext.launcher.driver import orders
+from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan, Record
+from hvd_elastic_ext.launcher.driver.helpers import TRANSFER_S, Purpose
+from hvd_elastic_ext.launcher.health.causes import Cause
+from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat, seat_of
-from hvd_elastic_ext.launcher.state.parts.calls import PastTransfer, call_number
-from hvd_elastic_ext.launcher.state.parts.membership import TRANSFER_S
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.driver.helpers import HelperAnswer
+    from hvd_elastic_ext.launcher.driver.job import JobState
+    from hvd_elastic_ext.launcher.driver.roster import Agent, Worker
 
 log = logging.getLogger(__name__)
+
+
+UNKNOWN = -1
+"""The call of a process that cannot read its slot's past: it may join any world, and the others send it their results
+when the ranks meet."""
+
+
+NONE_YET = 0
+"""The call of a process that has begun none, and cannot be met later, as in an unmodified script: it joins in
+``hvd.init()``, and would begin with call 1."""
+
+
+class InCall(NamedTuple):
+    """A living process. ``call``: the one that it is in, as far as is known, or :data:`UNKNOWN`, or :data:`NONE_YET`.
+
+    ``has_state``: it has a trained state. ``done``: its training function has returned.
+    """
+
+    seat: Seat
+    stage: Stage
+    call: int
+    has_state: bool = False
+    done: bool = False
+
+
+class Act(Enum):
+    """What a process does next."""
+
+    JOINS = "joins"
+    """It is in the front: it is a member, or may become one."""
+    CATCHES_UP = "catches up"
+    """It goes on when the results of :attr:`Standing.source` are in its slot; they are there if that is its own."""
+    BEHIND = "behind"
+    """It is in a world, and behind. It ends its call, or rolls back and asks for a rank: then :func:`behind` tells."""
+    WAITS = "waits"
+    """It stays outside."""
+
+
+class Standing(NamedTuple):
+    """``why``: of a process that waits. ``for_good``: it waits until the job ends, or all others have ended."""
+
+    act: Act
+    source: Seat | None = None
+    why: str = ""
+    for_good: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """``standings``: of all processes except those that start, and have or need no results."""
+
+    front: int
+    standings: Mapping[Seat, Standing] = field(default_factory=dict)
+
+    def act(self, seat: Seat) -> Act | None:
+        """What the process in a seat does; None if there is nothing to say about it."""
+        found = self.standings.get(seat)
+        return None if found is None else found.act
+
+    def stage(self, seat: Seat, stage: Stage) -> Stage | None:
+        """The stage of a process, as the next world sees it; None if that does not wait for this process."""
+        match self.act(seat) if stage is Stage.PARKED else None:
+            case Act.CATCHES_UP:
+                return Stage.BOOTING
+            case Act.WAITS:
+                return None
+        return stage
+
+
+def decide(
+    processes: Sequence[InCall],
+    pasts: Mapping[Seat, int],
+    refused: Mapping[int, str],
+    *,
+    standing: bool,
+    stale: Set[Seat] = frozenset(),
+    busy: Set[str] = frozenset(),
+) -> Gate:
+    """Decide. ``pasts``: by seat that can be reached, the number of results in its memory. ``refused``: calls whose
+    result was not kept, and why. ``standing``: a world trains, or forms, with all of its members.
+    ``stale``: seats whose result of call 0 is of an earlier start of the job. A process that starts there gets that of
+    another one. ``busy``: hosts that can send nothing now.
+    """
+
+    def rank(seat: Seat) -> tuple[int, bool, bool, Seat]:
+        return pasts[seat], seat not in stale, seat.host not in busy, seat
+
+    best = max(pasts, key=rank, default=None)
+    newest = max(pasts.keys() - stale, key=rank, default=None) if stale else None
+    most = 0 if best is None else pasts[best]
+    front = _front(processes, most)
+    late = min((each for each in processes if _is_late(each, front)), key=lambda each: each.call, default=None)
+    found: dict[Seat, Standing] = {}
+    for process in processes:
+        seat, stage, call = process.seat, process.stage, process.call
+        own = pasts.get(seat, 0)
+        if stage is Stage.BOOTING:  # also before its first call
+            if best is not None and own < most and own < front:
+                found[seat] = Standing(Act.CATCHES_UP, best)
+            elif newest is not None and seat in stale:
+                found[seat] = Standing(Act.CATCHES_UP, newest)
+        elif call == UNKNOWN:
+            found[seat] = Standing(Act.JOINS)
+        elif call == NONE_YET:
+            barred = stage is Stage.PARKED and bool(_lost(1, front, most, refused))
+            found[seat] = _waits(front - 1, most, refused) if barred else Standing(Act.JOINS)
+        elif stage is Stage.LIVE:
+            found[seat] = Standing(Act.JOINS if call >= front else Act.BEHIND)
+        elif call >= front:
+            waits = late is not None and standing
+            why = "" if late is None or not waits else f"{late.seat} is still in call {late.call}"
+            found[seat] = Standing(Act.WAITS if waits else Act.JOINS, why=why)
+        elif own > call:
+            found[seat] = Standing(Act.CATCHES_UP, seat)
+        elif best is not None and most > call:
+            found[seat] = Standing(Act.CATCHES_UP, best)
+        else:
+            found[seat] = _waits(call, most, refused)
+    return Gate(front, found)
+
+
+def behind(
+    processes: Iterable[InCall], waiting: Container[Seat], refused: Mapping[int, str] = MappingProxyType({})
+) -> dict[Seat, str]:
+    """Live processes that cannot be in the next world, since they have rolled back in a call that others have ended;
+    and why, each.
+
+    ``waiting``: those that have asked for a rank. Only they are judged: their agents pass on all that they have said
+    before they ask. Of any other, a message with a later call may be on its way. ``refused`` as in :func:`decide`: one
+    that has begun no call is left out if it cannot skip those that are over.
+    """
+    live = [each for each in processes if each.stage is Stage.LIVE and each.call != UNKNOWN]
+    front = max((each.call for each in live if each.has_state or each.seat in waiting), default=UNKNOWN)
+    barred = bool(_lost(1, front, 0, refused))
+    late = [each for each in live if each.call < front and each.seat in waiting]
+    late = [each for each in late if each.call > NONE_YET or barred]
+    return {each.seat: f"{each.seat} is still in call {max(1, each.call)}, others are in call {front}" for each in late}
+
+
+def _front(processes: Sequence[InCall], most: int) -> int:
+    """The newest call that the job has come to."""
+    known = [each for each in processes if each.call > NONE_YET]
+    trained = max((each.call for each in known if each.has_state and each.stage is Stage.LIVE), default=0)
+    parked = max((each.call for each in known if each.stage is Stage.PARKED), default=0)
+    reached = most if not trained and any(each.stage is not Stage.LIVE for each in known) else 0
+    return max(1, trained, parked, reached)
+
+
+def _is_late(process: InCall, front: int) -> bool:
+    return process.stage is Stage.LIVE and NONE_YET < process.call < front and not process.done
+
+
+def _waits(call: int, most: int, refused: Mapping[int, str]) -> Standing:
+    """A process whose call is over, and nobody who can be reached has its result."""
+    if lost := _lost(most, call + 1, most, refused):
+        return Standing(Act.WAITS, why=f"{result_of(lost[0])} was not kept: {refused[lost[0]]}", for_good=True)
+    return Standing(Act.WAITS, why=f"no result of call {call} can be reached")
+
+
+def _lost(first: int, end: int, most: int, refused: Mapping[int, str]) -> list[int]:
+    """The calls from ``first`` to the one before ``end`` whose result nobody can have."""
+    return [number for number in sorted(refused) if max(first, most) <= number < end]
+
+
+# --- state
+
+
+MOST_KNOWN: Final = 1 << 31
+"""No call has a larger number: a message that names one is wrong."""
+
+
+@dataclass(slots=True)
+class PastTransfer:
+    """A past that is sent to another slot. ``results``: how many of them at least. ``began``: when (mono).
+
+    ``first``: a commit waits for it. ``asked``: the hosts whose helpers were started for it. ``record``: as
+    :attr:`Calls.record_world` then, if the source has that record; else None.
+    """
+
+    target: Seat
+    source: Seat
+    results: int
+    token: str
+    began: float
+    first: bool = False
+    record: int | None = None
+    asked: set[str] = field(default_factory=set)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts that take part."""
+        return (self.source.host, self.target.host)
+
+
+@dataclass(slots=True)
+class Calls:
+    """Facts about calls. In a job with one call, which nearly all are, they stay as they begin."""
+
+    newest: int = 1
+    """The largest number of a call, or of results, that was ever reported. While it is 1, nothing is decided, unless
+    there are :attr:`collectives`."""
+    collectives: bool = False
+    """Whether the result of call 0 has, or will have, what collectives returned before the first training call."""
+    pasts: dict[Seat, int] = field(default_factory=dict)
+    """By seat, the number of results in its memory, by its agent or process."""
+    refused: dict[int, str] = field(default_factory=dict)
+    """Calls whose result was not kept, and why."""
+    record_due: bool = False
+    """Whether processes have begun the first call after such collectives, and not kept yet what these returned."""
+    recorded: set[Seat] | None = None
+    """Seats whose result of call 0 is of the newest start of the job, as far as is known: a slot that was away then has
+    that of an earlier one. None: no process has reported any yet, and all are taken for that."""
+    record_world: int = 0
+    """The generation of the world whose processes have kept it."""
+    told: dict[int, bool] = field(default_factory=dict)
+    """Calls whose end is in the journal, and whether the result was kept."""
+    transfer: PastTransfer | None = None
+    not_before: float = 0.0
+    """No transfer before then (mono): the last one has failed."""
+
+    @property
+    def sending(self) -> Seat | None:
+        """The seat whose results are being sent, and then its commit."""
+        return None if self.transfer is None or not self.transfer.first else self.transfer.source
+
+    def go_first(self, source: Seat, target: Seat) -> bool:
+        """Whether a slot lacks results that belong to the commit of another one: without them, its process could not
+        come to the training call of that commit.
+        """
+        return self.pasts.get(source, 0) > max(1, self.pasts.get(target, 0))
+
+    def has_record(self, seat: Seat) -> bool:
+        """Whether a slot holds what collectives returned at the newest start of the job."""
+        return self.pasts.get(seat, 0) > 0 and not self.record_due and not self.is_stale(seat)
+
+    def is_stale(self, seat: Seat) -> bool:
+        """Whether the result of call 0 in a slot, if it has any, may be of an earlier start."""
+        return self.recorded is not None and seat not in self.recorded
+
+    def recorded_in(self, seats: Iterable[Seat], generation: int) -> bool:
+        """Slots have what collectives have returned to the members of a world. Return whether that is new."""
+        before = self.recorded if generation == self.record_world else None
+        self.recorded, self.record_world = {*(before or ()), *seats}, generation
+        return self.recorded != before
+
+    def named(self, call: int) -> None:
+        """A process has named a call."""
+        self.newest = max(self.newest, call)
+
+    def holds(self, seat: Seat, results: int) -> None:
+        """A slot holds this many results. Those from one on that ranks have refused, since it differs, do not count."""
+        results = min([results, *(call for call, why in self.refused.items() if why == UNEQUAL)])
+        if results > 0:
+            self.pasts[seat] = results
+            self.newest = max(self.newest, results)
+        else:
+            self.pasts.pop(seat, None)
+            if self.recorded is not None:
+                self.recorded.discard(seat)
+
+    def agent_joined(self, host: str, found: Collection[tuple[Seat, int]]) -> None:
+        """An agent has joined, and reports the results in its slots."""
+        for seat in [seat for seat in self.pasts if seat.host == host]:
+            del self.pasts[seat]
+        if self.recorded is not None:
+            here = {seat for seat, results in found if results}
+            self.recorded -= {seat for seat in self.recorded if seat.host == host and seat not in here}
+        for seat, results in found:
+            self.holds(seat, results)
+
+
+def call_number(value: object) -> int | None:
+    """The number of a call, or of results, in a message; None for anything else."""
+    return value if type(value) is int and 0 <= value < MOST_KNOWN else None
+
+
+# --- what is said of it
+
+
+BEFORE: Final = "gets what collectives returned before the training function"
+
+
+def apart(job: JobState) -> dict[Seat, str]:
+    """By seat, what a process does that is not in the call of the others. Usually empty, and cheap then."""
+    if (gate := job.gate) is None:
+        return {}
+    found: dict[Seat, str] = {}
+    for seat, standing in gate.standings.items():
+        if standing.act is Act.CATCHES_UP:
+            found[seat] = f"catches up with call {gate.front}" if gate.front > 1 else BEFORE
+        elif standing.act is Act.WAITS:
+            until = " until the job ends" if standing.for_good else ""
+            found[seat] = f"waits outside{until}: {standing.why}"
+    for seat, worker in job.roster.workers.items():
+        if worker.told_in is not None and worker.call < gate.front and seat not in found:
+            found[seat] = f"catches up with call {gate.front}"
+    return found
+
+
+def outside(job: JobState) -> frozenset[Seat]:
+    """Seats whose processes wait until the job ends, or all others have ended."""
+    standings = {} if job.gate is None else job.gate.standings
+    return frozenset(seat for seat, standing in standings.items() if standing.for_good)
+
+
+def lines(job: JobState) -> list[str]:
+    """The same, in one line for each of them."""
+    return [f"{seat} {what}" for seat, what in apart(job).items()]
+
+
+def in_progress(members: Iterable[Worker]) -> list[str]:
+    """The training call of a world's members, from the second one on."""
+    call = max((worker.call for worker in members), default=0)
+    return [f"call {call}"] if call > 1 else []
+
+
+# --- what happens
 
 
 RETRY_S: Final = 1.0
@@ -248,3 +573,40 @@ def _end(job: JobState, *, drop: bool) -> None:
         job.send(host, {"do": "drop", "slots": []})
     job.helpers[Purpose.PAST].clear()
     job.calls.transfer = None
+
+
+# --- planner
+
+
+def plan(job: JobState) -> Plan:
+    """Tell parked processes of the results in their slots, send results to slots that lack them, and end processes that
+    have rolled back in a call that others have ended: the next ones in their slots catch up.
+    """
+    look(job)
+    _end_those_behind(job)
+    if (gate := job.gate) is None:
+        return NOTHING
+    again_at = None
+    for seat, standing in gate.standings.items():
+        if standing.act is not Act.CATCHES_UP or standing.source is None:
+            continue
+        worker = job.roster.workers[seat]
+        if standing.source == seat:
+            # It goes on by itself, and parks again; until then it is not ready.
+            worker.stage, worker.since, worker.told_in = Stage.BOOTING, job.now, worker.call
+            job.tell(worker, "results")
+        elif not begin(job, standing.source, seat):
+            again_at = job.calls.not_before
+    return Plan(again_at)
+
+
+def _end_those_behind(job: JobState) -> None:
+    if job.calls.newest <= 1 or not job.in_place or not job.rendezvous.waiting:
+        return  # the usual case
+    waiting = {life.seat for life in job.rendezvous.waiting}
+    for seat, why in behind(job.in_calls, waiting, job.calls.refused).items():
+        worker = job.roster.workers[seat]
+        worker.behind = why
+        job.world.behind[worker.life] = why
+        job.world.not_at_fault.add(worker.life)
+        orders.kill(job, worker, Cause.BEHIND)

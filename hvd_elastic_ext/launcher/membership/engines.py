@@ -1,31 +1,166 @@
-"""An engine with processes that keep their places: each world has new processes, which continue from the last commit.
+"""When a world of processes that cannot change worlds ends, for another one. Pure.
 
-Commits lie in the agents' memory, so they outlive the processes that made them. In a change, all members leave at the
-same step (or are ended, if one of them is lost). Then the programs that stand by in all slots start, and all continue
-from the newest commit that any of them finds.
+The members are decided as in any job. Horovod's processes would continue in another world; these end: all with the same
+commit, or at once if one is lost.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Final
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.messages.slot_protocol import START_AGAIN, TERMINATED
 from hvd_elastic_ext.launcher.driver import actions, orders
-from hvd_elastic_ext.launcher.driver.job import JobState
-from hvd_elastic_ext.launcher.driver.roster import Worker
+from hvd_elastic_ext.launcher.driver.roster import STARTS_S
 from hvd_elastic_ext.launcher.health.causes import BUDGET_WINDOW_S, SIGNALLED, SSH_FAILED, Cause, Ending
-from hvd_elastic_ext.launcher.membership.next_world import Situation, WorldDecision
-from hvd_elastic_ext.launcher.rules.membership import world_change
-from hvd_elastic_ext.launcher.rules.membership.world_change import ChangeAction, members_in
-from hvd_elastic_ext.launcher.state.facts.silence import STARTS_S
-from hvd_elastic_ext.launcher.state.parts.membership import EngineChange
+from hvd_elastic_ext.launcher.membership import next_world
+from hvd_elastic_ext.launcher.membership.next_world import Stage, WorldDecision, difference
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.driver.job import JobState
+    from hvd_elastic_ext.launcher.driver.roster import Worker
+    from hvd_elastic_ext.launcher.membership.next_world import Situation, WorldLimits
+    from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 
 log = logging.getLogger(__name__)
+
+
+LOSS_CAUSES: Final = ("worker failed", "connection lost", next_world.FINISHED)
+
+
+BACK_S: Final = 30.0
+"""Longest time from the end of a process for a change until the next one is on standby in its seat."""
+
+
+class ChangeAction(Enum):
+    """What is to be done about the world."""
+
+    NOTHING = "nothing"
+    """The world stays, or too few processes are ready for one. Next: any other."""
+    FORM = "form"
+    """No process is in a world; the given members form the next one."""
+    DRAIN = "drain"
+    """All members end at one and the same step. Next: FORM, or END if one is lost on the way."""
+    END = "end"
+    """A member is lost: the others cannot continue, and end now. Next: FORM."""
+
+
+class ChangeDecision(NamedTuple):
+    """``decision``: for FORM the members; else cause and reason of the change, without members."""
+
+    move: ChangeAction
+    decision: WorldDecision
+
+
+def decide(
+    now: float,
+    situation: Situation,
+    limits: WorldLimits,
+    *,
+    done: Collection[ProcessId] = (),
+    ended: Mapping[Seat, float] = MappingProxyType({}),
+    starting_until: float = -math.inf,
+) -> ChangeDecision:
+    """Decide the next action. ``done``: members that ended well without an order to end.
+
+    ``ended``: when members ended for this change (mono): their seats are being filled, and are awaited.
+    ``starting_until``: until when members may be about to begin their training: newcomers do not interrupt that.
+    """
+    decision = next_world.decide(now, situation, limits)
+    inside = frozenset(members_in(situation))
+    if not inside:
+        back_by = _back_by(now, situation, ended)
+        if decision.members is not None and back_by is not None:
+            return ChangeDecision(ChangeAction.NOTHING, WorldDecision(None, "", "some are about to be back", back_by))
+        return ChangeDecision(ChangeAction.NOTHING if decision.members is None else ChangeAction.FORM, decision)
+    lost = [life for life in situation.members if life not in inside]
+    quiet = replace(decision, members=None)
+    if any(life in done for life in lost):
+        # A script without an elastic loop ends like that, one rank after the other; also where some have failed.
+        return ChangeDecision(
+            ChangeAction.NOTHING, WorldDecision(None, "", "some have ended well; the others are about to")
+        )
+    if decision.cause in LOSS_CAUSES:
+        return ChangeDecision(ChangeAction.END, quiet)
+    if decision.cause == "hosts added" and now < starting_until:
+        return ChangeDecision(
+            ChangeAction.NOTHING, WorldDecision(None, "", "newcomers wait for the others to start", starting_until)
+        )
+    if decision.members is not None:
+        return ChangeDecision(ChangeAction.DRAIN, quiet)
+    return ChangeDecision(ChangeAction.NOTHING, decision)
+
+
+def _back_by(now: float, situation: Situation, ended: Mapping[Seat, float]) -> float | None:
+    """Until when the next processes of ended members are awaited (mono); None if none is."""
+    parked = {seat for seat, process in situation.processes.items() if process.stage is Stage.PARKED}
+    until = [ended[seat] + BACK_S for seat in situation.wanted if seat in ended and seat not in parked]
+    return max((at for at in until if at > now), default=None)
+
+
+def members_in(situation: Situation) -> tuple[ProcessId, ...]:
+    """Members of the newest world that live, in their order: messages follow it, in a replay too."""
+    found = ((life, situation.processes.get(life.seat)) for life in situation.members)
+    return tuple(life for life, each in found if each is not None and each.life == life and each.stage is Stage.LIVE)
+
+
+# --- state
+
+
+BEHIND_S: Final = 15.0
+"""Longest time for a member to leave once another has left; then it is ended."""
+
+
+NOTICE_S: Final = 5.0
+"""Longest time for members with an elastic loop to notice a lost peer, and to report what they roll back."""
+
+
+@dataclass(slots=True)
+class EngineChange:
+    """One change in progress. ``began``: when members first got the order; it and ``..._at`` are times (mono)."""
+
+    move: ChangeAction
+    cause: str
+    reason: str
+    ordered_at: float | None = None
+    first_gone_at: float | None = None
+    began: float | None = None
+
+    @property
+    def ends_at(self) -> float | None:
+        """When the remaining members are ended (mono); None until one has gone."""
+        after_s = BEHIND_S if self.move is ChangeAction.DRAIN else NOTICE_S
+        return None if self.first_gone_at is None else self.first_gone_at + after_s
+
+
+@dataclass(slots=True)
+class Restarting:
+    """The progress of a change of the world whose processes cannot change worlds."""
+
+    announced: int
+    """The newest generation that has begun."""
+    change: EngineChange | None = None
+    done: set[ProcessId] = field(default_factory=set)
+    """Members that have ended well by themselves."""
+    ended: dict[Seat, float] = field(default_factory=dict)
+    """When members have ended for the change of their world (mono)."""
+    blamed: bool = False
+    """A process of the newest world is known to have failed."""
+    peers_lost: bool = False
+    """One of the newest world has ended because of another one, and not with its host."""
+    errors: set[str] = field(default_factory=set)
+    """By digest, the errors of members of the newest world."""
+    unexplained: list[float] = field(default_factory=list)
+    """When worlds have ended within an hour without a failed process (mono)."""
+
+
+# --- what happens
 
 
 TELL_AGAIN_S: Final = 5.0
@@ -35,7 +170,7 @@ TELL_AGAIN_S: Final = 5.0
 def advance(job: JobState) -> WorldDecision:
     """Form the next world once the present one has ended; until then end that."""
     now, situation = job.now, job.situation
-    move, decision = world_change.decide(
+    move, decision = decide(
         now,
         situation,
         job.options.limits,
@@ -211,3 +346,38 @@ def world_not_begun(job: JobState, generation: int, why: str) -> None:
     job.restarting.change = EngineChange(ChangeAction.END, "worker failed", why, first_gone_at=job.now)
     for worker in members:
         orders.end(job, worker, why=why)
+
+
+# --- the table of engines
+
+
+def _decide(job: JobState) -> WorldDecision:
+    return next_world.decide_by(job.now, difference(job), job.options.limits)
+
+
+class Engine(NamedTuple):
+    """What planners ask of an engine. The defaults are for Horovod, whose processes live through changes of their
+    world.
+    """
+
+    advance: Callable[[JobState], WorldDecision] = _decide
+    """Which processes form the next world now, if any. Ends members that have to end before that."""
+    world_begun: Callable[[JobState], None] = lambda job: None
+    """Note that the world of the decision is called now."""
+    look: Callable[[JobState], float | None] = lambda job: None
+    """Do what is due after a decision. Returns when something is due next (mono)."""
+    cause_of_end: Callable[[JobState, Worker, Ending, int], Ending] = lambda job, worker, ending, code: ending
+    """The cause of a process's end, by what the engine knows beyond its exit code."""
+    world_not_begun: Callable[[JobState, int, str], None] = lambda job, generation, why: None
+    """The program that starts the processes of a world has failed, or has ended before they were done."""
+
+
+_IN_PLACE: Final = Engine()
+
+
+_RESTARTING: Final = Engine(advance, world_begun, look, cause_of_end, world_not_begun)
+
+
+def engine_of(job: JobState) -> Engine:
+    """The engine of a job."""
+    return _IN_PLACE if job.in_place else _RESTARTING

@@ -1,16 +1,83 @@
-"""A new list of hosts."""
+"""Hosts, the newest world and the newest commit."""
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from hvd_elastic_ext.core.hosts import Host, HostSet, is_same
-from hvd_elastic_ext.launcher.driver.job import JobState
-from hvd_elastic_ext.launcher.driver.roster import Agent, Worker
-from hvd_elastic_ext.launcher.state.effects.health import cut_off
-from hvd_elastic_ext.launcher.state.facts.health import unreached
-from hvd_elastic_ext.launcher.state.parts.membership import NewerLife
+from hvd_elastic_ext.launcher.departures import notices
+from hvd_elastic_ext.launcher.driver.actions import NOTHING
+from hvd_elastic_ext.launcher.health import silence
+from hvd_elastic_ext.launcher.health.blame import RestartDelays, unreached
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.driver.actions import Plan
+    from hvd_elastic_ext.launcher.driver.job import JobState
+    from hvd_elastic_ext.launcher.driver.roster import Agent, Worker
+    from hvd_elastic_ext.launcher.membership.next_world import WorldLimits
+    from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId
+
+log = logging.getLogger(__name__)
+
+
+class NewerLife(NamedTuple):
+    """``host``: as it was listed last, with the life of its present container; ``since``: since when (mono)."""
+
+    host: Host
+    since: float
+
+
+@dataclass(slots=True)
+class Fleet:
+    """The published hosts, and what is known of former ones."""
+
+    hosts: HostSet = field(default_factory=HostSet)
+    first_limits: WorldLimits | None = None
+    """The first limits of a job that starts on all listed slots."""
+    empty_list_refused: bool = False
+    """The newest list is empty and was not accepted, because processes ran."""
+    list_refused: str | None = None
+    """Why the newest list cannot be used; None if it can."""
+    unreported_ends: dict[ProcessId, tuple[Worker, int]] = field(default_factory=dict)
+    """Ended processes of an earlier launcher, with exit codes: it may not have known of their ends."""
+    recovering: set[str] = field(default_factory=set)
+    """Hosts on which a member failed, until they are in a world again."""
+    cut_off_live: set[ProcessId] = field(default_factory=set)
+    """Processes that were in a world when their host was cut off, while members of the newest one may wait for them."""
+    restart_delays: RestartDelays = field(default_factory=RestartDelays)
+    pods: dict[str, Host] = field(default_factory=dict)
+    """By host name, the newest published pod with its newest life."""
+    newer_lives: dict[str, NewerLife] = field(default_factory=dict)
+    """Hosts whose listed life differs from that of their agent."""
+    lost: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """By host, the UID of the pod with the agent that was cut off last, and that agent's identity. An agent of another
+    identity may belong to the pod that came after."""
+    unreachable: dict[str, str] = field(default_factory=dict)
+    """Hosts that were cut off for their silence and have not returned, and why. Their processes may still run."""
+
+
+def needed_unlisted(job: JobState) -> dict[str, float]:
+    """Hosts that train on though they are not listed any more, because the world would be below ``--min-np`` without
+    them.
+
+    By host, since when it is not listed (mono). If no host is listed, all are kept for another reason.
+    """
+    listed = job.fleet.hosts
+    if listed.has_all(job.roster.agents.keys()):
+        return {}
+    gone = {name: agent.unlisted_at for name, agent in job.roster.agents.items() if name not in listed}
+    if not gone or not listed.names or not job.formed:
+        return {}
+    on = Counter(life.seat.host for life in job.world.members)
+    stays = on.total() - sum(on[name] for name in gone) >= job.options.limits.least
+    return {} if stays else {name: since for name, since in gone.items() if on[name]}
+
+
+# --- what happens
 
 
 def publish(job: JobState, hosts: HostSet) -> None:
@@ -57,9 +124,9 @@ def _check_recreated(job: JobState, host: Host) -> None:
     agent = job.roster.agents.get(host.name)
     uid, lost = job.fleet.lost.get(host.name, ("", ""))
     if agent is not None and agent.joined and uid and uid == agent.host.uid and lost != agent.identity:
-        cut_off.move_to_new_pod(job, agent, host)
+        silence.move_to_new_pod(job, agent, host)
     elif agent is not None and agent.host.uid not in ("", host.uid):
-        cut_off.cut_off_dead(job, agent, "its pod was recreated")
+        silence.cut_off_dead(job, agent, "its pod was recreated")
     elif agent is None and uid not in ("", host.uid):  # it was cut off before
         job.roster.commits.agent_ended(host.name, "its pod was recreated")
     _forget_former(job, host.name)
@@ -77,7 +144,7 @@ def _check_earlier_lives(job: JobState, hosts: HostSet) -> None:
             known = before.get(name)
             since = known.since if known is not None and known.host.life == host.life else now
             job.fleet.newer_lives[name] = NewerLife(host, since)
-    cut_off.end_earlier_lives(job)
+    silence.end_earlier_lives(job)
 
 
 def _forget_former(job: JobState, host: str) -> None:
@@ -90,3 +157,21 @@ def _forget_former(job: JobState, host: str) -> None:
 def _says_more(host: Host, known: Host) -> bool:
     """Whether a list gives the life of a pod that was known without one."""
     return bool(host.life) and not known.life and host.uid == known.uid
+
+
+# --- planner
+
+
+def plan(job: JobState) -> Plan:
+    """Accept an empty list once no agent is connected and no process runs."""
+    roster = job.roster
+    if (
+        job.fleet.empty_list_refused
+        and not roster.workers
+        and not any(agent.joined for agent in roster.agents.values())
+    ):
+        job.fleet.empty_list_refused = False
+        log.warning("no host is published, and no agent answers: the hosts are gone")
+        publish(job, HostSet())
+        notices.published(job, {})
+    return NOTHING

@@ -10,10 +10,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import compress
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.driver.job import JobState
+
 
 SETTLE_CAP_S: Final = 30.0
 """Longest wait of the first newcomer, however many others follow it."""
@@ -392,3 +396,33 @@ def _first(group: Sequence[_Ranked]) -> tuple[bool, int, Seat]:
         behind, _, place, life = group[0]
         return behind, place, life.seat
     return min(each[0] for each in group), min(each[2] for each in group), group[0][3].seat
+
+
+# --- what follows from the state
+
+
+def difference(job: JobState) -> Difference:
+    """The input of :func:`next_world.decide_by`.
+
+    While thousands of processes come into a world, there is a look after nearly every message. As long as all members
+    are there, and no seat beyond theirs is wanted or they have not all come yet, they need no comparison one by one.
+    """
+    members, roster, live = job.world.members, job.roster, Stage.LIVE
+    whole = all(each.stage is live and each.killed is None for each in roster.present(members))
+    over = job.outcome.finishing or any(each.done for each in roster.workers.values())
+    if not whole or over or not job.standing:
+        return Difference.of(job.situation)
+    formed, settled, begun = job.formed, job.settled, job.world.begun
+    if not (formed and settled):
+        return Difference(members, formed=formed, settled=settled, begun=begun)
+    wanted = frozenset(job.wanted)
+    if not wanted <= {life.seat for life in members}:
+        return Difference.of(job.situation)
+    unwanted = [life.seat for life in members if life.seat not in wanted]
+    leaves_by = job.leaves_by if unwanted else {}
+    leaving = [roster.process(seat, leaves_by=leaves_by) for seat in unwanted]
+    return Difference(
+        [life for life in members if life.seat in wanted] if unwanted else members,
+        [process for process in leaving if process is not None],
+        begun=begun,
+    )

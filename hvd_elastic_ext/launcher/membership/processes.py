@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.launcher.driver import actions, orders
-from hvd_elastic_ext.launcher.driver.job import JobState
-from hvd_elastic_ext.launcher.driver.roster import Agent, Worker
+from hvd_elastic_ext.launcher.driver.actions import Plan
+from hvd_elastic_ext.launcher.driver.roster import Worker
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.health.endings import WorldPhase
 from hvd_elastic_ext.launcher.membership.devices import local_ranks
 from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.state.planner_answer import Plan
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.driver.job import JobState
+    from hvd_elastic_ext.launcher.driver.roster import Agent
+
 
 LEAVE_S: Final = 30.0
 """Longest time for a process to leave at its next step after another member has left; then it is ended.

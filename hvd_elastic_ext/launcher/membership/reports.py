@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.core.json_text import finite_number
 from hvd_elastic_ext.core.secrets import external_text
 from hvd_elastic_ext.launcher.custody.holders import whole_number, whole_numbers
-from hvd_elastic_ext.launcher.driver.roster import Worker
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.driver.roster import Worker
+
 
 MOST_SIGNALS: Final = 16
 """Most signals in a message."""

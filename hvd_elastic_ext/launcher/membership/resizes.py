@@ -1,20 +1,80 @@
-"""Writes the journal line of each change of the world, with its cost.
-
-The line waits for the first step of the new world, and has the time of the change. If no process ever reports steps,
-it is written at once, and the cost stays unknown.
-"""
+"""Hosts, the newest world and the newest commit."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.core.json_text import finite_number
 from hvd_elastic_ext.launcher.driver.actions import Record
-from hvd_elastic_ext.launcher.driver.job import JobState
-from hvd_elastic_ext.launcher.driver.roster import Worker
-from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId
-from hvd_elastic_ext.launcher.state.parts.membership import Change
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.driver.job import JobState
+    from hvd_elastic_ext.launcher.driver.roster import Worker
+    from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId
+
+
+UNREPORTED_S: Final = 10.0
+"""Longest wait of the line about a new world for the first step, unless steps are long."""
+
+
+UNREPORTED_STEPS: Final = 3.0
+"""If steps are long, the wait is this many of them."""
+
+
+UNREPORTED_BY_OTHERS_S: Final = 120.0
+"""As :data:`UNREPORTED_S`, for new processes: they have to load everything first."""
+
+
+@dataclass(slots=True)
+class Change:
+    """A change of the world whose cost is not written yet.
+
+    ``first``: rank 0. Its first step, in which it has ``begun``, completes the change. ``pause_s``: the longest time
+    without a step. ``stopped_at``: when the first process ended (mono), if no process lives on to report its pause.
+    ``step_s``: seconds of a usual step; 0 if unknown. ``survivors``: some members were in a world before, and report
+    their pause.
+    """
+
+    at: float
+    generation: int
+    first: ProcessId
+    fields: dict[str, Any]
+    pause_s: float | None = None
+    stopped_at: float | None = None
+    step_s: float = 0.0
+    begun: bool = False
+    survivors: bool = False
+
+    @property
+    def report_due(self) -> float:
+        """When the line is written at the latest (mono)."""
+        return self.at + max(
+            UNREPORTED_S if self.stopped_at is None else UNREPORTED_BY_OTHERS_S, UNREPORTED_STEPS * self.step_s
+        )
+
+
+@dataclass(slots=True)
+class Resize:
+    """The cost of the newest change of the world."""
+
+    change: Change | None = None
+    steps_are_reported: bool = False
+    lost: list[int] = field(default_factory=list)
+    stopped_at: float | None = None
+
+    def stopped(self, now: float) -> None:
+        """A process has ended; training waits for its successor."""
+        self.stopped_at = now if self.stopped_at is None else self.stopped_at
+
+    @property
+    def unrecorded(self) -> int | None:
+        """The generation of the world whose journal line is not written yet."""
+        return None if self.change is None else self.change.generation
+
+
+# --- what happens
 
 
 def changed(job: JobState, first: ProcessId, *, lost: int | None, **fields: Any) -> None:

@@ -1,28 +1,106 @@
-"""Forms worlds: calls the members, and gives them their ranks when all have asked."""
+"""Hosts, the newest world and the newest commit."""
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence, Set
-from dataclasses import replace
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
 
-from hvd_elastic_ext.launcher.custody.custody import CommitLoss
+from hvd_elastic_ext.core.errors import JobFailed
+from hvd_elastic_ext.core.messages.rank_info import Place
+from hvd_elastic_ext.launcher.custody import custody
+from hvd_elastic_ext.launcher.custody.custody import next_look
+from hvd_elastic_ext.launcher.departures import clean_exits
 from hvd_elastic_ext.launcher.driver import actions, orders
-from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
 from hvd_elastic_ext.launcher.driver.roster import Worker
+from hvd_elastic_ext.launcher.health import liveness
+from hvd_elastic_ext.launcher.health.blame import not_waited_for
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.membership import resizes
+from hvd_elastic_ext.launcher.membership.engines import LOSS_CAUSES, engine_of
 from hvd_elastic_ext.launcher.membership.next_world import FINISHED, Stage, WorldDecision, WorldLimits, decide, in_order
-from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat, places
-from hvd_elastic_ext.launcher.rules.membership.world_change import LOSS_CAUSES
-from hvd_elastic_ext.launcher.state.effects.engines.engine import engine_of
-from hvd_elastic_ext.launcher.state.effects.health import early_ends
-from hvd_elastic_ext.launcher.state.effects.membership import custody
-from hvd_elastic_ext.launcher.state.facts.custody import next_look
-from hvd_elastic_ext.launcher.state.facts.health import not_waited_for
-from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
+from hvd_elastic_ext.launcher.membership.rendezvous import places
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.custody.custody import CommitLoss
+    from hvd_elastic_ext.launcher.driver.actions import WorldQuestion
+    from hvd_elastic_ext.launcher.driver.job import JobState
+    from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class World:
+    """The newest world: its members, its progress, and why it was formed."""
+
+    members: tuple[ProcessId, ...] = ()
+    begun: bool = False
+    """Training has begun: some world has formed."""
+    changes: int = 0
+    """Worlds formed since the first one."""
+    rollbacks: int = 0
+    """How many of them followed a lost world: each is a roll-back."""
+    not_at_fault: set[ProcessId] = field(default_factory=set)
+    """Members of the newest world that have ended by order, or because of others."""
+    behind: dict[ProcessId, str] = field(default_factory=dict)
+    """Those that were ended because they were in an earlier training call than others, and why."""
+    decision: WorldDecision = field(default_factory=lambda: WorldDecision(None, "", ""))
+    """Why it was formed."""
+    provisional: Mapping[ProcessId, Place] = field(default_factory=dict)
+    """The place that each member shows until it has its rank; made at first use."""
+    own: bool = False
+    """A world was formed by this launcher."""
+    found: dict[ProcessId, int] = field(default_factory=dict)
+    """Generation of each process of an earlier launcher when it was found."""
+    fences: bool = False
+    """Connections of members that do not notice the loss of their world are cut."""
+    left_out: frozenset[ProcessId] = frozenset()
+    """Former members that are not in this world. While it forms, members may still wait for them."""
+    late_from: float = 0.0
+    """No called member counts as late before then (mono)."""
+    before: Counter[str] = field(default_factory=Counter)
+    """By host, members of the last world that has formed."""
+    lost: Counter[str] = field(default_factory=Counter)
+    """By host, members that were lost since a world last formed."""
+    seats_before: frozenset[Seat] = frozenset()
+    """The seats of the members in ``before``."""
+    seats_lost: set[Seat] = field(default_factory=set)
+    """The seats of the members in ``lost``."""
+    trains_alone: str | None = None
+    """How it is known that each rank trains alone, in this world or an earlier one; None if it does not."""
+
+    @property
+    def inherited(self) -> bool:
+        """Whether the newest world was formed by an earlier launcher."""
+        return bool(self.members) and not self.own
+
+
+# --- planner: does another world form?
+
+
+def choose(job: JobState, questions: Sequence[WorldQuestion]) -> Plan:
+    """Decide on the next world, unless an answer to the ``questions`` holds it back."""
+    before, held = job.decision, clean_exits.why_not(job)
+    job.decision = engine_of(job).advance(job) if held is None else held
+    for question in questions:
+        if (held_back := question.why_not(job)) is not None:
+            job.decision = WorldDecision(None, "", *held_back)
+    decision, limit = job.decision, job.options.reset_limit
+    if decision.reason != before.reason:
+        log.debug("%s%s", f"{decision.cause}: " if decision.cause else "", decision.reason)
+    changes = decision.members is not None and job.world.begun
+    if changes and limit is not None and job.world.changes >= limit:
+        job.fail(JobFailed(f"the world would change for the {limit + 1}th time; --reset-limit is {limit}"))
+    return Plan(decision.again_at)
+
+
+# --- planner: the world forms
+
 
 CALL_AGAIN_S: Final = 5.0
 """Pause before a member that was called, and has not asked for its rank, is called again."""
@@ -95,7 +173,7 @@ def _change(job: JobState, decision: WorldDecision, members: tuple[ProcessId, ..
     world = job.world
     before = world.members
     old, new = job.rendezvous.members, frozenset(members)
-    early_ends.others_continue(job, new)
+    liveness.others_continue(job, new)
     joining = {life.seat.host for life in new - old}
     if decision.cause == "hosts added" and joining <= job.fleet.recovering:
         decision = replace(decision, cause="cooldown over")

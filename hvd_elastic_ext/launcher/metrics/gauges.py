@@ -17,7 +17,7 @@ from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.driver.roster import USAGE
 from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.reporting import waits
-from hvd_elastic_ext.launcher.state.facts.signals import signals_of
+from hvd_elastic_ext.launcher.scaling.scaling import signals_of
 
 PREFIX: Final = "hvd_elastic_"
 RESERVED_NAMES: Final = frozenset({

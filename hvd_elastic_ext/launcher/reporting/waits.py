@@ -5,29 +5,32 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.core.pace import WAIT, Lines
+from hvd_elastic_ext.launcher.checkpoints import save_then_stop
+from hvd_elastic_ext.launcher.checkpoints.save_then_stop import longest_s
+from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
 from hvd_elastic_ext.launcher.driver.helpers import Purpose
-from hvd_elastic_ext.launcher.driver.job import JobState
-from hvd_elastic_ext.launcher.driver.roster import GO_LIVE_S
+from hvd_elastic_ext.launcher.driver.roster import GO_LIVE_S, STARTS_S
+from hvd_elastic_ext.launcher.health import blame, link_loss, pace, stalls
 from hvd_elastic_ext.launcher.health.host_requests import NEEDED, Starting
+from hvd_elastic_ext.launcher.health.pace import next_line_hint
+from hvd_elastic_ext.launcher.health.silence import limit_s
+from hvd_elastic_ext.launcher.membership import calls, hosts
+from hvd_elastic_ext.launcher.membership.engines import ChangeAction
 from hvd_elastic_ext.launcher.membership.next_world import STILL_FORMING, Stage
 from hvd_elastic_ext.launcher.membership.shortage import NOT_READY, list_refused, why_too_few
-from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import longest_s
-from hvd_elastic_ext.launcher.rules.membership.world_change import ChangeAction
-from hvd_elastic_ext.launcher.state.facts import calls, checkpoints, health, memory, pace
-from hvd_elastic_ext.launcher.state.facts.silence import STARTS_S, limit_s
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.driver.job import JobState
 
 log = logging.getLogger(__name__)
 
 
 SOON_S: Final = 4.0
 """Waits and silences that have lasted so long are told: users take a silence of more than 5 s for a hang."""
-
-
-WAIT: Final = {"wait": True}
-"""Marks a line of the log about a wait. A terminal does not show it where its status line says the same."""
 
 
 SILENT: Final = 0.4
@@ -142,9 +145,9 @@ def status(job: JobState) -> str:
         parts.append(f"starting: {first_few([f'{host} ({one.brief})' for host, one in newcomers.items()])}")
     if (wanted := job.scaling.wanted) is not None and wanted != len({life.seat.host for life in job.world.members}):
         parts.append(f"hosts asked for: {wanted}")
-    if blocked := health.blocked(job):
+    if blocked := blame.blocked(job):
         parts.append(f"blocked: {first_few(blocked)}")
-    if needed := health.needed_unlisted(job):
+    if needed := hosts.needed_unlisted(job):
         parts.append(f"not listed, but needed until another host can take its place: {_names(needed)}")
     if refused := list_refused(job):
         parts.append(refused)
@@ -158,13 +161,13 @@ def waits_for(job: JobState, *, brief: bool = True) -> Wait | None:
     if job.ending:
         return _end(job)
     if job.before_exit.why is not None:
-        return _last_checkpoint(job, checkpoints.last_checkpoint_until(job))
+        return _last_checkpoint(job, save_then_stop.last_checkpoint_until(job))
     if job.adoption.until is not None:
         names = _names(job.adoption.missing)
         return Wait(f"for hosts of the launcher before this one: {names}", job.adoption.until) if names else None
     if job.link_loss.since is not None:
         then = ", then hosts that are not heard count as failed"
-        return Wait("no host is heard: is this machine's own link down?", health.link_is_back_by(job), then)
+        return Wait("no host is heard: is this machine's own link down?", link_loss.link_is_back_by(job), then)
     if job.custody.holds_back:
         decision = job.custody.decision
         return Wait(f"for the newest commit: {decision.reason}", decision.until, ends=ARRIVES)
@@ -237,7 +240,7 @@ def lacking(job: JobState) -> list[str]:
     found = []
     if refused := list_refused(job):
         found.append(f"{refused}; the hosts before it are kept until it is corrected")
-    if blocked := health.blocked(job, brief=True, for_good=False):
+    if blocked := blame.blocked(job, brief=True, for_good=False):
         found.append(f"blocked: {first_few(blocked)}")
     return found
 
@@ -249,7 +252,7 @@ def unlisted_in_use(job: JobState, published: HostSet) -> dict[Host, str]:
     if job.fleet.empty_list_refused:
         why = "the newest list names no host: those known before are kept while they work"
         return {host: why for host in job.fleet.hosts if host.name not in published}
-    found, needed = {}, health.needed_unlisted(job)
+    found, needed = {}, hosts.needed_unlisted(job)
     for name, agent in job.roster.agents.items():
         if name in job.adoption.missing:
             found[agent.host] = "an earlier launcher started its agent, which has not connected to this one yet"
@@ -299,7 +302,7 @@ def _last_checkpoint(job: JobState, until: float | None) -> Wait:
     then = ", then the job ends without it"
     if _commits_first(job) and not older:  # a script that makes no commit is not waited for until the end
         until, then = job.before_exit.commit_by, ", then the processes are ended, and the last commit is saved"
-    return Wait(what, until, f"{then}; a second Ctrl-C ends it now" if checkpoints.ends_by_hand(job) else then)
+    return Wait(what, until, f"{then}; a second Ctrl-C ends it now" if save_then_stop.ends_by_hand(job) else then)
 
 
 def _commits_first(job: JobState) -> bool:
@@ -322,7 +325,7 @@ def _save(job: JobState) -> Wait | None:
     state, attempt = job.before_sleep, job.checkpoints.attempt
     if state.since is None or not (doing := _saving(job)):
         return None
-    at = state.asked_at + memory.ANSWER_S if attempt is None else attempt.deadline
+    at = state.asked_at + save_then_stop.ANSWER_S if attempt is None else attempt.deadline
     until = at if math.isfinite(at) else None  # infinite before the first write
     what = f"for the checkpoint before the job sleeps: {doing}"
     return Wait(what, until, ", then it is tried again", ends="it ends when the checkpoint is complete, or has failed")
@@ -386,7 +389,7 @@ def _forming(job: JobState) -> Wait:
     members = [worker for worker in job.roster.present(job.world.members) if not worker.generation]
     new = [each.live_at for each in members if each.live_at is not None and each.life not in waiting]
     if len(new) < len(absent):
-        limit_s = health.missing_limit_s(job)
+        limit_s = stalls.missing_limit_s(job)
         then = f"reported as stalled after {limit_s:g} s without progress"  # a step in the last world may take long
         return Wait(what, ends=f"it ends when they next call state.commit() or end; {then}")
     return Wait(what, min(new) + GO_LIVE_S, ", then a newcomer that is not there is ended")
@@ -481,11 +484,11 @@ def _shortage(job: JobState, *, brief: bool) -> Wait:
         what.append(f"the agent {NOT_CONNECTED}: {_names(starting)} (at most {max(0.0, left_s):.0f} s more)")
     if loads := [host for host in job.restore.hosts if (load := job.loading_of(host)) is not None and load.under_way]:
         what.append(f"the newest checkpoint is looked for, and loaded, by {first_few(loads)}")
-    if blocked := health.blocked(job, brief=brief):
+    if blocked := blame.blocked(job, brief=brief):
         what.append(f"blocked: {first_few(blocked)}")
     if job.before_sleep.will_sleep:
         then = ", then it saves what memory holds and sleeps (--sleep-after)"
-        return Wait("; ".join(what), memory.next_look(job), then)
+        return Wait("; ".join(what), save_then_stop.next_look(job), then)
     return Wait("; ".join(what), fails_at, FAILS, ends="add a host, or end the job")
 
 
@@ -497,3 +500,73 @@ def first_few(names: Sequence[object]) -> str:
     """The first :data:`NAMES` of these, and how many more there are."""
     more = len(names) - NAMES
     return ", ".join(map(str, names[:NAMES])) + (f" and {more} more" if more > 0 else "")
+
+
+def plan(job: JobState) -> Plan:
+    """Log the wait that the last look has left, at its pace."""
+    wait = waits_for(job)
+    if wait is None:
+        job.log_wait = None
+        _log_slow_starts(job)
+        _log_needed(job)
+        _log_lacking(job)
+        return NOTHING
+    if job.log_wait is None:
+        job.log_wait = Lines(job.now if wait.since is None else wait.since)
+    if job.log_wait.due(job.now, wait.why):
+        log_wait(wait, job.now)
+    return Plan(job.log_wait.next_at(wait.why))
+
+
+def _log_slow_starts(job: JobState) -> None:
+    """Log each host with a start beside the training that is not ready, with its limit."""
+    found, now = slow_starts(job), job.now
+    job.log_beside = {host: lines for host, lines in job.log_beside.items() if host in found}
+    for host, one in found.items():
+        job.log_beside.setdefault(host, Lines(now - one.since_s))
+    if due := _due(job, job.log_beside):
+        hosts = first_few([f"{host}: {found[host]}" for host in due])
+        log.info("beside the training: %s%s", hosts, _again(job, job.log_beside, due), extra=WAIT)
+
+
+def _log_needed(job: JobState) -> None:
+    """Log each host that is not listed any more, and why it does not leave."""
+    needed = hosts.needed_unlisted(job)
+    job.log_needed = {host: lines for host, lines in job.log_needed.items() if host in needed}
+    for host, since in needed.items():
+        job.log_needed.setdefault(host, Lines(since))
+    if due := _due(job, job.log_needed):
+        log.info(
+            "no longer listed, but still in use: %s; without it the world is below --min-np %d; no limit: it "
+            "leaves when another host can take its place%s",
+            first_few(due),
+            job.options.limits.least,
+            _again(job, job.log_needed, due),
+            extra=WAIT,
+        )
+
+
+def _due(job: JobState, lines: dict[str, Lines]) -> list[str]:
+    """Hosts about which a line is due now."""
+    return [host for host, each in lines.items() if each.due(job.now, most_s=job.options.wait_lines_s)]
+
+
+def _again(job: JobState, lines: dict[str, Lines], hosts: list[str]) -> str:
+    """When the next line about one of these hosts comes, if that is late."""
+    return next_line_hint(min(lines[host].next_at(most_s=job.options.wait_lines_s) for host in hosts) - job.now)
+
+
+def _log_lacking(job: JobState) -> None:
+    """Log which hosts are blocked for a time, and that the newest list is refused. The beginning of each was logged."""
+    fleet, ledger, most_s = job.fleet, job.faults.ledger, job.options.wait_lines_s
+    if job.ending or (fleet.list_refused is None and ledger.next_release(job.now) is None):
+        job.log_lacking = None
+        return
+    if job.log_lacking is None:
+        job.log_lacking = Lines(job.now)
+    if not (found := lacking(job)):
+        return
+    text = "; ".join(found)
+    if job.log_lacking.due(job.now, text, most_s=most_s):
+        again = next_line_hint(job.log_lacking.next_at(text, most_s=most_s) - job.now)
+        log.info("while the job trains: %s%s", text, again, extra=WAIT)

@@ -1,24 +1,167 @@
-"""Asks for more hosts, or releases hosts that no world needs any more, as ``--autoscale`` decides."""
+"""Hosts, the newest world and the newest commit."""
 
 from __future__ import annotations
 
 import functools
 import logging
 import math
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Final
 
 from hvd_elastic_ext.autoscale.choice import HostFacts, leaving
-from hvd_elastic_ext.autoscale.decide import Decision, ScaleLimits, decide
-from hvd_elastic_ext.autoscale.observations import Observations
+from hvd_elastic_ext.autoscale.decide import Decision, Memory, ScaleLimits, decide
+from hvd_elastic_ext.autoscale.observations import Observations, SpeedLog
 from hvd_elastic_ext.autoscale.policies import Chosen, parse
-from hvd_elastic_ext.launcher.driver import actions
-from hvd_elastic_ext.launcher.driver.job import JobState
-from hvd_elastic_ext.launcher.driver.options import ScaleOptions
-from hvd_elastic_ext.launcher.state.facts.prices import price_of
-from hvd_elastic_ext.launcher.state.facts.signals import signals_of
-from hvd_elastic_ext.launcher.state.planner_answer import NOTHING, Plan
+from hvd_elastic_ext.launcher.driver import actions, events
+from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
+from hvd_elastic_ext.launcher.driver.roster import USAGE
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.driver.job import JobState
+    from hvd_elastic_ext.launcher.driver.options import ScaleOptions
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Scaling:
+    """The state of ``--autoscale``: requests, decisions, and what was learned. ``since``: its start (mono)."""
+
+    since: float
+    wanted: int | None = None
+    """Hosts that were asked for last; None before the first request."""
+    by_hand: int | None = None
+    """The number that a user has asked for; None: the policy decides."""
+    leaving: frozenset[str] = frozenset()
+    """Listed hosts that are to go: they get no work."""
+    unasked: bool = False
+    """:attr:`wanted` is not requested yet."""
+    ask_at: float = -math.inf
+    """No request before then (mono): the last one has failed."""
+    asked_at: float = -math.inf
+    """When the last request was made (mono)."""
+    look_at: float = -math.inf
+    """No decision before then (mono)."""
+    reason: str = ""
+    """The reason of the newest decision."""
+    asked_because: str = ""
+    """The reason of the newest change."""
+    gpu_unknown: bool = False
+    """It was logged that there is no value for GPUs."""
+    recommended: int | None = None
+    """The size that was recommended last, where nothing is asked for."""
+    log: SpeedLog = field(default_factory=SpeedLog)
+    memory: Memory = field(default_factory=Memory)
+    seen: tuple[int, int, tuple[int, float] | None] | None = None
+    """By the newest heartbeat of rank 0: generation, step, and from what on the next steps are measured, a number of
+    steps and a time, None before the first step of its world. None before the first heartbeat of its world.
+    """
+    steps: float = 0.0
+    host_steps: float = 0.0
+    """The number of steps, and the sum over steps of their numbers of hosts."""
+    counted: int | None = None
+    """The newest counted step of an earlier launcher: later ones are counted at the first heartbeat."""
+    resize_s: float = 1.0
+    """Seconds without a step that a change costs: the median of the latest ones."""
+    pauses_s: tuple[float, ...] = ()
+    signals: dict[str, float | Mapping[str, float]] = field(default_factory=dict)
+    """By name, observed values other than step times."""
+
+    def paused(self, seconds: float) -> None:
+        """A change of the world has cost this time."""
+        self.pauses_s = (*self.pauses_s, seconds)[-9:]
+        self.resize_s = median(self.pauses_s)
+
+
+# --- what it decides by
+
+
+def signals_of(job: JobState) -> dict[str, float]:
+    """All signals: means of the hosts, rank 0's observations, and what the launcher reads itself."""
+    names = {life.seat.host for life in job.world.members}
+    own = {name: value for name, value in job.scaling.signals.items() if not isinstance(value, Mapping)}
+    by_host = {name: value for name, value in job.scaling.signals.items() if isinstance(value, Mapping)}
+    by_host["price"] = {name: price for name in names if (price := price_of(job, name)) is not None}
+    means = {name: fmean(of) for name, value in by_host.items() if (of := [value[h] for h in names & value.keys()])}
+    found = {**means, **own}
+    members = job.roster.present(job.world.members)
+    agents = [job.roster.agents.get(name) for name in {worker.seat.host for worker in members}]
+    for name in USAGE:
+        values = [agent.usage[name] for agent in agents if agent is not None and name in agent.usage]
+        if values:
+            found[name] = sum(values) / len(values)
+    if times := [worker.iteration_s for worker in members if worker.iteration_s is not None]:
+        found["iteration"] = max(times)
+    for worker in members:
+        if job.rank(worker.life) == 0:
+            found |= worker.observed
+    return found
+
+
+# --- what hosts cost
+
+
+def price_of(job: JobState, host: str) -> float | None:
+    """The price of a host for an hour: by the signal if it is given by host, else by its source; None if unknown."""
+    prices = job.scaling.signals.get("price")
+    if isinstance(prices, Mapping) and host in prices:
+        return prices[host]
+    listed = job.fleet.hosts.get(host)
+    try:
+        price = float("" if listed is None else listed.price)
+    except ValueError:
+        return None
+    return price if math.isfinite(price) and price > 0 else None
+
+
+# --- what happens
+
+
+RETRY_S: Final = 30.0
+"""Pause after a request that failed."""
+
+
+SETTLED_S: Final = 30.0
+"""A number that is read within this time after a request may be older than the request."""
+
+
+def apply(job: JobState, event: events.Scaled | events.HostsAskedFor | events.ScaleByHand | events.Observed) -> None:
+    """Apply one event."""
+    match event:
+        case events.Scaled(hosts, why):
+            _answered(job, hosts, why)
+        case events.HostsAskedFor(hosts):
+            _asked_for(job, hosts)
+        case events.ScaleByHand(hosts):
+            job.scaling.by_hand = hosts
+            job.scaling.look_at = job.now
+            job.save()
+        case events.Observed(signals):
+            job.scaling.signals = dict(signals)  # a signal that cannot be read any more has no value
+
+
+def _answered(job: JobState, hosts: int, why: str | None) -> None:
+    state = job.scaling
+    if why is None:
+        return
+    job.record("not_scaled", hosts=hosts, reason=why)
+    state.unasked, state.ask_at = True, job.now + RETRY_S
+
+
+def _asked_for(job: JobState, hosts: int) -> None:
+    """Others have changed the number: follow it, and keep what was learned."""
+    state = job.scaling
+    if state.unasked or hosts == state.wanted or job.now < state.asked_at + SETTLED_S:
+        return
+    if state.wanted is not None:
+        job.record("scaled", hosts=hosts, before=state.wanted, leaving=[], reason="changed by others")
+    state.wanted = hosts
+    state.memory = Memory(changes=state.memory.changes)
+
+
+# --- planner
 
 
 GPU: Final = "gpu"

@@ -15,12 +15,12 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Asleep
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.journal import Journal
-from hvd_elastic_ext.core.pace import Lines
+from hvd_elastic_ext.core.pace import WAIT, Lines
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.health.pace import next_line_hint
 from hvd_elastic_ext.launcher.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.reporting import waits
-from hvd_elastic_ext.launcher.reporting.waits import WAIT, Wait
+from hvd_elastic_ext.launcher.reporting.waits import Wait
 from hvd_elastic_ext.launcher.rules.suspend import sleep_policy
 from hvd_elastic_ext.launcher.rules.suspend.sleep_policy import SleepAction, SleepFacts
 from hvd_elastic_ext.launcher.sources.feed import HostFeed

@@ -12,8 +12,7 @@ import pytest
 from benchmarks.cases.state import checkpoint_interval
 from benchmarks.goodput import Array, Failing, Fixed, Learner, World, auto, grid
 from benchmarks.model import Trial
-from hvd_elastic_ext.launcher.checkpoints.interval import IntervalInSeconds, SealCost, best_interval
-from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Rate
+from hvd_elastic_ext.launcher.checkpoints.interval import IntervalInSeconds, Rate, SealCost, best_interval
 
 WORLD = World(seal=SealCost(stall_s=2.0, durable_s=7.0), restart_s=30.0, horizon_s=100_000.0)
 

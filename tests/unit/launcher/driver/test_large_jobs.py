@@ -9,9 +9,9 @@ from hvd_elastic_ext.launcher.driver.events import News
 from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.driver.roster import JOIN_S, SEND_S
 from hvd_elastic_ext.launcher.membership import next_world
+from hvd_elastic_ext.launcher.membership.engines import Engine
 from hvd_elastic_ext.launcher.membership.next_world import WorldDecision
 from hvd_elastic_ext.launcher.membership.rendezvous import HOLD_S, Question
-from hvd_elastic_ext.launcher.state.effects.engines.engine import Engine
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 

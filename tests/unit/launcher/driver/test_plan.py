@@ -9,8 +9,8 @@ import pytest
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher import planners
 from hvd_elastic_ext.launcher.driver import plan
+from hvd_elastic_ext.launcher.driver.actions import Plan
 from hvd_elastic_ext.launcher.driver.job import JobState
-from hvd_elastic_ext.launcher.state.planner_answer import Plan
 from tests.unit.launcher.state_changes import small_job
 
 FOLDER = Path(planners.__file__).parent

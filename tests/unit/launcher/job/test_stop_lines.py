@@ -9,7 +9,7 @@ import pytest
 from hvd_elastic_ext.core.errors import Interrupted
 from hvd_elastic_ext.launcher.driver.events import End
 from hvd_elastic_ext.launcher.job.stop_lines import COMMAND, how_it_ended, what_happens, what_is_kept
-from hvd_elastic_ext.launcher.state.facts.present import numbers
+from hvd_elastic_ext.launcher.reporting.status import numbers
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster
 from tests.unit.launcher.simulated_processes import Process

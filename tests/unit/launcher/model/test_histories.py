@@ -11,15 +11,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from hvd_elastic_ext.launcher.custody import custody
 from hvd_elastic_ext.launcher.driver import plan
+from hvd_elastic_ext.launcher.health import blame, ends
+from hvd_elastic_ext.launcher.membership import calls, prologue
 from hvd_elastic_ext.launcher.membership import prologue as prologue_planner
-from hvd_elastic_ext.launcher.planners.membership import custody
-from hvd_elastic_ext.launcher.rules.health import repeats
-from hvd_elastic_ext.launcher.rules.membership import calls, prologue
-from hvd_elastic_ext.launcher.state.effects.health import victims
-from hvd_elastic_ext.launcher.state.effects.membership import custody as effects
-from hvd_elastic_ext.launcher.state.facts import custody as facts
-from hvd_elastic_ext.launcher.state.parts.calls import Calls
+from hvd_elastic_ext.launcher.membership.calls import Calls
 from tests.unit.launcher.model.history import drawn, failing, script
 from tests.unit.launcher.model.play import Failure, play
 from tests.unit.launcher.model.search import FIRST, by_seeds
@@ -35,13 +32,13 @@ def test_no_victim_is_blamed_and_no_failure_comes_again_for_ever_in_100_historie
 
 
 def test_a_driver_that_takes_victims_for_failed_processes_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(victims, "is_victim", lambda *args, **more: False)
+    monkeypatch.setattr(ends, "is_victim", lambda *args, **more: False)
     failures = (play(failing(random.Random(seed).randrange)) for seed in range(20))
     assert any(failure is not None and failure.promise == "no victim is blamed" for failure in failures)
 
 
 def test_a_driver_that_lets_failures_come_again_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeats, "is_counted", lambda cause, code: False)
+    monkeypatch.setattr(blame, "is_counted", lambda cause, code: False)
     failures = (play(failing(random.Random(seed).randrange)) for seed in range(50))
     assert any(failure is not None and failure.promise == "failures that come again end" for failure in failures)
 
@@ -50,7 +47,7 @@ def test_a_driver_that_asks_nobody_whether_a_world_may_form_is_found_out(monkeyp
     """The oracle can fail: without custody, it finds a world that begins behind an available commit."""
     questions = [question for question in plan.MAY_A_WORLD_FORM if question.why_not is not custody.why_not]
     monkeypatch.setattr(plan, "MAY_A_WORLD_FORM", questions)
-    monkeypatch.setattr(effects, "may_form", lambda job: (True, None))
+    monkeypatch.setattr(custody, "may_form", lambda job: (True, None))
     failures = (play(drawn(random.Random(seed).randrange)) for seed in range(500))
     assert any(failure is not None and failure.promise == "custody" for failure in failures)
 
@@ -86,7 +83,7 @@ def test_a_driver_that_does_not_wait_for_the_end_of_whom_it_killed_is_found_out(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Random histories rarely contain this case. With these histories, the oracle must find it."""
-    monkeypatch.setattr(facts, "ENDS_S", 0.0)
+    monkeypatch.setattr(custody, "ENDS_S", 0.0)
     failure = play(script(FOUND[name]))
     assert failure is not None
     assert failure.promise == "custody"

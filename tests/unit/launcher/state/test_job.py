@@ -6,12 +6,14 @@ import copy
 
 import pytest
 
+from hvd_elastic_ext.launcher.checkpoints import save_then_stop
+from hvd_elastic_ext.launcher.custody import custody
 from hvd_elastic_ext.launcher.driver import plan
 from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.launcher.health import link_loss, pace
 from hvd_elastic_ext.launcher.membership import shortage
 from hvd_elastic_ext.launcher.membership.rendezvous import TOO_LARGE, ProcessId, RendezvousAnswer, Seat
 from hvd_elastic_ext.launcher.reporting import waits
-from hvd_elastic_ext.launcher.state.facts import custody, health, memory, pace
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.state_changes import small_job
 
@@ -46,8 +48,8 @@ def test_facts_change_nothing(job: JobState) -> None:
     for fact in (
         waits.waits_for,
         waits.status,
-        health.link_is_back_by,
-        memory.next_look,
+        link_loss.link_is_back_by,
+        save_then_stop.next_look,
         pace.pause_of,
         shortage.why_short,
         custody.is_awaited,
@@ -55,7 +57,7 @@ def test_facts_change_nothing(job: JobState) -> None:
         custody.next_look,
     ):
         fact(job)
-    custody.is_needed(job, "a")
+    custody.is_needed_of(job, "a")
     waits.starting(job, job.now)
     assert job == before
     assert not job.to_do

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hvd_elastic_ext.core.pace import WAIT
 from hvd_elastic_ext.io.output_files import INDEX, parse_mark
 from hvd_elastic_ext.io.threads import writer_thread
 from hvd_elastic_ext.io.wait_line import ERASE
@@ -24,7 +25,6 @@ from hvd_elastic_ext.launcher.job.output import outlets as outlets_module
 from hvd_elastic_ext.launcher.job.output.console import Console
 from hvd_elastic_ext.launcher.job.output.outlets import MAX_BAR_BYTES, MAX_LINE_BYTES, LineAssembler, Log, Outlets
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
-from hvd_elastic_ext.launcher.reporting.waits import WAIT
 from tests.support.waiting import wait_until
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.core.errors import Interrupted
+from hvd_elastic_ext.launcher.checkpoints import save_then_stop
+from hvd_elastic_ext.launcher.checkpoints.save_then_stop import STOP_LIMIT_S
 from hvd_elastic_ext.launcher.driver.actions import Send
 from hvd_elastic_ext.launcher.driver.events import End
 from hvd_elastic_ext.launcher.health.causes import Cause
-from hvd_elastic_ext.launcher.planners.checkpoints import before_exit
-from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import STOP_LIMIT_S
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, storing
 from tests.unit.launcher.state_changes import small_job
@@ -158,7 +158,7 @@ def test_a_world_of_new_processes_that_has_no_state_yet_is_ended_at_once_and_mem
         worker.loops, worker.generation, worker.agreed = True, 2, 2
     job.before_exit.why, job.before_exit.since = Interrupted(2, "stopped by SIGINT"), job.now
     job.before_exit.commit_by, job.checkpoints.asked = job.now + 10.0, True
-    before_exit.plan(job)
+    save_then_stop.plan_exit(job)
     orders = [action.order for action in job.take_actions() if isinstance(action, Send)]
     assert [worker.seat.host for worker in job.roster.workers.values() if worker.killed is Cause.TOLD] == killed
     assert [order["do"] for order in orders] == ["stop", *("kill" for _ in killed)]  # first the newcomer's

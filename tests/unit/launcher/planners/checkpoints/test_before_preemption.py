@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.launcher.rules.checkpoints.before_preemption import CANCELLED_AFTER_S
+from hvd_elastic_ext.launcher.checkpoints.save_then_stop import CANCELLED_AFTER_S
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from hvd_elastic_ext.launcher.checkpoints.attempt import AHEAD_S
 from hvd_elastic_ext.launcher.checkpoints.schedule import AUTO, Cadence
 from hvd_elastic_ext.launcher.driver.roster import Worker
 from hvd_elastic_ext.launcher.membership.reports import take_heartbeat
-from hvd_elastic_ext.launcher.rules.checkpoints.attempt import AHEAD_S
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, storing
 from tests.unit.launcher.simulated_processes import Process
 

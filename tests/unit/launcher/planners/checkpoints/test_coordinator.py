@@ -8,15 +8,12 @@ import math
 import pytest
 
 from hvd_elastic_ext.launcher.checkpoints import attempt
-from hvd_elastic_ext.launcher.checkpoints.attempt import WRITE_S
+from hvd_elastic_ext.launcher.checkpoints.attempt import GIVES_WAY_S, WRITE_S, Last, ahead, due
+from hvd_elastic_ext.launcher.checkpoints.interval import Failures
+from hvd_elastic_ext.launcher.checkpoints.save_then_stop import STOP_LIMIT_S
 from hvd_elastic_ext.launcher.checkpoints.schedule import AUTO, ON_NOTICE, Cadence
+from hvd_elastic_ext.launcher.membership.calls import PastTransfer
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.planners.checkpoints import coordinator
-from hvd_elastic_ext.launcher.planners.checkpoints.coordinator import GIVES_WAY_S
-from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Last, ahead, due
-from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Failures
-from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import STOP_LIMIT_S
-from hvd_elastic_ext.launcher.state.parts.calls import PastTransfer
 from tests.unit.launcher.scenarios import Scenario, play
 from tests.unit.launcher.simulated_cluster import Cluster, storing
 
@@ -215,7 +212,7 @@ def test_without_a_state_of_ours_there_is_nothing_to_keep() -> None:
     cluster = play("train a every=1")
     for worker in cluster.driver.job.roster.workers.values():
         worker.holds = None
-    cluster.ask(coordinator.plan)
+    cluster.ask(attempt.plan)
     assert cluster.of("write") == []
 
 
@@ -225,7 +222,7 @@ def test_a_script_without_a_state_of_ours_is_told_once_that_nothing_is_made_dura
     for _ in range(3):
         for worker in cluster.driver.job.roster.workers.values():
             worker.holds = None
-        cluster.ask(coordinator.plan)
+        cluster.ask(attempt.plan)
     [line] = cluster.events("not_sealed")
     assert "use one, or --adopt" in line["reason"]
 

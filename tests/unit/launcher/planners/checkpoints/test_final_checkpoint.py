@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import ANSWER_S, RETRY_S
+from hvd_elastic_ext.launcher.checkpoints.save_then_stop import STORAGE_ANSWER_S, WRITE_TRIES_S
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, storing
 
@@ -45,10 +45,10 @@ def test_a_checkpoint_that_is_being_written_then_is_waited_for_and_one_that_was_
 
 ENDS = {
     "storage that fails costs the checkpoint but not exit code 0": f"""
-        train a b; run 10; refuses a write no room; refuses b write no room; finish; ended-well <90; took {RETRY_S}
+        train a b; run 10; refuses a write no room; refuses b write no room; finish; ended-well <90; took {WRITE_TRIES_S}
         says not_sealed.reason the end of training: it could not be written""",
     "storage that never answers costs the checkpoint but not exit code 0": f"""
-        train a b; run 10; silent a b; finish; ended-well <{ANSWER_S + 40}; took {ANSWER_S}
+        train a b; run 10; silent a b; finish; ended-well <{STORAGE_ANSWER_S + 40}; took {STORAGE_ANSWER_S}
         says not_sealed.reason storage gave no answer""",
     "a host lost at the end costs nothing that the others hold": """
         train a b; run 10; finish; lose-agent a; ended-well; helpers seal b; finished this""",

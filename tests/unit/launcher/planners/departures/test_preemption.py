@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from hvd_elastic_ext.launcher.departures.notices import SAVE_S
 from hvd_elastic_ext.launcher.driver import plan
-from hvd_elastic_ext.launcher.rules.membership.preemption import SAVE_S
 from tests.unit.launcher.scenarios import play
 
 BELOW = "train a b least=2; run 2; "

@@ -7,9 +7,8 @@ import re
 
 import pytest
 
-from hvd_elastic_ext.launcher.health.stalls import Member, left_waiting, stall, uneven
+from hvd_elastic_ext.launcher.health.stalls import FINISHED_S, STILL_S, Member, left_waiting, stall, uneven
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
-from hvd_elastic_ext.launcher.state.facts.health import FINISHED_S, STILL_S
 from tests.unit.launcher.scenarios import play
 
 STUCK = "train a b c {}; run 3; stick b; "

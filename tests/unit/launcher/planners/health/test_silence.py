@@ -15,9 +15,8 @@ from hvd_elastic_ext.launcher.driver.events import AgentLost, End, HostsChanged,
 from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.health import silence
 from hvd_elastic_ext.launcher.health.causes import Cause
+from hvd_elastic_ext.launcher.membership.engines import ChangeAction, EngineChange
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
-from hvd_elastic_ext.launcher.rules.membership.world_change import ChangeAction
-from hvd_elastic_ext.launcher.state.parts.membership import EngineChange
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.state_changes import changes, happen, held, lines, news, of_slot, small_job
 

@@ -14,10 +14,10 @@ from hvd_elastic_ext.launcher.folder.saved_text import from_text, to_text
 from hvd_elastic_ext.launcher.health import host_requests
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.membership import adoption
+from hvd_elastic_ext.launcher.membership.calls import Calls
 from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.reporting import waits
-from hvd_elastic_ext.launcher.state.parts.calls import Calls
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster
 from tests.unit.launcher.simulated_processes import Process
@@ -144,7 +144,7 @@ def test_a_transfer_whose_connection_breaks_is_tried_again() -> None:
 
 
 def test_a_job_in_its_first_call_asks_nothing_about_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hvd_elastic_ext.launcher.rules.membership.calls.decide", None)
+    monkeypatch.setattr("hvd_elastic_ext.launcher.membership.calls.decide", None)
     cluster = play("train a; run 3")
     cluster.hosts(a=1, b=1)
     cluster.until(lambda: cluster.world == ["a", "b"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.driver.events import HostsChanged
 from hvd_elastic_ext.launcher.driver.job import JobState
-from hvd_elastic_ext.launcher.planners.membership import hosts
+from hvd_elastic_ext.launcher.membership import hosts
 from tests.unit.launcher.state_changes import changes, happen, small_job
 
 GOES = HostsChanged(HostSet.of({"a": 1}), {"c": ("spot", None)})

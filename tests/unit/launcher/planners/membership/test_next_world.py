@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.launcher.driver import plan
+from hvd_elastic_ext.launcher.driver.actions import HeldBack, WorldQuestion
 from hvd_elastic_ext.launcher.driver.job import JobState
-from hvd_elastic_ext.launcher.state.planner_answer import HeldBack, WorldQuestion
 from tests.unit.launcher.scenarios import play
 
 

@@ -11,7 +11,7 @@ from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.driver.events import HostsAskedFor, News, Observed, ScaleByHand, Scaled
 from hvd_elastic_ext.launcher.driver.options import ScaleOptions
 from hvd_elastic_ext.launcher.reporting.waits import status
-from hvd_elastic_ext.launcher.state.facts.signals import signals_of
+from hvd_elastic_ext.launcher.scaling.scaling import signals_of
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.launcher.rules.checkpoints.before_preemption import CANCELLED_AFTER_S, Call, decide, lead_s
+from hvd_elastic_ext.launcher.checkpoints.save_then_stop import CANCELLED_AFTER_S, Call, call_for, lead_s
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from hvd_elastic_ext.launcher.rules.checkpoints.before_preemption import CANCELL
 def test_the_last_one_begins_as_late_as_it_can_be_made_for_sure(
     now: float, by: float | None, before: float, expected: Call
 ) -> None:
-    assert decide(now, by, before) is expected
+    assert call_for(now, by, before) is expected
 
 
 def test_it_begins_the_sooner_the_longer_a_checkpoint_takes_and_its_commit_is_waited_for() -> None:

@@ -10,6 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.launcher.checkpoints.interval import (
+    DECAY_FACTOR,
+    EVERY_S,
     MAX_LOST_S,
     MAX_S,
     MAX_SAMPLES,
@@ -18,12 +20,13 @@ from hvd_elastic_ext.launcher.checkpoints.interval import (
     TOLERANCE,
     UNMEASURED,
     WRITES,
+    Failures,
+    Rate,
     SealCost,
     best_interval,
     checkpoint_interval,
     commit_every,
 )
-from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import DECAY_FACTOR, EVERY_S, Failures, Rate
 
 COSTS = st.floats(0.0, 1e4)
 SECONDS = st.floats(1e-3, 1e5)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from hvd_elastic_ext.launcher.checkpoints.attempt import Kept
+from hvd_elastic_ext.launcher.checkpoints.save_then_stop import Found, Known, Step, next_step
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Kept
-from hvd_elastic_ext.launcher.rules.checkpoints.memory import Found, Known, Step, next_step
 
 HELD = {Seat("a", 0): Kept((7, 1, 2, 30), 30, 1)}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.launcher.rules.checkpoints.slowdown import SlowdownMeter, StepAt, slowed
+from hvd_elastic_ext.launcher.checkpoints.interval import SlowdownMeter, StepAt, slowed
 
 
 @pytest.mark.parametrize(

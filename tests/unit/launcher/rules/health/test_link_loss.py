@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.launcher.rules.health.link_loss import is_isolated
+from hvd_elastic_ext.launcher.health.link_loss import is_isolated
 
 
 @pytest.mark.parametrize(

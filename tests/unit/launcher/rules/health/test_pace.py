@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.launcher.health.pace import RECENT, pause, usual_s
+from hvd_elastic_ext.launcher.driver.roster import RECENT
+from hvd_elastic_ext.launcher.health.pace import pause, usual_s
 from hvd_elastic_ext.launcher.health.stalls import Member
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 

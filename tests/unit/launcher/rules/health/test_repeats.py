@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from hvd_elastic_ext.launcher.health.blame import Failure, Verdict, decide, is_counted
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.rules.health.repeats import Failure, Verdict, decide, is_counted
 
 A0, A1, B0 = Seat("a", 0), Seat("a", 1), Seat("b", 0)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.launcher.rules.health.stragglers import SUSTAINED, Straggler, Watch, stragglers
+from hvd_elastic_ext.launcher.health.liveness import SUSTAINED, Straggler, Watch, stragglers
 
 EVEN = {seat: [1.0] * SUSTAINED for seat in ("a", "b", "c")}
 

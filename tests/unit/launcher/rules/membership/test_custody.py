@@ -14,13 +14,12 @@ from hvd_elastic_ext.launcher.custody.custody import (
     CustodyAction,
     CustodyDecision,
     CustodyFacts,
-    Holding,
-    Reachability,
     Stored,
     awaited,
     decide,
     is_needed,
 )
+from hvd_elastic_ext.launcher.custody.holders import Holding, Reachability
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 
 NOW = 1000.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from hvd_elastic_ext.launcher.departures.notices import SAVE_S, reclaimed
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
-from hvd_elastic_ext.launcher.rules.membership.preemption import SAVE_S, reclaimed
 
 A, B = ProcessId(Seat("a", 0), 1), ProcessId(Seat("b", 0), 1)
 

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.launcher.rules.membership.prologue import (
-    RECORD_MOST_S,
-    RECORD_S,
-    Meeting,
-    Where,
-    decide,
-    waits_until,
-)
+from hvd_elastic_ext.launcher.membership.prologue import RECORD_MOST_S, RECORD_S, Meeting, Where, decide, waits_until
 
 INIT, PROLOGUE, APART = Where
 

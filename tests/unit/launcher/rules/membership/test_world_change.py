@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from hvd_elastic_ext.launcher.membership.engines import members_in
 from hvd_elastic_ext.launcher.membership.next_world import Stage
-from hvd_elastic_ext.launcher.rules.membership.world_change import members_in
 from tests.unit.launcher.rules.membership.test_next_world import process, situation
 
 

@@ -6,6 +6,8 @@ import re
 
 import pytest
 
+from hvd_elastic_ext.launcher.checkpoints.attempt import Attempt
+from hvd_elastic_ext.launcher.checkpoints.save_then_stop import CANCELLED_AFTER_S
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger, Subject
 from hvd_elastic_ext.launcher.membership.next_world import STILL_FORMING, WorldLimits
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
@@ -20,8 +22,6 @@ from hvd_elastic_ext.launcher.reporting.waits import (
     status,
     waits_for,
 )
-from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt
-from hvd_elastic_ext.launcher.rules.checkpoints.before_preemption import CANCELLED_AFTER_S
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 from tests.unit.launcher.simulated_processes import Process

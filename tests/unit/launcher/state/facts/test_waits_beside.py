@@ -9,7 +9,7 @@ import pytest
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.driver.events import HostsChanged
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger, Subject
-from hvd_elastic_ext.launcher.planners.membership import wait_lines
+from hvd_elastic_ext.launcher.reporting import waits
 from hvd_elastic_ext.launcher.reporting.waits import SOON_S, starting, status, unlisted_in_use, waits_for
 from tests.unit.launcher.scenarios import play
 
@@ -161,7 +161,7 @@ def test_what_is_lacking_is_not_told_of_a_job_that_ends(caplog: pytest.LogCaptur
     job.outcome.finishing = True
     job.roster.agents.clear()
     job.now += 10.0
-    wait_lines.plan(job)
+    waits.plan(job)
     assert waits_for(job) is None
     assert lacking(caplog) == []
 

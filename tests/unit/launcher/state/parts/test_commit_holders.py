@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hvd_elastic_ext.launcher.custody.custody import Reachability
-from hvd_elastic_ext.launcher.custody.holders import ORPHANED, Holders
+from hvd_elastic_ext.launcher.custody.holders import ORPHANED, Holders, Reachability
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 
 A, A1, B = Seat("a", 0), Seat("a", 1), Seat("b", 0)

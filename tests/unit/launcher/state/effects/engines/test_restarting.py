@@ -12,13 +12,11 @@ import pytest
 from hvd_elastic_ext.core.engines import ENGINES
 from hvd_elastic_ext.core.messages.slot_protocol import START_AGAIN, TERMINATED
 from hvd_elastic_ext.launcher.driver.events import WorldNotBegun
+from hvd_elastic_ext.launcher.driver.roster import STARTS_S
 from hvd_elastic_ext.launcher.membership import engines, resizes
+from hvd_elastic_ext.launcher.membership.engines import BACK_S, BEHIND_S, NOTICE_S, ChangeAction, decide, engine_of
 from hvd_elastic_ext.launcher.membership.next_world import Stage, WorldLimits
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
-from hvd_elastic_ext.launcher.rules.membership.world_change import BACK_S, ChangeAction, decide
-from hvd_elastic_ext.launcher.state.effects.engines.engine import engine_of
-from hvd_elastic_ext.launcher.state.facts.silence import STARTS_S
-from hvd_elastic_ext.launcher.state.parts.membership import BEHIND_S, NOTICE_S
 from tests.unit.launcher.rules.membership.test_next_world import LIMITS, process, situation
 from tests.unit.launcher.scenarios import Scenario, play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions

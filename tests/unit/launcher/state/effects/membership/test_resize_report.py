@@ -16,7 +16,7 @@ from hvd_elastic_ext.launcher.folder.saved import Saved, saved_of
 from hvd_elastic_ext.launcher.folder.saved_state import write_noted_change
 from hvd_elastic_ext.launcher.membership import resizes
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
-from hvd_elastic_ext.launcher.state.parts.membership import Change
+from hvd_elastic_ext.launcher.membership.resizes import Change
 from tests.support.clock import ManualClock
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster
