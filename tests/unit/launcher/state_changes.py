@@ -144,7 +144,7 @@ def _entry(path: str, after: Mapping[str, str]) -> str:
 
 def _action(action: Any) -> str:
     if isinstance(action, Record):
-        # The texts about all blocks of the host are left out: `tests/unit/launcher/state/effects/health/test_blame.py`
+        # The texts about all blocks of the host are left out: `tests/unit/launcher/health/test_blame.py`
         # checks it.
         told = {name: value for name, value in action.fields.items() if name not in ("host_blocked", "host_blocked_s")}
         return f"Record {action.event} {_text(told)}".rstrip()

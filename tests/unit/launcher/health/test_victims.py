@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from tests.unit.launcher.planners.health.test_loopless import Plain
+from tests.unit.launcher.health.test_loopless import Plain
 from tests.unit.launcher.scenarios import Scenario, play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 from tests.unit.launcher.simulated_processes import Process

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.launcher.reporting.waits import starting, waits_for
-from tests.unit.launcher.planners.health.test_silence import drains, imports, silent
+from tests.unit.launcher.health.test_silence import drains, imports, silent
+from tests.unit.launcher.membership.test_restarting import Restarted, Restarts
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.state.effects.engines.test_restarting import Restarted, Restarts
 from tests.unit.launcher.state_changes import happen, small_job
 
 WORLD = "waiting: for the end of world 1, as the next one begins: "

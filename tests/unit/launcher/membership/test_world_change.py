@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hvd_elastic_ext.launcher.membership.engines import members_in
 from hvd_elastic_ext.launcher.membership.next_world import Stage
-from tests.unit.launcher.rules.membership.test_next_world import process, situation
+from tests.unit.launcher.membership.test_next_world import process, situation
 
 
 def test_living_members_come_in_the_order_of_their_world_so_that_a_replay_sends_the_same() -> None:

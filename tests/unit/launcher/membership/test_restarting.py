@@ -17,11 +17,11 @@ from hvd_elastic_ext.launcher.membership import engines, resizes
 from hvd_elastic_ext.launcher.membership.engines import BACK_S, BEHIND_S, NOTICE_S, ChangeAction, decide, engine_of
 from hvd_elastic_ext.launcher.membership.next_world import Stage, WorldLimits
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
-from tests.unit.launcher.rules.membership.test_next_world import LIMITS, process, situation
+from tests.unit.launcher.membership.test_next_world import LIMITS, process, situation
+from tests.unit.launcher.membership.test_resize_report import first_step
 from tests.unit.launcher.scenarios import Scenario, play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 from tests.unit.launcher.simulated_processes import Process
-from tests.unit.launcher.state.effects.membership.test_resize_report import first_step
 
 
 class Restarted(Cluster):
