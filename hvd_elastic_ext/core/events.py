@@ -705,8 +705,8 @@ EVENTS: Final[Mapping[str, EventKind]] = {
         EventKind(
             "sealed",
             "a checkpoint is complete",
-            "path, step, call, bytes, seconds (from the commit on), since_asked_s, not_resumable (why no job can resume "
-            "from it, or null)",
+            "path, step, call, bytes, seconds (from the commit on), since_asked_s, not_resumable (why no job can "
+            "resume from it, or null)",
             level=OK,
             says=_sealed,
             note=lambda fields: _shown(fields, "path"),
