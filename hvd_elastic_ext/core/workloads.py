@@ -2,7 +2,7 @@
 
 A new kind of workload is one row of :data:`KINDS`. All that depend on its facts find it by one of the names that users
 give it: the daemon's ``--operator`` (``discover/selection/operators.py``), ``KIND/NAME`` of the launcher
-(``launcher/rules/suspend/workloads.py``), ``submit --kind`` (``jobs/rendering``), or by ``kind`` in an object
+(``launcher/sleep/replicas.py``), ``submit --kind`` (``jobs/rendering``), or by ``kind`` in an object
 (``jobs/reading``). What is done with a kind is there, too.
 
 Operators treat 0 replicas differently, and choose the pods that go differently. Comments name the versions whose

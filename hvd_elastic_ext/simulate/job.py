@@ -18,8 +18,8 @@ from hvd_elastic_ext.launcher.driver.events import Observed, Scaled
 from hvd_elastic_ext.launcher.folder.saved import Saved, saved_of
 from hvd_elastic_ext.launcher.job.restart_policy import pause_before_restart
 from hvd_elastic_ext.launcher.options.settings import RunSettings
-from hvd_elastic_ext.launcher.rules.suspend import sleep_policy
-from hvd_elastic_ext.launcher.rules.suspend.sleep_policy import SleepAction, SleepFacts
+from hvd_elastic_ext.launcher.sleep import sleep_policy
+from hvd_elastic_ext.launcher.sleep.sleep_policy import SleepAction, SleepFacts
 from hvd_elastic_ext.simulate.accounting import CATEGORIES, Accounts
 from hvd_elastic_ext.simulate.cluster.cluster import Cluster, NoJournal
 from hvd_elastic_ext.simulate.cluster.launcher import Launcher
@@ -407,7 +407,7 @@ class _Job:
     _known: frozenset[str] = frozenset()
 
     def _may_wake(self) -> None:
-        """Whether a sleeping job wakes: the rule of ``launcher/suspend/sleep.py``, in virtual time."""
+        """Whether a sleeping job wakes: the rule of ``launcher/sleep/sleep.py``, in virtual time."""
         if self._asleep is None:
             return
         now = self._sim.now

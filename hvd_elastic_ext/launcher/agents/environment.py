@@ -17,6 +17,7 @@ from hvd_elastic_ext.launcher.options.settings import NO_CLOUD, RunSettings
 MAX_ENVIRONMENT_BYTES: Final = MAX_INPUT_BYTES - (64 << 10)
 """Most bytes of environment and command as JSON. The rest of an agent's input line is for our own fields."""
 
+
 _NOT_EXPORTED: Final = re.compile(
     r"BASH_FUNC.*|.*\(\)|OLDPWD|HOROVOD_(RANK|SIZE|(LOCAL|CROSS)_(RANK|SIZE)|GLOO_RENDEZVOUS.*)"
     rf"|{OBSERVE_TOKEN}"
@@ -25,11 +26,13 @@ _NOT_EXPORTED: Final = re.compile(
 that only the launcher uses.
 """
 
+
 CRASHING: Final[Mapping[str, str]] = {
     "HOROVOD_AUTOTUNE": "Horovod crashes on the first resize with autotuning (horovod#2835)",
     "HOROVOD_DYNAMIC_PROCESS_SETS": "Horovod crashes on the first resize with process sets (horovod#4021)",
 }
 """Horovod's own switches that crash an elastic job."""
+
 
 FIXED: Final[Mapping[str, str]] = {
     "HOROVOD_ELASTIC": "1",

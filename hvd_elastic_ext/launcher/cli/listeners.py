@@ -10,10 +10,10 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.journal import Sink
 from hvd_elastic_ext.io.threads.follower import Follower
 from hvd_elastic_ext.launcher.exports import otlp
-from hvd_elastic_ext.launcher.exports.event_file import EventFile, ScalarWriter
+from hvd_elastic_ext.launcher.exports.tensorboard import EventFile, ScalarWriter
+from hvd_elastic_ext.launcher.exports.webhook import Webhook
 from hvd_elastic_ext.launcher.metrics.counters import Counters
 from hvd_elastic_ext.launcher.notify.notifier import Notifier
-from hvd_elastic_ext.launcher.notify.webhook import Webhook
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 
 log = logging.getLogger(__name__)

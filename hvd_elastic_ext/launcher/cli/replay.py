@@ -19,7 +19,7 @@ from hvd_elastic_ext.launcher.driver import plan, recording
 from hvd_elastic_ext.launcher.driver.events import Event, Look
 from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.driver.reduce import reduce
-from hvd_elastic_ext.launcher.folder.saved_state import state_at_start
+from hvd_elastic_ext.launcher.folder.handover import state_at_start
 
 DIFFERENT: Final = 1
 """Exit code if a decision differs."""

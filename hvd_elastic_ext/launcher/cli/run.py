@@ -30,10 +30,10 @@ from hvd_elastic_ext.launcher.checkpoints import finished
 from hvd_elastic_ext.launcher.cli import dashboard, run_options, starting
 from hvd_elastic_ext.launcher.cli.listeners import Listeners, listeners
 from hvd_elastic_ext.launcher.driver.recording import Recorder
-from hvd_elastic_ext.launcher.engines.mpirun import MPIRUN
 from hvd_elastic_ext.launcher.folder import runs, state_folder
 from hvd_elastic_ext.launcher.folder.saved import Saved
 from hvd_elastic_ext.launcher.job import finished_check
+from hvd_elastic_ext.launcher.job.mpirun import MPIRUN
 from hvd_elastic_ext.launcher.job.output.outlets import Log, Outlets
 from hvd_elastic_ext.launcher.job.standard_input import StandardInput
 from hvd_elastic_ext.launcher.options.program import LOCAL_NAMES
@@ -42,13 +42,7 @@ from hvd_elastic_ext.launcher.options.settings import (
     RunSettings,
 )
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
-from hvd_elastic_ext.launcher.sources.sources import (
-    FixedSource,
-    HostsFileSource,
-    HostSource,
-    PushSource,
-    ScriptSource,
-)
+from hvd_elastic_ext.launcher.sources.hosts import FixedSource, HostsFileSource, HostSource, PushSource, ScriptSource
 
 log = logging.getLogger(__name__)
 

@@ -28,9 +28,9 @@ from hvd_elastic_ext.launcher.agents.environment import too_large, why_not_elast
 from hvd_elastic_ext.launcher.checkpoints.schedule import AUTO, Durability, parse_checkpoint_every, parse_commit_every
 from hvd_elastic_ext.launcher.cli import horovodrun
 from hvd_elastic_ext.launcher.driver.options import JobOptions, ScaleOptions, world_limits
+from hvd_elastic_ext.launcher.exports.webhook import webhook_url
 from hvd_elastic_ext.launcher.job import finished_check, scalers
 from hvd_elastic_ext.launcher.membership.next_world import parse_sizes
-from hvd_elastic_ext.launcher.notify.webhook import webhook_url
 from hvd_elastic_ext.launcher.options.program import LOCAL_NAMES, check_here, job_name, runnable
 from hvd_elastic_ext.launcher.options.settings import (
     CHECKPOINTS,
@@ -44,9 +44,9 @@ from hvd_elastic_ext.launcher.options.settings import (
     listen_address,
     listen_address_of_hosts,
 )
-from hvd_elastic_ext.launcher.rules.suspend.release_policy import limits_of
+from hvd_elastic_ext.launcher.sleep.release_policy import limits_of
 from hvd_elastic_ext.launcher.sources import signals
-from hvd_elastic_ext.launcher.sources.sources import connector, read_hosts_file
+from hvd_elastic_ext.launcher.sources.hosts import connector, read_hosts_file
 
 PORT: Final = "[HOST:]PORT"
 PREFIX: Final = "HVD_ELASTIC_"

@@ -18,9 +18,14 @@ from hvd_elastic_ext.launcher.health.causes import Cause
 
 MAX_HOST_NAMES: Final = 20
 """Hosts that an attribute names."""
+
+
 MAX_HOSTS: Final = 10_000
 """Hosts that are remembered between two worlds."""
+
+
 PREFIX: Final = "hvd_elastic."
+
 
 Attribute = str | int | float | bool | Sequence[str]
 

@@ -31,7 +31,7 @@ from hvd_elastic_ext.core.journal import FOLDERS
 from hvd_elastic_ext.io import ownership
 from hvd_elastic_ext.io.replaced_file import replace
 from hvd_elastic_ext.launcher.agents.transports.ssh import KNOWN_HOSTS
-from hvd_elastic_ext.launcher.folder import saved_text
+from hvd_elastic_ext.launcher.folder import state_json
 from hvd_elastic_ext.launcher.folder.saved import Saved
 
 LOG = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ class StateDir(contextlib.AbstractContextManager["StateDir"]):
 
         Waits for the disk: where that may be slow, call it in a thread.
         """
-        done = self._write(STATE, saved_text.to_text(saved))
+        done = self._write(STATE, state_json.to_text(saved))
         self._backup_allowed = self._backup_allowed or done
         return done
 
@@ -157,12 +157,12 @@ def load(path: Path, *, keep: bool = False) -> tuple[Saved | None, bool]:
     why = ""
     for name in (STATE, BACKUP):
         try:
-            saved = saved_text.from_text(_read(path / name))
+            saved = state_json.from_text(_read(path / name))
         except FileNotFoundError:
             continue
         except (OSError, ValueError) as error:
             kept = f"; it is kept as {name}{UNREAD}" if keep and _put_aside(path / name) else ""
-            how = "cannot be used" if isinstance(error, saved_text.NewerVersion) else "is damaged"
+            how = "cannot be used" if isinstance(error, state_json.NewerVersion) else "is damaged"
             why = why or f"{path / name} {how} ({error}){kept}"
             continue
         if why:
@@ -298,7 +298,7 @@ def _read(path: Path) -> str:
 
 def _state_or_none(path: Path) -> Saved | None:
     try:
-        return saved_text.from_text(_read(path))
+        return state_json.from_text(_read(path))
     except (OSError, ValueError):
         return None
 

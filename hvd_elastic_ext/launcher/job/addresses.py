@@ -21,11 +21,16 @@ from hvd_elastic_ext.launcher.driver.roster import Agent
 from hvd_elastic_ext.launcher.job.interfaces import interface_addresses, interface_towards, is_this_machine
 
 LOOPBACK: Final = "127.0.0.1"
+
+
 ANYWHERE: Final = "192.0.2.1"
 """Any host elsewhere (RFC 5737), for the route to a host with a name that only ssh understands."""
 
+
 PACKAGES: Final = ("horovod", "torch", "hvd-elastic-ext")
 """Must be of the same version on all hosts."""
+
+
 HOROVOD: Final = PACKAGES[0]
 
 

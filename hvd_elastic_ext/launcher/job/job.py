@@ -16,7 +16,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Asleep, Interrupted, JobFailed, UsageError
@@ -28,13 +28,14 @@ from hvd_elastic_ext.io.threads.beside import Beside
 from hvd_elastic_ext.launcher.agents.transports.transports import PodTransport
 from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.driver.recording import Recorder
-from hvd_elastic_ext.launcher.engines import mpirun
-from hvd_elastic_ext.launcher.exports.event_file import ScalarWriter
+from hvd_elastic_ext.launcher.exports import prometheus
+from hvd_elastic_ext.launcher.exports.prometheus import JobMetric
+from hvd_elastic_ext.launcher.exports.tensorboard import ScalarWriter
+from hvd_elastic_ext.launcher.folder.handover import CLOSE_S, Handover, StateWriter
 from hvd_elastic_ext.launcher.folder.saved import Saved
-from hvd_elastic_ext.launcher.folder.saved_state import CLOSE_S, Handover, StateWriter
 from hvd_elastic_ext.launcher.folder.state_folder import StateDir
 from hvd_elastic_ext.launcher.health import host_requests
-from hvd_elastic_ext.launcher.job import scalers, stop_lines
+from hvd_elastic_ext.launcher.job import mpirun, scalers, stop_lines
 from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
 from hvd_elastic_ext.launcher.job.first_hosts import log_while_waiting
 from hvd_elastic_ext.launcher.job.output.console import Console
@@ -44,26 +45,25 @@ from hvd_elastic_ext.launcher.job.session import Session
 from hvd_elastic_ext.launcher.job.standard_input import NO_INPUT, StandardInput
 from hvd_elastic_ext.launcher.job.stop_lines import COMMAND as STOP
 from hvd_elastic_ext.launcher.membership import shortage
-from hvd_elastic_ext.launcher.metrics import gauges
 from hvd_elastic_ext.launcher.metrics.counters import Counters
-from hvd_elastic_ext.launcher.metrics.gauges import JobMetric
+from hvd_elastic_ext.launcher.metrics.endpoint import Endpoint
 from hvd_elastic_ext.launcher.notify.notifier import Notifier
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.reporting import status, waits
 from hvd_elastic_ext.launcher.reporting.waits import SOON_S, Wait
 from hvd_elastic_ext.launcher.scaling.scaling import signals_of
+from hvd_elastic_ext.launcher.sleep import releaser
+from hvd_elastic_ext.launcher.sleep.releaser import FINAL_CALL_S
+from hvd_elastic_ext.launcher.sleep.sleep import SleepingJob
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
-from hvd_elastic_ext.launcher.suspend import releaser
-from hvd_elastic_ext.launcher.suspend.releaser import FINAL_CALL_S
-from hvd_elastic_ext.launcher.suspend.sleep import SleepingJob
-
-if TYPE_CHECKING:
-    from hvd_elastic_ext.launcher.metrics.endpoint import Endpoint
 
 log = logging.getLogger(__name__)
 
+
 LOOK_S: Final = 1.0
 """Longest time between two looks of a pause before a restart at the clock."""
+
+
 STATUS_S: Final = 1.0
 """Pause between two looks at what the status line shows."""
 
@@ -234,7 +234,7 @@ class Job:
     def _metrics(self) -> Iterator[JobMetric]:
         """All metrics. In a sleep, those of the world are of its last moment."""
         yield JobMetric("asleep", "1 while the job sleeps", {(): float(self._sleeping is not None)})
-        yield from gauges.of_job(self._session.driver.job, self._clock.mono(), self._feed.hosts())
+        yield from prometheus.of_job(self._session.driver.job, self._clock.mono(), self._feed.hosts())
         if self._counters is not None:
             yield from self._counters.metrics()
 

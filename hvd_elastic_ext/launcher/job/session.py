@@ -53,16 +53,16 @@ from hvd_elastic_ext.launcher.driver.events import (
     WorldNotBegun,
 )
 from hvd_elastic_ext.launcher.driver.recording import Recorder
-from hvd_elastic_ext.launcher.engines.mpirun import MPIRUN, MpiRuns
 from hvd_elastic_ext.launcher.engines.slot_command import mark_of, slot_command, slot_env
+from hvd_elastic_ext.launcher.folder.handover import Handover, StateWriter, start_of, write_noted_change
 from hvd_elastic_ext.launcher.folder.saved import Saved, job_of, saved_of
-from hvd_elastic_ext.launcher.folder.saved_state import Handover, StateWriter, start_of, write_noted_change
 from hvd_elastic_ext.launcher.folder.state_folder import StateDir
 from hvd_elastic_ext.launcher.health.causes import SSH_FAILED
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.job.addresses import Addresses, there, versions_here
 from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
 from hvd_elastic_ext.launcher.job.first_hosts import FirstHosts, log_while_waiting
+from hvd_elastic_ext.launcher.job.mpirun import MPIRUN, MpiRuns
 from hvd_elastic_ext.launcher.job.output.console import Console, seat_of
 from hvd_elastic_ext.launcher.job.scalers import Scaler
 from hvd_elastic_ext.launcher.job.scaling_inputs import ScalingInputs

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.events import EVENTS, RESIZES
 from hvd_elastic_ext.core.goodput import Accounting
+from hvd_elastic_ext.launcher.exports.prometheus import JobMetric, Samples
 from hvd_elastic_ext.launcher.health.causes import Cause
-from hvd_elastic_ext.launcher.metrics.gauges import JobMetric, Samples
 
 _CAUSES: Final = tuple(map(str, Cause))
 

@@ -17,7 +17,7 @@ from hvd_elastic_ext.core.connections import MOST
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.http_server import HttpServer, Response
 from hvd_elastic_ext.io.threads.beside import report
-from hvd_elastic_ext.launcher.metrics.gauges import PREFIX, JobMetric
+from hvd_elastic_ext.launcher.exports.prometheus import PREFIX, JobMetric
 from hvd_elastic_ext.launcher.options.settings import ListenAddress
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.launcher.exports.webhook import Webhook
 from hvd_elastic_ext.launcher.notify.messages import Message, RateLimit, message_of, waiting_message
-from hvd_elastic_ext.launcher.notify.webhook import Webhook
 
 
 class Notifier:

@@ -16,7 +16,7 @@ from hvd_elastic_ext.core.engines import ENGINES, RESTARTING
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import MAX_SLOTS, HostSet
 from hvd_elastic_ext.launcher.driver.options import JobOptions
-from hvd_elastic_ext.launcher.rules.suspend.release_policy import ReleaseLimits
+from hvd_elastic_ext.launcher.sleep.release_policy import ReleaseLimits
 
 LOOPBACK: Final = "127.0.0.1"
 _HIGHEST_PORT: Final = 65535
@@ -30,7 +30,7 @@ MAX_COOLDOWN_S = 3600
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where hosts come from; exactly one is set. See :mod:`hvd_elastic_ext.launcher.sources.sources`.
+    """Where hosts come from; exactly one is set. See :mod:`hvd_elastic_ext.launcher.sources.hosts`.
 
     ``discovery_user``: the number of the user who may listen at ``discovery_url``, if that is another user.
     """

@@ -14,8 +14,9 @@ from hvd_elastic_ext.io.kube.access import Access
 from hvd_elastic_ext.io.kube.client import Client, Timeout
 from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 from hvd_elastic_ext.io.kube.paths import path_of
-from hvd_elastic_ext.launcher.rules.suspend import workloads
-from hvd_elastic_ext.launcher.rules.suspend.workloads import RELEASE, Pod, Seen, Workload
+from hvd_elastic_ext.launcher.sleep import replicas
+from hvd_elastic_ext.launcher.sleep import replicas as workloads
+from hvd_elastic_ext.launcher.sleep.replicas import RELEASE, Pod, Seen, Workload
 
 TIMEOUT: Final = Timeout(3.0, 5.0)
 """Seconds for a connection, and without a byte of the answer: a launcher that ends waits for a running request."""
@@ -43,8 +44,8 @@ class Replicas:
 
         def act(client: Client) -> Seen:
             number = client.request("GET", self._number(client))
-            query = {"labelSelector": workloads.selector_of(self._job, number)}
-            return workloads.seen(self._job, number, client.request("GET", _pod(client), query=query))
+            query = {"labelSelector": replicas.selector_of(self._job, number)}
+            return replicas.seen(self._job, number, client.request("GET", _pod(client), query=query))
 
         return self._within(act)
 
@@ -78,15 +79,15 @@ class Replicas:
         def act(client: Client) -> int | None:
             number = client.request("GET", self._number(client))
             if not self._job.kind.scaled_by:
-                return workloads.seen(self._job, number, {"items": []}).replicas
-            names, under_way = workloads.workers_of(self._job, number)
+                return replicas.seen(self._job, number, {"items": []}).replicas
+            names, under_way = replicas.workers_of(self._job, number)
             return None if under_way else len(names)
 
         return self._within(act)
 
     def _mark(self, client: Client, pod: str, cost: str | None) -> None:
         try:
-            client.request("PATCH", _pod(client, pod), workloads.mark_patch(cost))
+            client.request("PATCH", _pod(client, pod), replicas.mark_patch(cost))
         except ApiError as error:
             if error.reason is not Reason.NOT_FOUND:  # it has gone by itself
                 raise

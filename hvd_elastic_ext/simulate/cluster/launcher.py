@@ -21,9 +21,9 @@ from hvd_elastic_ext.launcher.driver.events import (
     News,
     PeersChanged,
 )
-from hvd_elastic_ext.launcher.folder import saved_text
+from hvd_elastic_ext.launcher.folder import state_json
+from hvd_elastic_ext.launcher.folder.handover import start_of, write_noted_change
 from hvd_elastic_ext.launcher.folder.saved import Saved, job_of, saved_of
-from hvd_elastic_ext.launcher.folder.saved_state import start_of, write_noted_change
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 from hvd_elastic_ext.simulate.cluster.agent import Agent, Line
 from hvd_elastic_ext.simulate.cluster.processes import Message
@@ -273,7 +273,7 @@ class Launcher:
     def left(self) -> Saved:
         """Return the saved state in its folder."""
         newest = [saved for at, saved in self.written if at <= self._sim.now][-1]
-        return saved_text.from_text(saved_text.to_text(newest))
+        return state_json.from_text(state_json.to_text(newest))
 
     # --- what the executor acts through
 

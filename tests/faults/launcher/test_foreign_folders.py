@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.folder import saved_text
+from hvd_elastic_ext.launcher.folder import state_json
 from hvd_elastic_ext.launcher.folder.saved import Saved
 
 NOBODY = 65534
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs another user: run the tests as root")
 
-STATE = saved_text.to_text(Saved(1, 3, hosts=(Host("evil-host.example", 1),)))
+STATE = state_json.to_text(Saved(1, 3, hosts=(Host("evil-host.example", 1),)))
 
 PLANT = """
 import os, sys

@@ -11,10 +11,10 @@ import pytest
 
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.launcher.rules.suspend.release_policy import ReleaseLimits
-from hvd_elastic_ext.launcher.rules.suspend.workloads import BEFORE, workload
-from hvd_elastic_ext.launcher.suspend import releaser
-from hvd_elastic_ext.launcher.suspend.releaser import Need, PodReleases
+from hvd_elastic_ext.launcher.sleep import releaser
+from hvd_elastic_ext.launcher.sleep.release_policy import ReleaseLimits
+from hvd_elastic_ext.launcher.sleep.releaser import Need, PodReleases
+from hvd_elastic_ext.launcher.sleep.replicas import BEFORE, workload
 from tests.support import rights
 from tests.support.kube import bodies
 from tests.support.kube.fixtures import kube as kube  # a fixture

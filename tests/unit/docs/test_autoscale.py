@@ -9,7 +9,7 @@ import yaml
 
 from hvd_elastic_ext.autoscale.policies import TOTALS
 from hvd_elastic_ext.install.hpa import autoscaler
-from hvd_elastic_ext.launcher.metrics.gauges import PREFIX, RESERVED_NAMES
+from hvd_elastic_ext.launcher.exports.prometheus import PREFIX, RESERVED_NAMES
 from tests.support.manifests import problems
 
 TEXT = (Path(__file__).parents[3] / "docs" / "autoscale.md").read_text(encoding="utf-8")

@@ -11,9 +11,9 @@ import pytest
 
 from discover.sources.file import FileSource
 from hvd_elastic_ext.io import file_watch
-from hvd_elastic_ext.launcher.sources import sources
+from hvd_elastic_ext.launcher.sources import hosts
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
-from hvd_elastic_ext.launcher.sources.sources import HostsFileSource
+from hvd_elastic_ext.launcher.sources.hosts import HostsFileSource
 from tests.support.waiting import wait_until
 
 BEFORE_IT_WAITED_FOR_EVER_S = 10.0
@@ -54,7 +54,7 @@ def ends_in_time(stop: Callable[[], None]) -> None:
 def test_the_launchers_hosts_file_that_cannot_be_read_to_its_end_holds_no_end_up(
     stall: Stall, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "read_text", stall)
+    monkeypatch.setattr(hosts, "read_text", stall)
     source = HostsFileSource(tmp_path / "hosts", HostFeed(None), default_slots=1)  # type: ignore[arg-type]
     source.start()
     assert stall.begun.wait(20)

@@ -14,11 +14,19 @@ from hvd_elastic_ext.core.hosts import name_error
 
 KNOWN_HOSTS: Final = "known_hosts"
 """The job's own file of hosts' keys, in its folder."""
+
+
 _ASK: Final = "ask"
 """OpenSSH's default for unknown hosts. It asks on a terminal, which a job does not have."""
+
+
 _AMBIGUOUS: Final = re.compile(r"[\s\"'\\$%]")
 """Characters with another meaning on a command line than in a path."""
+
+
 _AUTHORITY: Final = "@cert-authority"
+
+
 _OFFENDING: Final = re.compile(r"Offending .*key in (.+):\d+$")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.launcher.agents.transports.ssh import Ssh
-from hvd_elastic_ext.launcher.engines import mpirun
+from hvd_elastic_ext.launcher.job import mpirun
 
 SSH = Ssh(Path("/job"), port=2222, identity_file="/keys/id")
 

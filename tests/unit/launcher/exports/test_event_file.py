@@ -14,9 +14,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.journal import Journal
-from hvd_elastic_ext.launcher.exports import event_file
-from hvd_elastic_ext.launcher.exports.event_file import EventFile, ScalarWriter
+from hvd_elastic_ext.launcher.exports import tensorboard
 from hvd_elastic_ext.launcher.exports.scalars import Point
+from hvd_elastic_ext.launcher.exports.tensorboard import EventFile, ScalarWriter
 from tests.support.clock import ManualClock
 
 
@@ -103,7 +103,7 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
         file = real(descriptor, *args, **kwargs)
         return disk.limits(file) if path.parent == tmp_path else file
 
-    monkeypatch.setattr(event_file.os, "fdopen", opened)
+    monkeypatch.setattr(tensorboard.os, "fdopen", opened)
     return disk
 
 

@@ -14,7 +14,7 @@ from hvd_elastic_ext.launcher.checkpoints.schedule import Cadence, Durability
 from hvd_elastic_ext.launcher.custody.custody import Stored
 from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.driver.options import ScaleOptions
-from hvd_elastic_ext.launcher.folder import saved_text
+from hvd_elastic_ext.launcher.folder import state_json
 from hvd_elastic_ext.launcher.folder.saved import Saved, job_of, saved_of
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 from tests.unit.launcher.scenarios import play
@@ -104,7 +104,7 @@ def scaled_job() -> JobState:
 
 def test_what_a_job_has_asked_for_and_learned_goes_on_under_the_next_launcher() -> None:
     job = scaled_job()
-    kept = saved_text.from_text(saved_text.to_text(saved(job)))
+    kept = state_json.from_text(state_json.to_text(saved(job)))
     found = again(kept, job.options, now=70.0, wall=5002.0).scaling
     assert found.since == pytest.approx(70.0 - 2.0 - 600.0), "its deadline does not begin again"
     assert [change.at for change in found.memory.changes] == [pytest.approx(70.0 - 2.0 - 60.0)]

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.launcher.folder import saved_state, state_folder
+from hvd_elastic_ext.launcher.folder import handover, state_folder
+from hvd_elastic_ext.launcher.folder.handover import StateWriter
 from hvd_elastic_ext.launcher.folder.saved import Saved
-from hvd_elastic_ext.launcher.folder.saved_state import StateWriter
 from hvd_elastic_ext.launcher.folder.state_folder import StateDir
 
 SECONDS = 60
@@ -96,7 +96,7 @@ async def test_of_states_that_come_by_the_hundred_none_fails_and_the_last_one_st
 async def test_a_disk_that_hangs_costs_one_thread_and_the_end_does_not_wait_for_it(
     disk: Disk, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(saved_state, "CLOSE_S", 0.05)
+    monkeypatch.setattr(handover, "CLOSE_S", 0.05)
     writer = StateWriter(disk.save)
     for generation in range(100):
         writer.soon(state(generation))

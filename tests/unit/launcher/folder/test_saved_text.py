@@ -13,7 +13,7 @@ from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.custody.custody import Stored
 from hvd_elastic_ext.launcher.custody.holders import NotedCommit
 from hvd_elastic_ext.launcher.folder.saved import Saved, SavedScaling, UnrecordedChange
-from hvd_elastic_ext.launcher.folder.saved_text import NewerVersion, from_json, from_text, sum_of, to_json, to_text
+from hvd_elastic_ext.launcher.folder.state_json import NewerVersion, from_json, from_text, sum_of, to_json, to_text
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger, Strike, Subject
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat

@@ -10,7 +10,7 @@ import pytest
 
 from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.folder.saved import job_of, saved_of
-from hvd_elastic_ext.launcher.folder.saved_text import from_text, to_text
+from hvd_elastic_ext.launcher.folder.state_json import from_text, to_text
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.reporting.waits import starting, status
 from tests.unit.launcher.scenarios import Scenario, play

@@ -11,9 +11,9 @@ import pytest
 
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.driver.events import News
-from hvd_elastic_ext.launcher.folder import saved_text
+from hvd_elastic_ext.launcher.folder import state_json
+from hvd_elastic_ext.launcher.folder.handover import write_noted_change
 from hvd_elastic_ext.launcher.folder.saved import Saved, saved_of
-from hvd_elastic_ext.launcher.folder.saved_state import write_noted_change
 from hvd_elastic_ext.launcher.membership import resizes
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.membership.resizes import Change
@@ -163,7 +163,7 @@ def test_a_line_that_a_launcher_had_not_written_when_it_ended_is_written_by_the_
     cluster.run(3.0)
     lines = io.StringIO()
     clock = ManualClock(mono=7.0, wall=5003.5)
-    again = saved_text.from_text(saved_text.to_text(saved))
+    again = state_json.from_text(state_json.to_text(saved))
     write_noted_change(again, journal=Journal(lines, clock), clock=clock)
     [line] = [json.loads(each) for each in lines.getvalue().splitlines()]
     assert (line["event"], line["generation"], line["cause"], line["size"]) == ("resized", 2, "worker failed", 1)

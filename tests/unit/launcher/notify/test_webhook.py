@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.launcher.notify import webhook
+from hvd_elastic_ext.launcher.exports import webhook
+from hvd_elastic_ext.launcher.exports.webhook import MAX_ATTEMPTS, Webhook, webhook_url
 from hvd_elastic_ext.launcher.notify.messages import Message
-from hvd_elastic_ext.launcher.notify.webhook import MAX_ATTEMPTS, Webhook, webhook_url
 from tests.support import bad_servers
 from tests.support.bad_servers import answering, drips, says
 from tests.support.serving import serving
@@ -105,7 +105,7 @@ def test_messages_beyond_those_that_may_wait_are_dropped_and_told(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.WARNING)
-    monkeypatch.setattr("hvd_elastic_ext.launcher.notify.webhook.MAX_QUEUED", 1)
+    monkeypatch.setattr("hvd_elastic_ext.launcher.exports.webhook.MAX_QUEUED", 1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         hook = Webhook(f"http://127.0.0.1:{silent.getsockname()[1]}/", ABOUT, wait=lambda _: None)
         for _ in range(4):  # one is being sent, and one waits

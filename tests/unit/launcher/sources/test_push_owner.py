@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.launcher.sources.sources import connector
+from hvd_elastic_ext.launcher.sources.hosts import connector
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs another user: run the tests as root")
 

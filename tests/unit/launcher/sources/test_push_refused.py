@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from hvd_elastic_ext.core.errors import ElasticError
-from hvd_elastic_ext.launcher.sources import sources
-from hvd_elastic_ext.launcher.sources.sources import PushSource
+from hvd_elastic_ext.launcher.sources import hosts
+from hvd_elastic_ext.launcher.sources.hosts import PushSource
 from tests.support import bad_servers
 from tests.support.bad_servers import answering, drips, says
 
@@ -43,7 +43,7 @@ def test_a_daemon_that_is_not_there_is_told_with_what_to_check(scheme: str) -> N
 def test_a_daemon_that_sends_a_byte_at_a_time_is_refused_after_a_deadline_for_the_whole_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sources, "ANSWER_S", 0.3)
+    monkeypatch.setattr(hosts, "ANSWER_S", 0.3)
     with answering(drips(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")) as url:
         assert "timed out; check that hvd-discover runs" in first_refusal(url)
 
@@ -59,7 +59,7 @@ def test_the_words_of_what_answers_in_the_place_of_a_daemon_cannot_drive_a_termi
 def test_whatever_reading_hosts_raises_they_are_asked_for_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(sources, "DEFECT_S", 0.01)
+    monkeypatch.setattr(hosts, "DEFECT_S", 0.01)
     feed = Feed()
     push, asked = PushSource("http://127.0.0.1:9", feed), threading.Event()  # type: ignore[arg-type]
     times: list[int] = []

@@ -11,8 +11,8 @@ import pytest
 
 from hvd_elastic_ext.core.errors import BadHosts, ElasticError, SourceUnavailable
 from hvd_elastic_ext.core.publication import Publication, parse_hosts_text
-from hvd_elastic_ext.launcher.sources import sources
-from hvd_elastic_ext.launcher.sources.sources import ScriptSource
+from hvd_elastic_ext.launcher.sources import hosts
+from hvd_elastic_ext.launcher.sources.hosts import ScriptSource
 
 
 class Feed:
@@ -52,13 +52,13 @@ def test_a_script_that_prints_without_end_is_killed_and_the_hosts_stay(tmp_path:
     assert [publication.hosts.names for publication in feed.offered] in ([["a"]], [("a",)])
     assert not feed.failed
     assert isinstance(feed.refused[0], SourceUnavailable)
-    assert f"printed more than {sources.MAX_OUTPUT} bytes and was killed" in str(feed.refused[0])
-    assert peak < 8 * sources.MAX_OUTPUT
+    assert f"printed more than {hosts.MAX_OUTPUT} bytes and was killed" in str(feed.refused[0])
+    assert peak < 8 * hosts.MAX_OUTPUT
 
 
 @pytest.mark.parametrize("over", [0, 1])
 def test_the_limit_is_that_of_a_hosts_file(tmp_path: Path, over: int) -> None:
-    text = "a:2\n#" + "x" * (sources.MAX_OUTPUT - 6 + over) + "\n"
+    text = "a:2\n#" + "x" * (hosts.MAX_OUTPUT - 6 + over) + "\n"
     (tmp_path / "hosts").write_text(text)
     script = source(f"cat {tmp_path / 'hosts'}")
     if not over:

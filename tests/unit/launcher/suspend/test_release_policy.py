@@ -12,7 +12,7 @@ from hvd_elastic_ext.core.workloads import NAMED
 from hvd_elastic_ext.launcher.driver.options import JobOptions
 from hvd_elastic_ext.launcher.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.options.settings import RunSettings, Sources
-from hvd_elastic_ext.launcher.rules.suspend.release_policy import (
+from hvd_elastic_ext.launcher.sleep.release_policy import (
     DELETE_RETRY_S,
     PUBLISHED_S,
     ReleaseAction,
@@ -25,7 +25,7 @@ from hvd_elastic_ext.launcher.rules.suspend.release_policy import (
     without_look,
     workers_for,
 )
-from hvd_elastic_ext.launcher.rules.suspend.workloads import Pod, Seen, workload
+from hvd_elastic_ext.launcher.sleep.replicas import Pod, Seen, workload
 
 LIMITS = ReleaseLimits(workload("statefulset/w"), 300.0, 600.0)
 MPI = ReleaseLimits(workload("mpijob/j"), 300.0, 600.0)

@@ -15,8 +15,8 @@ from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.publication import Departure, Publication
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.membership.next_world import WorldLimits
+from hvd_elastic_ext.launcher.sleep.sleep import SleepingJob
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
-from hvd_elastic_ext.launcher.suspend.sleep import SleepingJob
 from tests.support.clock import ManualClock
 
 

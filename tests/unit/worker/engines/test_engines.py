@@ -29,7 +29,7 @@ from hvd_elastic_ext.core.messages.slot_protocol import (
     TERMINATED,
 )
 from hvd_elastic_ext.launcher.agents.transports.ssh import Ssh
-from hvd_elastic_ext.launcher.engines import mpirun
+from hvd_elastic_ext.launcher.job import mpirun
 from hvd_elastic_ext.worker.engines import mpirun_rank, slot_program, torchrun_slot
 from hvd_elastic_ext.worker.engines.mpirun_handover import Handover, address, receive_handover, send_handover
 from hvd_elastic_ext.worker.engines.slot_link import LauncherLink, LinkClosed
