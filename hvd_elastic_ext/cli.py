@@ -57,9 +57,7 @@ COMMANDS: Final = {
     "simulate": Command(
         "hvd_elastic_ext.simulate.command", "what a job would get out of hosts that come and go, and which options suit"
     ),
-    "doctor": Command(
-        "hvd_elastic_ext.launcher.cli.doctor.command", "what on this machine would break a job, and the remedy"
-    ),
+    "doctor": Command("hvd_elastic_ext.launcher.cli.doctor", "what on this machine would break a job, and the remedy"),
     "demo": Command("hvd_elastic_ext.demo.command", "watch a real elastic job on this machine lose and regain hosts"),
     "build-horovod": Command("hvd_elastic_ext.install.build_horovod", "build a wheel of Horovod for this Python"),
     "completion": Command("hvd_elastic_ext.cli", "a script by which bash, zsh or fish completes these", "completion"),

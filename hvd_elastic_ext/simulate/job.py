@@ -15,8 +15,8 @@ from hvd_elastic_ext.core.goodput import share
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.journal import Sink
 from hvd_elastic_ext.launcher.driver.events import Observed, Scaled
-from hvd_elastic_ext.launcher.folder.saved import Saved, saved_of
-from hvd_elastic_ext.launcher.job.restart_policy import pause_before_restart
+from hvd_elastic_ext.launcher.folder.state_json import Saved, saved_of
+from hvd_elastic_ext.launcher.job.job import pause_before_restart
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.sleep import sleep_policy
 from hvd_elastic_ext.launcher.sleep.sleep_policy import SleepAction, SleepFacts

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from hvd_elastic_ext.core.commands import module_command
+from hvd_elastic_ext.core.engines import ENGINES
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages.rank_info import Place
-from hvd_elastic_ext.core.messages.slot_protocol import AUTO, NOTICE_FILE, PRELOAD
+from hvd_elastic_ext.core.messages.slot_protocol import AUTO, ENGINE, JOB, MARK, NOTICE_FILE, PRELOAD, PROGRAM
 from hvd_elastic_ext.core.secrets import OBSERVE_TOKEN
 from hvd_elastic_ext.launcher.agents.transports.child_process import MAX_INPUT_BYTES
-from hvd_elastic_ext.launcher.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.options.settings import NO_CLOUD, RunSettings
+from hvd_elastic_ext.launcher.options.settings import NO_CLOUD
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.membership.rendezvous import Seat
+    from hvd_elastic_ext.launcher.options.settings import RunSettings
+
 
 MAX_ENVIRONMENT_BYTES: Final = MAX_INPUT_BYTES - (64 << 10)
 """Most bytes of environment and command as JSON. The rest of an agent's input line is for our own fields."""
@@ -179,3 +188,21 @@ def unfit(
             "map the name to the host's network address in its /etc/hosts"
         )
     return None
+
+
+# --- what an agent starts in a slot
+
+
+def slot_command(engine: str, command: Sequence[str]) -> tuple[str, ...]:
+    """The job's command, or a program that stands by until the rank of that command is known."""
+    return tuple(command) if ENGINES[engine].in_place else (*module_command(sys.executable, PROGRAM), *command)
+
+
+def slot_env(engine: str, *, job: str, mark: str) -> dict[str, str]:
+    """Environment of that program. It holds no secret: orders are not encrypted."""
+    return {} if ENGINES[engine].in_place else {ENGINE: engine, JOB: job, MARK: mark}
+
+
+def mark_of(key: bytes) -> str:
+    """A mark by which a host tells jobs apart. It is derived from the job's key and does not reveal it."""
+    return hmac.new(key, b"ranks", hashlib.sha256).hexdigest()[:32]

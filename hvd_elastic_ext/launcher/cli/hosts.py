@@ -23,7 +23,7 @@ from hvd_elastic_ext.io.job_folders import no_job, one_job
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.launcher.cli import no_answer
 from hvd_elastic_ext.launcher.folder import state_folder
-from hvd_elastic_ext.launcher.folder.saved import Saved
+from hvd_elastic_ext.launcher.folder.state_json import Saved
 from hvd_elastic_ext.launcher.health import host_requests, ledger_json
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.job import admin_socket

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.journal import Sink
 from hvd_elastic_ext.io.threads.follower import Follower
-from hvd_elastic_ext.launcher.exports import otlp
+from hvd_elastic_ext.launcher.exports import spans
+from hvd_elastic_ext.launcher.exports import spans as spans_of
+from hvd_elastic_ext.launcher.exports.prometheus import Counters
 from hvd_elastic_ext.launcher.exports.tensorboard import EventFile, ScalarWriter
-from hvd_elastic_ext.launcher.exports.webhook import Webhook
-from hvd_elastic_ext.launcher.metrics.counters import Counters
-from hvd_elastic_ext.launcher.notify.notifier import Notifier
+from hvd_elastic_ext.launcher.exports.webhook import Notifier, Webhook
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ class Listeners(NamedTuple):
     counters: Counters | None = None
     notifier: Notifier | None = None
     board: ScalarWriter | None = None
-    spans: Follower[otlp.Line] | None = None
+    spans: Follower[spans_of.Line] | None = None
 
     def notes(self) -> list[Note]:
         """Those that take events. An error in one does not end the job: events of processes may hold anything."""
@@ -36,7 +36,7 @@ class Listeners(NamedTuple):
 
     def tee(self, sink: Sink, clock: Clock) -> Sink:
         """The journal's sink, whose lines also go to the spans."""
-        return sink if self.spans is None else otlp.Tee(sink, self.spans, clock.mono)
+        return sink if self.spans is None else spans.Tee(sink, self.spans, clock.mono)
 
     def close(self) -> None:
         """Send what is left. Takes some seconds at most."""
@@ -69,5 +69,5 @@ def listeners(settings: RunSettings, clock: Clock, about: Mapping[str, Any], env
         None if settings.metrics is None else Counters(clock.wall, clock.mono),
         None if settings.notify is None else Notifier(Webhook(settings.notify, about), clock),
         board,
-        otlp.followed(environ, {name: str(about[name]) for name in ("job", "run")}),
+        spans.followed(environ, {name: str(about[name]) for name in ("job", "run")}),
     )

@@ -30,19 +30,25 @@ from hvd_elastic_ext.launcher.checkpoints import finished
 from hvd_elastic_ext.launcher.cli import dashboard, run_options, starting
 from hvd_elastic_ext.launcher.cli.listeners import Listeners, listeners
 from hvd_elastic_ext.launcher.driver.recording import Recorder
-from hvd_elastic_ext.launcher.folder import runs, state_folder
-from hvd_elastic_ext.launcher.folder.saved import Saved
+from hvd_elastic_ext.launcher.folder import handover, state_folder
+from hvd_elastic_ext.launcher.folder.state_json import Saved
 from hvd_elastic_ext.launcher.job import finished_check
 from hvd_elastic_ext.launcher.job.mpirun import MPIRUN
-from hvd_elastic_ext.launcher.job.output.outlets import Log, Outlets
+from hvd_elastic_ext.launcher.job.output import Log, Outlets
 from hvd_elastic_ext.launcher.job.standard_input import StandardInput
 from hvd_elastic_ext.launcher.options.program import LOCAL_NAMES
 from hvd_elastic_ext.launcher.options.settings import (
     CHECKPOINTS,
     RunSettings,
 )
-from hvd_elastic_ext.launcher.sources.feed import HostFeed
-from hvd_elastic_ext.launcher.sources.hosts import FixedSource, HostsFileSource, HostSource, PushSource, ScriptSource
+from hvd_elastic_ext.launcher.sources.hosts import (
+    FixedSource,
+    HostFeed,
+    HostsFileSource,
+    HostSource,
+    PushSource,
+    ScriptSource,
+)
 
 log = logging.getLogger(__name__)
 
@@ -98,8 +104,8 @@ def _end_at_once(number: int, _: object) -> None:
 def _run(settings: RunSettings, outlets: Outlets) -> None:
     """Run the job, unless it is done already."""
     with state_folder.StateDir(settings.state_dir) as folder:  # before the journal, which another launcher may write
-        fresh = runs.name_of(time.time(), secrets.randbits(16))
-        saved = runs.started(folder.load(), fresh=fresh, resume=settings.resume)
+        fresh = handover.name_of(time.time(), secrets.randbits(16))
+        saved = handover.started(folder.load(), fresh=fresh, resume=settings.resume)
         done = _finished(settings, saved)
         log = logging.getLogger(__name__)
         if (unused := unused_checkpoints(settings, saved)) is not None:

@@ -25,12 +25,12 @@ from hvd_elastic_ext.core.printable import fitting
 from hvd_elastic_ext.io.job_folders import last_records, one_job
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.io.wait_line import ERASE, in_place
-from hvd_elastic_ext.launcher.cli import hosts, orphans
-from hvd_elastic_ext.launcher.cli.orphans import AgentState
+from hvd_elastic_ext.launcher.cli import hosts, no_answer
+from hvd_elastic_ext.launcher.cli.no_answer import AgentState
 from hvd_elastic_ext.launcher.folder import state_folder
-from hvd_elastic_ext.launcher.folder.saved import Saved
+from hvd_elastic_ext.launcher.folder.state_json import Saved
 from hvd_elastic_ext.launcher.health import host_requests
-from hvd_elastic_ext.launcher.job.interfaces import is_this_machine
+from hvd_elastic_ext.launcher.job.addresses import is_this_machine
 
 Processes = Mapping[str, Sequence[Sequence[int | None]]]
 """By host, rank and pid of each process, None where there is none; and its call, which older launchers do not name."""
@@ -270,14 +270,14 @@ def without_launcher(folder: Path) -> str:
     if not (left := saved.hosts_left):
         return f"no launcher runs; run {run} has not ended, and no host trains: {SAME_COMMAND} continues it"
     key = state_folder.read_key(folder)
-    agents = {} if key is None else orphans.agents_here(key)
+    agents = {} if key is None else no_answer.agents_here(key)
     return what_is_left(run, {host.name: host.slots for host in left}, agents, is_this_machine)
 
 
 def what_is_left(run: str, slots: Mapping[str, int], agents: Mapping[str, int], is_here: Callable[[str], bool]) -> str:
     """What may still run of a run whose launcher was killed, how long, and what to do. The last two: see
     :func:`orphans.fates`."""
-    fates, words = orphans.agent_states(slots, agents, is_here), []
+    fates, words = no_answer.agent_states(slots, agents, is_here), []
     for fate, what in (
         (AgentState.LIVE, "its processes still run on"),
         (AgentState.UNKNOWN, "its processes may still train on"),

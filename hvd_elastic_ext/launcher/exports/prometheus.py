@@ -7,17 +7,37 @@ Prometheus sets itself. With more than :data:`MAX_HOSTS` hosts, no host has samp
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import re
-from collections.abc import Iterator, Mapping
+import socket
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from hvd_elastic_ext.core.connections import MOST
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.events import EVENTS, RESIZES
+from hvd_elastic_ext.core.goodput import Accounting
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.launcher.driver.job import JobState
+from hvd_elastic_ext.io.http_server import HttpServer, Response
+from hvd_elastic_ext.io.threads.beside import report
 from hvd_elastic_ext.launcher.driver.roster import USAGE
+from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.reporting import waits
 from hvd_elastic_ext.launcher.scaling.scaling import signals_of
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.driver.job import JobState
+    from hvd_elastic_ext.launcher.options.settings import ListenAddress
+
 
 PREFIX: Final = "hvd_elastic_"
 
@@ -131,3 +151,166 @@ def _observed(job: JobState) -> Iterator[JobMetric]:
 
 def _one(name: str, words: str, value: float) -> JobMetric:
     return JobMetric(name, words, {(): float(value)})
+
+
+# --- what has happened since the launcher began
+
+
+_CAUSES: Final = tuple(map(str, Cause))
+
+
+def _causes(event: str) -> tuple[str, ...]:
+    """The causes that an event may have."""
+    return tuple(RESIZES) if event == "resized" else _CAUSES
+
+
+class Counters:
+    """Counts events, from any thread. ``wall`` gives the time in Unix seconds, ``mono`` the monotonic one."""
+
+    def __init__(self, wall: Callable[[], float], mono: Callable[[], float]) -> None:
+        self._wall, self._mono = wall, mono
+        self._lock = threading.Lock()
+        self._goodput = Accounting()
+        self._redone_s = defaultdict[str, float](float)
+        """Seconds of steps that are done again, by the cause of the world that does them."""
+        self._commits = 0
+        self._commit: int | None = None
+        """The number of the newest commit."""
+        # From 0, for every cause: Prometheus sees no increase in a series that begins with more.
+        self._counts = {
+            count.name: Counter({(cause,): 0 for cause in _causes(kind.name)} if count.by_cause else {(): 0})
+            for kind in EVENTS.values()
+            for count in kind.counts
+        }
+        self._sealed: tuple[float, float] | None = None
+        self._names: tuple[str, ...] = ()
+
+    def note(self, event: str, fields: Mapping[str, Any]) -> None:
+        """Take in an event of the journal."""
+        with self._lock:
+            for count in EVENTS[event].counts:
+                key = (str(fields.get("cause")),) if count.by_cause else ()
+                amount = 1 if count.field is None else fields.get(count.field)
+                self._counts[count.name][key] += amount or 0
+            self._goodput.note(event, fields, self._mono())
+            if event == "resized":
+                lost = fields.get("steps_lost")
+                self._redone_s[str(fields.get("cause"))] += (lost or 0) * self._goodput.step_s()
+            if event == "committed":
+                self._committed(fields.get("number"))
+            elif event == "sealed":
+                self._sealed = self._wall(), float(fields["step"])
+            elif event == "started":
+                self._names = tuple(str(fields[name]) for name in ("job", "run", "version"))
+
+    def _committed(self, number: int | None) -> None:
+        """A commit was sealed. Not every commit is reported, but all are numbered. A world may continue from an older
+        commit.
+        """
+        if number is not None:
+            self._commits += max(1, number - self._commit) if self._commit is not None else 1
+            self._commit = number
+
+    def metrics(self) -> list[JobMetric]:
+        """The counters."""
+        with self._lock:
+            return list(self._metrics())
+
+    def _metrics(self) -> Iterator[JobMetric]:
+        if self._names:
+            words = "The job, its run, and the version of the launcher"
+            yield JobMetric("job_info", words, {self._names: 1}, ("name", "run", "version"))
+        for count in (count for kind in EVENTS.values() for count in kind.counts):
+            labels = ("cause",) if count.by_cause else ()
+            yield JobMetric(count.name, count.help, dict(self._counts[count.name]), labels, counter=True)
+        yield JobMetric("commits", "Commits made in memory", {(): self._commits}, counter=True)
+        again: Samples = {(cause,): self._redone_s[cause] for cause in RESIZES}
+        words = "Time of the steps that were lost with a world, by the cause of the next"
+        yield JobMetric("redone_seconds", words, again, ("cause",), counter=True)
+        good = self._goodput.goodput(self._mono())
+        if good.ratio is not None:
+            words = (
+                "Useful steps over what the listed hosts could have done since this launcher listed the first of them"
+            )
+            yield JobMetric("goodput_ratio", words, {(): good.ratio})
+            words = "Slot-seconds of the steps that are not done again"
+            yield JobMetric("useful_slot_seconds", words, {(): good.useful_s})
+            words = "Slot-seconds that the listed hosts had since this launcher listed the first of them"
+            yield JobMetric("possible_slot_seconds", words, {(): good.possible_s})
+        if self._sealed is not None:
+            when, step = self._sealed
+            yield JobMetric("checkpoint_timestamp_seconds", "When the newest checkpoint was completed", {(): when})
+            yield JobMetric("checkpoint_step", "Step of the newest checkpoint", {(): step})
+
+
+# --- the port
+
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+"""The text form that every version of Prometheus reads."""
+
+
+COLLECT_TIMEOUT_S: Final = 5.0
+"""Longest wait for the launcher's loop; then the request fails, and Prometheus asks again."""
+
+
+class Endpoint(Collector):
+    """Answers in threads of its own. Each request takes the metrics anew, in the loop's thread.
+
+    Every path and every wanted format get the same text: what a client sends decides nothing, and so breaks nothing.
+
+    Raises :class:`UsageError` if the port is not available.
+    """
+
+    def __init__(
+        self, address: ListenAddress, take: Callable[[], Iterable[JobMetric]], loop: asyncio.AbstractEventLoop
+    ):
+        self._take, self._loop = take, loop
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        self._defects: set[str] = set()
+        try:
+            family, _, _, _, found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
+            self._server = HttpServer((str(found[0]), int(found[1])), self, most=MOST, family=family)
+        except OSError as error:  # also of a host that is not an address of this machine
+            raise UsageError(f"--metrics {address}: {error.strerror}; name another port") from None
+        self.port = int(self._server.server_address[1])
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="metrics", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Answer no more, and disconnect all clients."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.hang_up()
+        self._server.server_close()
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: the metrics are known only when they are taken."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Called in a thread for each request."""
+        yield from map(_family, asyncio.run_coroutine_threadsafe(self._taken(), self._loop).result(COLLECT_TIMEOUT_S))
+
+    def answer(self, target: str, woken: threading.Event) -> Response:
+        """Return the metrics. Called in a thread for each request."""
+        try:
+            return Response(200, generate_latest(self._registry), CONTENT_TYPE)
+        except (concurrent.futures.TimeoutError, concurrent.futures.CancelledError):
+            return Response(503, b"the launcher is busy\n")
+        except Exception as error:  # noqa: BLE001 - beside training
+            if not self._defects:  # whoever asks decides how often this happens
+                report(error, self._defects, "the job goes on; the metrics are not answered")
+            return Response(500, b"a defect of hvd-elastic: the launcher's log has it\n")
+
+    async def _taken(self) -> list[JobMetric]:
+        return list(self._take())
+
+
+def _family(metric: JobMetric) -> Metric:
+    kind = CounterMetricFamily if metric.counter else GaugeMetricFamily
+    family = kind(PREFIX + metric.name, metric.help, labels=metric.labels)
+    for labels, value in metric.samples.items():
+        family.add_metric(labels, value)
+    return family

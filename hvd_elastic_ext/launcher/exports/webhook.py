@@ -1,23 +1,116 @@
-"""Sends messages to a webhook, from a thread of its own: neither training nor the end of the job waits for long."""
+"""Which events are worth a message, and how often the same one is sent. Pure."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from hvd_elastic_ext.core.backoff import pause_after
+from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.events import EVENTS
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io.http_exchange import NoAnswer, exchange
 from hvd_elastic_ext.io.threads.follower import Follower
 from hvd_elastic_ext.io.user_files import read_regular
-from hvd_elastic_ext.launcher.notify.messages import Message
 
 log = logging.getLogger(__name__)
+
+
+PERIOD_S: Final = 600.0
+"""The same message is sent once in this time."""
+
+
+SHORT_S: Final = 60.0
+"""A job that has waited for its minimum for this long causes a message."""
+
+
+WAITS: Final = "waits"
+"""The topic of such a message."""
+
+
+class Message(NamedTuple):
+    """``cause`` distinguishes messages of one topic."""
+
+    topic: str
+    cause: str
+    text: str
+
+
+def message_of(event: str, fields: Mapping[str, Any]) -> Message | None:
+    """The message for an event of the journal; None for nearly all events."""
+    notify = EVENTS[event].notify
+    text = "" if notify is None else notify.text(fields)
+    return Message(notify.topic, notify.cause(fields), text) if notify is not None and text else None
+
+
+def waiting_message(why: str, since_s: float) -> Message | None:
+    """The message for a job that has been below its minimum for ``since_s``. ``why``: what it waits for."""
+    why = why.removeprefix("waiting: ")
+    return Message(WAITS, "", f"waits for {since_s:.0f} s: {why}") if since_s >= SHORT_S else None
+
+
+@dataclass(slots=True)
+class RateLimit:
+    """Lets each message pass once in :data:`PERIOD_S`."""
+
+    _sent_at: dict[tuple[str, str], float] = field(default_factory=dict)
+    _dropped: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def passes(self, message: Message, now: float) -> Message | None:
+        """The message to send now, with the number left out before it; None if it is too early. ``now``: mono.
+
+        Waits are checked repeatedly, so those that were left out are not counted.
+        """
+        key = message.topic, message.cause
+        if now < self._sent_at.get(key, -PERIOD_S) + PERIOD_S:
+            self._dropped[key] = self._dropped.get(key, 0) + (message.topic != WAITS)
+            return None
+        self._sent_at[key] = now
+        dropped = self._dropped.pop(key, 0)
+        return message._replace(text=f"{message.text} ({dropped} more before)") if dropped else message
+
+
+# --- the receiver of events
+
+
+class Notifier:
+    """Gets the events of the journal, and how long the job has waited."""
+
+    def __init__(self, outlet: Webhook, clock: Clock) -> None:
+        self._outlet, self._clock = outlet, clock
+        self._quota = RateLimit()
+        self._times: dict[str, int] = {}
+        """How often each subject was struck in a row."""
+
+    def note(self, event: str, fields: Mapping[str, Any]) -> None:
+        """Take in an event of the journal."""
+        if event == "struck":
+            # Counted here: the ledger counts strikes only up to the longest cooldown, with `10 20` to two.
+            subject = str(fields["subject"])
+            self._times[subject] = self._times.get(subject, 1) + 1 if fields.get("again") else 1
+            fields = {**fields, "again": self._times[subject]}
+        self._send(message_of(event, fields))
+
+    def waits(self, why: str, since_s: float) -> None:
+        """Take in that the job has waited for its minimum for so many seconds."""
+        self._send(waiting_message(why, since_s))
+
+    def close(self) -> None:
+        """Send what is left."""
+        self._outlet.close()
+
+    def _send(self, message: Message | None) -> None:
+        if message is not None and (passed := self._quota.passes(message, self._clock.mono())) is not None:
+            self._outlet.send(passed)
+
+
+# --- the server
 
 
 TIMEOUT_S: Final = 10.0

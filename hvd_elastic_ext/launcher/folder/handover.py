@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.hosts import HostSet
@@ -15,9 +16,12 @@ from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.io.threads.background_calls import BackgroundCalls
 from hvd_elastic_ext.launcher.driver import options
 from hvd_elastic_ext.launcher.driver import options as job_options
-from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.folder import state_json
-from hvd_elastic_ext.launcher.folder.saved import Saved, job_of
+from hvd_elastic_ext.launcher.folder.state_json import Saved, job_of
+from hvd_elastic_ext.launcher.health import ledger_json
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.driver.job import JobState
 
 log = logging.getLogger(__name__)
 
@@ -95,3 +99,33 @@ class StateWriter:
                 await self._calls.call(functools.partial(self._save, state()))
             except Exception:
                 log.exception("a defect of hvd-elastic: the job's state is not written")
+
+
+# --- which run this is
+
+
+def name_of(wall: float, random: int) -> str:
+    """A run's name: when it began (UTC), and a random part. Names sort by time."""
+    thousandths = int(wall % 1.0 * 1000)
+    return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(wall))}.{thousandths:03d}-{random & 0xFFFF:04x}"
+
+
+def started(saved: Saved | None, *, fresh: str, resume: bool) -> Saved:
+    """The saved state with which a launcher starts now, with the name of its run: ``fresh`` if it is a new run.
+
+    ``resume``: continue the last run even if it has ended.
+    """
+    if saved is None:
+        return Saved(run=fresh)
+    if resume or not saved.ended:
+        return replace(saved, run=saved.run or fresh, ended=False)
+    # These are valid for any run: blocks by hand, where checkpoints are, and where the launcher listened.
+    return Saved(
+        saved.incarnation,
+        run=fresh,
+        at=saved.at,
+        ledger=ledger_json.by_hand(saved.ledger),
+        ports=saved.ports,
+        only_here=saved.only_here,
+        stored=saved.stored,
+    )

@@ -32,7 +32,7 @@ from hvd_elastic_ext.io import ownership
 from hvd_elastic_ext.io.replaced_file import replace
 from hvd_elastic_ext.launcher.agents.transports.ssh import KNOWN_HOSTS
 from hvd_elastic_ext.launcher.folder import state_json
-from hvd_elastic_ext.launcher.folder.saved import Saved
+from hvd_elastic_ext.launcher.folder.state_json import Saved
 
 LOG = logging.getLogger(__name__)
 

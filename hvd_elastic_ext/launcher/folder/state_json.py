@@ -1,7 +1,7 @@
-"""The text of ``state.json``: what a launcher saved for the next one, with a version and a checksum. Pure.
+"""The part of the job's state that a launcher saves for the next one, as one value, and the conversions.
 
-Version 2 has one field for each part of :class:`Saved`. Version 1 had all but three of them, untyped, in ``more``. Both
-are read strictly: a part of the wrong kind makes the whole text a damaged one.
+It is a part of :class:`JobState`, with the same types. Agents report the rest when they connect again: what runs, how
+far it is, and what memory holds. A saved copy of that would be older than their reports.
 """
 
 from __future__ import annotations
@@ -9,18 +9,218 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from hvd_elastic_ext.autoscale.decide import Change
+from hvd_elastic_ext.autoscale.decide import Change, Memory
+from hvd_elastic_ext.autoscale.observations import SpeedLog
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.core.json_text import finite_number
-from hvd_elastic_ext.launcher.custody.custody import Commit, Stored
+from hvd_elastic_ext.launcher.custody.custody import Stored
 from hvd_elastic_ext.launcher.custody.holders import NotedCommit
-from hvd_elastic_ext.launcher.folder.saved import Saved, SavedScaling, UnrecordedChange
+from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.health import ledger_json
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.scaling.scaling import Scaling
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.custody.custody import Commit
+    from hvd_elastic_ext.launcher.driver.options import JobOptions, ScaleOptions
+
+
+class UnrecordedChange(NamedTuple):
+    """A change of the world ``at`` a time (Unix seconds) whose journal line is not written yet: ``fields``."""
+
+    generation: int
+    at: float
+    fields: Mapping[str, Any]
+
+
+class SavedScaling(NamedTuple):
+    """What ``--autoscale`` has asked for and learned: fields of :class:`Scaling`, and of what it holds.
+
+    Times are seconds from :attr:`Saved.at`. ``counted``: the newest step that is in ``steps``; None if that is unknown.
+    """
+
+    since: float
+    wanted: int | None = None
+    by_hand: int | None = None
+    leaving: tuple[str, ...] = ()
+    unasked: bool = False
+    steps: float = 0.0
+    host_steps: float = 0.0
+    counted: int | None = None
+    pauses_s: tuple[float, ...] = ()
+    changes: tuple[Change, ...] = ()
+    steps_s: Mapping[int, tuple[float, ...]] = MappingProxyType({})
+    busy_s: Mapping[int, tuple[float, ...]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """The state that outlives a launcher. The defaults are those of a job without a launcher so far.
+
+    ``incarnation``: of the launcher that saved it; ``generation``: of the newest world.
+    """
+
+    incarnation: int = 0
+    generation: int = 0
+    run: str | None = None
+    """The name of the run."""
+    ended: bool = False
+    """The run has ended, and nothing of it may still run: the next launcher begins another one."""
+    finished: bool = False
+    """The job has ended, and all hosts were told to end."""
+    at: float = 0.0
+    """When :attr:`ledger` was saved (Unix seconds)."""
+    ledger: HealthLedger = field(default_factory=HealthLedger)
+    """Strikes and blocks. Its times are seconds from :attr:`at`: the next launcher has another monotonic clock."""
+    hosts: tuple[Host, ...] = ()
+    """Hosts with an agent, and those that could not be told to end; by name and slots only."""
+    ports: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """The port on which the launcher listened, by address."""
+    only_here: str | None = None
+    """As :attr:`Checkpoints.only_here`."""
+    stored: Stored | None = None
+    """As :attr:`Checkpoints.stored`, if its commit is known."""
+    change: UnrecordedChange | None = None
+    commits: tuple[NotedCommit, ...] = ()
+    """The holders of the newest commit."""
+    outcome: str | None = None
+    """How the run has ended, in one line."""
+    scaling: SavedScaling | None = None
+    """None without ``--autoscale``."""
+    refused: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
+    """As :attr:`Calls.refused`."""
+    recorded: tuple[Seat, ...] | None = None
+    """As :attr:`Calls.recorded`, and the generation of the world that has kept it."""
+    record_world: int = 0
+
+    @property
+    def hosts_left(self) -> tuple[Host, ...]:
+        """Hosts on which processes may run, of a job that its launcher did not end."""
+        return () if self.finished else self.hosts
+
+    def checkpoint_in(self, place: str | None) -> str | None:
+        """A checkpoint in ``place`` that exists only on the hosts that made it; None if there is none."""
+        return self.only_here if _lies_in(place, self.only_here) else None
+
+
+def saved_of(job: JobState, *, incarnation: int, ports: Mapping[str, int], wall: float, run: str | None) -> Saved:
+    """The state for the next launcher, as of :attr:`JobState.now` and ``wall`` (Unix seconds)."""
+    agents, unconnected = job.roster.agents.values(), job.shutdown.unconnected
+    there = [*job.adoption.missing.values(), *unconnected.values(), *(agent.host for agent in agents)]
+    change, stored = job.resize.change, job.checkpoints.stored
+    return Saved(
+        incarnation,
+        job.generation,
+        run,
+        finished=job.outcome.over and not unconnected,
+        at=wall,
+        ledger=ledger_json.as_saved(job.faults.ledger, job.now),
+        hosts=tuple(Host(name, slots) for name, slots in {host.name: host.slots for host in there}.items()),
+        ports=MappingProxyType(dict(ports)),
+        only_here=job.checkpoints.only_here,
+        stored=None if stored is None or stored.commit is None else stored,
+        change=None
+        if change is None
+        else UnrecordedChange(change.generation, wall - (job.now - change.at), dict(change.fields)),
+        commits=_commits_of(job),
+        scaling=None if job.options.scaling is None else _scaling_of(job),
+        refused=MappingProxyType(dict(job.calls.refused)),
+        recorded=None if job.calls.recorded is None else tuple(sorted(job.calls.recorded)),
+        record_world=job.calls.record_world,
+    )
+
+
+def job_of(
+    saved: Saved, options: JobOptions, *, now: float, wall: float, helper_number: int, expects: str | None = None
+) -> JobState:
+    """The state with which the next launcher begins, as of ``now`` (mono) and ``wall`` (Unix seconds).
+
+    ``expects``: a checkpoint that exists. ``helper_number``: a number that no earlier launcher has used.
+    """
+    place = None if options.durability is None else options.durability.place
+    return JobState.new(
+        options,
+        now,
+        helper_number=helper_number,
+        ledger=ledger_json.continued(saved.ledger, now, passed_s=wall - saved.at),
+        generation=saved.generation,
+        expects=expects,
+        commits=saved.commits,
+        stored=saved.stored if saved.stored is not None and _lies_in(place, saved.stored.path) else None,
+        scaling=_continued(saved.scaling, options.scaling, now - (wall - saved.at)),
+        refused=saved.refused,
+        recorded=None if saved.recorded is None else (saved.recorded, saved.record_world),
+    )
+
+
+def _scaling_of(job: JobState) -> SavedScaling:
+    state, now = job.scaling, job.now
+    changes = (replace(change, at=change.at - now) for change in state.memory.changes)
+    return SavedScaling(
+        state.since - now,
+        state.wanted,
+        state.by_hand,
+        tuple(sorted(state.leaving)),
+        state.unasked,
+        state.steps,
+        state.host_steps,
+        state.counted if state.seen is None else state.seen[1],
+        tuple(map(_short, state.pauses_s)),
+        tuple(changes),
+        {size: tuple(map(_short, steps)) for size, steps in state.log.steps_s.items()},
+        {size: tuple(map(_short, steps)) for size, steps in state.log.busy_s.items()},
+    )
+
+
+def _continued(saved: SavedScaling | None, options: ScaleOptions | None, at: float) -> Scaling | None:
+    """``at``: when it was saved, by the clock of this launcher (mono)."""
+    if saved is None or options is None:
+        return None
+    if not options.acts:
+        saved = saved._replace(wanted=None, leaving=(), unasked=False)
+    found = Scaling(
+        at + saved.since,
+        saved.wanted,
+        saved.by_hand,
+        frozenset(saved.leaving),
+        saved.unasked,
+        log=SpeedLog(saved.steps_s, saved.busy_s),
+        memory=Memory(changes=tuple(replace(change, at=at + change.at) for change in saved.changes)),
+        steps=saved.steps,
+        host_steps=saved.host_steps,
+        counted=saved.counted,
+    )
+    for seconds in saved.pauses_s:
+        found.paused(seconds)
+    return found
+
+
+def _short(seconds: float) -> float:
+    """Rounded: thousands of step times are in a file that is written often."""
+    return float(f"{seconds:.4g}")
+
+
+def _commits_of(job: JobState) -> tuple[NotedCommit, ...]:
+    """All known commits in memory; of a job that has failed, the lost ones; of a job that is done, none."""
+    commits, stored = job.roster.commits, job.checkpoints.stored
+    if not job.outcome.over:
+        return commits.noted()
+    if job.outcome.failure is None or job.options.durability is None:
+        return ()
+    return commits.left_behind(None if stored is None else stored.commit)
+
+
+def _lies_in(place: str | None, path: str | None) -> bool:
+    return place is not None and path is not None and path.startswith(f"{place}/")
+
+
+# --- as text
+
 
 VERSION: Final = 2
 

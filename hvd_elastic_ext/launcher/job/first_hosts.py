@@ -12,7 +12,7 @@ from hvd_elastic_ext.core.pace import Lines
 from hvd_elastic_ext.launcher.options.settings import Sources
 from hvd_elastic_ext.launcher.reporting import waits
 from hvd_elastic_ext.launcher.reporting.waits import Wait
-from hvd_elastic_ext.launcher.sources.feed import HostFeed
+from hvd_elastic_ext.launcher.sources.hosts import HostFeed
 
 QUIET_S: Final = 0.5
 """A source that answers within this time causes no line."""

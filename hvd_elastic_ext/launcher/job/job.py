@@ -1,8 +1,4 @@
-"""One elastic job in this process: its sessions, one after the other, and the sleeps and pauses between them.
-
-Each session has its own driver. It ends with the job, with a failure that a restart follows, or when the job goes to
-sleep. What outlives a session is here: signals, the admin socket, the console, the state for the next session.
-"""
+"""Whether a failed job restarts, and after how long, by options that arena has too. Pure."""
 
 from __future__ import annotations
 
@@ -16,8 +12,9 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Asleep, Interrupted, JobFailed, UsageError
 from hvd_elastic_ext.core.journal import Journal
@@ -26,38 +23,54 @@ from hvd_elastic_ext.core.printable import fitting, printable
 from hvd_elastic_ext.io.threads.background_calls import done_within
 from hvd_elastic_ext.io.threads.beside import Beside
 from hvd_elastic_ext.launcher.agents.transports.transports import PodTransport
-from hvd_elastic_ext.launcher.driver.job import JobState
-from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.exports import prometheus
 from hvd_elastic_ext.launcher.exports.prometheus import JobMetric
-from hvd_elastic_ext.launcher.exports.tensorboard import ScalarWriter
 from hvd_elastic_ext.launcher.folder.handover import CLOSE_S, Handover, StateWriter
-from hvd_elastic_ext.launcher.folder.saved import Saved
-from hvd_elastic_ext.launcher.folder.state_folder import StateDir
 from hvd_elastic_ext.launcher.health import host_requests
 from hvd_elastic_ext.launcher.job import mpirun, scalers, stop_lines
 from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
 from hvd_elastic_ext.launcher.job.first_hosts import log_while_waiting
-from hvd_elastic_ext.launcher.job.output.console import Console
-from hvd_elastic_ext.launcher.job.output.outlets import Outlets
-from hvd_elastic_ext.launcher.job.restart_policy import pause_before_restart
+from hvd_elastic_ext.launcher.job.output import Console
 from hvd_elastic_ext.launcher.job.session import Session
-from hvd_elastic_ext.launcher.job.standard_input import NO_INPUT, StandardInput
+from hvd_elastic_ext.launcher.job.standard_input import NO_INPUT
 from hvd_elastic_ext.launcher.job.stop_lines import COMMAND as STOP
 from hvd_elastic_ext.launcher.membership import shortage
-from hvd_elastic_ext.launcher.metrics.counters import Counters
-from hvd_elastic_ext.launcher.metrics.endpoint import Endpoint
-from hvd_elastic_ext.launcher.notify.notifier import Notifier
-from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.reporting import status, waits
 from hvd_elastic_ext.launcher.reporting.waits import SOON_S, Wait
 from hvd_elastic_ext.launcher.scaling.scaling import signals_of
 from hvd_elastic_ext.launcher.sleep import releaser
 from hvd_elastic_ext.launcher.sleep.releaser import FINAL_CALL_S
 from hvd_elastic_ext.launcher.sleep.sleep import SleepingJob
-from hvd_elastic_ext.launcher.sources.feed import HostFeed
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.driver.job import JobState
+    from hvd_elastic_ext.launcher.driver.recording import Recorder
+    from hvd_elastic_ext.launcher.exports.prometheus import Counters, Endpoint
+    from hvd_elastic_ext.launcher.exports.tensorboard import ScalarWriter
+    from hvd_elastic_ext.launcher.exports.webhook import Notifier
+    from hvd_elastic_ext.launcher.folder.state_folder import StateDir
+    from hvd_elastic_ext.launcher.folder.state_json import Saved
+    from hvd_elastic_ext.launcher.job.output import Outlets
+    from hvd_elastic_ext.launcher.job.standard_input import StandardInput
+    from hvd_elastic_ext.launcher.options.settings import RunSettings
+    from hvd_elastic_ext.launcher.sources.hosts import HostFeed
 
 log = logging.getLogger(__name__)
+
+
+FIRST_S: Final = 10.0
+"""Pause before the first one; each further one is twice as long, up to :data:`MOST_S`. Kubernetes' own for jobs."""
+
+
+MOST_S: Final = 360.0
+
+
+def pause_before_restart(failure: JobFailed, restarts: int, *, policy: str, limit: int) -> float | None:
+    """Seconds until the job restarts after ``failure``, with ``restarts`` before; None if it is over."""
+    on_request = isinstance(failure, Interrupted | Asleep)
+    if policy != "OnFailure" or on_request or restarts >= limit:
+        return None
+    return pause_after(restarts + 1, first=FIRST_S, longest=MOST_S)
 
 
 LOOK_S: Final = 1.0
@@ -72,7 +85,7 @@ class Job:
     """Runs ``settings`` on the hosts of ``feed``. Raises ``UsageError`` if it cannot reach them.
 
     ``folder``: the job's own; ``saved``: the saved state that this launcher uses, see
-    :func:`hvd_elastic_ext.launcher.folder.runs.started`.
+    :func:`hvd_elastic_ext.launcher.folder.handover.started`.
     """
 
     def __init__(
@@ -225,7 +238,7 @@ class Job:
         """Raises :class:`UsageError` if the port is not available."""
         if self._settings.metrics is None:
             return None
-        from hvd_elastic_ext.launcher.metrics.endpoint import Endpoint  # a library that few jobs need
+        from hvd_elastic_ext.launcher.exports.prometheus import Endpoint  # a library that few jobs need
 
         endpoint = Endpoint(self._settings.metrics, self._metrics, loop)
         log.info("metrics: http://%s/metrics", self._settings.metrics._replace(port=endpoint.port))

@@ -19,15 +19,17 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hvd_elastic_ext.core.commands import module_command
 from hvd_elastic_ext.core.engines import MPI_INSTALL
 from hvd_elastic_ext.core.messages.slot_protocol import MARK, RANK
 from hvd_elastic_ext.io import core_dumps, process_tree
 from hvd_elastic_ext.io.threads.background_calls import BackgroundCalls
-from hvd_elastic_ext.launcher.agents.transports.known_hosts import all_host_keys
-from hvd_elastic_ext.launcher.agents.transports.ssh import KNOWN_HOSTS, Ssh, shared_options
+from hvd_elastic_ext.launcher.agents.transports.ssh import KNOWN_HOSTS, all_host_keys, shared_options
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.agents.transports.ssh import Ssh
 
 log = logging.getLogger(__name__)
 

@@ -131,7 +131,7 @@ class ClusterScaler:
 
     def __init__(self, job: Workload, environ: Mapping[str, str]) -> None:
         with client_needed(OPTION):
-            from hvd_elastic_ext.launcher.suspend import replicas
+            from hvd_elastic_ext.launcher.sleep import replicas
         self._replicas = replicas.found(job, environ, option=OPTION, asked_by=OPTION)
         self.ordered = job.kind.ordered
 

@@ -27,7 +27,15 @@ from hvd_elastic_ext.io.code.files import code_of
 from hvd_elastic_ext.io.threads.background_calls import BackgroundCalls
 from hvd_elastic_ext.io.threads.beside import Beside
 from hvd_elastic_ext.launcher.agents.capacity import HeartbeatPace, heartbeat_pace, raise_file_limit, too_few_files
-from hvd_elastic_ext.launcher.agents.environment import agent_options, job_env, process_env, seat_env
+from hvd_elastic_ext.launcher.agents.environment import (
+    agent_options,
+    job_env,
+    mark_of,
+    process_env,
+    seat_env,
+    slot_command,
+    slot_env,
+)
 from hvd_elastic_ext.launcher.agents.server import Control, ControlEvent, Superseded
 from hvd_elastic_ext.launcher.agents.transports.launches import Launches
 from hvd_elastic_ext.launcher.agents.transports.transports import (
@@ -53,17 +61,16 @@ from hvd_elastic_ext.launcher.driver.events import (
     WorldNotBegun,
 )
 from hvd_elastic_ext.launcher.driver.recording import Recorder
-from hvd_elastic_ext.launcher.engines.slot_command import mark_of, slot_command, slot_env
 from hvd_elastic_ext.launcher.folder.handover import Handover, StateWriter, start_of, write_noted_change
-from hvd_elastic_ext.launcher.folder.saved import Saved, job_of, saved_of
 from hvd_elastic_ext.launcher.folder.state_folder import StateDir
+from hvd_elastic_ext.launcher.folder.state_json import Saved, job_of, saved_of
 from hvd_elastic_ext.launcher.health.causes import SSH_FAILED
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.job.addresses import Addresses, there, versions_here
 from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
 from hvd_elastic_ext.launcher.job.first_hosts import FirstHosts, log_while_waiting
 from hvd_elastic_ext.launcher.job.mpirun import MPIRUN, MpiRuns
-from hvd_elastic_ext.launcher.job.output.console import Console, seat_of
+from hvd_elastic_ext.launcher.job.output import Console, seat_of
 from hvd_elastic_ext.launcher.job.scalers import Scaler
 from hvd_elastic_ext.launcher.job.scaling_inputs import ScalingInputs
 from hvd_elastic_ext.launcher.job.standard_input import NO_INPUT, StandardInput
@@ -71,7 +78,7 @@ from hvd_elastic_ext.launcher.membership.rendezvous import Seat, is_for_a_rank
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.reporting import waits
 from hvd_elastic_ext.launcher.sources import signals
-from hvd_elastic_ext.launcher.sources.feed import HostFeed
+from hvd_elastic_ext.launcher.sources.hosts import HostFeed
 
 log = logging.getLogger(__name__)
 

@@ -11,13 +11,17 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.workloads import WorkloadKind
-from hvd_elastic_ext.launcher.sleep.replicas import Seen, Workload, to_delete, workload
+from hvd_elastic_ext.launcher.sleep.replicas import to_delete, workload
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.sleep.replicas import Seen, Workload
+
 
 PUBLISHED_S: Final = 60.0
 """Longest time until workers that are all ready are published as hosts: they are probed first, and settle."""

@@ -23,7 +23,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Asleep
@@ -33,9 +33,12 @@ from hvd_elastic_ext.io.kube.errors import ApiError, client_needed
 from hvd_elastic_ext.io.replaced_file import replace as replace_file
 from hvd_elastic_ext.io.threads.background_calls import BackgroundCalls
 from hvd_elastic_ext.launcher.sleep import release_policy
-from hvd_elastic_ext.launcher.sleep.release_policy import ReleaseAction, ReleaseDecision, ReleaseLimits, SleepProgress
-from hvd_elastic_ext.launcher.sleep.replicas import Seen, to_delete
-from hvd_elastic_ext.launcher.suspend.replicas import Replicas
+from hvd_elastic_ext.launcher.sleep.release_policy import ReleaseAction, SleepProgress
+from hvd_elastic_ext.launcher.sleep.replicas import to_delete
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.sleep.release_policy import ReleaseDecision, ReleaseLimits
+    from hvd_elastic_ext.launcher.sleep.replicas import Replicas, Seen
 
 log = logging.getLogger(__name__)
 

@@ -9,22 +9,24 @@ import gc
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Asleep
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.pace import WAIT, Lines
-from hvd_elastic_ext.launcher.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.health.pace import next_line_hint
-from hvd_elastic_ext.launcher.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.reporting import waits
 from hvd_elastic_ext.launcher.reporting.waits import Wait
 from hvd_elastic_ext.launcher.sleep import sleep_policy
-from hvd_elastic_ext.launcher.sleep.releaser import PodReleases
 from hvd_elastic_ext.launcher.sleep.sleep_policy import SleepAction, SleepFacts
-from hvd_elastic_ext.launcher.sources.feed import HostFeed
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.health.ledger import HealthLedger
+    from hvd_elastic_ext.launcher.membership.next_world import WorldLimits
+    from hvd_elastic_ext.launcher.sleep.releaser import PodReleases
+    from hvd_elastic_ext.launcher.sources.hosts import HostFeed
 
 log = logging.getLogger(__name__)
 

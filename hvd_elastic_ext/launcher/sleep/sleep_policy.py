@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.launcher.health.ledger import HealthLedger
-from hvd_elastic_ext.launcher.membership.next_world import WorldLimits
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.health.ledger import HealthLedger
+    from hvd_elastic_ext.launcher.membership.next_world import WorldLimits
+
 
 FIRST_SETTLE_S: Final = 30.0
 """How long hosts must stay if they have just woken a job that slept again. It doubles each time, up to

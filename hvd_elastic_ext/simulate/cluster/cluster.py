@@ -13,7 +13,7 @@ from hvd_elastic_ext.core.journal import Journal, Sink
 from hvd_elastic_ext.launcher.driver.events import HealthChanged
 from hvd_elastic_ext.launcher.driver.options import JobOptions
 from hvd_elastic_ext.launcher.driver.recording import Recorder
-from hvd_elastic_ext.launcher.folder.saved import Saved
+from hvd_elastic_ext.launcher.folder.state_json import Saved
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger, Subject
 from hvd_elastic_ext.simulate.cluster.agent import Agent, Line
 from hvd_elastic_ext.simulate.cluster.helpers import Helpers

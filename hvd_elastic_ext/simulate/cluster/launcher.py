@@ -23,7 +23,7 @@ from hvd_elastic_ext.launcher.driver.events import (
 )
 from hvd_elastic_ext.launcher.folder import state_json
 from hvd_elastic_ext.launcher.folder.handover import start_of, write_noted_change
-from hvd_elastic_ext.launcher.folder.saved import Saved, job_of, saved_of
+from hvd_elastic_ext.launcher.folder.state_json import Saved, job_of, saved_of
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 from hvd_elastic_ext.simulate.cluster.agent import Agent, Line
 from hvd_elastic_ext.simulate.cluster.processes import Message

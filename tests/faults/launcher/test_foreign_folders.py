@@ -14,7 +14,7 @@ import pytest
 
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.folder import state_json
-from hvd_elastic_ext.launcher.folder.saved import Saved
+from hvd_elastic_ext.launcher.folder.state_json import Saved
 
 NOBODY = 65534
 

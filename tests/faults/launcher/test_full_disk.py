@@ -13,7 +13,7 @@ import resource, signal, sys
 from pathlib import Path
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.folder.state_folder import StateDir, load
-from hvd_elastic_ext.launcher.folder.saved import Saved
+from hvd_elastic_ext.launcher.folder.state_json import Saved
 
 folder, filler, limit = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 small, large = Saved(1, 7), Saved(1, 8, only_here="x" * 40_000)

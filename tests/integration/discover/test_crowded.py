@@ -11,8 +11,7 @@ import pytest
 
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.journal import Journal
-from hvd_elastic_ext.launcher.sources.feed import HostFeed
-from hvd_elastic_ext.launcher.sources.hosts import PushSource
+from hvd_elastic_ext.launcher.sources.hosts import HostFeed, PushSource
 from tests.support.processes import run_process
 from tests.support.waiting import wait_until
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from hvd_elastic_ext.launcher.cli.doctor.probes import run_probe
+from hvd_elastic_ext.launcher.cli.doctor import run_probe
 from tests.support.processes import run_process
 
 DOCTOR = [sys.executable, "-m", "hvd_elastic_ext.cli", "doctor"]

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.folder.saved import Saved
 from hvd_elastic_ext.launcher.folder.state_folder import StateDir
+from hvd_elastic_ext.launcher.folder.state_json import Saved
 from hvd_elastic_ext.launcher.health import host_requests, ledger_json
 from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.core.errors import JobFailed
-from hvd_elastic_ext.launcher.job.restart_policy import MOST_S, pause_before_restart
+from hvd_elastic_ext.launcher.job.job import MOST_S, pause_before_restart
 
 
 def test_each_further_failure_doubles_the_pause_up_to_the_longest() -> None:

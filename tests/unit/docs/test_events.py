@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hvd_elastic_ext.core.events import EVENTS, RESIZES
-from hvd_elastic_ext.launcher.notify.messages import SHORT_S, WAITS
+from hvd_elastic_ext.launcher.exports.webhook import SHORT_S, WAITS
 
 DOCS = Path(__file__).parents[3] / "docs"
 

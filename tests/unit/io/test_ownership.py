@@ -21,7 +21,7 @@ import ctypes, os, sys
 from pathlib import Path
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.folder.state_folder import StateDir
-from hvd_elastic_ext.launcher.folder.saved import Saved
+from hvd_elastic_ext.launcher.folder.state_json import Saved
 {become}
 try:
     for number in (1, 2):

@@ -12,8 +12,7 @@ import pytest
 from discover.sources.file import FileSource
 from hvd_elastic_ext.io import file_watch
 from hvd_elastic_ext.launcher.sources import hosts
-from hvd_elastic_ext.launcher.sources.feed import HostFeed
-from hvd_elastic_ext.launcher.sources.hosts import HostsFileSource
+from hvd_elastic_ext.launcher.sources.hosts import HostFeed, HostsFileSource
 from tests.support.waiting import wait_until
 
 BEFORE_IT_WAITED_FOR_EVER_S = 10.0

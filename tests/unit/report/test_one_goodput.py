@@ -13,7 +13,7 @@ from hvd_elastic_ext.dashboard.content.model import page_of
 from hvd_elastic_ext.dashboard.jobs import Job
 from hvd_elastic_ext.dashboard.reading import Reading
 from hvd_elastic_ext.dashboard.watch import facts_of
-from hvd_elastic_ext.launcher.metrics.counters import Counters
+from hvd_elastic_ext.launcher.exports.prometheus import Counters
 from hvd_elastic_ext.report.command import main as events
 from hvd_elastic_ext.report.job_report import build_report
 from hvd_elastic_ext.report.runs import runs

@@ -25,9 +25,8 @@ from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io.code.files import NO_CODE, Code
 from hvd_elastic_ext.io.kube.errors import client_needed
 from hvd_elastic_ext.launcher.agents.transports.child_process import Child
-from hvd_elastic_ext.launcher.agents.transports.known_hosts import host_keys
 from hvd_elastic_ext.launcher.agents.transports.pod_exec import Exec, Open, by_exec, pod_of, words_in
-from hvd_elastic_ext.launcher.agents.transports.ssh import KNOWN_HOSTS, Ssh, refused_key
+from hvd_elastic_ext.launcher.agents.transports.ssh import KNOWN_HOSTS, Ssh, host_keys, refused_key
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 
 UNREACHABLE: Final = 255

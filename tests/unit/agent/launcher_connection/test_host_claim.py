@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.agent.launcher_connection.host_claim import OLD_S, _bases, remove_stale
-from hvd_elastic_ext.launcher.cli.doctor.facts import Steps
-from hvd_elastic_ext.launcher.cli.doctor.probes import PROBE, steps_in
+from hvd_elastic_ext.launcher.cli.doctor import PROBE, Steps, steps_in
 
 NOW = 1_000_000_000.0
 

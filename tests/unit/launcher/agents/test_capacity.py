@@ -21,8 +21,7 @@ from hvd_elastic_ext.launcher.agents.capacity import (
     raise_file_limit,
     too_few_files,
 )
-from hvd_elastic_ext.launcher.job.output.console import Console
-from hvd_elastic_ext.launcher.job.output.outlets import Outlets
+from hvd_elastic_ext.launcher.job.output import Console, Outlets
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from hvd_elastic_ext.agent.launcher_connection.host_claim import claim
 from hvd_elastic_ext.core.commands import job_mark, socket_name
-from hvd_elastic_ext.launcher.cli import orphans, status
-from hvd_elastic_ext.launcher.cli.orphans import AgentState, agent_states, found_in
+from hvd_elastic_ext.launcher.cli import no_answer, status
+from hvd_elastic_ext.launcher.cli.no_answer import AgentState, agent_states, found_in
 
 KEY = b"k" * 32
 FOLDER = f"/tmp/hvd-elastic-0/train.{job_mark(KEY)}"
@@ -62,4 +62,4 @@ def test_processes_that_are_known_to_be_dead_are_not_said_to_train() -> None:
 
 
 def test_the_agents_of_this_user_are_looked_for_in_proc() -> None:
-    assert orphans.agents_here(KEY) == {}
+    assert no_answer.agents_here(KEY) == {}

@@ -12,7 +12,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.cli.run import announce, make_checkpoint_folder, unused_checkpoints
 from hvd_elastic_ext.launcher.cli.run_options import parse
-from hvd_elastic_ext.launcher.folder.saved import Saved
+from hvd_elastic_ext.launcher.folder.state_json import Saved
 
 
 def said(folder: Path, *options: str, hosts: tuple[str, ...] = ()) -> str | None:

@@ -14,7 +14,7 @@ from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.cli import hosts, status
 from hvd_elastic_ext.launcher.folder import state_folder
-from hvd_elastic_ext.launcher.folder.saved import Saved
+from hvd_elastic_ext.launcher.folder.state_json import Saved
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger, Strike
 from hvd_elastic_ext.launcher.job import admin_socket

@@ -16,8 +16,8 @@ import pytest
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.io.wait_line import ERASE, WaitLine
 from hvd_elastic_ext.launcher.cli import hosts, stop
-from hvd_elastic_ext.launcher.folder.saved import Saved
 from hvd_elastic_ext.launcher.folder.state_folder import LOCK, StateDir
+from hvd_elastic_ext.launcher.folder.state_json import Saved
 from hvd_elastic_ext.launcher.job import admin_socket
 from hvd_elastic_ext.launcher.job.stop_lines import CANNOT_GO_ON
 from tests.unit.io.test_wait_line import Terminal

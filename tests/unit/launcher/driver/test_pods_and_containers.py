@@ -12,7 +12,7 @@ import pytest
 from hvd_elastic_ext.core.hosts import Host, HostSet, diff
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.publication import Publication, from_json, to_json
-from hvd_elastic_ext.launcher.sources.feed import HostFeed
+from hvd_elastic_ext.launcher.sources.hosts import HostFeed
 from tests.support.clock import ManualClock
 from tests.unit.launcher.scenarios import play
 

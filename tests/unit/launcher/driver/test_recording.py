@@ -26,7 +26,7 @@ from hvd_elastic_ext.launcher.driver.options import JobOptions
 from hvd_elastic_ext.launcher.driver.recording import Recorder, from_json, parsed, text_of, to_json
 from hvd_elastic_ext.launcher.driver.reduce import reduce
 from hvd_elastic_ext.launcher.folder.handover import start_of, state_at_start
-from hvd_elastic_ext.launcher.folder.saved import Saved
+from hvd_elastic_ext.launcher.folder.state_json import Saved
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger, Subject
 from hvd_elastic_ext.launcher.membership.next_world import WorldLimits
 from tests.unit.launcher.model.history import History, drawn, script

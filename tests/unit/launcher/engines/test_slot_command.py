@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hvd_elastic_ext.launcher.engines.slot_command import mark_of, slot_command, slot_env
+from hvd_elastic_ext.launcher.agents.environment import mark_of, slot_command, slot_env
 
 
 def test_marks_tell_keys_apart_and_nothing_of_them() -> None:

@@ -15,8 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.exports import tensorboard
-from hvd_elastic_ext.launcher.exports.scalars import Point
-from hvd_elastic_ext.launcher.exports.tensorboard import EventFile, ScalarWriter
+from hvd_elastic_ext.launcher.exports.tensorboard import EventFile, Point, ScalarWriter
 from tests.support.clock import ManualClock
 
 

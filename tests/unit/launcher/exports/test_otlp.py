@@ -21,7 +21,7 @@ from opentelemetry.trace import StatusCode
 
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.io.threads.follower import Follower
-from hvd_elastic_ext.launcher.exports.otlp import Sender, Tee, followed, why_not
+from hvd_elastic_ext.launcher.exports.spans import Sender, Tee, followed, why_not
 from tests.support.clock import ManualClock
 from tests.support.serving import Serving, serving
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from hvd_elastic_ext.launcher.exports.scalars import MAX_VALUES, Scalars
+from hvd_elastic_ext.launcher.exports.tensorboard import MAX_VALUES, Scalars
 
 
 def stepped(step: Any, size: int = 2, **values: Any) -> Mapping[str, Any]:

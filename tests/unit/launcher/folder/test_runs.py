@@ -9,8 +9,8 @@ import pytest
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.custody.custody import Stored
 from hvd_elastic_ext.launcher.custody.holders import NotedCommit
-from hvd_elastic_ext.launcher.folder.runs import name_of, started
-from hvd_elastic_ext.launcher.folder.saved import Saved
+from hvd_elastic_ext.launcher.folder.handover import name_of, started
+from hvd_elastic_ext.launcher.folder.state_json import Saved
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger, Strike, Subject
 

@@ -15,7 +15,7 @@ from hvd_elastic_ext.launcher.custody.custody import Stored
 from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.driver.options import ScaleOptions
 from hvd_elastic_ext.launcher.folder import state_json
-from hvd_elastic_ext.launcher.folder.saved import Saved, job_of, saved_of
+from hvd_elastic_ext.launcher.folder.state_json import Saved, job_of, saved_of
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import JobOptions

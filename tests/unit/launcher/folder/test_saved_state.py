@@ -13,8 +13,8 @@ import pytest
 
 from hvd_elastic_ext.launcher.folder import handover, state_folder
 from hvd_elastic_ext.launcher.folder.handover import StateWriter
-from hvd_elastic_ext.launcher.folder.saved import Saved
 from hvd_elastic_ext.launcher.folder.state_folder import StateDir
+from hvd_elastic_ext.launcher.folder.state_json import Saved
 
 SECONDS = 60
 

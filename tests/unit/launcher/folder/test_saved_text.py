@@ -12,8 +12,17 @@ from hvd_elastic_ext.autoscale.decide import Change
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.custody.custody import Stored
 from hvd_elastic_ext.launcher.custody.holders import NotedCommit
-from hvd_elastic_ext.launcher.folder.saved import Saved, SavedScaling, UnrecordedChange
-from hvd_elastic_ext.launcher.folder.state_json import NewerVersion, from_json, from_text, sum_of, to_json, to_text
+from hvd_elastic_ext.launcher.folder.state_json import (
+    NewerVersion,
+    Saved,
+    SavedScaling,
+    UnrecordedChange,
+    from_json,
+    from_text,
+    sum_of,
+    to_json,
+    to_text,
+)
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger, Strike, Subject
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat

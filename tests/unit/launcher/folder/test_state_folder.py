@@ -13,8 +13,8 @@ import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.folder import state_folder
-from hvd_elastic_ext.launcher.folder.saved import Saved
 from hvd_elastic_ext.launcher.folder.state_folder import StateDir, holder, load
+from hvd_elastic_ext.launcher.folder.state_json import Saved
 
 ONE = Saved(1, 5, ports={"10.0.0.1": 7})
 TWO = Saved(1, 6)

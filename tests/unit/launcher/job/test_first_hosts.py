@@ -17,7 +17,7 @@ from hvd_elastic_ext.launcher.job import first_hosts
 from hvd_elastic_ext.launcher.job.first_hosts import FirstHosts, log_while_waiting
 from hvd_elastic_ext.launcher.options.settings import Sources
 from hvd_elastic_ext.launcher.reporting.waits import Wait
-from hvd_elastic_ext.launcher.sources.feed import HostFeed
+from hvd_elastic_ext.launcher.sources.hosts import HostFeed
 from tests.support.clock import ManualClock
 
 FILE, SCRIPT, DAEMON = Sources(Path("hosts")), Sources(script="sleep 60"), Sources(discovery_url="unix:///run/d.sock")

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from hvd_elastic_ext.launcher.departures.shutdown import PROCESSES_S
-from hvd_elastic_ext.launcher.folder.saved import saved_of
+from hvd_elastic_ext.launcher.folder.state_json import saved_of
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster
 

@@ -9,8 +9,7 @@ import pytest
 from hvd_elastic_ext.core.call_results import UNEQUAL
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.driver.helpers import Purpose
-from hvd_elastic_ext.launcher.folder.saved import job_of, saved_of
-from hvd_elastic_ext.launcher.folder.state_json import from_text, to_text
+from hvd_elastic_ext.launcher.folder.state_json import from_text, job_of, saved_of, to_text
 from hvd_elastic_ext.launcher.health import host_requests
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.membership import adoption

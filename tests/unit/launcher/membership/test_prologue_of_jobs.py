@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.launcher.driver.job import JobState
-from hvd_elastic_ext.launcher.folder.saved import job_of, saved_of
-from hvd_elastic_ext.launcher.folder.state_json import from_text, to_text
+from hvd_elastic_ext.launcher.folder.state_json import from_text, job_of, saved_of, to_text
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.reporting.waits import starting, status
 from tests.unit.launcher.scenarios import Scenario, play

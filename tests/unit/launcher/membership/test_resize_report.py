@@ -13,7 +13,7 @@ from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.driver.events import News
 from hvd_elastic_ext.launcher.folder import state_json
 from hvd_elastic_ext.launcher.folder.handover import write_noted_change
-from hvd_elastic_ext.launcher.folder.saved import Saved, saved_of
+from hvd_elastic_ext.launcher.folder.state_json import Saved, saved_of
 from hvd_elastic_ext.launcher.membership import resizes
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.membership.resizes import Change

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.core.events import RESIZES
+from hvd_elastic_ext.launcher.exports.prometheus import Counters
 from hvd_elastic_ext.launcher.health.causes import Cause
-from hvd_elastic_ext.launcher.metrics.counters import Counters
 from tests.support.clock import ManualClock
 
 

@@ -15,8 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from hvd_elastic_ext.core.connections import MOST
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.launcher.exports.prometheus import JobMetric
-from hvd_elastic_ext.launcher.metrics.endpoint import Endpoint
+from hvd_elastic_ext.launcher.exports.prometheus import Endpoint, JobMetric
 from hvd_elastic_ext.launcher.options.settings import ListenAddress, listen_address
 
 HERE = ListenAddress("127.0.0.1", 0)
@@ -69,7 +68,7 @@ def test_names_with_quotes_and_line_ends_stay_one_value() -> None:
 def test_a_launcher_that_is_busy_or_a_client_that_disconnects_is_no_traceback(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hvd_elastic_ext.launcher.metrics.endpoint.COLLECT_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("hvd_elastic_ext.launcher.exports.prometheus.COLLECT_TIMEOUT_S", 0.01)
 
     async def main() -> None:
         endpoint = Endpoint(HERE, list, asyncio.get_running_loop())

@@ -6,8 +6,7 @@ import math
 import re
 
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.launcher.exports.prometheus import MAX_HOSTS, RESERVED_NAMES, of_job
-from hvd_elastic_ext.launcher.metrics.counters import Counters
+from hvd_elastic_ext.launcher.exports.prometheus import MAX_HOSTS, RESERVED_NAMES, Counters, of_job
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.launcher.notify import messages
-from hvd_elastic_ext.launcher.notify.messages import PERIOD_S, SHORT_S, Message, RateLimit, message_of
+from hvd_elastic_ext.launcher.exports import webhook
+from hvd_elastic_ext.launcher.exports.webhook import PERIOD_S, SHORT_S, Message, RateLimit, message_of
 
 WORLD = {"cause": "worker failed", "reason": "h3 is gone", "steps_lost": 0}
 
@@ -28,8 +28,8 @@ def test_what_costs_something_is_worth_a_message(
 
 
 def test_a_job_that_waits_long_for_its_minimum_is_worth_a_message() -> None:
-    assert messages.waiting_message("2 hosts are missing", SHORT_S - 0.1) is None
-    assert messages.waiting_message("waiting: 2 hosts are missing", 75.2) == Message(
+    assert webhook.waiting_message("2 hosts are missing", SHORT_S - 0.1) is None
+    assert webhook.waiting_message("waiting: 2 hosts are missing", 75.2) == Message(
         "waits", "", "waits for 75 s: 2 hosts are missing"
     )
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hvd_elastic_ext.launcher.notify.messages import Message
-from hvd_elastic_ext.launcher.notify.notifier import Notifier
+from hvd_elastic_ext.launcher.exports.webhook import Message, Notifier
 from tests.support.clock import ManualClock
 
 

@@ -14,8 +14,7 @@ import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.exports import webhook
-from hvd_elastic_ext.launcher.exports.webhook import MAX_ATTEMPTS, Webhook, webhook_url
-from hvd_elastic_ext.launcher.notify.messages import Message
+from hvd_elastic_ext.launcher.exports.webhook import MAX_ATTEMPTS, Message, Webhook, webhook_url
 from tests.support import bad_servers
 from tests.support.bad_servers import answering, drips, says
 from tests.support.serving import serving

@@ -11,7 +11,7 @@ from hvd_elastic_ext.core.errors import BadHosts, SourceUnavailable
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.publication import Departure, Publication
-from hvd_elastic_ext.launcher.sources.feed import HostFeed
+from hvd_elastic_ext.launcher.sources.hosts import HostFeed
 from tests.support.clock import ManualClock
 
 

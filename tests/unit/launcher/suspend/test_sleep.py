@@ -16,7 +16,7 @@ from hvd_elastic_ext.core.publication import Departure, Publication
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.sleep.sleep import SleepingJob
-from hvd_elastic_ext.launcher.sources.feed import HostFeed
+from hvd_elastic_ext.launcher.sources.hosts import HostFeed
 from tests.support.clock import ManualClock
 
 

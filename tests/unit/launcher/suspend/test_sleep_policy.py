@@ -8,7 +8,7 @@ from hvd_elastic_ext.core.errors import Asleep, Interrupted, JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger, Strike
-from hvd_elastic_ext.launcher.job.restart_policy import pause_before_restart
+from hvd_elastic_ext.launcher.job.job import pause_before_restart
 from hvd_elastic_ext.launcher.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.sleep.sleep_policy import SleepAction, SleepFacts, decide, settle_s, slots_there
 

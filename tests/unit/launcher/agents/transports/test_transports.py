@@ -18,7 +18,9 @@ import psutil
 import pytest
 
 from hvd_elastic_ext.core.secrets import OBSERVE_TOKEN
-from hvd_elastic_ext.launcher.agents.transports import child_process, known_hosts, transports
+from hvd_elastic_ext.launcher.agents.transports import child_process, transports
+from hvd_elastic_ext.launcher.agents.transports import ssh as known_hosts
+from hvd_elastic_ext.launcher.agents.transports import ssh as ssh_carrier
 from hvd_elastic_ext.launcher.agents.transports.child_process import Child
 from hvd_elastic_ext.launcher.agents.transports.pod_exec import Pod, Stream
 from hvd_elastic_ext.launcher.agents.transports.ssh import HostKeys, Ssh
@@ -273,7 +275,7 @@ async def test_a_configuration_of_ssh_that_cannot_be_read_in_time_decides_nothin
     monkeypatch.setattr(known_hosts, "TIMEOUT_S", 0.1)
     own = psutil.Process()
     before = set(own.children())
-    assert await known_hosts.host_keys(Ssh(tmp_path), "h1") == HostKeys()
+    assert await ssh_carrier.host_keys(Ssh(tmp_path), "h1") == HostKeys()
     await asyncio.to_thread(wait_until, lambda: set(own.children()) <= before, what="the end of what was asked")
 
 

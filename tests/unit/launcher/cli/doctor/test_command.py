@@ -6,9 +6,8 @@ import json
 import pytest
 
 from hvd_elastic_ext.core.errors import BadHosts, UsageError
-from hvd_elastic_ext.launcher.cli.doctor import command
-from hvd_elastic_ext.launcher.cli.doctor.command import main, report, wanted_hosts
-from hvd_elastic_ext.launcher.cli.doctor.findings import Finding
+from hvd_elastic_ext.launcher.cli import doctor
+from hvd_elastic_ext.launcher.cli.doctor import Finding, main, report, wanted_hosts
 from tests.unit.launcher.cli.doctor.test_findings import broken
 
 FINE = Finding("ok", "Python 3.11")
@@ -74,7 +73,7 @@ def test_the_last_line_sums_up(findings, last):
 def test_a_machine_without_hosts_or_a_cluster_is_looked_at_for_itself_and_that_is_said(monkeypatch, capsys):
     """Defect: on a laptop "error hostname … resolves to 127.0.1.1 … 1 thing would break a job" without --local."""
     loopback = broken(python={"hostname": "laptop", "addresses": ["127.0.1.1"]})
-    monkeypatch.setattr(command, "gather", lambda hosts, reach, directory: loopback)
+    monkeypatch.setattr(doctor, "gather", lambda hosts, reach, directory: loopback)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     assert main([]) == 0
     *_, last, left_out = capsys.readouterr().out.splitlines()

@@ -4,8 +4,7 @@ import dataclasses
 
 import pytest
 
-from hvd_elastic_ext.launcher.cli.doctor.facts import DoctorFacts, HostFacts, InterpreterReport
-from hvd_elastic_ext.launcher.cli.doctor.findings import breaks_a_job, judge
+from hvd_elastic_ext.launcher.cli.doctor import DoctorFacts, HostFacts, InterpreterReport, breaks_a_job, judge
 
 STEPS = {
     "python": {"version": "3.11.7", "hostname": "node1", "addresses": ["10.0.0.1"]},

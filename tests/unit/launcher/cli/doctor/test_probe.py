@@ -6,7 +6,7 @@ import textwrap
 import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.launcher.cli.doctor.probes import SshAccess, resolve, run_probe, steps_in
+from hvd_elastic_ext.launcher.cli.doctor import SshAccess, resolve, run_probe, steps_in
 
 
 @pytest.fixture

@@ -21,9 +21,8 @@ from hvd_elastic_ext.core.pace import WAIT
 from hvd_elastic_ext.io.output_files import INDEX, parse_mark
 from hvd_elastic_ext.io.threads import writer_thread
 from hvd_elastic_ext.io.wait_line import ERASE
-from hvd_elastic_ext.launcher.job.output import outlets as outlets_module
-from hvd_elastic_ext.launcher.job.output.console import Console
-from hvd_elastic_ext.launcher.job.output.outlets import MAX_BAR_BYTES, MAX_LINE_BYTES, LineAssembler, Log, Outlets
+from hvd_elastic_ext.launcher.job import output
+from hvd_elastic_ext.launcher.job.output import MAX_BAR_BYTES, MAX_LINE_BYTES, Console, LineAssembler, Log, Outlets
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 from tests.support.waiting import wait_until
 
@@ -206,8 +205,8 @@ def test_text_that_comes_in_small_pieces_is_read_once(
     begin: str, piece: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not once for each piece that follows: after one carriage return, 4,000 pieces took seconds of the launcher."""
-    counted = CountedPieces(outlets_module.PIECE)
-    monkeypatch.setattr(outlets_module, "PIECE", counted)
+    counted = CountedPieces(output.PIECE)
+    monkeypatch.setattr(output, "PIECE", counted)
     assembler = LineAssembler()
     shown = sum(map(len, assembler.feed(begin)))
     for _ in range(count):

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.core.errors import StateError
-from hvd_elastic_ext.launcher.job.output.console import Console
-from hvd_elastic_ext.launcher.job.output.outlets import Outlets
-from hvd_elastic_ext.launcher.job.output.repeats import MAX_HELD_LINES, Repeats
+from hvd_elastic_ext.launcher.job.output import MAX_HELD_LINES, Console, Outlets, Repeats
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 
 NAME = f"{StateError.__module__}.{StateError.__qualname__}"

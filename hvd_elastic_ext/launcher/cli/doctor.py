@@ -2,20 +2,46 @@
 
 from __future__ import annotations
 
+import argparse
+import asyncio
+import dataclasses
 import ipaddress
+import json
+import os
+import resource
+import shutil
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, TextIO
 
-from hvd_elastic_ext.launcher.agents.transports.ssh import ADD_HOST_KEY
-from hvd_elastic_ext.launcher.cli.doctor.facts import SHARED_MEMORY, DoctorFacts, HostFacts, InterpreterReport
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.hosts import name_error
+from hvd_elastic_ext.core.publication import parse_hosts_text
+from hvd_elastic_ext.io.file_watch import MAX_BYTES
+from hvd_elastic_ext.io.option_parser import Parser
+from hvd_elastic_ext.io.user_files import read_given
+from hvd_elastic_ext.launcher.agents.transports.ssh import ADD_HOST_KEY, Ssh, host_keys
+from hvd_elastic_ext.launcher.job.addresses import is_this_machine
 
 HOROVOD: Final = "0.28.1"
+
+
 OLDEST_PYTHON: Final = (3, 10)
+
+
 SMALL_SHARED_MEMORY: Final = 256 * 2**20
+
+
 FEW_OPEN_FILES: Final = 1024
 
+
 BUILD: Final = "hvd-elastic build-horovod builds a wheel for the torch that is installed; install it with pip"
+
 
 Level = Literal["ok", "note", "warning", "error"]
 
@@ -327,3 +353,365 @@ def _no_answer(host: HostFacts) -> Finding:
         remedy = "install the same environment at the same path, or name the interpreter there with --python"
         return Finding("error", f"{on}the interpreter is not there", output, remedy)
     return Finding("error", f"{on}Python does not run (exit code {code})", output, f"try: ssh {host.name} python3 -V")
+
+
+# --- the facts
+
+
+SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - measured, not written to
+
+
+Steps = Mapping[str, Mapping[str, Any]]
+"""By name, what an interpreter reports of each thing that it tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class InterpreterReport:
+    """What an interpreter reports of itself: the last result of each step, and how it ended.
+
+    ``code`` is its exit code (negative: the signal that ended it, 255: ssh failed, None: it did not end in time).
+    ``stderr`` is the last line of its standard error.
+    """
+
+    steps: Steps
+    code: int | None
+    stderr: str = ""
+
+    @property
+    def crashed_in(self) -> str | None:
+        """The step in which it crashed; None if it did not."""
+        return next((name for name, facts in self.steps.items() if facts.get("trying")), None)
+
+    @property
+    def hostname(self) -> str:
+        """The machine's own hostname; empty if the interpreter did not report it."""
+        return str(self.steps.get("python", {}).get("hostname", ""))
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses of the machine's own hostname; empty if it does not resolve."""
+        return tuple(self.steps.get("python", {}).get("addresses", ()))
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """One host of the job as seen from here. ``answer`` is None for names of this machine: no ssh is needed."""
+
+    name: str
+    addresses: tuple[str, ...]
+    answer: InterpreterReport | None
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorFacts:
+    """All facts for findings. Sizes are in bytes. None: unknown."""
+
+    answer: InterpreterReport
+    compiler: str | None
+    cmake: str | None
+    ssh: str | None
+    shared_memory: int | None
+    open_files: int
+    directory: str
+    writable: bool
+    hosts: tuple[HostFacts, ...] = ()
+
+
+# --- how they are gathered
+
+
+CONNECT_TIMEOUT_S: Final = 5
+
+
+PROBE_TIMEOUT_S: Final = 90.0
+"""Importing torch from a cold network file system may take this long; a hung host must not take longer."""
+
+
+HOSTS_AT_ONCE: Final = 16
+
+
+PROBE: Final = r"""
+import sys
+if not sys.path[0]:  # the current directory: a json.py there is not Python's
+    del sys.path[0]
+import json, os, socket, stat
+def say(step, **facts):
+    sys.stdout.write("hvd-doctor " + json.dumps({"step": step, **facts}, allow_nan=False) + "\n")
+    sys.stdout.flush()
+def version(name):
+    try:
+        from importlib.metadata import version
+        return version(name)
+    except Exception:
+        return None
+def attempt(step, load, **facts):
+    say(step, trying=True, **facts)
+    try:
+        more = load()
+    except BaseException as error:
+        say(step, error=type(error).__name__ + ": " + " ".join(str(error).split())[:500], **facts)
+    else:
+        say(step, **{**facts, **(more or {})})
+def load_numpy():
+    import numpy
+    return {"version": numpy.__version__}
+def load_torch():
+    import torch
+    return {"version": torch.__version__, "cuda": bool(torch.cuda.is_available())}
+def load_horovod():
+    import horovod
+    import horovod.torch as hvd
+    if not hasattr(hvd, "init"):
+        raise ImportError("it was built without PyTorch")
+    return {"version": horovod.__version__, "gloo": bool(hvd.gloo_built()), "nccl": bool(hvd.nccl_built())}
+def load_ours():
+    import hvd_elastic_ext
+    return {"version": hvd_elastic_ext.__version__}
+name = socket.gethostname()
+try:
+    addresses = sorted({info[4][0] for info in socket.getaddrinfo(name, None, socket.AF_INET)})
+except OSError:
+    addresses = []
+def taken():
+    path = "/tmp/hvd-elastic-%d" % os.geteuid()
+    try:
+        facts = os.lstat(path)
+    except OSError:
+        return ""
+    own = facts.st_uid == os.geteuid() and not stat.S_IMODE(facts.st_mode) & 0o077
+    return "" if own and stat.S_ISDIR(facts.st_mode) else path
+say("python", version="%d.%d.%d" % sys.version_info[:3], hostname=name, addresses=addresses, taken=taken())
+attempt("hvd-elastic-ext", load_ours, version=version("hvd-elastic-ext"))
+attempt("numpy", load_numpy, version=version("numpy"))
+attempt("torch", load_torch, version=version("torch"))
+attempt("horovod", load_horovod, version=version("horovod"))
+say("done")
+"""
+"""The program that an interpreter reads from standard input. It reports each step before it tries it, so that a crash
+can be assigned to a step.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SshAccess:
+    """How hosts are reached, as ``horovodrun`` and ``hvd-elastic run`` do it."""
+
+    ssh_port: int | None = None
+    ssh_identity_file: str | None = None
+    python: str = field(default=sys.executable)
+
+    def command(self, host: str) -> list[str]:
+        """The ssh command for an interpreter on ``host`` that reads its program from standard input.
+
+        Options for the host's key follow the user's configuration of ssh.
+        """
+        ssh = Ssh(Path.cwd(), self.ssh_port, self.ssh_identity_file, CONNECT_TIMEOUT_S)
+        try:
+            return ssh.command(host, [self.python, "-"], keys=asyncio.run(host_keys(ssh, host)).options(None))
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+
+
+def gather(hosts: Sequence[str], reach: SshAccess, *, directory: Path) -> DoctorFacts:
+    """Check this machine and each of ``hosts``; takes as long as the slowest answer."""
+    with ThreadPoolExecutor(max_workers=HOSTS_AT_ONCE, thread_name_prefix="hvd-doctor") as pool:
+        here = pool.submit(run_probe, [sys.executable, "-"])
+        there = [pool.submit(probe_host, host, reach) for host in hosts]
+        return DoctorFacts(
+            answer=here.result(),
+            compiler=next((path for name in ("g++", "c++", "clang++") if (path := shutil.which(name))), None),
+            cmake=shutil.which("cmake"),
+            ssh=shutil.which("ssh"),
+            shared_memory=_size(SHARED_MEMORY),
+            open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+            directory=str(directory),
+            writable=os.access(directory, os.W_OK | os.X_OK),
+            hosts=tuple(each.result() for each in there),
+        )
+
+
+def probe_host(host: str, reach: SshAccess) -> HostFacts:
+    """Resolve a host's name and ask its interpreter, over ssh unless the name is this machine's."""
+    addresses = resolve(host)
+    if addresses and all(map(is_this_machine, addresses)):
+        return HostFacts(host, addresses, None)
+    return HostFacts(host, addresses, run_probe(reach.command(host)))
+
+
+def run_probe(command: Sequence[str], *, timeout: float = PROBE_TIMEOUT_S) -> InterpreterReport:
+    """Run the probe in the interpreter that ``command`` starts."""
+    try:
+        done = subprocess.run(
+            command, input=PROBE, capture_output=True, text=True, errors="replace", timeout=timeout, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        output = error.stdout or b""
+        return InterpreterReport(
+            steps_in(output.decode(errors="replace") if isinstance(output, bytes) else output), None
+        )
+    except OSError as error:
+        return InterpreterReport({}, 127, f"{command[0]}: {error.strerror}")
+    return InterpreterReport(steps_in(done.stdout), done.returncode, _last_line(done.stderr))
+
+
+def steps_in(text: str) -> Steps:
+    """The last report of each step in a probe's output. Other lines, such as output of a shell profile, are ignored."""
+    steps: dict[str, dict[str, Any]] = {}
+    for line in text.splitlines():
+        if line.startswith("hvd-doctor "):
+            try:
+                facts = json.loads(line.removeprefix("hvd-doctor "))
+                steps[facts.pop("step")] = facts
+            except (ValueError, KeyError, AttributeError):
+                continue  # cut off: the line before names the step that was tried
+    return steps
+
+
+def resolve(name: str) -> tuple[str, ...]:
+    """IPv4 addresses of a name, sorted; empty if it has none."""
+    try:
+        found = socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return ()
+    return tuple(sorted({str(info[4][0]) for info in found}))
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return shutil.disk_usage(path).total
+    except OSError:
+        return None
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else ""
+
+
+# --- the command
+
+
+LEFT_OUT: Final = (
+    "not checked: what only a job on several machines needs; name them with --host HOST or --hosts-file PATH"
+)
+
+
+STYLES: Final = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "bold red"}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Check and report. Return 0 if nothing would break a job, 1 if something would, 2 for wrong usage."""
+    options = build_parser().parse_args(list(argv))
+    hosts = wanted_hosts(options.host, options.hosts_file)
+    reach = SshAccess(options.ssh_port, options.ssh_identity_file, options.python)
+    alone = is_alone(hosts, os.environ)
+    findings = judge(gather(hosts, reach, directory=Path.cwd()), local=options.local or alone)
+    report(findings, sys.stdout, as_json=options.json, left_out=LEFT_OUT if alone and not options.local else "")
+    return 1 if breaks_a_job(findings) else 0
+
+
+def is_alone(hosts: Sequence[str], environ: Mapping[str, str]) -> bool:
+    """Whether nothing says that jobs here need other machines: no host is named, and this is not a pod of a cluster.
+    Pure."""
+    return not hosts and not environ.get("KUBERNETES_SERVICE_HOST")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """All options, documented."""
+    parser = Parser(
+        prog="hvd-elastic doctor",
+        description="Check this machine, and the given hosts, for what would break a job, and print the remedies. "
+        "Nothing is changed. Exit code 0: nothing would break a job; 1: something would.",
+    )
+    parser.add_argument("--host", action="append", default=[], metavar="HOST", help="check this host too (repeatable)")
+    parser.add_argument("--hosts-file", metavar="PATH", help="check each host of a file of host:slots lines")
+    parser.add_argument(
+        "--local",
+        action="store_true",
+        help="the job stays on this machine: needs of others are notes (default if no host is named, but in a pod)",
+    )
+    parser.add_argument(
+        "-p", "--ssh-port", type=int, metavar="PORT", help="port of sshd on the hosts (default: ssh's own)"
+    )
+    parser.add_argument("-i", "--ssh-identity-file", metavar="FILE", help="private key to use (default: ssh's own)")
+    parser.add_argument(
+        "--python", default=sys.executable, metavar="PATH", help="interpreter on the hosts (default: %(default)s)"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    return parser
+
+
+def wanted_hosts(named: Sequence[str], hosts_file: str | None) -> tuple[str, ...]:
+    """The hosts to look at, each once. Raises :class:`UsageError` or :class:`BadHosts` for what is not a host name."""
+    for name in named:
+        problem = name_error(name)
+        if problem is not None:
+            raise UsageError(f"--host: {problem}")
+    listed: tuple[str, ...] = ()
+    if hosts_file is not None:
+        try:
+            text = read_given(hosts_file, most=MAX_BYTES).decode("utf-8")
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise UsageError(
+                f"--hosts-file {hosts_file} cannot be read: {why}; name a text file of host:slots lines"
+            ) from None
+        listed = parse_hosts_text(text, where=hosts_file, default_slots=1).names
+    return tuple(dict.fromkeys([*named, *listed]))
+
+
+def report(findings: Sequence[Finding], out: TextIO, *, as_json: bool, left_out: str = "") -> None:
+    """Write JSON, a table on a terminal, or plain lines. ``left_out``: what was not checked, in one line."""
+    if as_json:
+        document: dict[str, Any] = {
+            "ok": not breaks_a_job(findings),
+            "findings": [dataclasses.asdict(f) for f in findings],
+            **({"left_out": left_out} if left_out else {}),
+        }
+        out.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+        return
+    if out.isatty():
+        _table(findings, out)
+    else:
+        out.write("".join(plain(finding) + "\n" for finding in findings) + summary(findings) + "\n")
+    out.write(f"{left_out}\n" if left_out else "")
+
+
+def plain(finding: Finding) -> str:
+    """One line."""
+    parts = [f"{finding.level:<8}{finding.what}"]
+    if finding.why:
+        parts.append(finding.why)
+    if finding.remedy:
+        parts.append(f"remedy: {finding.remedy}")
+    return "; ".join(parts)
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """The last line."""
+    count = {level: sum(f.level == level for f in findings) for level in STYLES}
+    if count["error"]:
+        return f"{_counted(count['error'], 'thing')} would break a job"
+    return "nothing here would break a job" + (f"; {_counted(count['warning'], 'warning')}" if count["warning"] else "")
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _table(findings: Sequence[Finding], out: TextIO) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    for f in findings:
+        text = Text(f.what)
+        if f.why:
+            text.append(f"\n{f.why}", "dim")
+        if f.remedy:
+            text.append(f"\nremedy: {f.remedy}")
+        table.add_row(Text(f.level, STYLES[f.level]), text)
+    console = Console(file=out)
+    console.print(table)
+    console.print(Text(summary(findings), STYLES["error" if breaks_a_job(findings) else "ok"]))

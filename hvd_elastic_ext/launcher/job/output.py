@@ -8,25 +8,31 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, TextIO
 
+from hvd_elastic_ext.core import errors
 from hvd_elastic_ext.core.printable import printable
-from hvd_elastic_ext.io.output_files import INDEX, Indexer
+from hvd_elastic_ext.io.output_files import INDEX, Indexer, file_of, label
 from hvd_elastic_ext.io.threads.writer_thread import DISK, Appended, Outlet, Stream
 from hvd_elastic_ext.io.wait_line import ERASE, in_place
+from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 
 log = logging.getLogger(__name__)
+
 
 MAX_LINE_BYTES: Final = 1 << 20
 """A longer line is passed on in pieces (bytes)."""
 
+
 MAX_BAR_BYTES: Final = 1000
 """A longer state of a progress bar waits for the end of its line (bytes): all of it is written again as it grows."""
 
+
 PIECE: Final = re.compile(rb"\r*[^\r\n]*(?:\r?\n)?")
 """A line, or a state of a progress bar."""
+
 
 Write = Callable[[str], None]
 """Accepts text without blocking; texts are written in order."""
@@ -249,3 +255,157 @@ class LineAssembler:
 
 def _decoded(line: bytes) -> str:
     return line.decode("utf-8", "replace")
+
+
+# --- an error is shown once
+
+
+TRACEBACK_START: Final = "Traceback (most recent call last):"
+
+
+OWN_ERROR_PREFIX: Final = f"{errors.__name__}."
+"""The beginning of the last line of our own errors, which name a mistake and its remedy."""
+
+
+MAX_HELD_LINES: Final = 100
+"""Lines of a traceback that are held back until its last one. Tracebacks of our errors end at the script's own line."""
+
+
+MAX_HELD_CHARS: Final = 10_000
+"""A longer line ends the holding back: what is held has a bound."""
+
+
+class Repeats:
+    """Passes on lines of standard error, without tracebacks of our errors that another process has shown.
+
+    A process that comes to the same error again, as after a restart, shows it again.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[ProcessId, list[str]] = {}
+        self._shown_by: dict[str, set[Seat]] = {}
+        """By traceback, the processes that had it since it was shown."""
+
+    def next(self, life: ProcessId, line: str) -> list[str]:
+        """Take a line of a process. Return the lines to show now."""
+        if line.startswith(TRACEBACK_START):
+            before, self._held[life] = self.rest(life), [line]
+            return before
+        held = self._held.get(life)
+        small = held is not None and len(held) < MAX_HELD_LINES and len(line) < MAX_HELD_CHARS
+        if held is not None and small and line.startswith(" "):
+            held.append(line)
+            return []
+        whole = [*self.rest(life), line]
+        return [] if line.startswith(OWN_ERROR_PREFIX) and self._repeats(life.seat, "".join(whole)) else whole
+
+    def concerns(self, life: ProcessId, text: str) -> bool:
+        """Whether some line of ``text`` may be held back, or end what is held back."""
+        return life in self._held or TRACEBACK_START in text or OWN_ERROR_PREFIX in text
+
+    def rest(self, life: ProcessId) -> list[str]:
+        """Return the lines held back of a process that has ended."""
+        return self._held.pop(life, [])
+
+    def _repeats(self, seat: Seat, text: str) -> bool:
+        seats = self._shown_by.setdefault(text, set())
+        repeats = bool(seats) and seat not in seats
+        if not repeats:
+            seats.clear()
+        seats.add(seat)
+        return repeats
+
+
+# --- on the terminal
+
+
+CARRIAGE: Final = "\r"
+
+
+class Console:
+    """Writes output of processes.
+
+    ``rank`` and ``generation`` are called for every piece, because they change; no rank is None. A process that has
+    exited has no rank: what is still to be written of it goes to the one that it had."""
+
+    def __init__(
+        self,
+        outlets: Outlets,
+        folder: Path | None,
+        *,
+        timestamps: bool,
+        rank: Callable[[ProcessId], int | None],
+        generation: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self._outlets = outlets
+        self._files = None if folder is None else outlets.files(folder)
+        self._timestamps = timestamps
+        self._rank, self._generation = rank, generation
+        self._terminals = {"stdout": outlets.stdout, "stderr": outlets.stderr}
+        self._partial: dict[tuple[ProcessId, str], LineAssembler] = {}
+        self._last: dict[ProcessId, str] = {}
+        """As whom each process wrote last. Its unfinished line is by no other: its host may be lost meanwhile."""
+        self._exited: set[ProcessId] = set()
+        self._repeats = Repeats()
+
+    def take(self, life: ProcessId, stream: str, text: str) -> None:
+        """Take output of a process; ``stream`` is "stdout" or "stderr"."""
+        if stream in self._terminals:
+            if life not in self._exited:
+                self._last[life] = self._now(life)
+            lines = self._partial.setdefault((life, stream), LineAssembler()).feed(text)
+            self._write(life, stream, lines)
+
+    def exited(self, life: ProcessId) -> None:
+        """A process has exited, and is about to lose its rank. More may come of its output and that of its children."""
+        self._last[life] = self._now(life)
+        self._exited.add(life)
+
+    def ended(self, life: ProcessId) -> None:
+        """A process has ended, with all that it started: write its unfinished lines."""
+        for stream in self._terminals:
+            rest = self._partial.pop((life, stream), None)
+            self._write(life, stream, rest.flush() if rest is not None else [])
+        if held := self._repeats.rest(life):
+            self._show("stderr", label(self._last[life], "stderr"), held)
+        self._last.pop(life, None)
+        self._exited.discard(life)
+
+    def remark(self, host: str, line: str) -> None:
+        """Write a line of an agent or its transport, such as the banner of a host's sshd."""
+        self._show("stderr", label(host, "stderr"), [printable(line.rstrip("\n")) + "\n"])
+
+    def close(self) -> None:
+        """Write the unfinished lines of all processes, which have ended. The caller closes the outlets."""
+        for life in list(self._last):
+            self.ended(life)
+
+    def _write(self, life: ProcessId, stream: str, lines: list[str]) -> None:
+        """Write lines of one process at once: processes may print millions of short ones."""
+        if not lines:
+            return
+        who, text = self._last[life], "".join(lines)
+        shown = lines
+        if stream == "stderr" and self._repeats.concerns(life, text):
+            shown = [each for line in lines for each in self._repeats.next(life, line)]
+        self._show(stream, label(who, stream), shown)
+        if self._files is not None:
+            seat = life.seat
+            self._files.put(file_of(who, stream), text, host=seat.host, slot=seat.slot, generation=self._generation())
+
+    def _now(self, life: ProcessId) -> str:
+        rank = self._rank(life)
+        return str(life.seat) if rank is None else str(rank)
+
+    def _show(self, stream: str, label: str, lines: Iterable[str]) -> None:
+        before = f"{time.asctime()}{label}" if self._timestamps else label  # as horovodrun writes it
+        labelled = [
+            f"\r{before}{line.removeprefix(CARRIAGE)}" if line.startswith(CARRIAGE) else before + line for line in lines
+        ]
+        if labelled:
+            self._terminals[stream]("".join(labelled))
+
+
+def seat_of(host: str, slot: object, life: object) -> ProcessId | None:
+    """The process that an agent names; None if the fields are invalid."""
+    return ProcessId(Seat(host, slot), life) if isinstance(slot, int) and isinstance(life, int) else None
