@@ -1,15 +1,11 @@
 """Starts, watches and ends one job on the published hosts.
 
-Belongs here: what plans, starts, watches and ends a job. From the command to the decisions, each folder may import
-those below it::
-
-    cli                        commands: options in, exit code out
-    job                        one process that runs a job: its loop, its files, its sockets
-    folder, driver, engines, suspend, metrics, notify, exports  what is saved; what an event causes; programs
-                               of engines; a sleep; output for others
-    planners, agents, sources  what the job does; connections with agents; where hosts come from
-    state, options             what is known, and what the user has asked for
-    rules                      decisions: pure functions of their arguments
+A room holds one capability: each of its modules has, from top to bottom, what it is for, its slice of the state, the
+pure decision ``(now, facts, limits) → (decision, reason)``, what an event does to it, and its planner. What another
+room needs of it is a function of that module. The rooms that decide (``membership``, ``custody``, ``health``,
+``checkpoints``, ``departures``, ``scaling``, ``reporting``) read no clock, no file and no socket: they change
+:class:`~hvd_elastic_ext.launcher.driver.job.JobState`, and request actions there. ``driver`` asks them in order, and
+does the actions. The other folders are the edges: commands, sockets, files, programs.
 
 Never here: the daemon, the worker and the agent. The launcher starts their programs by name.
 """

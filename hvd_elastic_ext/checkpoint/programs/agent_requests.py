@@ -1,6 +1,6 @@
 """``python -m hvd_elastic_ext.checkpoint.programs.agent_requests``: an agent starts it for a checkpoint of its job.
 
-It reads one request of the launcher as JSON from standard input (``launcher/state/effects/checkpoints``,
+It reads one request of the launcher as JSON from standard input (``launcher/checkpoints``,
 ``launcher/custody/transfers.py``), and writes one answer to standard output, for ``send`` two. The
 agent adds ``sides`` to the request: for each slot the descriptors of its commit memory; ``pasts``: for each slot that
 of the results of its finished calls (``core/call_results.py``); with ``transfer`` also ``secret``. The program has a

@@ -1,9 +1,6 @@
-"""The job as a function: an event changes the state, planners decide by the state, the executor does the actions.
+"""The loop: an event changes the job (``reduce``), planners decide in their order (``plan``), the executor acts.
 
-Belongs here: which effects an event has (``reduce``), the order of planners (``plan``), the executor, and
-recordings.
-
-Never here: events (``state/events.py``), and decisions that need more than the event: those are ``planners`` and
-``rules``. Small ones are part of the effects (a strike, an agent that is dismissed, the job's end): the event alone
-decides them. The reducer changes :class:`JobState` in place: a copy for each of many heartbeats would cost too much.
+:class:`~hvd_elastic_ext.launcher.driver.job.JobState` is all that is known of a job, and
+:class:`~hvd_elastic_ext.launcher.driver.roster.Roster` its agents and processes. An event changes them in place: a copy
+for each of many heartbeats would cost too much. Decisions are in the rooms beside this one.
 """

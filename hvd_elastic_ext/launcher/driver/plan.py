@@ -68,9 +68,7 @@ PLANNERS: Final = (
     Planner(link_loss.plan, ending=True),  # has the launcher lost its own link? adoption.plan stops the look for that
     Planner(silence.plan, ending=True, moving=silence.due_at, is_due=silence.is_due),  # silent hosts and processes
     Planner(save_then_stop.plan_exit, ending=True),  # a job that has to end: is its last checkpoint made?
-    Planner(
-        save_then_stop.plan_finished
-    ),  # a job whose newest checkpoint is the end of its training: nothing is started
+    Planner(save_then_stop.plan_finished),  # the newest checkpoint is the end of training: nothing is started
     Planner(adoption.plan),  # stops the look without that link, or until hosts of an earlier launcher reconnect
     Planner(save_then_stop.save_before_exit),  # a job that has to end and does not train saves what memory holds
     Planner(adoption.retry_missing),  # hosts of an earlier launcher that are not back yet

@@ -118,7 +118,7 @@ def found(
     Loads the official client: half a second, 45 MB. Raises :class:`UsageError` if there is no way to a cluster.
     """
     with client_needed("--sleep-releases"):
-        from hvd_elastic_ext.launcher.suspend import replicas
+        from hvd_elastic_ext.launcher.sleep import replicas
     workers = replicas.found(limits.job, environ)
     return PodReleases(workers, limits, need, NoteFile(folder), record=record, clock=clock)
 

@@ -45,8 +45,8 @@ def test_a_checkpoint_that_is_being_written_then_is_waited_for_and_one_that_was_
 
 ENDS = {
     "storage that fails costs the checkpoint but not exit code 0": f"""
-        train a b; run 10; refuses a write no room; refuses b write no room; finish; ended-well <90; took {WRITE_TRIES_S}
-        says not_sealed.reason the end of training: it could not be written""",
+        train a b; run 10; refuses a write no room; refuses b write no room; finish; ended-well <90
+        took {WRITE_TRIES_S}; says not_sealed.reason the end of training: it could not be written""",
     "storage that never answers costs the checkpoint but not exit code 0": f"""
         train a b; run 10; silent a b; finish; ended-well <{STORAGE_ANSWER_S + 40}; took {STORAGE_ANSWER_S}
         says not_sealed.reason storage gave no answer""",

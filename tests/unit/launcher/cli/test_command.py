@@ -8,7 +8,7 @@ import pytest
 from hvd_elastic_ext.core.errors import BadHosts, UsageError
 from hvd_elastic_ext.launcher.cli import doctor
 from hvd_elastic_ext.launcher.cli.doctor import Finding, main, report, wanted_hosts
-from tests.unit.launcher.cli.doctor.test_findings import broken
+from tests.unit.launcher.cli.test_findings import broken
 
 FINE = Finding("ok", "Python 3.11")
 SMALL = Finding("warning", "/dev/shm is 64 MiB", "a bus error", "--shm-size=2g")
