@@ -13,7 +13,7 @@ import threading
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
@@ -134,8 +134,8 @@ class Client:
         timeout = Timeout(self._timeout.connect, None) if follow else self._timeout
 
         def act(session: Session) -> Generator[bytes, None, None]:
-            alone = self._connections(session.configuration)
-            return self._streamed(session, _target(path, query), {"Accept": "*/*"}, timeout, follow, alone)
+            alone = replace(session, connections=self._connections(session.configuration))
+            return self._streamed(alone, _target(path, query), {"Accept": "*/*"}, timeout, follow)
 
         with closing(self.authorized(act)) as pieces:
             rest = b""
@@ -207,7 +207,7 @@ class Client:
 
     def _forget(self, session: Session) -> None:
         """Read the credentials again before the next request: a token or a certificate may have been replaced."""
-        if self._session is session:
+        if self._session is not None and self._session.at == session.at:
             self._session = None
 
     def _send(
@@ -220,12 +220,11 @@ class Client:
         *,
         timeout: Timeout | None = None,
         whole: bool = True,
-        alone: urllib3.PoolManager | None = None,
     ) -> Any:
         """Send a request; return urllib3's response, with its body if it is wanted as a ``whole``."""
         limits = timeout or self._timeout
         with self._translated(session, limits):
-            answer = (alone or session.connections).request(
+            answer = session.connections.request(
                 method,
                 f"{session.endpoint.url}{target}",
                 body=body,
@@ -243,23 +242,14 @@ class Client:
         raise ApiError.of_answer(answer.status, refused, retry_after=after, remedies=self.remedies)
 
     def _streamed(
-        self,
-        session: Session,
-        target: str,
-        headers: Mapping[str, str],
-        timeout: Timeout,
-        live: bool,
-        alone: urllib3.PoolManager | None = None,
+        self, session: Session, target: str, headers: Mapping[str, str], timeout: Timeout, live: bool
     ) -> Generator[bytes, None, None]:
-        """``alone``: connections for this answer only."""
-        answer = self._send(session, "GET", target, headers, timeout=timeout, whole=False, alone=alone)
-        pieces = self._pieces(session, answer, timeout, live, alone)
+        answer = self._send(session, "GET", target, headers, timeout=timeout, whole=False)
+        pieces = self._pieces(session, answer, timeout, live)
         next(pieces)  # start the generator: otherwise its close() would not close the answer
         return pieces
 
-    def _pieces(
-        self, session: Session, answer: Any, timeout: Timeout, live: bool, alone: urllib3.PoolManager | None
-    ) -> Generator[bytes, None, None]:
+    def _pieces(self, session: Session, answer: Any, timeout: Timeout, live: bool) -> Generator[bytes, None, None]:
         # Read what is live in the server's own chunks, because a larger read would wait for the next one.
         size = CHUNK if not live else None if answer.chunked else 1
         done = False
@@ -273,8 +263,6 @@ class Client:
             if not done:
                 answer.close()
             answer.release_conn()
-            if alone is not None:
-                alone.clear()
 
     @contextmanager
     def _translated(self, session: Session, timeout: Timeout, *, started: bool = False) -> Iterator[None]:

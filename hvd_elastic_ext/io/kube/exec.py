@@ -49,10 +49,6 @@ class StreamTimeouts:
 TIMEOUTS: Final = StreamTimeouts()
 
 
-class _TimedOut(ApiError):
-    """Nothing came within the time."""
-
-
 class WebSocketStream:
     """The streams of a command that runs. For one thread, except for ``cut``."""
 
@@ -81,7 +77,9 @@ class WebSocketStream:
         while True:
             try:
                 received = self.take()
-            except _TimedOut:
+            except ApiError as error:
+                if error.reason is not Reason.SILENT:
+                    raise
                 self._ping()
                 continue
             if received is None:
@@ -106,7 +104,7 @@ class WebSocketStream:
             try:
                 opcode, data = self._made.recv_data(control_frame=True)
             except websocket.WebSocketTimeoutException:
-                raise _TimedOut(Reason.SILENT, "the connection to the pod was lost: it sends no data") from None
+                raise ApiError(Reason.SILENT, "the connection to the pod was lost: it sends no data") from None
             except websocket.WebSocketConnectionClosedException:
                 return None
         self._heard_at, self._unanswered = time.monotonic(), 0

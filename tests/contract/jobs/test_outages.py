@@ -155,3 +155,15 @@ def test_a_server_that_was_never_there_is_told_at_once(kube: KubeServer, cluster
     with kube.down(), pytest.raises(ApiError):
         changes.wait_for(cluster, "digits", (RUNNING,), sleep=outage.sleep, patience=outage.patience())
     assert (outage.now, outage.said) == (0, [])
+
+
+def test_a_token_that_was_replaced_is_read_again(kube: KubeServer, tmp_path: Path) -> None:
+    token, (old, new) = tmp_path / "token", [kube.access.issue("me", "system:masters") for _ in range(2)]
+    token.write_text(old)
+    cluster = Cluster(Access(str(kube.kubeconfig(tmp_path / "config", token_file=token))))
+    assert cluster.listed("v1", "pods") == []
+    kube.access.revoke(old)
+    with pytest.raises(ApiError, match="401 Unauthorized; your token is none, or has expired"):
+        cluster.listed("v1", "pods")
+    token.write_text(new)
+    assert cluster.listed("v1", "pods") == []

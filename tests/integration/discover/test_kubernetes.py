@@ -186,6 +186,6 @@ def test_one_look_names_every_pod_and_why_and_what_stands_on_the_job(job):
 def test_one_look_at_a_server_that_is_away_is_one_line_and_exit_code_1(job):
     with job.server.down(), job.place.run_as([*job.options("--once")]) as once:
         assert once.wait() == 1
-    assert "connection refused\n" in once.output
+    assert "Connection refused\n" in once.output
     assert "keeping the hosts" not in once.output  # there are none yet
     assert "Traceback" not in once.output

@@ -122,10 +122,9 @@ def test_the_daemon_accepts_its_arguments(name: str) -> None:
     assert settings.outputs.listen == (UnixAddress(Path("/run/hvd/discover.sock")),)
     job = of_kind(name, "MPIJob", "TrainingJob", "StatefulSet")[0]
     assert settings.source.job == job["metadata"]["name"]
-    resource = settings.source.rules.operator.resource
-    assert resource is not None
-    assert (resource.version, resource.kind) == (job["apiVersion"], job["kind"])
-    assert resource.plural == f"{job['kind'].lower()}s"
+    operator = settings.source.rules.operator
+    assert (operator.api_version, operator.kind) == (job["apiVersion"], job["kind"])
+    assert operator.plural == f"{job['kind'].lower()}s"
 
 
 @pytest.mark.parametrize("name", JOBS)
