@@ -1,4 +1,9 @@
-"""One checkpoint in progress, when the next one is due, and which commit it contains. Pure."""
+"""One attempt to make a checkpoint: when it is due, which commit becomes one, and what processes and agents do for it.
+
+The launcher names a future commit, so that every rank keeps the same one. The agents write it beside training, each
+rank its share. When all shares are written, one agent completes the checkpoint. A failure costs only this attempt: the
+checkpoint before stays the newest.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The newest checkpoints, and the progress of the next one."""
+"""One in how many calls of ``state.commit()`` commits.
+
+Ranks change to a new interval at the same call. They start each world with every call, and skip none while a commit is
+named for a checkpoint. The planner does not track that: it sends the interval again to a rank that reports another one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The newest checkpoints, and the progress of the next one."""
+"""A job resumes from its newest checkpoint: before the first world each host loads it into its commit memory.
+
+Its processes find it there as the commit of an earlier process. Holders and transfers work as after any restart.
+"""
 
 from __future__ import annotations
 

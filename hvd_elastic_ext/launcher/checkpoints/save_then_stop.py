@@ -1,4 +1,13 @@
-"""The next step of saving memory in a job in which no process trains. Pure."""
+"""What is saved before everything stops: an exit, a sleep, a preemption, the end of training.
+
+All four must not lose a commit, and none may wait for ever. While processes train, an attempt is made as any other
+(:mod:`attempt`), and no process trains beyond the commit that it holds. When none trains any more, no commit can be
+named: agents report what memory and storage hold, and the newest commit is written if storage has none as new
+(:func:`next_step`, pure). A checkpoint counts only once an agent has found it, and one has read it back. Storage that
+fails or does not answer delays an end only for a limited time; a sleep waits for it, since memory is lost with it.
+
+Before hosts are taken away one is made at once, since hosts may go earlier than noticed, and one as late as is safe.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What follows from the facts: findings, each with its reason and its remedy. Pure."""
+"""``hvd-elastic doctor``: what would break a job here, and how to repair it.
+
+Facts are gathered of this machine and of hosts, and judged apart from that (:func:`judge`, pure): each finding has its
+reason and its remedy.
+"""
 
 from __future__ import annotations
 

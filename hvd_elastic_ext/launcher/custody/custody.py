@@ -1,14 +1,19 @@
-"""May a world form, and from which commit? Pure: ``(now, facts, wait_s) → decision with its reason``.
+"""May a world form, and from which commit?
 
 Agents keep the newest commit of each slot in memory. It outlives the process that made it. A host that may not work
-(in cooldown, blocked, drained, leaving or not listed) still holds its commits. Only this module decides what follows:
+(in cooldown, blocked, drained, leaving or not listed) still holds its commits. Only this module decides what follows
+(:func:`decide`, pure):
 
 * A world forms only from the newest known commit, as long as a holder can be reached or may come back.
-* If the holder takes no part in the world, its agent sends the commit to a member's agent.
+* If the holder takes no part in the world, its agent sends the commit to a member's agent (:mod:`transfers`).
 * A holder that cannot be reached is waited for, ``wait_s`` (``--commit-wait``) at most, unless it is known to be gone.
+  That its host is silent says nothing about its memory: the agent may come back with it.
 * A holder that leaves stays until another host holds the commit, or until its deadline.
 * A checkpoint counts like a held commit.
 * After that the world forms from the newest commit left. The decision names the loss, its holders, and the reason.
+
+It is asked twice for each world: before its members are called (:func:`why_not`), by what agents have reported, and
+when they have asked for their ranks (:func:`may_form`), by what they hold then.
 """
 
 from __future__ import annotations

@@ -1,14 +1,8 @@
-"""May a world form, and from which commit? Pure: ``(now, facts, wait_s) → decision with its reason``.
+"""Which commit each slot's memory holds, by the agents' reports, and whether its agent can be reached.
 
-Agents keep the newest commit of each slot in memory. It outlives the process that made it. A host that may not work
-(in cooldown, blocked, drained, leaving or not listed) still holds its commits. Only this module decides what follows:
-
-* A world forms only from the newest known commit, as long as a holder can be reached or may come back.
-* If the holder takes no part in the world, its agent sends the commit to a member's agent.
-* A holder that cannot be reached is waited for, ``wait_s`` (``--commit-wait``) at most, unless it is known to be gone.
-* A holder that leaves stays until another host holds the commit, or until its deadline.
-* A checkpoint counts like a held commit.
-* After that the world forms from the newest commit left. The decision names the loss, its holders, and the reason.
+A commit has an identity that orders it: (incarnation, generation, number). What is known of a holder stays known when
+its agent is lost: the memory may still be there, and :mod:`custody` decides how long it is waited for. Only an agent
+that has ended, or a pod that was replaced, holds nothing any more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Hosts, the newest world and the newest commit."""
+"""Sends commits from one agent to another, or from storage into an agent's memory, one at a time.
+
+The launcher only says which commit goes where. The agents' helpers send it and verify it
+(``checkpoint/transfer/transfer.py``). If that fails, both ends keep what they hold, and :mod:`custody` decides again:
+it passes over a source that has failed several times in a row.
+"""
 
 from __future__ import annotations
 

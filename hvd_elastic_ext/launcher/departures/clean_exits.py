@@ -1,4 +1,10 @@
-"""Hosts that will go, and the end of the job."""
+"""Training that ends because all ranks leave the process within the training function, as early stopping is often
+written.
+
+They leave one after the other. So, for a short time after the first one, no other world is called, and no process is
+started. If all leave in the same call and about the same step, training is done. An end in any other way is followed at
+once, as always; and if some leave and others stay, one line says what to do.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Hosts that will go, and the end of the job."""
+"""Hosts that will go: by the published list, or by what their agents hear of a cloud.
+
+Leaving is not failing. A host with notice gets no new process, and leaves the world as soon as the others are enough.
+If others continue, the call to the next world tells a process that it leaves. In a job without a next world, processes
+learn by ``check_alive()`` that they will be preempted, and may save their state: all train until the hosts are gone,
+since others may come. What is saved before that is in ``checkpoints/save_then_stop.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Hosts that will go, and the end of the job."""
+"""The end of a job: processes and then agents are told to end, also on hosts without a connection.
+
+Agents end last: their memory holds the last commit until it is saved. The launcher leaves when all have answered, or
+when the time for that is over, and says which hosts it could not reach.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics of a job at one moment, by its state. Pure.
+"""Metrics of a job at one moment, by its state.
 
 Names and units follow Prometheus' conventions (https://prometheus.io/docs/practices/naming/). Labels are hosts of the
 job, and words of closed lists. Steps, ranks and reasons are not labels, nor are ``job`` and ``instance``, which

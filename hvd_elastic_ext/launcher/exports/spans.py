@@ -1,4 +1,4 @@
-"""Spans of resizes and checkpoints, from the lines of a journal. Pure.
+"""Spans of resizes and checkpoints, from the lines of a journal.
 
 A resize lasts from its cause, if the journal has that, to the first step of the new world. Its phases: the
 start of newcomers (the others train meanwhile), the forming of the world, the sync, and the time to the first step. A

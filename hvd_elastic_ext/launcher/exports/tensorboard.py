@@ -1,4 +1,4 @@
-"""Which scalars a job has for TensorBoard, from the events of its journal. Pure.
+"""Which scalars a job has for TensorBoard, from the events of its journal.
 
 They come from the launcher, not from the process of rank 0: rank 0 moves from host to host, and may be killed in the
 middle of a file, while the launcher knows of every world, and writes one series beside its journal.

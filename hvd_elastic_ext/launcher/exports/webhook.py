@@ -1,4 +1,8 @@
-"""Which events are worth a message, and how often the same one is sent. Pure."""
+"""Sends important events to a webhook, the same one once in a period.
+
+Which events are worth a message is in the catalogue (``core/events.py``). A thread sends them: neither training nor the
+end of the job waits for long.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""The same failure start after start: when that ends the job, and when it only blocks a slot. Pure."""
+"""Whom a fault counts against, and when faults end the job.
+
+Only faults count, and only against the first cause: victims of a lost peer count for nothing (:mod:`ends`). A strike
+blocks a slot, a host or a node for a time that doubles (:mod:`ledger`). The same failure in several starts without a
+step between ends the job if it came on two hosts, or if without that slot too few remain; else that slot is blocked and
+the others train. If all hosts are blocked, the one with the newest commit is forgiven first.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The end of a process: its cause, the strike that follows, and whether it ends the job."""
+"""The end of a process: its cause, whether it is only a victim's, the strike that follows, and whether it ends the job.
+
+A process ends as a *victim* if a peer of its world was lost: its operations fail, and a script without an elastic loop
+ends by that. A peer's connections close before its process has ended, and hosts report at different speed, so the end
+of a victim may come before that of its cause: it waits :data:`GRACE_S` for it.
+"""
 
 from __future__ import annotations
 

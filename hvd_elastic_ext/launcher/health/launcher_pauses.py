@@ -1,4 +1,4 @@
-"""Log lines about pauses of the launcher itself. Pure.
+"""Pauses of the launcher itself: messages of that time are not read yet, so silence and waits count less.
 
 A pause that is long, compared with the time that hosts may be silent, is logged at once. On a loaded machine the
 launcher is often late by a second, which changes nothing: such pauses are counted, and logged together at most once a

@@ -1,4 +1,8 @@
-"""Whether the launcher's own link is lost, rather than those of all hosts. Pure."""
+"""Whether the launcher has lost its own link. If so, no host is cut off for a while, and nothing is decided.
+
+A silent host is cut off so that the others of its world can continue. If all hosts are silent, none could continue.
+Then most likely all of them train, and the link of the launcher's machine is broken.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Processes that are slower than the others for many steps. Pure.
+"""Processes that send heartbeats but stall, do not come back from a peer's end, or are slower than the others for long.
 
-In synchronous training all wait for the slowest, so ``step_s`` must leave out the wait in collectives.
+Heartbeats come from a thread of their own, so they say that a process lives, not that it trains (:mod:`stalls` judges
+that). A stall is reported, and the process ended only if the user has asked for that. In synchronous training all wait
+for the slowest, so a straggler is found by steps without the wait in collectives.
 """
 
 from __future__ import annotations

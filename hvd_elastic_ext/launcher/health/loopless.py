@@ -1,4 +1,9 @@
-"""The health of hosts and processes, and the launcher's own link."""
+"""Jobs with a script that has no elastic loop, and jobs that would lose their training.
+
+A process reports when it begins an elastic loop. Until one has, the world cannot change: no process would join another
+one. How such a world ends, :mod:`endings` decides. And if all processes that trained are lost, and no commit is known,
+another world would start from the beginning: the job ends instead, and says what would have kept it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a world makes no step for longer than usual. Pure.
+"""Whether a world makes no step for longer than usual.
 
 A pause is only logged. A stall (see :mod:`stalls`) begins much later. A pause is logged within 5 s, and then at the
 pace of all waits (:mod:`hvd_elastic_ext.core.pace`). ``--wait-lines`` changes how rare lines become for which no rank

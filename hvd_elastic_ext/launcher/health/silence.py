@@ -1,4 +1,9 @@
-"""How long a process may be silent until it counts as failed."""
+"""Silence is a failure: hosts are cut off, and processes killed, that have sent nothing for too long.
+
+The agent of a silent process kills it, which works on a stopped one too. A silent *host* cannot be told anything: it is
+cut off, the others of its world go on without it, and if it comes back its processes are fenced. A process that starts
+or leaves may be silent for longer: imports and the end of an interpreter take time.
+"""
 
 from __future__ import annotations
 

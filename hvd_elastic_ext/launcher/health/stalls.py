@@ -1,4 +1,4 @@
-"""Processes that make no progress, though they send heartbeats. Pure.
+"""Processes that make no progress, though they send heartbeats.
 
 Heartbeats come from their own thread. Progress of the main thread shows in its counts: steps, commits, checks and
 ``elastic.heartbeat()``. A process that waits for others in a collective makes no progress either, and is not the cause.

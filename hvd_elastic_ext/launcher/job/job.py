@@ -1,4 +1,4 @@
-"""Whether a failed job restarts, and after how long, by options that arena has too. Pure."""
+"""One elastic job in this process: its sessions, one after the other, and the sleeps and pauses between them."""
 
 from __future__ import annotations
 

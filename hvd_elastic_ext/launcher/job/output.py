@@ -1,4 +1,7 @@
-"""Joins output of training processes into lines and writes them without blocking."""
+"""The output of training processes: joined into lines, written without blocking, to the terminal and to files.
+
+An error of the script that ends several processes with the same text is shown once.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Hosts, the newest world and the newest commit."""
+"""A launcher that is started again takes over the world that an earlier one has left.
+
+Agents outlive a launcher, and training goes on without one. The hosts of the saved state are waited for; those that
+connect report what runs, and their world is continued as it is. What has ended meanwhile is taken in as if it had ended
+now. A host that does not come back in time is treated as a lost one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Applies an agent's list of its processes and commits to the state, when it joins."""
+"""One agent a host: when it is started and ended, and what its list of processes and commits changes when it joins.
+
+An agent that connects again (after a lost link, or to a new launcher) reports all that it has. The difference from what
+the launcher believes is applied: an end that was not reported has happened, a start whose message was lost is known of.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which processes may share a world, by the training calls that they are in. Pure.
+"""Which processes may share a world, by the training calls that they are in.
 
 A *training call* is one call of a training function; a process's calls have the numbers 1, 2, 3 and so on. Only
 processes in the same call share a world: the *front*, the newest call that the job has come to. A process behind it

@@ -1,7 +1,10 @@
-"""When a world of processes that cannot change worlds ends, for another one. Pure.
+"""What an engine does when the world changes: processes that go on in place, or other processes.
 
-The members are decided as in any job. Horovod's processes would continue in another world; these end: all with the same
-commit, or at once if one is lost.
+Horovod's processes continue in another world. Those of torchrun and mpirun keep their places, so each world has new
+processes. Commits lie in the agents' memory, so they outlive the processes that made them: in a change, all members
+leave at the same step, or are ended at once if one of them is lost (:func:`decide`, pure). Then the programs that stand
+by in all slots start, and all continue from the newest commit that any of them finds. Planners do not name engines:
+:func:`engine_of` does.
 """
 
 from __future__ import annotations

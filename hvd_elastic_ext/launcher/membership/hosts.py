@@ -1,4 +1,9 @@
-"""Hosts, the newest world and the newest commit."""
+"""The list of hosts that is in use, and what a new one changes.
+
+The order of hosts is their seniority: newcomers come last. A list that is refused leaves the hosts as they were. An
+*empty* list, while processes run, is refused first: a daemon or a script that has lost its cluster publishes one, and
+the job would end for nothing. It is accepted once no process runs any more.
+"""
 
 from __future__ import annotations
 

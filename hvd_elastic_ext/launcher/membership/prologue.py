@@ -1,4 +1,4 @@
-"""Whether processes that wait in ``hvd.init()`` meet others there, before their training loop. Pure.
+"""Whether processes that wait in ``hvd.init()`` meet others there, before their training loop.
 
 A script that imports ``hvd_elastic_ext.torch`` can join a world in two places: in ``hvd.init()``, where nobody trains
 yet, and in its training loop. What lies between is its *prologue*: its collectives act on all ranks only if all of them

@@ -1,4 +1,8 @@
-"""Hosts, the newest world and the newest commit."""
+"""The journal line of each change of the world, with its cost.
+
+The line waits for the first step of the new world, and has the time of the change. If no process ever reports steps, it
+is written at once, and the cost stays unknown.
+"""
 
 from __future__ import annotations
 

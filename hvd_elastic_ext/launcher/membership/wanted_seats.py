@@ -1,6 +1,7 @@
-"""Which hosts are preferred, and so which seats get processes, if there are more than the largest world takes. Pure.
+"""Which seats should have a process: slots of published hosts, without blocked and departing hosts and surplus slots.
 
-To prefer some hosts to others, such as the cheapest, change ``preference`` in :func:`seats`.
+If there are more than the largest world takes, some hosts are preferred: to prefer others, such as the cheapest, change
+``preference`` in :func:`seats`. :func:`check_start` ends a job that cannot start anywhere, with the reason.
 """
 
 from __future__ import annotations

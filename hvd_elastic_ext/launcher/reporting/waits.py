@@ -1,4 +1,8 @@
-"""What a job that does not train waits for, and for how long at most."""
+"""What a job waits for, before it trains and while it trains. It decides nothing.
+
+Lines come at the pace of :mod:`hvd_elastic_ext.core.pace`. ``--wait-lines`` changes how rare lines become if training
+does not wait for their subject. The status line of a terminal and ``hvd-elastic status`` show all waits at any time.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Hosts, the newest world and the newest commit."""
+"""How many hosts the job asks for: by hand, or as ``--autoscale`` decides by steps, load and prices.
+
+The policies are in :mod:`hvd_elastic_ext.autoscale`, pure. This module gives them what they decide by, and requests or
+releases hosts; what does that outside is ``job/scalers.py``. A request that fails costs only itself.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects that make a job's worker pods, and how to set their replica count: paths, patches and answers. Pure.
+"""Objects that make a job's worker pods, and how to set their replica count: paths, patches and answers.
 
 ``core/workloads.py`` says how kinds differ.
 """
