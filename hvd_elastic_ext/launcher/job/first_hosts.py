@@ -9,9 +9,8 @@ from typing import Final
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Asleep, JobFailed
 from hvd_elastic_ext.core.pace import Lines
+from hvd_elastic_ext.launcher.driver.wait import Wait, line, log_wait
 from hvd_elastic_ext.launcher.options.settings import Sources
-from hvd_elastic_ext.launcher.reporting import waits
-from hvd_elastic_ext.launcher.reporting.waits import Wait
 from hvd_elastic_ext.launcher.sources.hosts import HostFeed
 
 QUIET_S: Final = 0.5
@@ -33,7 +32,7 @@ async def log_while_waiting(
             if (why := failed()) is not None:
                 raise why
             if not task.done() and lines.due(now := clock.mono(), wait.why):
-                waits.log_wait(wait, now)
+                log_wait(wait, now)
         task.result()
     finally:
         task.cancel()
@@ -66,12 +65,12 @@ class FirstHosts:
             raise JobFailed(f"no host in --elastic-timeout {self._limit_s:g} s: {why}")
         wait = self.wait()
         if self._lines.due(now, wait.why):
-            waits.log_wait(wait, now)
+            log_wait(wait, now)
         return min(LOOK_S, self._lines.next_at(wait.why) - now)
 
     def status(self) -> str:
         """The same line for a terminal."""
-        return waits.line(self.wait(), self._clock.mono())
+        return line(self.wait(), self._clock.mono())
 
     def wait(self) -> Wait:
         """The wait as a value."""

@@ -23,6 +23,7 @@ from hvd_elastic_ext.core.printable import fitting, printable
 from hvd_elastic_ext.io.threads.background_calls import done_within
 from hvd_elastic_ext.io.threads.beside import Beside
 from hvd_elastic_ext.launcher.agents.transports.transports import PodTransport
+from hvd_elastic_ext.launcher.driver.wait import SOON_S, Wait, line, log_wait
 from hvd_elastic_ext.launcher.exports import prometheus
 from hvd_elastic_ext.launcher.exports.prometheus import JobMetric
 from hvd_elastic_ext.launcher.folder.handover import CLOSE_S, Handover, StateWriter
@@ -36,7 +37,6 @@ from hvd_elastic_ext.launcher.job.standard_input import NO_INPUT
 from hvd_elastic_ext.launcher.job.stop_lines import COMMAND as STOP
 from hvd_elastic_ext.launcher.membership import shortage
 from hvd_elastic_ext.launcher.reporting import status, waits
-from hvd_elastic_ext.launcher.reporting.waits import SOON_S, Wait
 from hvd_elastic_ext.launcher.scaling.scaling import signals_of
 from hvd_elastic_ext.launcher.sleep import releaser
 from hvd_elastic_ext.launcher.sleep.releaser import FINAL_CALL_S
@@ -256,7 +256,7 @@ class Job:
         if self._sleeping is not None:
             return printable(self._sleeping.status())
         wait = self._pause
-        return printable(self._session.status() if wait is None else waits.line(wait, self._clock.mono()))
+        return printable(self._session.status() if wait is None else line(wait, self._clock.mono()))
 
     async def _run_session(self, known: Handover) -> JobFailed | None:
         """Run one session. Return why it ended; None if training is done."""
@@ -472,6 +472,6 @@ async def pause_until(wait: Wait, stopped: asyncio.Event, clock: Clock) -> None:
     lines = Lines(clock.mono())
     while not stopped.is_set() and (left := wait.until - (now := clock.mono())) > 0:
         if lines.due(now, wait.why):
-            waits.log_wait(wait, now)
+            log_wait(wait, now)
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(stopped.wait(), min(left, LOOK_S))

@@ -61,6 +61,7 @@ from hvd_elastic_ext.launcher.driver.events import (
     WorldNotBegun,
 )
 from hvd_elastic_ext.launcher.driver.recording import Recorder
+from hvd_elastic_ext.launcher.driver.wait import Wait
 from hvd_elastic_ext.launcher.folder.handover import Handover, StateWriter, start_of, write_noted_change
 from hvd_elastic_ext.launcher.folder.state_folder import StateDir
 from hvd_elastic_ext.launcher.folder.state_json import Saved, job_of, saved_of
@@ -251,7 +252,7 @@ class Session:
         """What the session does at this moment, in one line."""
         return waits.status(self.driver.job) if self._first is None else self._first.status()
 
-    def first_wait(self) -> waits.Wait | None:
+    def first_wait(self) -> Wait | None:
         """The wait for a first host list, while it lasts."""
         return None if self._first is None else self._first.wait()
 
@@ -277,7 +278,7 @@ class Session:
         so this waits for the disk, but in a thread: lines come, and a signal ends the wait.
         """
         taken = asyncio.ensure_future(self._aside.call(lambda: (self._folder.next_incarnation(), self._folder.key())))
-        wait = waits.Wait(
+        wait = Wait(
             f"for the disk of {self._folder.path}: this launcher's number must be there before anything starts",
             ends="it ends when the disk answers",
         )
@@ -307,7 +308,7 @@ class Session:
         )
         first = self._hosts.names[0]
         what = f"for the address of {first}: no name server has answered yet"
-        wait = waits.Wait(what, ends="it ends when the resolver of this machine gives up; then the host is tried again")
+        wait = Wait(what, ends="it ends when the resolver of this machine gives up; then the host is tried again")
         await log_while_waiting(self._addresses.begin(first), wait, self._clock, failed=lambda: self.driver.outcome)
         hook = str(Path(__file__).parents[2] / "worker" / "hook")
         self.environment = job_env(environ, {**settings.env, **process_env(settings)}, hook=hook)

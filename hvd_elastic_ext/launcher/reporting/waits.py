@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.pace import WAIT, Lines
@@ -18,6 +18,7 @@ from hvd_elastic_ext.launcher.checkpoints.save_then_stop import longest_s
 from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
 from hvd_elastic_ext.launcher.driver.helpers import Purpose
 from hvd_elastic_ext.launcher.driver.roster import GO_LIVE_S, STARTS_S
+from hvd_elastic_ext.launcher.driver.wait import SOON_S, Wait, first_few, line, log_wait
 from hvd_elastic_ext.launcher.health import blame, link_loss, pace, stalls
 from hvd_elastic_ext.launcher.health.host_requests import NEEDED, Starting
 from hvd_elastic_ext.launcher.health.pace import next_line_hint
@@ -31,10 +32,6 @@ if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.driver.job import JobState
 
 log = logging.getLogger(__name__)
-
-
-SOON_S: Final = 4.0
-"""Waits and silences that have lasted so long are told: users take a silence of more than 5 s for a hang."""
 
 
 SILENT: Final = 0.4
@@ -92,40 +89,6 @@ EXITS_S: Final = 10.0
 
 
 AGREED: Final = "it ends when they have the commit, or one has failed"
-
-
-NAMES: Final = 4
-"""Most names in one line."""
-
-
-class Wait(NamedTuple):
-    """``until``: when it ends at the latest (mono), None if it has no limit; ``then``: what follows a limit.
-
-    ``since``: when it began (mono), if that was before it was seen. ``ends``: what ends a wait without a limit.
-    """
-
-    what: str
-    until: float | None = None
-    then: str = ""
-    since: float | None = None
-    ends: str = "Ctrl-C ends the job"
-
-    @property
-    def why(self) -> str:
-        """What makes it another wait if it changes."""
-        return self.what if self.until is not None else f"{self.what}; {self.ends}"
-
-
-def log_wait(wait: Wait, now: float) -> None:
-    """Log a wait. Callers do so at the pace of :mod:`hvd_elastic_ext.core.pace`."""
-    log.info("%s", line(wait, now), extra=WAIT)
-
-
-def line(wait: Wait, now: float) -> str:
-    """One wait in one line. Pure."""
-    if wait.until is None:
-        return f"waiting: {wait.what}; no limit: {wait.ends}"
-    return f"waiting: {wait.what}; at most {max(0.0, wait.until - now):.0f} s more{wait.then}"
 
 
 def status(job: JobState) -> str:
@@ -498,12 +461,6 @@ def _shortage(job: JobState, *, brief: bool) -> Wait:
 
 def _names(hosts: Mapping[str, object]) -> str:
     return first_few(list(hosts))
-
-
-def first_few(names: Sequence[object]) -> str:
-    """The first :data:`NAMES` of these, and how many more there are."""
-    more = len(names) - NAMES
-    return ", ".join(map(str, names[:NAMES])) + (f" and {more} more" if more > 0 else "")
 
 
 def plan(job: JobState) -> Plan:

@@ -16,9 +16,8 @@ from hvd_elastic_ext.core.errors import Asleep
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.pace import WAIT, Lines
+from hvd_elastic_ext.launcher.driver.wait import Wait, line
 from hvd_elastic_ext.launcher.health.pace import next_line_hint
-from hvd_elastic_ext.launcher.reporting import waits
-from hvd_elastic_ext.launcher.reporting.waits import Wait
 from hvd_elastic_ext.launcher.sleep import sleep_policy
 from hvd_elastic_ext.launcher.sleep.sleep_policy import SleepAction, SleepFacts
 
@@ -109,7 +108,7 @@ class SleepingJob:
 
     def status(self) -> str:
         """The same in one line."""
-        return waits.line(self.wait(), self._clock.mono())
+        return line(self.wait(), self._clock.mono())
 
     def _log_wait(self, now: float) -> float:
         """Log the wait, if that is due. Returns when it is due next (mono)."""

@@ -7,9 +7,9 @@ import logging
 
 import pytest
 
+from hvd_elastic_ext.launcher.driver.wait import Wait
 from hvd_elastic_ext.launcher.job import job
 from hvd_elastic_ext.launcher.job.job import pause_until
-from hvd_elastic_ext.launcher.reporting.waits import Wait
 from tests.support.clock import ManualClock
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from hvd_elastic_ext.launcher.driver.wait import Wait
 from hvd_elastic_ext.launcher.reporting.status import STATES, numbers, state_of, wait_json, wait_of
-from hvd_elastic_ext.launcher.reporting.waits import Wait
 from tests.unit.launcher.scenarios import play
 
 PLAYED = {

@@ -1,0 +1,58 @@
+"""What a job waits for, as a value, and the line that tells it.
+
+A capability has a function ``waits(job)`` that says what the job waits for there; ``reporting/waits.py`` has the table.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from hvd_elastic_ext.core.pace import WAIT
+
+log = logging.getLogger(__name__)
+
+
+SOON_S: Final = 4.0
+"""Waits and silences that have lasted so long are told: users take a silence of more than 5 s for a hang."""
+
+
+class Wait(NamedTuple):
+    """``until``: when it ends at the latest (mono), None if it has no limit; ``then``: what follows a limit.
+
+    ``since``: when it began (mono), if that was before it was seen. ``ends``: what ends a wait without a limit.
+    """
+
+    what: str
+    until: float | None = None
+    then: str = ""
+    since: float | None = None
+    ends: str = "Ctrl-C ends the job"
+
+    @property
+    def why(self) -> str:
+        """What makes it another wait if it changes."""
+        return self.what if self.until is not None else f"{self.what}; {self.ends}"
+
+
+def line(wait: Wait, now: float) -> str:
+    """One wait in one line. Pure."""
+    if wait.until is None:
+        return f"waiting: {wait.what}; no limit: {wait.ends}"
+    return f"waiting: {wait.what}; at most {max(0.0, wait.until - now):.0f} s more{wait.then}"
+
+
+def log_wait(wait: Wait, now: float) -> None:
+    """Log a wait. Callers do so at the pace of :mod:`hvd_elastic_ext.core.pace`."""
+    log.info("%s", line(wait, now), extra=WAIT)
+
+
+NAMES: Final = 4
+"""Most names in one line."""
+
+
+def first_few(names: Sequence[object]) -> str:
+    """The first :data:`NAMES` of these, and how many more there are."""
+    more = len(names) - NAMES
+    return ", ".join(map(str, names[:NAMES])) + (f" and {more} more" if more > 0 else "")
