@@ -27,10 +27,11 @@ from hvd_elastic_ext.launcher.custody.holders import whole_number, whole_numbers
 from hvd_elastic_ext.launcher.driver import orders
 from hvd_elastic_ext.launcher.driver.actions import NOTHING, HeldBack, Plan
 from hvd_elastic_ext.launcher.driver.helpers import Purpose
+from hvd_elastic_ext.launcher.driver.wait import Wait, first_few
 from hvd_elastic_ext.launcher.health.causes import Cause
+from hvd_elastic_ext.launcher.membership import shortage
 from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, seat_of
-from hvd_elastic_ext.launcher.membership.shortage import why_short
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.driver.helpers import HelperAnswer
@@ -602,7 +603,7 @@ def plan_sleep(job: JobState) -> Plan:
     if job.decision.members is not None:
         training_resumed(job)
     elif job.options.below_min == "sleep" and not job.can_end_by_itself and job.clean_exits.until is None:
-        short = why_short(job)
+        short = shortage.why_short(job)
         if short is None or not is_awaited(job):  # only the newest commit may be saved
             job.fail(save_before(job, short=short))
     return Plan(next_look(job))
@@ -700,3 +701,80 @@ def _needs_agents(job: JobState) -> bool:
     elif done is not None and done.path is not None:
         log.warning("training is done; step %s is in %s", done.step, done.path)
     return False
+
+
+# --- what the job waits for
+
+
+def waits_at_the_end(job: JobState) -> Wait | None:
+    """While the job ends: the end of training is made durable."""
+    final = job.final_checkpoint
+    if job.outcome.failure is not None or final.since is None or final.over:
+        return None
+    return _last_checkpoint(job, final.since + longest_s(job.cost.durable_s))
+
+
+def waits_before_exit(job: JobState) -> Wait:
+    """While a job that has to end makes its last checkpoint."""
+    return _last_checkpoint(job, last_checkpoint_until(job))
+
+
+def _last_checkpoint(job: JobState, until: float | None) -> Wait:
+    doing = _saving(job)
+    attempt = job.checkpoints.attempt
+    older = job.before_exit.why is not None and attempt is not None and not (attempt.stay or attempt.at_rest)
+    what = "for the last checkpoint" + (f": {'first the one before it: ' if older else ''}{doing}" if doing else "")
+    then = ", then the job ends without it"
+    if _commits_first(job) and not older:  # a script that makes no commit is not waited for until the end
+        until, then = job.before_exit.commit_by, ", then the processes are ended, and the last commit is saved"
+    return Wait(what, until, f"{then}; a second Ctrl-C ends it now" if ends_by_hand(job) else then)
+
+
+def _commits_first(job: JobState) -> bool:
+    """Whether the last checkpoint of a job that has to end waits for the next commit of its processes."""
+    attempt, part = job.checkpoints.attempt, job.before_exit
+    waits = part.why is not None and job.standing and job.now < part.commit_by
+    return waits and attempt is not None and len(attempt.kept) < len(attempt.ranks)
+
+
+def waits_after_last_checkpoint(job: JobState) -> Wait | None:
+    """No process trains beyond the checkpoint that was made because hosts are about to go."""
+    if job.checkpoints.staying is None:
+        return None
+    what = "for other hosts: the last checkpoint is made, and hosts that training needs are about to go"
+    return Wait(what, job.before_preemption.goes_on_at(job.preemption.all_by), ", then training goes on")
+
+
+def waits_before_sleep(job: JobState) -> Wait | None:
+    """While no world stands: memory is saved, and the job will sleep if that lasts."""
+    state, attempt = job.before_sleep, job.checkpoints.attempt
+    if state.since is None or not (doing := _saving(job)):
+        return None
+    at = state.asked_at + ANSWER_S if attempt is None else attempt.deadline
+    until = at if math.isfinite(at) else None  # infinite before the first write
+    what = f"for the checkpoint before the job sleeps: {doing}"
+    return Wait(what, until, ", then it is tried again", ends="it ends when the checkpoint is complete, or has failed")
+
+
+def waits_to_sleep(job: JobState) -> Wait | None:
+    """While no world stands: none can form, and the job will sleep if that lasts."""
+    if not job.before_sleep.will_sleep:
+        return None
+    return shortage.wait_until(job, next_look(job), ", then it saves what memory holds and sleeps (--sleep-after)")
+
+
+def _saving(job: JobState) -> str:
+    """How far the checkpoint on its way is; empty if there is none."""
+    state, attempt = job.before_sleep, job.checkpoints.attempt
+    if attempt is not None:
+        if absent := [str(life.seat) for life in attempt.ranks if life not in attempt.kept]:
+            return f"the commit is not kept yet by {first_few(absent)}"
+        step = next(iter(attempt.kept.values())).step
+        hosts = first_few(sorted(job.helpers[Purpose.CHECKPOINT]))
+        return f"step {step} is {'completed' if attempt.sealing else 'written'} by {hosts}"
+    if not job.helpers[Purpose.SLEEP]:
+        return ""
+    asked, stored = first_few(job.helpers[Purpose.SLEEP]), state.known.stored
+    if not state.known.looked or stored is None:
+        return f"no answer yet from {asked} on what memory and storage hold"
+    return f"step {stored.step} is read back by {asked}"

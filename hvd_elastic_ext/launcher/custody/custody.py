@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from hvd_elastic_ext.launcher.custody import transfers
 from hvd_elastic_ext.launcher.custody.holders import Reachability
 from hvd_elastic_ext.launcher.driver.actions import NOTHING, HeldBack
+from hvd_elastic_ext.launcher.driver.wait import Wait
 from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 
@@ -512,6 +513,14 @@ def next_look(job: JobState) -> float | None:
     """When a wait for the newest commit may be over (mono)."""
     times = [job.custody.decision.until, job.transfers.next_look]
     return min((at for at in times if at is not None), default=None)
+
+
+def waits(job: JobState) -> Wait | None:
+    """A world could form, and does not before the newest commit is where it is needed."""
+    if not job.custody.holds_back:
+        return None
+    ends = "it ends when that commit has arrived, or its holder is gone"
+    return Wait(f"for the newest commit: {job.custody.decision.reason}", job.custody.decision.until, ends=ends)
 
 
 # --- what happens

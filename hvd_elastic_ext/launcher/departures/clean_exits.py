@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
+from hvd_elastic_ext.launcher.driver.wait import Wait, first_few
 from hvd_elastic_ext.launcher.health import blame
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.health.endings import REMEDY, Departure, Left, Staying, outcome_of_departure
@@ -103,6 +104,16 @@ def why_not(job: JobState) -> WorldDecision | None:
     if until is None:
         return None
     return WorldDecision(None, "", "a rank has left its training function with exit code 0; the others may, too", until)
+
+
+def waits(job: JobState) -> Wait | None:
+    """A rank has left, and the others may, too."""
+    part = job.clean_exits
+    if part.until is None:
+        return None
+    names = first_few([each.who for each in part.left.values()])
+    what = f"for the other ranks: {names} left the training function with exit code 0"
+    return Wait(what, part.until, ", then training goes on without it")
 
 
 def _is_over(job: JobState) -> bool:

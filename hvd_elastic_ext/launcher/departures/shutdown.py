@@ -17,6 +17,7 @@ from hvd_elastic_ext.launcher.checkpoints import attempt
 from hvd_elastic_ext.launcher.checkpoints.save_then_stop import COMMIT_S
 from hvd_elastic_ext.launcher.driver import actions, orders
 from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
+from hvd_elastic_ext.launcher.driver.wait import Wait, first_few
 from hvd_elastic_ext.launcher.health.causes import Cause
 
 if TYPE_CHECKING:
@@ -252,3 +253,34 @@ def _add_unreachable_hosts(job: JobState) -> None:
     job.outcome.failure = (
         Interrupted(failure.signal_number, text) if isinstance(failure, Interrupted) else JobFailed(text)
     )
+
+
+# --- what the job waits for
+
+
+def waits(job: JobState) -> Wait | None:
+    """While the job ends: for hosts with processes or agents that have not ended."""
+    state = job.shutdown
+    if state.gone_by is not None:
+        names = first_few(sorted(state.pending | (state.asked & job.roster.agents.keys())))
+        return Wait(f"for the end on {names}, told without a connection", state.gone_by) if names else None
+    names = first_few(state.running or job.roster.agents)
+    if not names:
+        return None
+    if state.ends_by is None:  # training is done for some
+        return Wait(f"for the end of training on {names}", ends="it ends with the processes there; Ctrl-C ends them")
+    return Wait(f"for the end on {names}", state.ends_by)
+
+
+def waits_for_scripts(job: JobState) -> Wait | None:
+    """Training is done on all ranks, and their processes have not ended: a script may have more to do."""
+    present = job.roster.present(job.world.members)
+    members = present if job.formed else [each for each in present if not each.is_newcomer]
+    if job.outcome.failure is not None or not members or not all(worker.done for worker in members):
+        return None
+    names = first_few([str(worker.seat) for worker in members])
+    after = "" if job.final_checkpoint.over else ", and then the last checkpoint is made"
+    last_step = max(worker.moved_at for worker in members) or None  # 0 of a process that did none
+    after += "" if job.formed else "; no newcomer joins"
+    what = f"for the end of {names}: training is done, the script is not{after}"
+    return Wait(what, job.shutdown.ends_by, since=last_step, ends="it ends with the script; Ctrl-C ends it")

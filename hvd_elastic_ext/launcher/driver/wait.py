@@ -1,12 +1,12 @@
 """What a job waits for, as a value, and the line that tells it.
 
-A capability has a function ``waits(job)`` that says what the job waits for there; ``reporting/waits.py`` has the table.
+A capability says what the job waits for there in a function ``waits(job)``; ``reporting/waits.py`` has their order.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core.pace import WAIT
@@ -22,6 +22,7 @@ class Wait(NamedTuple):
     """``until``: when it ends at the latest (mono), None if it has no limit; ``then``: what follows a limit.
 
     ``since``: when it began (mono), if that was before it was seen. ``ends``: what ends a wait without a limit.
+    ``in_full``: what the status says in place of ``what``, which leaves out what the log has told; empty if the same.
     """
 
     what: str
@@ -29,6 +30,7 @@ class Wait(NamedTuple):
     then: str = ""
     since: float | None = None
     ends: str = "Ctrl-C ends the job"
+    in_full: str = ""
 
     @property
     def why(self) -> str:
@@ -52,7 +54,8 @@ NAMES: Final = 4
 """Most names in one line."""
 
 
-def first_few(names: Sequence[object]) -> str:
+def first_few(names: Iterable[object]) -> str:
     """The first :data:`NAMES` of these, and how many more there are."""
-    more = len(names) - NAMES
-    return ", ".join(map(str, names[:NAMES])) + (f" and {more} more" if more > 0 else "")
+    texts = [str(name) for name in names]
+    more = len(texts) - NAMES
+    return ", ".join(texts[:NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -15,6 +15,7 @@ from hvd_elastic_ext.core.secrets import external_text
 from hvd_elastic_ext.launcher.departures import clean_exits, shutdown
 from hvd_elastic_ext.launcher.driver import orders
 from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
+from hvd_elastic_ext.launcher.driver.wait import Wait, first_few
 from hvd_elastic_ext.launcher.health import blame, liveness
 from hvd_elastic_ext.launcher.health.blame import Unexplained
 from hvd_elastic_ext.launcher.health.causes import SIGNALLED, SSH_FAILED, Cause, Ending, Evidence, ending, evidence
@@ -284,3 +285,30 @@ def _may_come(job: JobState, end: Unexplained) -> bool:
         return bool(alive)
     agents = filter(None, (job.roster.agents.get(host) for host in {life.seat.host for life in alive}))
     return any(agent.last_message_at < end.until for agent in agents)
+
+
+# --- what the job waits for
+
+
+FAILED: Final = "it ends with the process there; Ctrl-C ends the job"
+
+
+FAILED_LONG: Final = "it ends with the process there, which `py-spy dump --pid` shows; Ctrl-C ends the job"
+
+
+EXITS_S: Final = 10.0
+"""Seconds that a process may take to exit before a line says how to look at it."""
+
+
+def waits(job: JobState) -> Wait | None:
+    """Processes whose script has raised an error and that have not ended yet: a large one takes seconds to end."""
+    failing = [worker for worker in job.roster.workers.values() if worker.failure is not None and worker.killed is None]
+    if not failing:
+        return None
+    ranks = [(worker, job.rank(worker.life)) for worker in failing]
+    first = min(failing, key=lambda worker: worker.failed_at)
+    names = [f"rank {rank} ({worker.seat})" if rank is not None else str(worker.seat) for worker, rank in ranks]
+    who = "it" if len(failing) == 1 else str(first.seat)
+    raised = "" if first.failure is None else first.failure[1]
+    ends = FAILED if job.now - first.failed_at < EXITS_S else FAILED_LONG
+    return Wait(f"for the end of {first_few(names)}: {who} raised {raised}", since=first.failed_at, ends=ends)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from hvd_elastic_ext.launcher.driver.actions import NOTHING
 from hvd_elastic_ext.launcher.driver.roster import RECONNECT_S
+from hvd_elastic_ext.launcher.driver.wait import Wait
 from hvd_elastic_ext.launcher.health.stalls import heard_of_world
 
 if TYPE_CHECKING:
@@ -54,6 +55,14 @@ def link_is_back_by(job: JobState) -> float | None:
         return state.back_by
     newest = max((agent.last_message_at for agent in heard_of_world(job)), default=job.now)
     return newest + max(options.heartbeat_timeout_s, options.orphan_grace_s)
+
+
+def waits(job: JobState) -> Wait | None:
+    """No host is heard, and all decisions wait."""
+    if job.link_loss.since is None:
+        return None
+    then = ", then hosts that are not heard count as failed"
+    return Wait("no host is heard: is this machine's own link down?", link_is_back_by(job), then)
 
 
 # --- planner

@@ -15,6 +15,7 @@ from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.driver import actions, orders
 from hvd_elastic_ext.launcher.driver.actions import NOTHING
 from hvd_elastic_ext.launcher.driver.roster import STARTS_S
+from hvd_elastic_ext.launcher.driver.wait import SOON_S, Wait, first_few
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.membership.engines import ChangeAction
 from hvd_elastic_ext.launcher.membership.next_world import Stage
@@ -209,3 +210,34 @@ def _silent(job: JobState) -> list[Worker]:
     limit = job.options.heartbeat_timeout_s
     silent = [worker for worker in job.roster.workers.values() if worker.silent_s > limit]
     return [worker for worker in silent if worker.killed is None and worker.silent_s > limit_s(job, worker)]
+
+
+# --- what the job waits for
+
+
+SILENT: Final = 0.4
+"""The part of ``--heartbeat-timeout`` after which a silence is logged, if that is longer than :data:`SOON_S`. In large
+jobs heartbeats are seconds apart.
+"""
+
+
+def waits(job: JobState) -> Wait | None:
+    """Silent hosts, and silent processes of other hosts: after ``--heartbeat-timeout`` they have failed."""
+    limit = job.options.heartbeat_timeout_s
+    after = max(SOON_S, SILENT * limit)
+    hosts, workers = job.roster.agents.items(), job.roster.present(job.world.members)
+    silent = {
+        name: job.now - agent.last_message_at
+        for name, agent in hosts
+        if agent.last_message_at and job.now - agent.last_message_at > after
+    }
+    left = dict.fromkeys(silent, limit)
+    for worker in [each for each in workers if each.silent_s > SOON_S]:
+        most = limit_s(job, worker)
+        if worker.silent_s > SILENT * most and worker.killed is None and worker.seat.host not in silent:
+            silent[str(worker.seat)], left[str(worker.seat)] = worker.silent_s, most
+    if not silent:
+        return None
+    first_s = min(most - silent[name] for name, most in left.items())
+    then = ", then it counts as failed (--heartbeat-timeout)"
+    return Wait(f"no heartbeat from {first_few(silent)}", job.now + first_s, then, job.now - max(silent.values()))

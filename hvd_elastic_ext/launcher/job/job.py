@@ -35,8 +35,8 @@ from hvd_elastic_ext.launcher.job.output import Console
 from hvd_elastic_ext.launcher.job.session import Session
 from hvd_elastic_ext.launcher.job.standard_input import NO_INPUT
 from hvd_elastic_ext.launcher.job.stop_lines import COMMAND as STOP
-from hvd_elastic_ext.launcher.membership import shortage
-from hvd_elastic_ext.launcher.reporting import status, waits
+from hvd_elastic_ext.launcher.membership import hosts, processes, shortage
+from hvd_elastic_ext.launcher.reporting import status
 from hvd_elastic_ext.launcher.scaling.scaling import signals_of
 from hvd_elastic_ext.launcher.sleep import releaser
 from hvd_elastic_ext.launcher.sleep.releaser import FINAL_CALL_S
@@ -374,8 +374,8 @@ class Job:
             hosts=published.hosts,
             now=now,
             training=training,
-            starting=waits.starting(driver.job, now),
-            kept=waits.unlisted_in_use(driver.job, published),
+            starting=processes.starting(driver.job, now),
+            kept=hosts.unlisted_in_use(driver.job, published),
         )
         if ledger is not known:
             event, fields = host_requests.journal_entry(request)
@@ -414,18 +414,18 @@ class Job:
         argv = sys.argv[1:] if sys.argv[1:2] == ["run"] else None
         return {"said": said, "ends": ends, "cwd": str(Path.cwd()), "argv": argv, **self._places()}
 
-    def _scale_by_hand(self, hosts: object) -> Mapping[str, Any]:
+    def _scale_by_hand(self, number: object) -> Mapping[str, Any]:
         """Answer ``hvd-elastic scale``. Raises :class:`UsageError`."""
         scaling = self._settings.options.scaling
         if scaling is None:
             raise UsageError("this job requests no hosts; start it with --autoscale POLICY --scale-with KIND/NAME")
-        if not (hosts is None or (type(hosts) is int and hosts > 0)):
-            raise UsageError(f"{hosts!r} is not a number of hosts")
-        self._session.scale_by_hand(hosts)
-        if hosts is None:
+        if not (number is None or (type(number) is int and number > 0)):
+            raise UsageError(f"{number!r} is not a number of hosts")
+        self._session.scale_by_hand(number)
+        if number is None:
             return {"said": f"the policy {scaling.policy} decides again"}
         does = "" if self._scaler is not None else "; nothing adds or removes hosts (--scale-with recommend)"
-        return {"said": f"asked for {hosts} hosts, within --min-np and --max-np, until `hvd-elastic scale auto`{does}"}
+        return {"said": f"asked for {number} hosts, within --min-np and --max-np, until `hvd-elastic scale auto`{does}"}
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:

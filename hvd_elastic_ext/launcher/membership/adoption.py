@@ -17,6 +17,7 @@ from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.driver import actions
 from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
 from hvd_elastic_ext.launcher.driver.roster import RECONNECT_S
+from hvd_elastic_ext.launcher.driver.wait import Wait, first_few
 from hvd_elastic_ext.launcher.health.causes import ending
 from hvd_elastic_ext.launcher.membership import calls
 from hvd_elastic_ext.launcher.membership.rendezvous import places
@@ -51,10 +52,6 @@ class Adoption:
 
 
 # --- what happens
-
-
-NAMED: Final = 4
-"""Most processes that a line names."""
 
 
 def expect(job: JobState, hosts: Iterable[Host], *, until: float) -> None:
@@ -102,7 +99,7 @@ def _ends_meanwhile(job: JobState) -> str:
         for life, (generation, code) in ends.items()
         if generation == newest and code
     ]
-    return ", ".join(texts[:NAMED]) + (f" and {len(texts) - NAMED} more" if len(texts) > NAMED else "")
+    return first_few(texts)
 
 
 def _counted(number: int, noun: str, ending: str) -> str:
@@ -169,9 +166,15 @@ RETRY_S: Final = 10.0
 """Pause before a failed start is tried again on a host with processes that may train with those that are back."""
 
 
+def waits(job: JobState) -> Wait | None:
+    """While hosts of an earlier launcher are awaited: for those that have not connected to this one."""
+    names = first_few(job.adoption.missing)
+    return Wait(f"for hosts of the launcher before this one: {names}", job.adoption.until) if names else None
+
+
 def plan(job: JobState) -> Plan:
     """Stop the look while hosts of an earlier launcher are awaited, or while the launcher has lost its own link."""
-    job.decisions_held = job.decisions_held or _waits(job)
+    job.decisions_held = job.decisions_held or _still_waits(job)
     if job.decisions_held:
         job.liveness.moved.clear()  # the progress of processes cannot be observed now
         job.custody.may_end_since.clear()  # nor can agents that may end send their commits
@@ -179,7 +182,7 @@ def plan(job: JobState) -> Plan:
     return NOTHING
 
 
-def _waits(job: JobState) -> bool:
+def _still_waits(job: JobState) -> bool:
     """Whether hosts are still awaited. When the wait ends, training continues with those that are back."""
     adoption = job.adoption
     if adoption.until is None:

@@ -21,6 +21,7 @@ from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.messages.slot_protocol import START_AGAIN, TERMINATED
 from hvd_elastic_ext.launcher.driver import actions, orders
 from hvd_elastic_ext.launcher.driver.roster import STARTS_S
+from hvd_elastic_ext.launcher.driver.wait import Wait, first_few
 from hvd_elastic_ext.launcher.health.causes import BUDGET_WINDOW_S, SIGNALLED, SSH_FAILED, Cause, Ending
 from hvd_elastic_ext.launcher.membership import next_world
 from hvd_elastic_ext.launcher.membership.next_world import Stage, WorldDecision, difference
@@ -349,6 +350,22 @@ def world_not_begun(job: JobState, generation: int, why: str) -> None:
     job.restarting.change = EngineChange(ChangeAction.END, "worker failed", why, first_gone_at=job.now)
     for worker in members:
         orders.end(job, worker, why=why)
+
+
+# --- what the job waits for
+
+
+def waits(job: JobState) -> Wait | None:
+    """Processes that end on purpose, because the next world has others: on a busy machine an exit takes seconds."""
+    change = job.restarting.change
+    members = [each for each in job.roster.present(job.world.members) if each.killed is None and not each.done]
+    if change is None or change.move is not ChangeAction.DRAIN or not members:
+        return None
+    what = (
+        f"for the end of world {job.generation}, as the next one begins: {first_few([each.seat for each in members])}"
+    )
+    then = ", then they are ended, and the next world begins"
+    return Wait(what, change.ends_at, then, ends="it ends when they have come to their next commit, and left")
 
 
 # --- the table of engines

@@ -18,6 +18,7 @@ from hvd_elastic_ext.launcher.departures import notices
 from hvd_elastic_ext.launcher.driver.actions import NOTHING
 from hvd_elastic_ext.launcher.health import silence
 from hvd_elastic_ext.launcher.health.blame import RestartDelays, unreached
+from hvd_elastic_ext.launcher.health.host_requests import NEEDED
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.driver.actions import Plan
@@ -80,6 +81,24 @@ def needed_unlisted(job: JobState) -> dict[str, float]:
     on = Counter(life.seat.host for life in job.world.members)
     stays = on.total() - sum(on[name] for name in gone) >= job.options.limits.least
     return {} if stays else {name: since for name, since in gone.items() if on[name]}
+
+
+def unlisted_in_use(job: JobState, published: HostSet) -> dict[Host, str]:
+    """Hosts in use that the newest list, ``published``, does not name, and the reasons."""
+    if job.outcome.over:
+        return {}
+    if job.fleet.empty_list_refused:
+        why = "the newest list names no host: those known before are kept while they work"
+        return {host: why for host in job.fleet.hosts if host.name not in published}
+    found, needed = {}, needed_unlisted(job)
+    for name, agent in job.roster.agents.items():
+        if name in job.adoption.missing:
+            found[agent.host] = "an earlier launcher started its agent, which has not connected to this one yet"
+        elif name not in published:
+            leaves = ", and leaves at its next step" if job.roster.on(name) else ""
+            leaves = NEEDED if name in needed else leaves
+            found[agent.host] = f"it is not listed any more{leaves}"
+    return {host: why for host, why in found.items() if host.name not in published}
 
 
 # --- what happens

@@ -10,11 +10,15 @@ from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.launcher.driver import actions, orders
 from hvd_elastic_ext.launcher.driver.actions import Plan
 from hvd_elastic_ext.launcher.driver.roster import Worker
+from hvd_elastic_ext.launcher.driver.wait import Wait, first_few
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.health.endings import WorldPhase
+from hvd_elastic_ext.launcher.health.host_requests import Starting
+from hvd_elastic_ext.launcher.membership import calls, shortage
 from hvd_elastic_ext.launcher.membership.devices import local_ranks
 from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.membership.shortage import NOT_CONNECTED, NOT_READY
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.driver.job import JobState
@@ -144,3 +148,79 @@ def _plans(wanted: tuple[Seat, ...], workers: Mapping[Seat, Worker], *, joining:
             place = Place(rank, max(len(wanted), rank + 1), local, len(group), hosts[host], len(hosts))
             plans.append(_Plan(seat, place, neighbours))
     return plans
+
+
+# --- newcomers: what was started, and is in no world yet
+
+
+STEPS_ALONE: Final = "does steps, alone: before hvd.init(), or outside a function with @elastic.run"
+"""With hvd_elastic_ext.torch a newcomer trains in a world of its own from hvd.init() until the loop."""
+
+
+WAITS_FOR_RECORD: Final = "waits in hvd.init() for what collectives returned to the others before their training loop"
+
+
+WAITS_FOR_LOOP: Final = "waits in hvd.init(): the world has not begun its training loop (elastic.run)"
+
+
+STANDBY: Final = "--standby-timeout"
+
+
+def starting(job: JobState, now: float) -> dict[str, Starting]:
+    """By host, the oldest agent or process that was started there and is in no world yet; as of ``now`` (mono). One
+    that waits outside until the job ends only if no other one is.
+    """
+    if job.outcome.over:
+        return {}
+    join_s, boot_s = job.roster.join_timeout_s, job.options.standby_timeout_s
+    found = {
+        name: Starting("its agent", now - agent.since, NOT_CONNECTED, agent.since + join_s - now)
+        for name, agent in job.roster.agents.items()
+        if not agent.last_message_at
+    }
+    apart, outside = calls.apart(job), calls.outside(job)
+    for seat, worker in job.roster.workers.items():
+        if worker.generation or worker.killed is not None or worker.leaving is not None:
+            continue
+        what, since_s = f"the process in slot {seat.slot}", now - worker.created
+        one = Starting(what, since_s, apart.get(seat) or _joins(job))
+        if worker.stage is Stage.BOOTING and worker.at_init:
+            one = Starting(what, since_s, WAITS_FOR_LOOP if worker.waits_alone_since is None else WAITS_FOR_RECORD)
+        elif worker.stage is Stage.BOOTING:
+            why = apart.get(seat) or (NOT_READY if worker.step_s is None else STEPS_ALONE)
+            one = Starting(what, since_s, why, worker.since + boot_s - now, STANDBY)
+        one = one._replace(outside=seat in outside)
+        known = found.get(seat.host)
+        if known is None or (known.outside, one.since_s) > (one.outside, known.since_s):
+            found[seat.host] = one
+    return found
+
+
+def _joins(job: JobState) -> str:
+    """What a newcomer that is ready waits for."""
+    if not job.world.members:
+        return "waits for its world"
+    if job.restarting.change is not None:
+        return f"joins once world {job.generation} has ended"
+    if job.settled:
+        return f"joins at a commit of world {job.generation}"
+    return f"joins once world {job.generation} trains"
+
+
+def waits(job: JobState) -> Wait | None:
+    """While no world stands: processes that are not ready yet, and with which one could form."""
+    workers, will_sleep = job.roster.workers, job.before_sleep.will_sleep
+    booting = [worker for worker in workers.values() if worker.stage is Stage.BOOTING and not worker.at_init]
+    if not booting or not job.options.limits.size(len(workers), begun=job.world.begun):
+        return None
+    latest = min(worker.since for worker in booting) + job.options.standby_timeout_s
+    alone = [worker.seat for worker in booting if worker.step_s is not None]
+    absent = [worker.seat for worker in booting if worker.step_s is None]
+    what = [f"processes that are not at hvd.init() or elastic.run yet: {first_few(absent)}"] if absent else []
+    if alone:
+        where = "before hvd.init() or outside a function with @elastic.run"
+        what.append(f"processes that do steps, each alone, {where}: {first_few(alone)}")
+    fails_at = shortage.fails_at(job)
+    if fails_at is not None and fails_at < latest and not will_sleep:
+        return Wait("; ".join(what), fails_at, shortage.FAILS)
+    return Wait("; ".join(what), latest, f" ({STANDBY})")

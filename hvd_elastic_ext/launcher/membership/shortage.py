@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from hvd_elastic_ext.core.errors import HOSTS_KEPT, JobFailed
 from hvd_elastic_ext.launcher.driver.actions import NOTHING
+from hvd_elastic_ext.launcher.driver.wait import Wait, first_few
 from hvd_elastic_ext.launcher.health import blame
+from hvd_elastic_ext.launcher.membership import calls
 from hvd_elastic_ext.launcher.membership.next_world import Stage
 
 if TYPE_CHECKING:
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
 
 
 NOT_READY: Final = "is not at hvd.init() or elastic.run yet"
+
+
+NOT_CONNECTED: Final = "has not connected yet"
 
 
 def why_short(job: JobState) -> str | None:
@@ -147,3 +152,43 @@ def _explained(job: JobState, lost: JobFailed | None) -> JobFailed | None:
     if lost is None or why is None or job.world.begun:
         return lost
     return JobFailed(f"{why} (for --elastic-timeout {job.options.elastic_timeout_s:g} s)")
+
+
+# --- what the job waits for
+
+
+FAILS: Final = ", then the job fails (--elastic-timeout)"
+
+
+def fails_at(job: JobState) -> float | None:
+    """When a job with too few processes fails (mono); None if it does not, as far as is known."""
+    return None if job.short_since is None else job.short_since + job.options.elastic_timeout_s
+
+
+def waits(job: JobState) -> Wait:
+    """While no world stands: no other can form with the processes that there are."""
+    return wait_until(job, fails_at(job), FAILS)._replace(ends="add a host, or end the job")
+
+
+def wait_until(job: JobState, until: float | None, then: str) -> Wait:
+    """That wait with another end: what is lacking, and what may change it."""
+    what = [job.decision.reason or "no world is formed yet"]
+    early = [worker for worker in job.roster.workers.values() if worker.stage is Stage.BOOTING]
+    if outside := [worker.seat for worker in early if worker.at_init]:
+        what.append(
+            f"in hvd.init() until the others have begun their training loop, or have ended: {first_few(outside)}"
+        )
+    what += calls.lines(job)
+    what += why_too_few(job)
+    if done := [worker.seat for worker in job.roster.present(job.world.members) if worker.done]:
+        what.append(f"the others go on when processes that are done with training have ended: {first_few(done)}")
+    if starting := {name: agent for name, agent in job.roster.agents.items() if not agent.last_message_at}:
+        left_s = min(agent.since for agent in starting.values()) + job.roster.join_timeout_s - job.now
+        what.append(f"the agent {NOT_CONNECTED}: {first_few(starting)} (at most {max(0.0, left_s):.0f} s more)")
+    if loads := [host for host in job.restore.hosts if (load := job.loading_of(host)) is not None and load.under_way]:
+        what.append(f"the newest checkpoint is looked for, and loaded, by {first_few(loads)}")
+    brief, full = (
+        "; ".join([*what, f"blocked: {first_few(blocked)}"] if blocked else what)
+        for blocked in (blame.blocked(job, brief=True), blame.blocked(job))
+    )
+    return Wait(brief, until, then, in_full=full)

@@ -22,13 +22,22 @@ from hvd_elastic_ext.launcher.custody.custody import next_look
 from hvd_elastic_ext.launcher.departures import clean_exits
 from hvd_elastic_ext.launcher.driver import actions, orders
 from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
-from hvd_elastic_ext.launcher.driver.roster import Worker
-from hvd_elastic_ext.launcher.health import liveness
+from hvd_elastic_ext.launcher.driver.roster import GO_LIVE_S, STARTS_S, Worker
+from hvd_elastic_ext.launcher.driver.wait import Wait, first_few
+from hvd_elastic_ext.launcher.health import liveness, stalls
 from hvd_elastic_ext.launcher.health.blame import not_waited_for
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.membership import resizes
 from hvd_elastic_ext.launcher.membership.engines import LOSS_CAUSES, engine_of
-from hvd_elastic_ext.launcher.membership.next_world import FINISHED, Stage, WorldDecision, WorldLimits, decide, in_order
+from hvd_elastic_ext.launcher.membership.next_world import (
+    FINISHED,
+    STILL_FORMING,
+    Stage,
+    WorldDecision,
+    WorldLimits,
+    decide,
+    in_order,
+)
 from hvd_elastic_ext.launcher.membership.rendezvous import places
 
 if TYPE_CHECKING:
@@ -404,3 +413,83 @@ def _without_the_done(job: JobState, decision: WorldDecision) -> WorldDecision:
         return decision
     names = ", ".join(str(life.seat) for life in sorted(lost))
     return replace(decision, cause=FINISHED, reason=f"done with training: {names}")
+
+
+# --- what the job waits for
+
+
+RANKED: Final = "it ends when its newest commit is where it is needed, or a process has failed"
+
+
+def waits_to_form(job: JobState) -> Wait:
+    """While the members of the newest world have no ranks: for those that have not asked, or for its commit."""
+    waiting = job.rendezvous.waiting
+    done = {worker.life for worker in job.roster.present(job.world.members) if worker.done}
+    absent = [life for life in job.world.members if life not in waiting and life not in done]
+    what = f"world {job.generation} forms"
+    if done and not absent:
+        what += f" when those that are done with training have ended: {first_few([each.seat for each in sorted(done)])}"
+        return Wait(what, ends="it ends with the script there; Ctrl-C ends the job")
+    if not absent:
+        return Wait(what, ends=RANKED)
+    what += f": not there yet: {first_few([life.seat for life in absent])}"
+    members = [worker for worker in job.roster.present(job.world.members) if not worker.generation]
+    new = [each.live_at for each in members if each.live_at is not None and each.life not in waiting]
+    if len(new) < len(absent):
+        limit_s = stalls.missing_limit_s(job)
+        then = f"reported as stalled after {limit_s:g} s without progress"  # a step in the last world may take long
+        return Wait(what, ends=f"it ends when they next call state.commit() or end; {then}")
+    return Wait(what, min(new) + GO_LIVE_S, ", then a newcomer that is not there is ended")
+
+
+INITIALIZED: Final = "it ends when that process has called hvd.init(), or has failed"
+
+
+CONNECTED: Final = "it ends when they are connected, or one has failed"
+
+
+FIREWALL: Final = "; look for a firewall between the hosts"
+
+
+FIREWALL_S: Final = 10.0
+"""After this many seconds without a connection, the line of a world on several hosts names firewalls."""
+
+
+AGREED: Final = "it ends when they have the commit, or one has failed"
+
+
+def waits_for_first_step(job: JobState) -> Wait | None:
+    """A world that has formed and does not train yet. A world that trains costs no look at its members."""
+    what = f"for the first step of world {job.generation}"
+    if job.decision.reason == STILL_FORMING.reason:
+        members = job.roster.present(job.world.members)
+        outside = [worker.life.seat for worker in members if worker.generation < job.generation]
+        if outside and len(members) == 1:
+            return Wait(f"{what}: not initialized yet: {first_few(outside)}", ends=INITIALIZED)
+        if outside:
+            lasts_s = job.now - max(worker.called_at or job.now for worker in members)
+            apart = lasts_s >= FIREWALL_S and len({worker.seat.host for worker in members}) > 1
+            ends = CONNECTED + (FIREWALL if apart else "")
+            return Wait(f"{what}: not connected to the others yet: {first_few(outside)}", ends=ends)
+        behind = [worker.life.seat for worker in members if worker.agreed < job.generation]
+        if behind and any(worker.loops for worker in members):  # without an elastic loop they may train already
+            return Wait(f"{what}: no agreement on the state yet: {first_few(behind)}", ends=AGREED)
+    change = job.resize.change
+    if change is None:
+        return None if job.in_place else _begins(job, what)
+    then = ", then the world is reported without its downtime"
+    return Wait(f"{what} by rank 0 ({change.first.seat})", change.report_due, then)
+
+
+def _begins(job: JobState, what: str) -> Wait | None:
+    """New processes of a world that was reported before their first step: most of that time goes into imports."""
+    members = job.roster.present(job.world.members)
+    if not members or any(each.step or each.step_s or each.holds or each.done for each in members):
+        return None
+    absent = [each.seat for each in members if not each.loops]
+    if not absent:
+        return Wait(what, ends="it ends with that step, or when a process has failed")
+    until = max(each.since for each in members) + STARTS_S
+    if job.now >= until:
+        return None  # a script without an elastic loop may train without reporting steps
+    return Wait(f"{what}: imports and preparations by {first_few(absent)}", until, ", then no first step is waited for")

@@ -11,7 +11,7 @@ from hvd_elastic_ext.launcher.custody import custody
 from hvd_elastic_ext.launcher.driver import plan
 from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.health import link_loss, pace
-from hvd_elastic_ext.launcher.membership import shortage
+from hvd_elastic_ext.launcher.membership import processes, shortage
 from hvd_elastic_ext.launcher.membership.rendezvous import TOO_LARGE, ProcessId, RendezvousAnswer, Seat
 from hvd_elastic_ext.launcher.reporting import waits
 from tests.unit.launcher.scenarios import play
@@ -58,7 +58,7 @@ def test_facts_change_nothing(job: JobState) -> None:
     ):
         fact(job)
     custody.is_needed_of(job, "a")
-    waits.starting(job, job.now)
+    processes.starting(job, job.now)
     assert job == before
     assert not job.to_do
 

@@ -12,7 +12,7 @@ from hvd_elastic_ext.launcher.driver.helpers import Purpose
 from hvd_elastic_ext.launcher.folder.state_json import from_text, job_of, saved_of, to_text
 from hvd_elastic_ext.launcher.health import host_requests
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger
-from hvd_elastic_ext.launcher.membership import adoption
+from hvd_elastic_ext.launcher.membership import adoption, processes
 from hvd_elastic_ext.launcher.membership.calls import Calls
 from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
@@ -88,7 +88,7 @@ def test_a_newcomer_that_cannot_catch_up_waits_outside_and_delays_nobody(caplog:
     assert text in waits.status(job)
     assert "starting" not in waits.status(job)  # it said both
     hosts = [Host("a", 1), Host("b", 1), Host("c", 1)]
-    rows = host_requests.rows(HealthLedger(), hosts, job.now, starting=waits.starting(job, job.now))
+    rows = host_requests.rows(HealthLedger(), hosts, job.now, starting=processes.starting(job, job.now))
     assert [(row["state"], row["starting_s"], "waits outside" in row["why"]) for row in rows] == [
         ("free", None, False),
         ("free", None, False),

@@ -11,8 +11,10 @@ from hvd_elastic_ext.launcher.checkpoints.save_then_stop import CANCELLED_AFTER_
 from hvd_elastic_ext.launcher.driver.wait import SOON_S, Wait, line
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger, Subject
 from hvd_elastic_ext.launcher.membership.next_world import STILL_FORMING, WorldLimits
+from hvd_elastic_ext.launcher.membership.processes import starting
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.reporting.waits import AGREED, CONNECTED, FIREWALL, starting, status, waits_for
+from hvd_elastic_ext.launcher.membership.world import AGREED, CONNECTED, FIREWALL
+from hvd_elastic_ext.launcher.reporting.waits import status, waits_for
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 from tests.unit.launcher.simulated_processes import Process

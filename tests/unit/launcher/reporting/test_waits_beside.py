@@ -10,8 +10,10 @@ from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.driver.events import HostsChanged
 from hvd_elastic_ext.launcher.driver.wait import SOON_S
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger, Subject
+from hvd_elastic_ext.launcher.membership.hosts import unlisted_in_use
+from hvd_elastic_ext.launcher.membership.processes import starting
 from hvd_elastic_ext.launcher.reporting import waits
-from hvd_elastic_ext.launcher.reporting.waits import starting, status, unlisted_in_use, waits_for
+from hvd_elastic_ext.launcher.reporting.waits import status, waits_for
 from tests.unit.launcher.scenarios import play
 
 
