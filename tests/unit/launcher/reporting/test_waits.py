@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import pkgutil
 import re
 
 import pytest
 
+from hvd_elastic_ext.launcher import checkpoints, custody, departures, driver, health, membership, scaling
 from hvd_elastic_ext.launcher.checkpoints.attempt import Attempt
 from hvd_elastic_ext.launcher.checkpoints.save_then_stop import CANCELLED_AFTER_S
 from hvd_elastic_ext.launcher.driver.wait import SOON_S, Wait, line
@@ -14,7 +18,7 @@ from hvd_elastic_ext.launcher.membership.next_world import STILL_FORMING, WorldL
 from hvd_elastic_ext.launcher.membership.processes import starting
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.membership.world import AGREED, CONNECTED, FIREWALL
-from hvd_elastic_ext.launcher.reporting.waits import status, waits_for
+from hvd_elastic_ext.launcher.reporting.waits import WAITS, While, status, waits_for
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 from tests.unit.launcher.simulated_processes import Process
@@ -591,3 +595,16 @@ def test_a_script_that_does_not_tell_its_steps_is_not_waited_for_for_ever() -> N
     for agent in job.roster.agents.values():
         agent.last_message_at = job.now
     assert waits_for(job) is None
+
+
+ROOMS = (checkpoints, custody, departures, driver, health, membership, scaling)
+
+
+def test_all_that_a_capability_waits_for_has_a_row_in_the_table() -> None:
+    found = set()
+    for room in ROOMS:
+        for each in pkgutil.iter_modules(room.__path__, f"{room.__name__}."):
+            functions = inspect.getmembers(importlib.import_module(each.name), inspect.isfunction)
+            own = [one for name, one in functions if one.__module__ == each.name and name.startswith("waits")]
+            found.update(one for one in own if "Wait" in one.__annotations__["return"])
+    assert found == {one for row in WAITS for one in (row.waits if isinstance(row, While) else (row,))}
