@@ -26,7 +26,7 @@ from hvd_elastic_ext.jobs.reading.states import (
 )
 from hvd_elastic_ext.jobs.rendering.objects import JOB_LABEL, LAUNCHER
 from hvd_elastic_ext.jobs.rendering.render import BY, MANAGED, selector
-from hvd_elastic_ext.launcher.sleep.replicas import BEFORE, Workload, change_request
+from hvd_elastic_ext.launcher.sleep.workloads import BEFORE, Workload, change_request
 
 LEFT: Final = (
     ("v1", "configmaps"),

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.journal import Sink
 from hvd_elastic_ext.io.threads.follower import Follower
-from hvd_elastic_ext.launcher.exports import spans
 from hvd_elastic_ext.launcher.exports import spans as spans_of
 from hvd_elastic_ext.launcher.exports.prometheus import Counters
 from hvd_elastic_ext.launcher.exports.tensorboard import EventFile, ScalarWriter
@@ -36,7 +35,7 @@ class Listeners(NamedTuple):
 
     def tee(self, sink: Sink, clock: Clock) -> Sink:
         """The journal's sink, whose lines also go to the spans."""
-        return sink if self.spans is None else spans.Tee(sink, self.spans, clock.mono)
+        return sink if self.spans is None else spans_of.Tee(sink, self.spans, clock.mono)
 
     def close(self) -> None:
         """Send what is left. Takes some seconds at most."""
@@ -69,5 +68,5 @@ def listeners(settings: RunSettings, clock: Clock, about: Mapping[str, Any], env
         None if settings.metrics is None else Counters(clock.wall, clock.mono),
         None if settings.notify is None else Notifier(Webhook(settings.notify, about), clock),
         board,
-        spans.followed(environ, {name: str(about[name]) for name in ("job", "run")}),
+        spans_of.followed(environ, {name: str(about[name]) for name in ("job", "run")}),
     )

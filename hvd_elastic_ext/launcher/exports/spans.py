@@ -12,14 +12,15 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
-
-from opentelemetry.sdk.trace.export import SpanExporter
+from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.core.journal import Record, Sink, parse_line
 from hvd_elastic_ext.core.json_text import finite_number
 from hvd_elastic_ext.io.threads.follower import Follower
 from hvd_elastic_ext.launcher.health.causes import Cause
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace.export import SpanExporter
 
 log = logging.getLogger(__name__)
 

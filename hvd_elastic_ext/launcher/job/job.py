@@ -45,7 +45,8 @@ from hvd_elastic_ext.launcher.sleep.sleep import SleepingJob
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.driver.job import JobState
     from hvd_elastic_ext.launcher.driver.recording import Recorder
-    from hvd_elastic_ext.launcher.exports.prometheus import Counters, Endpoint
+    from hvd_elastic_ext.launcher.exports.metrics_port import Endpoint
+    from hvd_elastic_ext.launcher.exports.prometheus import Counters
     from hvd_elastic_ext.launcher.exports.tensorboard import ScalarWriter
     from hvd_elastic_ext.launcher.exports.webhook import Notifier
     from hvd_elastic_ext.launcher.folder.state_folder import StateDir
@@ -238,7 +239,7 @@ class Job:
         """Raises :class:`UsageError` if the port is not available."""
         if self._settings.metrics is None:
             return None
-        from hvd_elastic_ext.launcher.exports.prometheus import Endpoint  # a library that few jobs need
+        from hvd_elastic_ext.launcher.exports.metrics_port import Endpoint
 
         endpoint = Endpoint(self._settings.metrics, self._metrics, loop)
         log.info("metrics: http://%s/metrics", self._settings.metrics._replace(port=endpoint.port))

@@ -22,7 +22,7 @@ from hvd_elastic_ext.io.kube.errors import ApiError, client_needed
 from hvd_elastic_ext.io.programs import Program
 from hvd_elastic_ext.io.replaced_file import replace
 from hvd_elastic_ext.io.user_files import read_regular
-from hvd_elastic_ext.launcher.sleep.replicas import Workload, workload
+from hvd_elastic_ext.launcher.sleep.workloads import Workload, workload
 
 OPTION: Final = "--scale-with"
 RECOMMEND: Final = "recommend"

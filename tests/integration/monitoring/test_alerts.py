@@ -21,7 +21,8 @@ from hvd_elastic_ext.agent.slots.slot import Slot
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.journal import Journal, read
 from hvd_elastic_ext.launcher.driver.roster import USAGE
-from hvd_elastic_ext.launcher.exports.prometheus import PREFIX, RESERVED_NAMES, Counters, JobMetric, _family, of_job
+from hvd_elastic_ext.launcher.exports.metrics_port import _family
+from hvd_elastic_ext.launcher.exports.prometheus import PREFIX, RESERVED_NAMES, Counters, JobMetric, of_job
 from tests.support.clock import ManualClock
 from tests.unit.agent.process.test_metrics import figures
 from tests.unit.launcher.scenarios import play

@@ -185,7 +185,7 @@ def test_without_the_package_it_is_told_what_to_install(
 
 
 def test_a_variable_that_the_sdk_refuses_costs_the_spans_and_not_the_job() -> None:
-    code = "import os; from hvd_elastic_ext.launcher.exports import otlp; print(otlp.followed(os.environ, {}))"
+    code = "import os; from hvd_elastic_ext.launcher.exports import spans; print(spans.followed(os.environ, {}))"
     environ = {**os.environ, ENDPOINT: "http://127.0.0.1:9", "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "many"}
     done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "None\n")
@@ -194,8 +194,8 @@ def test_a_variable_that_the_sdk_refuses_costs_the_spans_and_not_the_job() -> No
 
 def test_nothing_of_it_is_loaded_otherwise() -> None:
     code = (
-        "import sys; from hvd_elastic_ext.launcher.cli import run; from hvd_elastic_ext.launcher.exports import otlp; "
-        "assert otlp.followed({}, {}) is None; "
+        "import sys; from hvd_elastic_ext.launcher.cli import run; from hvd_elastic_ext.launcher.exports import spans; "
+        "assert spans.followed({}, {}) is None; "
         "print([name for name in sys.modules if name.partition('.')[0] in ('opentelemetry', 'tensorboard')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

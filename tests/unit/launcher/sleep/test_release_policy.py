@@ -25,7 +25,7 @@ from hvd_elastic_ext.launcher.sleep.release_policy import (
     without_look,
     workers_for,
 )
-from hvd_elastic_ext.launcher.sleep.replicas import Pod, Seen, workload
+from hvd_elastic_ext.launcher.sleep.workloads import Pod, Seen, workload
 
 LIMITS = ReleaseLimits(workload("statefulset/w"), 300.0, 600.0)
 MPI = ReleaseLimits(workload("mpijob/j"), 300.0, 600.0)

@@ -15,7 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from hvd_elastic_ext.core.connections import MOST
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.launcher.exports.prometheus import Endpoint, JobMetric
+from hvd_elastic_ext.launcher.exports.metrics_port import Endpoint
+from hvd_elastic_ext.launcher.exports.prometheus import JobMetric
 from hvd_elastic_ext.launcher.options.settings import ListenAddress, listen_address
 
 HERE = ListenAddress("127.0.0.1", 0)
