@@ -129,7 +129,7 @@ def look_once(settings: Settings, *, life: str) -> str:
         if cluster is not None:
             cluster.source.resume(lambda: state.seniority)
         seen = observe_once(source, explain=None if cluster is None else cluster.source.explain, clock=clock)
-        publication = publication_of(state, seen.observation)
+        publication, _ = publication_of(state, seen.observation)
         for publisher in everywhere:
             publisher.publish(publication)
     finally:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from discover.common.source import Observation, Unsettled
 from hvd_elastic_ext.core.errors import HOSTS_KEPT, ElasticError, SourceUnavailable
-from hvd_elastic_ext.core.hosts import HostChange, HostSet, diff, keep_seniority
+from hvd_elastic_ext.core.hosts import HostChange, HostSet, follow
 from hvd_elastic_ext.core.publication import Publication
 
 SETTLE_TIMEOUT = 5.0
@@ -67,23 +67,23 @@ def decide(now: float, state: DaemonState, seen: Seen) -> tuple[PublicationDecis
     return _follow(replace(state, unsettled_since=None, seniority=seniority), seen)
 
 
-def publication_of(state: DaemonState, seen: Observation) -> Publication:
-    """Return a publication of ``seen`` under the next sequence number: known hosts first, then new ones by name."""
+def publication_of(state: DaemonState, seen: Observation) -> tuple[Publication, HostChange]:
+    """Return a publication of ``seen`` under the next sequence number, and what has changed. Known hosts come first,
+    then new ones by name.
+    """
     sequence = 1 if state.last is None else state.last.sequence + 1
-    hosts = keep_seniority(
-        state.seniority, seen.hosts, newcomers=lambda host: host.name, among=_changed_names(state, seen)
-    )
-    return Publication(state.life, sequence, hosts, seen.departing)
+    among = _changed_names(state, seen)
+    hosts, change = follow(state.seniority, seen.hosts, newcomers=lambda host: host.name, among=among)
+    return Publication(state.life, sequence, hosts, seen.departing), change
 
 
 def _follow(state: DaemonState, seen: Observation) -> tuple[PublicationDecision, str]:
     if state.last is not None and _same(seen, state.seen):
         return PublicationDecision(state, problem=seen.doubt, followed=True), _size(state.last.hosts)
-    publication = publication_of(state, seen)
+    publication, change = publication_of(state, seen)
     hosts = publication.hosts
     if publication.has_same_content(state.last):
         return PublicationDecision(replace(state, seen=seen), problem=seen.doubt, followed=True), _size(hosts)
-    change = diff(state.seniority, hosts, among=_changed_names(state, seen))
     reason = "; ".join(filter(None, [_size(hosts), _describe(change), _leaving(publication, state.last)]))
     after = replace(state, seniority=hosts, last=publication, seen=seen)
     return PublicationDecision(after, news=True, problem=seen.doubt, followed=True), reason

@@ -192,28 +192,6 @@ class HostChange:
         return bool(self.added or self.removed or self.grown or self.shrunk)
 
 
-def diff(before: HostSet, after: HostSet, *, among: Iterable[str] | None = None) -> HostChange:
-    """Return the changes from ``before`` to ``after``; a different order is not a change.
-
-    ``among``: the names under which they may differ, in order, if these are known.
-    """
-    added, removed, grown, shrunk = [], [], [], []
-    old_ones, new_ones = _unlike(before, after, among)
-    for host in old_ones:
-        now = after.get(host.name)
-        if now is None or not _lives_on(host, now):
-            removed.append(host.name)
-    for host in new_ones:
-        was = before.get(host.name)
-        if was is None or not _lives_on(was, host):
-            added.append(host.name)
-        elif host.slots > was.slots:
-            grown.append(host.name)
-        elif host.slots < was.slots:
-            shrunk.append(host.name)
-    return HostChange(tuple(added), tuple(removed), tuple(grown), tuple(shrunk))
-
-
 def _unlike(before: HostSet, after: HostSet, among: Iterable[str] | None) -> tuple[Sequence[Host], Sequence[Host]]:
     """Return the hosts of each set that the other set may not have."""
     if among is None:
@@ -235,29 +213,39 @@ def same_ends(one: Sequence[object], other: Sequence[object]) -> tuple[int, int]
     return start, min(end, shorter - start)
 
 
-def keep_seniority(
+def follow(
     before: HostSet,
     now: Iterable[Host],
     *,
     newcomers: Callable[[Host], Any] | None = None,
     among: Iterable[str] | None = None,
-) -> HostSet:
-    """Order ``now``: earlier hosts keep their place, and newcomers follow in the given order.
+) -> tuple[HostSet, HostChange]:
+    """Return ``now`` in order of seniority, and how it differs from ``before``; a different order is not a change.
 
-    Ranks follow this order, so the oldest survivor is rank 0. A host with another
-    life under its name is a newcomer, because it holds no state. ``newcomers``: another
-    sort key for newcomers. ``among``: see :func:`diff`.
+    Earlier hosts keep their place, and newcomers follow in the given order. Ranks follow this order, so the oldest
+    survivor is rank 0. A host with another life under its name is a newcomer, because it holds no state.
+    ``newcomers``: another sort key for newcomers. ``among``: the names under which the two may differ, if these are
+    known.
     """
     current = now if isinstance(now, HostSet) else HostSet(tuple(now))
     old_ones, new_ones = _unlike(before, current, among)
-    gone = [old.name for old in old_ones if (host := current.get(old.name)) is None or not _lives_on(old, host)]
-    fresh = [host for host in new_ones if (old := before.get(host.name)) is None or not _lives_on(old, host)]
+    gone: list[str] = []
+    grown: list[str] = []
+    shrunk: list[str] = []
+    for old in old_ones:
+        host = current.get(old.name)
+        if host is None or not _lives_on(old, host):
+            gone.append(old.name)
+        elif host.slots != old.slots:
+            (grown if host.slots > old.slots else shrunk).append(old.name)
+    fresh = [host for host in new_ones if (was := before.get(host.name)) is None or not _lives_on(was, host)]
     if newcomers is not None:
         fresh.sort(key=newcomers)
-    names = {host.name for host in fresh}
-    staying = [host for host in new_ones if host.name not in names]
+    added = {host.name: None for host in fresh}
+    staying = [host for host in new_ones if host.name not in added]
     ordered = before.with_changes(gone=gone, come=[*staying, *fresh]) if old_ones or new_ones else before
-    return current if ordered.hosts == current.hosts else ordered
+    change = HostChange(tuple(added), tuple(gone), tuple(grown), tuple(shrunk))
+    return (current if ordered.hosts == current.hosts else ordered), change
 
 
 def _lives_on(old: Host, host: Host) -> bool:

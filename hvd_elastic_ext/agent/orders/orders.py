@@ -274,8 +274,7 @@ _READERS: Final[dict[str, Any]] = {
     "answer": _answer,
     "tell": lambda fields: Tell(fields.lives("to"), fields.thing("message")),
     "forget": lambda fields: Forget(fields.slot()),
-    # The protocol's word for a helper is "errand".
-    "errand": lambda fields: RunHelper(
+    "helper": lambda fields: RunHelper(
         fields.whole("id", most=MAX_COUNT), fields.slots("slots"), fields.thing("request")
     ),
     "drop": lambda fields: Drop(fields.slots("slots")),

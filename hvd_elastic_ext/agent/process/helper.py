@@ -94,7 +94,7 @@ class Helper:
         except (ValueError, RecursionError):
             answer = None
         if isinstance(answer, dict):
-            self._tell("errand", id=self.number, answer=answer)  # the protocol's word for a helper
+            self._tell("helper", id=self.number, answer=answer)
 
     def _read_stderr(self) -> None:
         data = os.read(self._pipes[1], CHUNK)
@@ -110,7 +110,7 @@ class Helper:
     def _end(self) -> None:
         if self._code is not None and not self._open:
             words = self._words.decode("utf-8", "replace").strip()
-            self._tell("errand_ended", id=self.number, code=self._code, words=words)
+            self._tell("helper_ended", id=self.number, code=self._code, words=words)
 
 
 def _popen(request: Mapping[str, Any], env: Mapping[str, str]) -> subprocess.Popen[bytes]:

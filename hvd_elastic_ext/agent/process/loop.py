@@ -305,7 +305,7 @@ class Agent(DescriptorLoop):
             pasts = {number: past for number in memory if (past := self._slots[number].past) is not None}
             self._helper = Helper(self, order, memory=memory, pasts=pasts, env=env, tell=self.tell)
         except OSError as error:
-            self.tell("errand_ended", id=order.number, code=NOT_STARTED, words=str(error))
+            self.tell("helper_ended", id=order.number, code=NOT_STARTED, words=str(error))
 
     def _secret(self, request: Mapping[str, Any]) -> dict[str, str]:
         """The secret by which this end of a transfer proves that it belongs to the job."""

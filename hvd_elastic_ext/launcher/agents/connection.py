@@ -11,18 +11,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.core.connections import PAUSE_S, REQUEST_S
 from hvd_elastic_ext.core.messages.wire import LauncherWire, WireError
-from hvd_elastic_ext.io.peers import is_trusted, owner, owner_lookup
-from hvd_elastic_ext.launcher.agents.admission import Unauthenticated, max_unauthenticated
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.agents.server import Control
 
-MAX_UNPROVEN: Final = 32 << 20
-"""Bytes kept of all connections without authentication together."""
+MAX_UNPROVEN: Final = 1024
+"""Connections of one address that have not proved that they have the job's key. Each keeps one first frame at most."""
+MIN_UNPROVEN: Final = 64
+"""The lowest limit on them, for a process that may open few files."""
+FILES_PER_UNPROVEN: Final = 4
+"""One of them is allowed for this many files that the process may open."""
+SHORTEST_S: Final = 0.25
+"""Seconds for the proof that each has although others wait. A full queue of new ones is let in within
+:data:`REQUEST_S`."""
 MAX_UNSENT: Final = 4 << 20
 """Bytes that an agent may leave unread before it is disconnected."""
-
-_RETRY_S: Final = 0.02
 
 
 class Session:
@@ -97,8 +100,6 @@ class Session:
         if size == 0:
             self._lost("the agent disconnected")
             return
-        if not self.host:
-            self.acceptor.count_bytes(self, size)
         try:
             for message in self._wire.feed(bytes(memoryview(self._control.buffer)[:size])):
                 self._take(message)
@@ -157,16 +158,16 @@ class Session:
 
 
 class Acceptor:
-    """Accepts connections, a limited number without authentication at a time; many agents at once wait in the queue.
-
-    Which of them are closed first: see :mod:`hvd_elastic_ext.launcher.agents.admission`.
+    """Accepts connections. So many at a time may have no authentication, each for :data:`REQUEST_S`; for one more, the
+    oldest of them goes, but not within :data:`SHORTEST_S`. Further ones wait in the queue of the kernel.
     """
 
     def __init__(self, listener: socket.socket, control: Control) -> None:
         self._listener = listener
         self._control = control
         self._loop = asyncio.get_running_loop()
-        self._unauthenticated = Unauthenticated[Session]()
+        self._unproven: dict[Session, float] = {}
+        """Connections without authentication and since when, the oldest first."""
         self._again: asyncio.TimerHandle | None = None
         self._closed = False
         listener.setblocking(False)
@@ -181,7 +182,7 @@ class Acceptor:
 
     def authenticated_or_closed(self, session: Session) -> None:
         """``session`` is authenticated or closed: there is room for another."""
-        if self._unauthenticated.remove(session) and self._again is not None:
+        if self._unproven.pop(session, None) is not None and self._again is not None:
             self._open()
 
     def _open(self) -> None:
@@ -202,13 +203,14 @@ class Acceptor:
 
     def _accept(self) -> None:
         """Accept one. (The loop calls again while there are more, so that others are served in between.)"""
-        now, most = self._loop.time(), max_unauthenticated(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-        decision = self._unauthenticated.room(now, most)
-        if decision.wait:
-            self._pause(_RETRY_S)
-            return
-        if decision.out is not None:
-            self._close_unauthenticated(decision.out, decision.reason)
+        now = self._loop.time()
+        if len(self._unproven) >= max_unproven(resource.getrlimit(resource.RLIMIT_NOFILE)[0]):
+            oldest, since = next(iter(self._unproven.items()))
+            if now - since < SHORTEST_S:
+                self._pause(since + SHORTEST_S - now)
+                return
+            del self._unproven[oldest]
+            oldest.refuse(f"no authentication within {SHORTEST_S:g} s, and others wait")
         try:
             connection, (address, *_) = self._listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -217,43 +219,19 @@ class Acceptor:
             self._control.refuse("all new connections", str(error.strerror))
             self._pause(PAUSE_S)
             return
-        peer, source = _source(connection, str(address))
         try:
             _notice_dead_peers(connection)
-            session = Session(self._control, self, connection, peer=peer)
+            session = Session(self._control, self, connection, peer=str(address))
         except OSError:  # it has disconnected, or no descriptor is left for it
             connection.close()
             return
         self._control.connections.add(session)
-        self._unauthenticated.add(session, source, now)
-
-    def count_bytes(self, session: Session, size: int) -> None:
-        """Count bytes that came before authentication."""
-        self._unauthenticated.count_bytes(session, size)
-        while self._unauthenticated.kept > MAX_UNPROVEN:
-            self._close_unauthenticated(self._unauthenticated.heaviest(), "it sent much without authentication")
-
-    def _close_unauthenticated(self, session: Session, reason: str) -> None:
-        session.refuse(reason)
-        self._unauthenticated.remove(session)
+        self._unproven[session] = now
 
 
-def _source(connection: socket.socket, address: str) -> tuple[str, str]:
-    """Name and source of a connection's other end.
-
-    Within this machine the source is the user, who has many addresses; empty for this user and root.
-    """
-    try:
-        within = address.startswith("127.") or address == connection.getsockname()[0]
-        way = owner_lookup() if within else None
-    except OSError:  # it has disconnected, or no descriptor is left for a question
-        way = None
-    if way is None:
-        return address, address
-    uid = owner(connection, way)
-    if is_trusted(uid):
-        return address, ""
-    return (address if uid is None else f"{address}, user {uid}"), f"user {uid}"
+def max_unproven(files: int) -> int:
+    """The limit on connections without authentication for a process that may open ``files`` files."""
+    return max(MIN_UNPROVEN, min(MAX_UNPROVEN, files // FILES_PER_UNPROVEN))
 
 
 def _notice_dead_peers(connection: socket.socket) -> None:

@@ -74,7 +74,7 @@ def plan(job: JobState) -> Plan:
     others = [worker for worker in members if worker.every not in (None, state.every)]
     if others and now >= state.tell_at:
         state.tell_at = now + RETRY_S
-        job.tell_all(members, "thin", every=state.every)
+        job.tell_all(members, "commit_interval", every=state.every)
     return NOTHING
 
 

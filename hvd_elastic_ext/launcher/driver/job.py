@@ -544,8 +544,7 @@ class JobState:
         if purpose is not Purpose.PAST:
             self.helpers[Purpose.PAST].pop(host, None)  # an agent runs one helper at a time
         self.helpers[purpose][host] = self.helper_number
-        # The protocol's word for a helper is "errand".
-        order = {"do": "errand", "id": self.helper_number, "slots": slots, "request": request}
+        order = {"do": "helper", "id": self.helper_number, "slots": slots, "request": request}
         self.do(
             actions.SendCommit(host, order) if request["do"] in ("send", "send_past") else actions.Send(host, order)
         )

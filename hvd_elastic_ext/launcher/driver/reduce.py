@@ -178,7 +178,7 @@ def _news(job: JobState, host: str, news: Mapping[str, Any]) -> None:
             handler(job, worker, news)
     elif event == "beats":
         _heartbeat(job, agent, news.get("slots"), part=news.get("part") is True)
-    elif event in ("errand", "errand_ended"):  # the protocol's words for a helper
+    elif event in ("helper", "helper_ended"):
         for purpose, asked in job.helpers.items():
             if (host, news.get("id")) in asked.items():
                 _ANSWERED[purpose](job, agent, answer_of(news))
@@ -367,10 +367,9 @@ _PROCESS_MESSAGES: Final[Mapping[str, _Handler]] = {
     "result": calls.result,
     "entered": _entered,
     "record": _worker_record,
-    "kept": attempt.commit_kept,
-    "last": attempt.last_commit,
-    "not_kept": attempt.commit_not_kept,
-    # The protocol's word for the first step of a process in a world.
-    "going_on": resizes.first_step,
+    "commit_kept": attempt.commit_kept,
+    "last_commit": attempt.last_commit,
+    "commit_not_kept": attempt.commit_not_kept,
+    "first_step": resizes.first_step,
 }
 """All other messages only change what is known of the process."""

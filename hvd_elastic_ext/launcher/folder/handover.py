@@ -46,8 +46,7 @@ class Handover:
 
 def start_of(saved: Saved, job: JobState, *, wall: float, expects: str | None) -> dict[str, Any]:
     """The input with which :func:`state_at_start` makes the state that ``job`` began with, for a recording."""
-    # Recordings call the number of the last helper "errands".
-    own = {"mono": job.now, "wall": wall, "errands": job.helper_number, "expects": expects}
+    own = {"mono": job.now, "wall": wall, "helper_number": job.helper_number, "expects": expects}
     return {**own, "options": options.to_json(job.options), "saved": state_json.to_json(saved)}
 
 
@@ -55,7 +54,7 @@ def state_at_start(start: Mapping[str, Any]) -> JobState:
     """The state with which a recorded launcher began. Raises ``KeyError``, ``TypeError`` or ``ValueError``."""
     saved, options = state_json.from_json(start["saved"]), job_options.from_json(start["options"])
     now, wall = start["mono"], start["wall"]
-    return job_of(saved, options, now=now, wall=wall, helper_number=start["errands"], expects=start["expects"])
+    return job_of(saved, options, now=now, wall=wall, helper_number=start["helper_number"], expects=start["expects"])
 
 
 def write_noted_change(saved: Saved, *, journal: Journal, clock: Clock) -> None:

@@ -86,8 +86,7 @@ class NoteFile:
         """The note; an empty one if there is none, or if it cannot be read, which is logged."""
         try:
             raw = json.loads(self._path.read_text())
-            # The file calls the number that was asked for "told".
-            before, requested, slots = raw["before"], raw["told"], raw["slots"]
+            before, requested, slots = raw["before"], raw["requested"], raw["slots"]
             if all(type(each) is int for each in (*slots, *(each for each in (before, requested) if each is not None))):
                 return WorkersNote(before, requested, tuple(slots))
             log.warning("%s holds no note of this job's workers", self._path)
@@ -100,7 +99,7 @@ class NoteFile:
     def write(self, note: WorkersNote) -> None:
         """Replace the note as a whole. If that fails, it is logged and the old note stays."""
         try:
-            replace_file(self._path, to_text({"before": note.before, "told": note.requested, "slots": note.slots}))
+            replace_file(self._path, to_text({"before": note.before, "requested": note.requested, "slots": note.slots}))
         except OSError as error:
             log.warning("%s cannot be written (%s)", self._path, error.strerror)
 

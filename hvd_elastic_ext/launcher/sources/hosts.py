@@ -19,7 +19,7 @@ from urllib.parse import urlencode, urlsplit
 
 from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.core.errors import HOSTS_KEPT, BadPublication, ElasticError, SourceUnavailable, UsageError
-from hvd_elastic_ext.core.hosts import HostChange, HostSet, diff, keep_seniority
+from hvd_elastic_ext.core.hosts import HostChange, HostSet, follow
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.printable import one_line
 from hvd_elastic_ext.core.publication import Departure, Publication, from_json, parse_hosts_text
@@ -383,8 +383,8 @@ class HostFeed:
         with self._lock:
             if not publication.supersedes(self._accepted):
                 return
-            hosts = keep_seniority(self._hosts, publication.hosts)
-            change = diff(self._hosts, hosts)
+            # Also of a daemon's list: this launcher may have missed some, and the daemon may have begun anew.
+            hosts, change = follow(self._hosts, publication.hosts)
             before = self._accepted
             same = not change and publication.has_same_content(before)
             same_names = not change and before is not None and publication.departing == before.departing

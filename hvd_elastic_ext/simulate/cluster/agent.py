@@ -101,7 +101,7 @@ class Agent:
             self._note_contact()
         self._cluster.helpers.kept[tuple(whole)] = commit
         more: dict[str, Any] = {"stall_s": self._times.stall_s} if self._times.stall_s else {}
-        self.report(process, "kept", commit=whole, step=commit.batch, side=1, **more)
+        self.report(process, "commit_kept", commit=whole, step=commit.batch, side=1, **more)
 
     def _ask(self, process: Process) -> None:
         if self.line is not None:
@@ -163,7 +163,11 @@ class Agent:
                 beat: dict[str, Any] = {"step": batch, "commit": commit.name if commit else None, "progress": batch}
                 if self._cluster.options.scaling is not None and process.world is not None:
                     beat["stepped_at"] = process.world.stepped_at
-                beat |= {"every": training.thin, "commit_s": times.commit_s, "call_s": times.step_s * times.every}
+                beat |= {
+                    "every": training.commit_every,
+                    "commit_s": times.commit_s,
+                    "call_s": times.step_s * times.every,
+                }
                 slots[str(process.slot)] = {"life": process.life, "age": now - process.sampled_at, "beat": beat}
                 if commit is not None:
                     reported.append((process.slot, commit))
@@ -282,7 +286,7 @@ class Agent:
             case "finish":
                 self.finishing, self._needed = True, False
                 self._sim.later(self._times.ends_s, self._see_out)
-            case "errand":
+            case "helper":
                 self._cluster.helpers.begin(self, order)
             case "drop":
                 self._cluster.helpers.drop(self, order["slots"])
@@ -341,8 +345,8 @@ class Agent:
                 process.wanted, process.stays = None if wanted is None else list(wanted), False
                 process.stay = bool(message.get("stay"))
                 training.asked_to_keep(process)
-            case "thin":
-                training.commits_thinly(message["every"])
+            case "commit_interval":
+                training.commit_every_nth(message["every"])
             case "fence" if process.world is not None:
                 training.settle(process.world)
                 if process.world is not None:
@@ -423,7 +427,7 @@ class Agent:
         """Send an answer of a helper. ``sealed``: the commit whose checkpoint is on storage now."""
         if sealed is not None:
             self._note_contact()
-        self._send({"event": "errand", "id": number, "answer": answer}, reported, sealed)
+        self._send({"event": "helper", "id": number, "answer": answer}, reported, sealed)
 
     def tell_held(self, slots: Iterable[int]) -> None:
         """Report the commits in these slots' memory, after the process of a helper has ended."""
@@ -435,4 +439,4 @@ class Agent:
         self._send({"event": "held", "slots": slots_held, "pasts": pasts}, reported)
 
     def helper_ended(self, number: int, words: str = "") -> None:
-        self._send({"event": "errand_ended", "id": number, "code": 1 if words else 0, "words": words})
+        self._send({"event": "helper_ended", "id": number, "code": 1 if words else 0, "words": words})

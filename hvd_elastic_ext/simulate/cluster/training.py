@@ -60,7 +60,7 @@ class Training:
     def __init__(self, sim: Sim, observer: Observer, cut: set[str], times: Times) -> None:
         self.worlds: list[World] = []
         self.sync_s = times.sync_s
-        self.thin = 1
+        self.commit_every = 1
         """Number of calls of ``commit()`` for each commit."""
         self.program = Program()
         """What the processes run."""
@@ -231,7 +231,7 @@ class Training:
         lineage = next(self._lineages)
         elected = elect(candidates(members), lineage=lineage)
         world.phase, world.elected = "training", (elected.incarnation, elected.generation)
-        world.every = self._times.every * self.thin
+        world.every = self._times.every * self.commit_every
         world.step_s = self._step_s(world)
         commit = elected.commit
         track = None if self._times.every_step else Track(commit.batch, None, commit, None)
@@ -399,7 +399,7 @@ class Training:
         for process in world.members:
             last = process.stepped_at
             pause_s = None if last is None else max(0.0, now - last - world.step_s)
-            process.agent.report(process, "going_on", pause_s=pause_s)
+            process.agent.report(process, "first_step", pause_s=pause_s)
 
     def _commit(self, world: World, commits: int) -> None:
         left, track = world.batch % world.every, world.track
@@ -439,7 +439,7 @@ class Training:
             return
         process.wanted = None
         if commit.name > wanted:
-            process.agent.report(process, "not_kept", wanted=wanted, newest=commit.name)
+            process.agent.report(process, "commit_not_kept", wanted=wanted, newest=commit.name)
             return
         process.stays = process.stay
         process.agent.keeps(process, commit)
@@ -478,9 +478,9 @@ class Training:
             if world.phase == "training":
                 self._change_step(world)
 
-    def commits_thinly(self, every: int) -> None:
+    def commit_every_nth(self, every: int) -> None:
         """Set that only one in ``every`` calls of ``commit()`` makes a commit."""
-        self.thin = every
+        self.commit_every = every
         for world in self.worlds:
             if world.phase == "training" and world.every != self._times.every * every:
                 self.settle(world)

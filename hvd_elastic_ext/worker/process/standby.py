@@ -402,7 +402,7 @@ class Standby:
             "fence": self._on_fence,
             "env": self._on_env,
             "keep": self.on_keep,
-            "thin": self.on_commit_interval,
+            "commit_interval": self.on_commit_interval,
             "reclaim": self._on_reclaim,
             "results": self._on_results,
             "barrier": self._on_barrier,

@@ -89,7 +89,7 @@ class StepTimer:
         now = self._now()
         if self._status.fresh:
             self._status.fresh = False
-            self._report("going_on", pause_s=self._pause(now))
+            self._report("first_step", pause_s=self._pause(now))
         elif self._last is not None:
             self._usual = now - self._last
         if self._last is not None:

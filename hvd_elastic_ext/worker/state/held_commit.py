@@ -65,7 +65,7 @@ class HeldCommit:
         if message["commit"] is None:
             return
         if over or not self._buffer.can_keep:
-            self._link.send("not_kept", wanted=message["commit"], newest=None)
+            self._link.send("commit_not_kept", wanted=message["commit"], newest=None)
             return
         incarnation, generation, number = map(int, message["commit"])
         self._buffer.prepare_to_keep()
@@ -75,7 +75,7 @@ class HeldCommit:
             missed, wanted = self._newest >= self._wanted, self._wanted
             self._wanted = None if missed else wanted
         if missed:
-            self._link.send("not_kept", wanted=wanted, newest=self._newest)
+            self._link.send("commit_not_kept", wanted=wanted, newest=self._newest)
 
     def pass_on(self, to: HeldCommit) -> None:
         """Give an open request to the State of the next training call: its commits go on with the numbers."""
@@ -108,12 +108,12 @@ class HeldCommit:
             if failed is not None and stays:
                 side = self._kept(number)
             elif failed is not None:
-                self._link.send("not_kept", wanted=wanted, newest=name, failed=failed[:LONGEST_REASON])
+                self._link.send("commit_not_kept", wanted=wanted, newest=name, failed=failed[:LONGEST_REASON])
         elif side is None:
-            self._link.send("not_kept", wanted=wanted, newest=name)
+            self._link.send("commit_not_kept", wanted=wanted, newest=name)
         if side is None:
             return
-        self._link.send("kept", commit=identity, step=step, side=side, **more)
+        self._link.send("commit_kept", commit=identity, step=step, side=side, **more)
         if stays:
             self._stay(number)
 
@@ -128,7 +128,7 @@ class HeldCommit:
         side, failed = self._made(instead, number)
         if side is not None:
             stall_s = round(self._now() - began, 3)
-            self._link.send("last", commit=identity, step=step, side=side, files=True, stall_s=stall_s)
+            self._link.send("last_commit", commit=identity, step=step, side=side, files=True, stall_s=stall_s)
         return failed
 
     def _made(self, instead: Instead, number: int) -> tuple[int | None, str | None]:

@@ -36,7 +36,7 @@ def in_first_world(every: int, **values: Any) -> tuple[nn.Module, torch.optim.Op
     net, optimizer = trained(lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9))
     state = elastic.TorchState(model=net, optimizer=optimizer, **values)
     state.sync()
-    state._keeper.schedule.asked({"tell": "thin", "every": every})
+    state._keeper.schedule.asked({"tell": "commit_interval", "every": every})
     state.check_host_updates()
     return net, optimizer, state
 
@@ -105,7 +105,7 @@ def test_a_change_that_torch_does_not_count_is_committed_when_calls_were_left_ou
     net = nn.Linear(64, 64)
     state = elastic.TorchState(model=net)
     state.sync()
-    state._keeper.schedule.asked({"tell": "thin", "every": 5})
+    state._keeper.schedule.asked({"tell": "commit_interval", "every": 5})
     state.check_host_updates()
     last = net.weight.data.view(-1)[-1:]
     last.fill_(41.0)  # through .data: no version counts it, and a sample may miss it
@@ -121,7 +121,7 @@ def test_a_change_that_torch_does_not_count_is_committed_when_calls_were_left_ou
 def test_a_users_own_save_is_left_out_with_the_commit() -> None:
     state = Mixed(bcast_object=hvd.broadcast_object, get_rank=hvd.rank, batch=0)
     state.sync()
-    state._keeper.schedule.asked({"tell": "thin", "every": 4})
+    state._keeper.schedule.asked({"tell": "commit_interval", "every": 4})
     state.check_host_updates()
     before = state.saves
     for batch in range(1, 9):

@@ -74,21 +74,21 @@ time.sleep(100)
 
 def write(store: Path, side: int, *, number: int = 2) -> dict[str, Any]:
     request = {"do": "write", "place": str(store), "commit": [5, 1, 1, number], "parts": 1}
-    return {"do": "errand", "id": 1, "slots": [0], "request": {**request, "shares": {"0": [0, 0, side]}}}
+    return {"do": "helper", "id": 1, "slots": [0], "request": {**request, "shares": {"0": [0, 0, side]}}}
 
 
 def sealed(agent: Agent, store: Path) -> None:
     """Make a checkpoint of the commit that slot 0 keeps."""
     agent.python(0, KEEP)
     agent.order(write(store, int(agent.wait_for_text(0, b"kept ").split()[-1])))
-    part = agent.wait_for("errand")["answer"]
+    part = agent.wait_for("helper")["answer"]
     assert "failed" not in part, part
     request = {"do": "seal", "place": str(store), "world": 1, "parts": 1, "written": [part], "keep": 3}
-    agent.order({"do": "errand", "id": 2, "slots": [0], "request": request})
-    assert "failed" not in agent.wait_for("errand", count=2)["answer"]
-    ended = agent.wait_for("errand_ended")
+    agent.order({"do": "helper", "id": 2, "slots": [0], "request": request})
+    assert "failed" not in agent.wait_for("helper", count=2)["answer"]
+    ended = agent.wait_for("helper_ended")
     if ended["id"] == 1:  # the first helper had ended before the second one replaced it
-        ended = agent.wait_for("errand_ended", count=2)
+        ended = agent.wait_for("helper_ended", count=2)
     assert (ended["id"], ended["code"]) == (2, 0)
 
 
@@ -97,7 +97,7 @@ def test_helpers_write_a_kept_commit_and_load_it_into_the_memory_of_another_slot
 ) -> None:
     sealed(agent, tmp_path)
     agent.order(load(3, tmp_path, 1))
-    loaded = agent.wait_for("errand", count=3)["answer"]
+    loaded = agent.wait_for("helper", count=3)["answer"]
     assert (loaded["step"], loaded["generation"]) == (2, 1)
     agent.python(1, KEEP)
     assert b"found (2, True)" in agent.wait_for_text(1, f"sums {[2000.0, 65.0]}".encode())
@@ -114,7 +114,7 @@ def test_an_agent_that_ends_has_closed_all_that_it_opened(agent: Stoppable, tmp_
     agent.wait_for("said", 0)
     for number in (1, 2):
         agent.order(load(number, tmp_path, 0))
-    agent.wait_for("errand_ended")
+    agent.wait_for("helper_ended")
     agent.order({"do": "stop", "slot": 0, "grace_s": 0}, load(3, tmp_path, 0), {"do": "finish"})
     agent.process.wait(30)
     check_all_was_closed(agent.process)
@@ -122,7 +122,7 @@ def test_an_agent_that_ends_has_closed_all_that_it_opened(agent: Stoppable, tmp_
 
 def load(number: int, store: Path, slot: int) -> dict[str, Any]:
     request = {"do": "load", "place": str(store), "ranks": {str(slot): 0}}
-    return {"do": "errand", "id": number, "slots": [slot], "request": request}
+    return {"do": "helper", "id": number, "slots": [slot], "request": request}
 
 
 def stopped_helper(agent: Stoppable, order: dict[str, Any]) -> int:
@@ -145,8 +145,8 @@ def test_a_helper_that_is_dropped_ends_and_the_next_one_is_done(agent: Stoppable
     agent.order({"do": "drop", "slots": [0, 7]})
     wait_until(lambda: helpers_of(agent) == [], what="the end of the second", timeout=30)
     agent.order(load(3, tmp_path, 0))
-    assert agent.wait_for("errand")["answer"] == {}
-    assert agent.wait_for("errand_ended")["id"] == 3
+    assert agent.wait_for("helper")["answer"] == {}
+    assert agent.wait_for("helper_ended")["id"] == 3
 
 
 def test_a_dropped_helper_cannot_write_to_the_memory_of_the_next_process(agent: Stoppable, tmp_path: Path) -> None:
@@ -161,8 +161,8 @@ def test_a_dropped_helper_cannot_write_to_the_memory_of_the_next_process(agent: 
 
 
 def test_a_helper_that_fails_says_why(agent: Stoppable, tmp_path: Path) -> None:
-    agent.order({"do": "errand", "id": 9, "slots": [0], "request": {"do": "dance"}})
-    ended = agent.wait_for("errand_ended")
+    agent.order({"do": "helper", "id": 9, "slots": [0], "request": {"do": "dance"}})
+    ended = agent.wait_for("helper_ended")
     assert (ended["id"], ended["code"]) == (9, 1)
     assert "KeyError" in ended["words"]
 

@@ -54,14 +54,14 @@ class Pair:
 
     def helper(self, host: str, slots: list[int], **request: Any) -> int:
         self._helpers += 1
-        self.sessions[host].order({"do": "errand", "id": self._helpers, "slots": slots, "request": request})
+        self.sessions[host].order({"do": "helper", "id": self._helpers, "slots": slots, "request": request})
         return self._helpers
 
     def answer(self, host: str, number: int, *, count: int = 1) -> dict[str, Any]:
         def answers() -> list[dict[str, Any]]:
-            return [news["answer"] for news in self.sessions[host].news("errand") if news["id"] == number]
+            return [news["answer"] for news in self.sessions[host].news("helper") if news["id"] == number]
 
-        show = lambda: self.sessions[host].news("errand", "errand_ended", "refused")  # noqa: E731
+        show = lambda: self.sessions[host].news("helper", "helper_ended", "refused")  # noqa: E731
         wait_until(lambda: len(answers()) >= count, what=f"answer {count} of {host}", timeout=30, show=show)
         return answers()[count - 1]
 

@@ -10,8 +10,7 @@ from hvd_elastic_ext.core.hosts import (
     Host,
     HostChange,
     HostSet,
-    diff,
-    keep_seniority,
+    follow,
     name_error,
     same_ends,
 )
@@ -102,17 +101,17 @@ def test_two_lives_of_one_pod_are_told_apart_where_both_are_known():
     assert not first.same_life(second)
     assert first.same_life(unknown)
     assert unknown.same_life(second)
-    assert diff(HostSet((first,)), HostSet((second,))) == HostChange(added=("a",), removed=("a",))
+    assert follow(HostSet((first,)), HostSet((second,)))[1] == HostChange(added=("a",), removed=("a",))
 
 
 @given(some.host_sets)
 def test_nothing_lies_between_a_set_and_itself_in_any_order(hosts):
-    assert not diff(hosts, HostSet(hosts.hosts[::-1]))
+    assert follow(hosts, HostSet(hosts.hosts[::-1])) == (hosts, HostChange())
 
 
 @given(some.small_sets, some.small_sets)
 def test_a_change_names_exactly_what_differs(before, after):
-    change = diff(before, after)
+    _, change = follow(before, after)
     assert set(change.removed) - set(change.added) == set(before.names) - set(after.names)
     assert set(change.added) - set(change.removed) == set(after.names) - set(before.names)
     recreated = {h.name for h in before if (now := after.get(h.name)) and not h.same_life(now)}
@@ -124,7 +123,7 @@ def test_a_change_names_exactly_what_differs(before, after):
 
 @given(some.small_sets, some.small_sets)
 def test_veterans_keep_their_order_and_newcomers_follow_in_theirs(before, now):
-    ordered = keep_seniority(before, now)
+    ordered, _ = follow(before, now)
     assert set(ordered) == set(now)
     veterans = [name for name in before.names if name in now and before.get(name).same_life(now.get(name))]
     assert list(ordered.names) == veterans + [name for name in now.names if name not in veterans]
@@ -133,10 +132,9 @@ def test_veterans_keep_their_order_and_newcomers_follow_in_theirs(before, now):
 @given(some.small_sets, some.small_sets)
 def test_names_that_are_told_to_differ_lead_to_the_same_as_a_comparison(before, now):
     names = sorted({*before.names, *now.names})
-    by_name = keep_seniority(before, now, newcomers=lambda host: host.name)
-    told = keep_seniority(before, now, newcomers=lambda host: host.name, among=names)
+    by_name, found = follow(before, now, newcomers=lambda host: host.name)
+    told, change = follow(before, now, newcomers=lambda host: host.name, among=names)
     assert (told, told.by_name, told.slots) == (by_name, dict(by_name.by_name), by_name.slots)
-    change, found = diff(before, now, among=names), diff(before, now)
     assert [*map(set, (change.added, change.removed, change.grown, change.shrunk))] == [
         *map(set, (found.added, found.removed, found.grown, found.shrunk))
     ]
@@ -160,5 +158,6 @@ def test_what_lies_between_the_ends_that_two_lists_share_is_all_that_differs(one
 def test_a_set_without_some_hosts_of_the_last_one_is_kept_as_it_is():
     hosts = [Host(name, 1) for name in "abcdefg"]
     now = HostSet(tuple(host for host in hosts if host.name not in "cf"))
-    assert keep_seniority(HostSet(tuple(hosts)), now) is now
-    assert diff(HostSet(tuple(hosts)), now) == HostChange(removed=("c", "f"))
+    kept, change = follow(HostSet(tuple(hosts)), now)
+    assert kept is now
+    assert change == HostChange(removed=("c", "f"))

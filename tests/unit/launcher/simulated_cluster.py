@@ -375,7 +375,7 @@ class Cluster(Helpers):
                 self.finishing.add(host)
                 self._finish(host)
             return
-        if order["do"] in ("errand", "drop"):
+        if order["do"] in ("helper", "drop"):
             self._helper(host, order)
             return
         if order["do"] == "tell":

@@ -58,21 +58,21 @@ class Helpers(Processes):
         newest = [1, process.generation, process.steps]
         if self.late or newest > wanted:
             self.late = max(0, self.late - 1)
-            self.say(process, "not_kept", wanted=wanted, newest=max(newest, [*wanted[:2], wanted[2] + 1]))
+            self.say(process, "commit_not_kept", wanted=wanted, newest=max(newest, [*wanted[:2], wanted[2] + 1]))
         elif newest == wanted:
             if self.saves is not None and process.rank == 0:
                 self._save(process, newest)
                 return
             step = process.steps
-            self.later(self.busy_s, lambda: self.say(process, "kept", commit=[77, *newest], step=step, side=1))
+            self.later(self.busy_s, lambda: self.say(process, "commit_kept", commit=[77, *newest], step=step, side=1))
         elif process.state == "training":
             self.later(0.1, self._keep, process, wanted)
 
     def _save(self, process: Process, newest: list[int]) -> None:
         if self.saves:
-            self.say(process, "not_kept", wanted=newest, newest=newest, failed=self.saves)
+            self.say(process, "commit_not_kept", wanted=newest, newest=newest, failed=self.saves)
         else:
-            self.say(process, "kept", commit=[77, *newest], step=process.steps, side=2, files=True, stall_s=9.0)
+            self.say(process, "commit_kept", commit=[77, *newest], step=process.steps, side=2, files=True, stall_s=9.0)
 
     def _usual(self, host: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """The answer of a host if all goes well. The newest checkpoint is the one that was sealed last."""
@@ -118,7 +118,7 @@ class Helpers(Processes):
         return {"results": self.pasts[target], "bytes": 8, "seconds": 0.1}
 
     def _answer(self, host: str, order: Mapping[str, Any], answer: dict[str, Any]) -> None:
-        self.later(0.1, self._arrive, host, {"event": "errand", "id": order["id"], "answer": answer})
+        self.later(0.1, self._arrive, host, {"event": "helper", "id": order["id"], "answer": answer})
 
     def _helper(self, host: str, order: Mapping[str, Any]) -> None:
         if order["do"] == "drop":
@@ -138,11 +138,11 @@ class Helpers(Processes):
         if host in self.silent:
             return
         if isinstance(answer, int):
-            news = {"event": "errand_ended", "id": order["id"], "code": answer, "words": "Traceback\nOSError: no room"}
+            news = {"event": "helper_ended", "id": order["id"], "code": answer, "words": "Traceback\nOSError: no room"}
         else:
-            news = {"event": "errand", "id": order["id"], "answer": answer}
+            news = {"event": "helper", "id": order["id"], "answer": answer}
         takes_s = self.takes_s[request["do"]] + self.held_s.get(host, 0.0)
         self.later(takes_s, self._arrive, host, news)
-        if news["event"] == "errand":
-            end = {"event": "errand_ended", "id": order["id"], "code": 0, "words": ""}
+        if news["event"] == "helper":
+            end = {"event": "helper_ended", "id": order["id"], "code": 0, "words": ""}
             self.later(takes_s + self.exits_s, self._arrive, host, end)

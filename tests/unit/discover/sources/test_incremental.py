@@ -27,7 +27,7 @@ from discover.selection.operators import OPERATORS, SLOTS_ANNOTATION, HostRules,
 from discover.selection.selection import Selection, Selector, groups_of
 from discover.selection.signal_table import BUILT_IN
 from discover.selection.verdict_index import VerdictGroups
-from hvd_elastic_ext.core.hosts import Host, HostSet, diff
+from hvd_elastic_ext.core.hosts import Host, HostSet, follow
 from tests.support.kube.bodies import taint
 from tests.unit.discover.pod_and_node_views import NOW, changed, node, picture, pod
 
@@ -316,7 +316,7 @@ def test_new_hosts_are_sorted_and_known_ones_are_not(reversed_names: bool):
     found = decide(0.0, DaemonState("x", seniority=veterans), Observation(hosts))[0].state.last
     assert found is not None
     assert found.hosts.names == ("z", "a", "c", "d")
-    assert diff(veterans, found.hosts).added == ("c", "d")
+    assert follow(veterans, found.hosts)[1].added == ("c", "d")
 
 
 def test_the_remaining_seconds_of_a_held_host_are_updated_at_each_look():

@@ -27,7 +27,7 @@ class Committing(Cluster):
         self.until(lambda: len(self.training) == 2)
 
     def _told(self, process: Process, message: Mapping[str, Any]) -> None:
-        if message["tell"] == "thin":
+        if message["tell"] == "commit_interval":
             self.heard.append(message["every"])
             self.goes_by[self._world_of(process)] = message["every"]
         super()._told(process, message)
@@ -61,7 +61,7 @@ def test_a_number_of_calls_is_told_to_all_once() -> None:
 
 def test_who_did_not_hear_it_and_who_enters_a_new_world_is_told_again() -> None:
     cluster = Committing(Cadence(steps=7))
-    cluster.lose["thin"] = 2
+    cluster.lose["commit_interval"] = 2
     cluster.run(30.0)
     assert cluster.now_by == {7}
     cluster.hosts(a=1, b=1, c=1)

@@ -73,7 +73,7 @@ def test_files_that_were_saved_in_the_place_of_the_last_commit_are_what_is_seale
     cluster = play("train a:2 every=notice; run 10")
     process = next(each for each in cluster.training if each.rank == 0)
     commit = [77, 1, process.generation, process.steps]
-    cluster.say(process, "last", commit=commit, step=process.steps, side=2, files=True, stall_s=0.5)
+    cluster.say(process, "last_commit", commit=commit, step=process.steps, side=2, files=True, stall_s=0.5)
     cluster.finish()
     cluster.until(lambda: cluster.driver.over)
     [(_, request)] = cluster.of("write")
@@ -87,7 +87,7 @@ def test_a_word_about_files_that_makes_no_sense_is_passed_over(wrong: dict[str, 
     cluster = play("train a every=notice; run 10")
     process = cluster.training[0]
     said = {"commit": [77, 1, process.generation, process.steps], "step": process.steps, "side": 2, "files": True}
-    cluster.say(process, "last", **{**said, **wrong})
+    cluster.say(process, "last_commit", **{**said, **wrong})
     cluster.finish()
     cluster.until(lambda: cluster.driver.over)
     [(_, request)] = cluster.of("write")

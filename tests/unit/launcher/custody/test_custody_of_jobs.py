@@ -106,7 +106,7 @@ def only_holder(helper: Any = None, **options: Any) -> Cluster:
 )  # fmt: skip
 def test_a_commit_that_cannot_be_sent(answer: dict[str, Any], tries: range, lost_because: str) -> None:
     def failing(cluster: Cluster, _: Any, host: str, order: Mapping[str, Any]) -> None:
-        if order["do"] == "errand":
+        if order["do"] == "helper":
             cluster._answer(host, order, answer)
 
     cluster = only_holder(failing, commit_wait_s=10.0)
@@ -133,7 +133,7 @@ def test_a_transfer_that_fails_changes_nothing_and_is_tried_again(end: str, fail
     failed = []
 
     def once(cluster: Cluster, usual: Any, host: str, order: Mapping[str, Any]) -> None:
-        if not failed and order["do"] == "errand" and order["request"]["do"] == end:
+        if not failed and order["do"] == "helper" and order["request"]["do"] == end:
             failed.append(host)
             fails(cluster, host, order)
         else:

@@ -30,7 +30,7 @@ def begun(text: str, **options: str) -> Asked:
     asked = Asked(play(text, **options), [])
 
     def helper(host: str, order: dict[str, Any]) -> None:
-        if order["do"] == "errand":
+        if order["do"] == "helper":
             asked.helpers.append((host, order["id"]))
 
     asked.cluster._helper = helper  # type: ignore[method-assign]
@@ -106,10 +106,10 @@ def running_helper(purpose: Purpose) -> Asked:
 def news_of(number: Any, answer: dict[str, Any]) -> list[dict[str, Any]]:
     """Return all messages that an agent may send about a helper."""
     return [
-        {"event": "errand", "id": number, "answer": answer},
-        {"event": "errand", "id": number, "answer": {"failed": "no room", "for_good": True}},
-        {"event": "errand_ended", "id": number, "code": 0, "words": ""},
-        {"event": "errand_ended", "id": number, "code": 1, "words": "no room"},
+        {"event": "helper", "id": number, "answer": answer},
+        {"event": "helper", "id": number, "answer": {"failed": "no room", "for_good": True}},
+        {"event": "helper_ended", "id": number, "code": 0, "words": ""},
+        {"event": "helper_ended", "id": number, "code": 1, "words": "no room"},
     ]
 
 

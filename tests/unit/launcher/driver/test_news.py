@@ -233,8 +233,8 @@ AGENTS: dict[str, Case] = {
         news("a", "notices_unavailable", source="aws", reason="timeout"), """
         notices.unavailable aws
         > Record notices_unavailable host=a source=aws reason=timeout"""),
-    "errand: of nobody": (news("a", "errand", id=40, answer={}), NOTHING),
-    "errand_ended: of nobody": (news("a", "errand_ended", id=40, code=1, words="no room"), NOTHING),
+    "helper: of nobody": (news("a", "helper", id=40, answer={}), NOTHING),
+    "helper_ended: of nobody": (news("a", "helper_ended", id=40, code=1, words="no room"), NOTHING),
 }  # fmt: skip
 QUESTIONS: dict[str, Case] = {
     "asked: for a rank": (asked("c", 1, "GET", "/rank_and_size/c/0"), "asked[c:0#2] 1"),
@@ -349,14 +349,17 @@ MESSAGES: dict[str, Case] = {
         workers[a:0].every -
         workers[a:0].commit_s -
         workers[a:0].call_s -"""),
-    "going_on": (said("a", "going_on", pause_s=1.0), """
+    "first_step": (said("a", "first_step", pause_s=1.0), """
         workers[a:0].step_came 100
         resize.steps_are_reported True"""),
     "peer_lost": (said("a", "peer_lost", error="HorovodInternalError: reset"),
         "workers[a:0].lost_peer HorovodInternalError: reset"),
-    "last": (said("a", "last", commit=[77, 1, 3, 5], step=5, side=1), "checkpoints.files[a:0#2] 77,1,3,5,5,1,False,0"),
-    "kept: without a checkpoint under way": (said("a", "kept", commit=[77, 1, 3, 5], step=5, side=1), NOTHING),
-    "not_kept: without a checkpoint under way": (said("a", "not_kept", wanted=[1, 3, 5], newest=[1, 3, 6]), NOTHING),
+    "last_commit": (said("a", "last_commit", commit=[77, 1, 3, 5], step=5, side=1),
+        "checkpoints.files[a:0#2] 77,1,3,5,5,1,False,0"),
+    "commit_kept: without a checkpoint under way":
+        (said("a", "commit_kept", commit=[77, 1, 3, 5], step=5, side=1), NOTHING),
+    "commit_not_kept: without a checkpoint under way":
+        (said("a", "commit_not_kept", wanted=[1, 3, 5], newest=[1, 3, 6]), NOTHING),
     "nothing that is known": (said("a", "hello"), NOTHING),
 }  # fmt: skip
 

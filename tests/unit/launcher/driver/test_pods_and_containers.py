@@ -9,7 +9,7 @@ import io
 
 import pytest
 
-from hvd_elastic_ext.core.hosts import Host, HostSet, diff
+from hvd_elastic_ext.core.hosts import Host, HostSet, follow
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.publication import Publication, from_json, to_json
 from hvd_elastic_ext.launcher.sources.hosts import HostFeed
@@ -74,7 +74,7 @@ def test_what_is_published_of_a_pods_life_reaches_the_launcher() -> None:
         hosts = HostSet((Host("a", 1, uid="0"), Host("b", 1, uid=uid, node=f"node-of-{uid}")))
         before = feed.hosts()
         feed.offer(from_json(to_json(Publication("s", number, hosts)), where="test"))
-    change = diff(before, feed.hosts())
+    _, change = follow(before, feed.hosts())
     assert (change.removed, change.added) == (("b",), ("b",))
     assert feed.hosts().get("b") == Host("b", 1, uid="2", node="node-of-2")
 

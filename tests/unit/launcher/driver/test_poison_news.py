@@ -28,7 +28,7 @@ POISON: tuple[Any, ...] = (
 )  # fmt: skip
 OF_AGENTS = (
     "asked", "unasked", "started", "restarted", "restarting", "ended", "forgotten", "refused",
-    "left", "dropped", "beats", "said", "errand", "errand_ended", "held", "notice", "going", "staying", "advised",
+    "left", "dropped", "beats", "said", "helper", "helper_ended", "held", "notice", "going", "staying", "advised",
     "notices_unavailable", "output", "template", "²",
 )  # fmt: skip
 FIELDS = (
@@ -37,7 +37,8 @@ FIELDS = (
     "text", "warm", "ready", "memory",
 )  # fmt: skip
 SAID = (
-    "parked", "entered", "record", "kept", "last", "not_kept", "going_on", "looping", "synced", "done", "failed",
+    "parked", "entered", "record", "commit_kept", "last_commit", "commit_not_kept", "first_step",
+    "looping", "synced", "done", "failed",
     "beat", "agreed", "²",
 )  # fmt: skip
 IN_WORDS = (
@@ -80,7 +81,7 @@ def test_no_field_of_what_a_process_says_is_an_error_of_ours(cluster: Cluster) -
 def test_no_field_of_an_answer_about_a_commit_to_keep_is_an_error_of_ours() -> None:
     storing_cluster = play("train a b every=notice; run 10")
     attempts_made = 0
-    for word, field, poison in itertools.product(("kept", "not_kept", "last"), OF_COMMITS, POISON):
+    for word, field, poison in itertools.product(("commit_kept", "commit_not_kept", "last_commit"), OF_COMMITS, POISON):
         job = storing_cluster.driver.job
         if job.checkpoints.attempt is None:
             attempts_made += 1
@@ -116,12 +117,12 @@ def test_no_field_of_a_record_is_an_error_of_ours(cluster: Cluster) -> None:
 def test_an_answer_of_a_helper_that_is_none_is_a_failed_try(poison: Any) -> None:
     loads = play("start a every=5; asked load")
     number = loads.driver.job.helpers[Purpose.RESTORE]["a"]
-    loads.driver.tell(News("a", {"event": "errand", "id": number, "answer": poison}))
+    loads.driver.tell(News("a", {"event": "helper", "id": number, "answer": poison}))
     assert len(loads.events("not_resumed")) == 1
     sends = play("train a cooldown_s=(300.0,300.0); run 3; kill a; hosts a b")
     sends.until(lambda: sends.driver.job.transfers.current is not None)
     ((host, number),) = sends.driver.job.helpers[Purpose.TRANSFER].items()
-    sends.driver.tell(News(host, {"event": "errand", "id": number, "answer": poison}))
+    sends.driver.tell(News(host, {"event": "helper", "id": number, "answer": poison}))
     assert len(sends.events("not_sent")) == 1
 
 
@@ -174,13 +175,13 @@ def test_no_field_of_a_helpers_answer_is_an_error_of_ours(purpose: Purpose, answ
     job = cluster.driver.job
     for answer in answers[:-1]:
         for host, helper in list(job.helpers[purpose].items()):
-            cluster.driver.tell(News(host, {"event": "errand", "id": helper, "answer": answer}))
+            cluster.driver.tell(News(host, {"event": "helper", "id": helper, "answer": answer}))
         cluster.until(lambda: job.helpers[purpose])
     *others, last = job.helpers[purpose].items()
     for number, poisoned in enumerate(replaced(answers[-1])):
         taken = copy.deepcopy(job)
         said = [(*last, poisoned)] if purpose is Purpose.TRANSFER else [(*each, answers[-1]) for each in others]
         for host, helper, answer in [*said, (*last, poisoned)]:
-            reduce(taken, News(host, {"event": "errand", "id": helper, "answer": answer}))
+            reduce(taken, News(host, {"event": "helper", "id": helper, "answer": answer}))
         if number % 5 == 0:
             plan.look(taken)

@@ -137,7 +137,7 @@ def test_a_rank_that_has_finished_before_the_others_is_said_with_when_that_is_re
 def test_while_another_wait_is_said_the_pause_is_not(caplog: pytest.LogCaptureFixture) -> None:
     cluster = play(TRAIN)
     for process in cluster.training:
-        cluster.say(process, "going_on", pause_s=None)
+        cluster.say(process, "first_step", pause_s=None)
     cluster.run(1.0)
     cluster.kill("c")
     cluster.until(lambda: cluster.world == ["a", "b"])

@@ -34,7 +34,7 @@ def said(cluster: Cluster, process: Process, message: dict[str, Any]) -> None:
 
 
 def first_step(cluster: Cluster, process: Process, *, pause_s: float | None) -> None:
-    said(cluster, process, {"say": "going_on", "pause_s": pause_s})
+    said(cluster, process, {"say": "first_step", "pause_s": pause_s})
 
 
 def rolled_back(cluster: Cluster, process: Process, steps: int) -> None:

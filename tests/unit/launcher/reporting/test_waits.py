@@ -500,7 +500,7 @@ def test_the_first_step_of_a_changed_world_is_waited_for_with_a_limit(caplog: py
     cluster = play("train a b c")
     cluster.run(1.0)
     for process in cluster.training:
-        cluster.say(process, "going_on", pause_s=None)
+        cluster.say(process, "first_step", pause_s=None)
     cluster.run(1.0)
     cluster.kill("c")
     cluster.until(lambda: cluster.world == ["a", "b"])

@@ -358,11 +358,11 @@ async def test_the_last_word_is_not_waited_for_if_it_fails(tmp_path: Path) -> No
         "",
         "[]",
         "{",
-        '{"before":"5","told":0,"slots":[]}',
-        '{"before":"","told":0,"slots":[]}',
-        '{"before":5,"told":false,"slots":[]}',
+        '{"before":"5","requested":0,"slots":[]}',
+        '{"before":"","requested":0,"slots":[]}',
+        '{"before":5,"requested":false,"slots":[]}',
         '{"before":5}',
-        '{"before":5,"told":0,"slots":["4"]}',
+        '{"before":5,"requested":0,"slots":["4"]}',
     ],
 )
 def test_a_note_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
@@ -375,4 +375,4 @@ def test_a_note_that_cannot_be_written_costs_nothing_else(tmp_path: Path, caplog
     assert "cannot be written" in caplog.text
     NoteFile(tmp_path).write(WorkersNote(5, 0, (4,)))
     assert NoteFile(tmp_path).read() == WorkersNote(5, 0, (4,))
-    assert json.loads((tmp_path / FILE).read_text()) == {"before": 5, "told": 0, "slots": [4]}
+    assert json.loads((tmp_path / FILE).read_text()) == {"before": 5, "requested": 0, "slots": [4]}

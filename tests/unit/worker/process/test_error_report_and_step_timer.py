@@ -203,7 +203,7 @@ def test_the_first_step_in_a_world_reports_the_pause_before_it() -> None:
     steps.status.fresh = True
     for _ in range(2):
         steps.step(optimizer, work=0.25, wait=0.25)
-    assert steps.said == [("going_on", None), ("going_on", 3.0)]
+    assert steps.said == [("first_step", None), ("first_step", 3.0)]
 
 
 def test_a_call_that_only_makes_an_optimizers_state_is_not_a_step() -> None:
@@ -213,7 +213,7 @@ def test_a_call_that_only_makes_an_optimizers_state_is_not_a_step() -> None:
         steps.step(optimizer, work=1.0, wait=0.0)
     assert (steps.status.step, steps.status.stepped_at, steps.status.fresh, steps.said) == (0, None, True, [])
     steps.step(optimizer, work=1.0, wait=0.0)
-    assert (steps.status.step, steps.said) == (1, [("going_on", None)])
+    assert (steps.status.step, steps.said) == (1, [("first_step", None)])
 
 
 def test_waiting_for_other_ranks_is_reported() -> None:

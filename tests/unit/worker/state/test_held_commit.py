@@ -90,7 +90,7 @@ def test_a_request_that_is_open_when_a_training_call_ends_is_met_in_the_next_one
     commit(second, 3)
     after.committed(identity(3), 3)
     [(what, fields)] = link.heard
-    assert (what, fields["commit"]) == ("kept", identity(3))
+    assert (what, fields["commit"]) == ("commit_kept", identity(3))
     assert lies_on(memory[fields["side"]])[0] == 3
     before.pass_on(after)
     assert not after.is_requested
@@ -115,9 +115,9 @@ def test_the_commit_that_was_named_is_kept_and_what_was_missed_is_said(memory: l
         commit(buffer, number)
         held.committed(identity(number), number)
     if late:
-        assert link.heard == [("not_kept", {"wanted": (0, 1, 2), "newest": (0, 1, 2 + late)})]
+        assert link.heard == [("commit_not_kept", {"wanted": (0, 1, 2), "newest": (0, 1, 2 + late)})]
         return
-    assert [what for what, _ in link.heard] == ["kept"]
+    assert [what for what, _ in link.heard] == ["commit_kept"]
     said = link.heard[0][1]
     assert (said["commit"], said["step"]) == (identity(2), 2)
     found = lies_on(memory[said["side"]])
@@ -133,11 +133,11 @@ def test_a_commit_that_was_passed_before_it_was_named_is_said_to_be_at_once(memo
         commit(buffer, number)
         held.committed(identity(number), number)
     held.request({"tell": "keep", "commit": [0, 1, 2], "stay": stay})
-    assert link.heard == [("not_kept", {"wanted": (0, 1, 2), "newest": (0, 1, 2)})]
+    assert link.heard == [("commit_not_kept", {"wanted": (0, 1, 2), "newest": (0, 1, 2)})]
     held.request({"tell": "keep", "commit": [0, 1, 3]})
     commit(buffer, 3)
     held.committed(identity(3), 3)
-    assert [what for what, _ in link.heard] == ["not_kept", "kept"]
+    assert [what for what, _ in link.heard] == ["commit_not_kept", "commit_kept"]
 
 
 def test_a_commit_that_no_world_has_agreed_on_is_not_kept(memory: list[int]) -> None:
@@ -148,7 +148,7 @@ def test_a_commit_that_no_world_has_agreed_on_is_not_kept(memory: list[int]) -> 
     alone = identity(2)._replace(lineage=0)
     buffer.take(contents(2), alone, step=2)
     held.committed(alone, 2)
-    assert [what for what, _ in link.heard] == ["not_kept"]
+    assert [what for what, _ in link.heard] == ["commit_not_kept"]
 
 
 def staying(link: Link) -> Iterator[tuple[HeldCommit, threading.Thread]]:
@@ -192,7 +192,7 @@ def test_a_word_that_comes_just_before_it_stays_is_heard() -> None:
 
         def send(self, what: str, **fields: Any) -> None:
             super().send(what, **fields)
-            if what == "kept":
+            if what == "commit_kept":
                 held.request({"tell": "keep", "commit": [0, 1, 9], "stay": True})
 
     ours, theirs = socket.socketpair()
@@ -232,7 +232,7 @@ def test_without_a_third_side_nothing_is_kept_and_that_is_said(pair: list[int]) 
     buffer, link = CommitBuffer(open_sides(pair)), Said()
     commit(buffer, 1)
     HeldCommit(buffer, link).request({"tell": "keep", "commit": [0, 1, 2]})
-    assert link.heard == [("not_kept", {"wanted": [0, 1, 2], "newest": None})]
+    assert link.heard == [("commit_not_kept", {"wanted": [0, 1, 2], "newest": None})]
 
 
 @pytest.mark.parametrize("checkpoints", [False, True])
@@ -259,7 +259,7 @@ def test_a_request_that_comes_while_the_last_files_are_written_does_not_drop_the
         return side
 
     assert held.last(identity(1), 1, instead=written) is None
-    assert [what for what, _ in said.heard] == ["not_kept", "last"]
+    assert [what for what, _ in said.heard] == ["commit_not_kept", "last_commit"]
     commit(buffer, 2)
     held.committed(identity(2), 2)  # another training begins
     held.request({"commit": [*identity(3)[1:]], "stay": False})

@@ -79,7 +79,7 @@ def test_what_the_script_does_not_commit_by_commit_is_not_a_step() -> None:
 def test_a_commit_that_the_interval_leaves_out_is_a_step_and_a_roll_back_takes_it_back() -> None:
     def rank_main(comms: LockstepComms) -> tuple[int, int, int]:
         state = trained(comms, 1)
-        state._keeper.schedule.asked({"tell": "thin", "every": 3})
+        state._keeper.schedule.asked({"tell": "commit_interval", "every": 3})
         state.check_host_updates()
         for _ in range(2):
             state.commit()

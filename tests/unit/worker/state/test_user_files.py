@@ -305,7 +305,7 @@ def test_what_save_raises_costs_that_checkpoint_and_is_said(memory: list[int]) -
     commit(buffer, 1)
     held.committed(identity(1), 1, instead=fails)
     [(what, said)] = link.heard
-    assert what == "not_kept"
+    assert what == "commit_not_kept"
     assert said["failed"] == "save of checkpoint= failed: ZeroDivisionError: division by zero"
     assert nothing_is_kept(memory)
 
@@ -315,7 +315,7 @@ def test_where_nobody_goes_on_beyond_it_the_commit_itself_is_kept_if_save_fails(
     commit(buffer, 1, 2)
     held.committed(identity(2), 2, instead=fails)
     [(what, said)] = link.heard
-    assert (what, said["files"], said["step"]) == ("kept", False, 2)
+    assert (what, said["files"], said["step"]) == ("commit_kept", False, 2)
     number, data = lies_on(memory[said["side"]])
     assert (number, contents(2).tree in data) == (2, True)
 
@@ -325,7 +325,7 @@ def test_a_commit_that_was_not_named_has_nothing_saved(memory: list[int]) -> Non
     for number in (3, 4, 6):
         commit(buffer, number)
         held.committed(identity(number), number, instead=fails)
-    assert [what for what, _ in link.heard] == ["not_kept"]
+    assert [what for what, _ in link.heard] == ["commit_not_kept"]
     assert "failed" not in link.heard[0][1]
 
 

@@ -109,7 +109,7 @@ def test_a_save_that_commits_or_looks_for_updates_costs_its_checkpoint_and_nothi
         return link.heard
 
     ([[(what, said)]], _) = in_lockstep(1, rank_main)
-    assert what == "not_kept"
+    assert what == "commit_not_kept"
     assert "UsageError: save of checkpoint= commits, assigns" in said["failed"]
 
 
@@ -136,7 +136,7 @@ def test_what_training_was_left_with_is_committed_once_more_and_the_files_are_sa
         assert not heard
         return
     [(what, said)] = heard
-    assert (what, said["commit"], said["files"]) == ("last", record.identity, True)
+    assert (what, said["commit"], said["files"]) == ("last_commit", record.identity, True)
     request = {"place": str(tmp_path), "commit": list(record.identity), "parts": 1, "sides": {"0": memory}}
     answer = agent_requests.answered({"do": "write", **request, "shares": {"0": [0, 0, said["side"]]}})
     assert "failed" not in answer

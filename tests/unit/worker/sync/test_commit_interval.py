@@ -37,7 +37,7 @@ def committed(*ranks: Rank, calls: int = CALLS, stop_before: int | None = None) 
         found = []
         for at in range(calls):
             if at in rank.told:
-                schedule.asked({"tell": "thin", "every": rank.told[at]})
+                schedule.asked({"tell": "commit_interval", "every": rank.told[at]})
             if at == stop_before and comms.rank() == comms.size() - 1:
                 stopping.inbox.put(HostsUpdate(generation=2, reason="", deadline=None))
             stopping.stepped()
