@@ -18,6 +18,7 @@ CORE = (
     "messages",
     "messages.slot_protocol",
     "messages.wire",
+    "sizes",
 )
 
 

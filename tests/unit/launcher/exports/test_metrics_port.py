@@ -69,7 +69,7 @@ def test_names_with_quotes_and_line_ends_stay_one_value() -> None:
 def test_a_launcher_that_is_busy_or_a_client_that_disconnects_is_no_traceback(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hvd_elastic_ext.launcher.exports.prometheus.COLLECT_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("hvd_elastic_ext.launcher.exports.metrics_port.COLLECT_TIMEOUT_S", 0.01)
 
     async def main() -> None:
         endpoint = Endpoint(HERE, list, asyncio.get_running_loop())
