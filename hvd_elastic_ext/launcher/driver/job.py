@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.core.engines import ENGINES
 from hvd_elastic_ext.core.errors import JobFailed
-from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.core.pace import Lines
-from hvd_elastic_ext.core.secrets import external_text
 from hvd_elastic_ext.launcher.checkpoints.attempt import Checkpoints, Last
 from hvd_elastic_ext.launcher.checkpoints.commit_interval import CommitInterval
 from hvd_elastic_ext.launcher.checkpoints.interval import Cost
@@ -36,7 +34,7 @@ from hvd_elastic_ext.launcher.health.blame import Faults
 from hvd_elastic_ext.launcher.health.causes import announced
 from hvd_elastic_ext.launcher.health.endings import WorldOutcome, WorldPhase, outcome_of_world
 from hvd_elastic_ext.launcher.health.launcher_pauses import LauncherPauses
-from hvd_elastic_ext.launcher.health.ledger import HealthLedger, LiftedBlock, Strike
+from hvd_elastic_ext.launcher.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.health.link_loss import LinkLoss
 from hvd_elastic_ext.launcher.health.liveness import Liveness
 from hvd_elastic_ext.launcher.health.loopless import Loopless
@@ -405,88 +403,10 @@ class JobState:
         """Have the job end with ``why``, unless that is None or it ends already."""
         self.outcome.failure = self.outcome.failure or why
 
-    def strike(
-        self,
-        cause: Cause,
-        host: Host,
-        slot: int | None = None,
-        *,
-        detail: str,
-        tried_s: float = 0.0,
-        longest: bool = False,
-        waive: bool = False,
-    ) -> None:
-        """Count a strike against a slot or a host, if the cause has one.
-
-        ``detail``: the text of the report. ``tried_s``: seconds of the attempt, without any work done. ``longest``: as
-        in :class:`Strike`. ``waive``: it gets no cooldown if no world can form without it.
-        """
-        now, before, detail = self.now, self.faults.ledger, external_text(detail)
-        strike = Strike.of(cause, host, slot, at=now, unproven_s=tried_s, detail=detail, longest=longest)
-        after = before if strike is None else before.struck(now, strike, self.options.cooldown_s)
-        if strike is None or after is before:
-            return
-        self.faults.ledger = after
-        again = self.waived(host, slot) if waive else None
-        if again is None and self.keeps_something:
-            # Without a commit, the loss of all processes may end the job: the next look decides that first.
-            again = self.lift_one_block()
-        known, last = before.records.get(strike.subject), after.records.get(strike.subject)
-        same = known is not None and known.strikes > 0 and (known.cause, known.detail) == (cause, detail)
-        ledger = self.faults.ledger
-        until, whole = ledger.blocked(now, host, slot).until, ledger.blocked(now, host)
-        self.record(
-            "struck",
-            subject=str(strike.subject),
-            cause=str(cause),
-            cooldown_s=None if until is None else round(until - now, 3),
-            until=until,
-            host=host.name,
-            reason=detail,
-            host_blocked=whole.reason if whole.blocked else None,
-            host_blocked_s=None if whole.until is None else round(whole.until - now, 3),
-            **({"waived": again.reason} if again is not None and again.host == host else {}),
-            **({"again": last.strikes} if same and last is not None else {}),
-        )
-        self.save()
-        if again is not None and again.host != host:
-            self.note_lifted(again)
-
     @property
     def keeps_something(self) -> bool:
         """Whether a commit or a checkpoint is known of, from which another world may go on."""
         return self.loopless.kept or self.roster.commits.newest is not None or self.checkpoints.known
-
-    def waived(self, host: Host, slot: int | None) -> LiftedBlock | None:
-        """End the cooldown of a slot if no world can form without it; None if one can."""
-        state, now = self.faults, self.now
-        usable = sum([len(slots) for _, slots in state.usable(self.fleet.hosts, now)])
-        if self.options.limits.size(usable, begun=self.world.begun):
-            return None
-        for subject in state.ledger.subjects(host):
-            if subject.concerns(host, slot) and state.ledger.records[subject].in_cooldown(now):
-                state.ledger = state.ledger.lifted(subject)
-        state.retries, state.retried_at = state.retries + 1, now
-        return LiftedBlock(state.ledger, host, "no world can form without it, and no step is lost by another start")
-
-    def lift_one_block(self) -> LiftedBlock | None:
-        """End the block of one host if no host may work and no process runs; else None.
-
-        Not before training has begun, and never a block by hand. The holder of the newest commit comes first.
-        """
-        hosts, now, state = self.fleet.hosts, self.now, self.faults
-        works = any(worker.killed is None for worker in self.roster.workers.values())
-        if not hosts or not self.world.begun or works or any(slots for _, slots in state.usable(hosts, now)):
-            return None
-        found = state.ledger.lift_one_block(now, [(host, self.roster.commits.of_host(host.name)) for host in hosts])
-        state.ledger = found.ledger
-        return None if found.host is None else found
-
-    def note_lifted(self, found: LiftedBlock) -> None:
-        """Record that a block was ended."""
-        assert found.host is not None
-        self.record("cleared", host=found.host.name, reason=found.reason, waived=True)
-        self.save()
 
     def take_actions(self) -> list[actions.Action]:
         """The actions since they were taken last, in their order."""

@@ -21,7 +21,7 @@ from hvd_elastic_ext.launcher.driver.events import Event
 from hvd_elastic_ext.launcher.driver.helpers import HelperAnswer, Purpose, answer_of
 from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.driver.roster import USAGE, Agent, LaunchEnd, Worker
-from hvd_elastic_ext.launcher.health import ends, silence
+from hvd_elastic_ext.launcher.health import blame, ends, silence
 from hvd_elastic_ext.launcher.health.causes import SSH_FAILED, Cause
 from hvd_elastic_ext.launcher.health.launcher_pauses import launcher_paused
 from hvd_elastic_ext.launcher.membership import adoption, agents, calls, hosts, resizes
@@ -106,7 +106,7 @@ def _agent_unfit(job: JobState, host: str, why: str) -> None:
     if agent is None:
         return
     log.warning("%s cannot be used: %s", host, why)
-    job.strike(Cause.NEVER_READY, agent.host, detail=why, tried_s=job.now - agent.since)
+    blame.strike(job, Cause.NEVER_READY, agent.host, detail=why, tried_s=job.now - agent.since)
     orders.dismiss(job, agent)  # after the cooldown the next agent is checked again
 
 
@@ -147,7 +147,7 @@ def _launch_ended(job: JobState, host: str, code: int, remark: str) -> None:
         job.faults.first = job.faults.first or f"no agent could be started on {host}: {detail}"
         before = job.faults.ledger
         if not job.decisions_held:
-            job.strike(Cause.UNREACHABLE, agent.host, detail=detail, tried_s=job.now - agent.since)
+            blame.strike(job, Cause.UNREACHABLE, agent.host, detail=detail, tried_s=job.now - agent.since)
         if job.faults.ledger is before:  # otherwise the line of the strike reports it
             log.warning("no agent could be started on %s: %s", host, detail)
 

@@ -19,7 +19,7 @@ from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.secrets import external_text
 from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
 from hvd_elastic_ext.launcher.health.causes import BUDGET_WINDOW_S, SIGKILLED, Cause
-from hvd_elastic_ext.launcher.health.ledger import DECAY, HealthLedger, cooldown_s
+from hvd_elastic_ext.launcher.health.ledger import DECAY, HealthLedger, LiftedBlock, Strike, cooldown_s
 from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 
@@ -299,7 +299,7 @@ def failed(
         state.to_retry.add(worker.seat)
     waive = again and job.world.begun
     tried_s = worker.tried_s(job.now)
-    job.strike(cause, worker.host, worker.seat.slot, detail=words, tried_s=tried_s, longest=blocks, waive=waive)
+    strike(job, cause, worker.host, worker.seat.slot, detail=words, tried_s=tried_s, longest=blocks, waive=waive)
     if newcomer or not _count(job, worker.seat.host, well=well):
         return None
     count = f"{len(state.counted)} processes failed within an hour, more than --failure-budget allows"
@@ -454,6 +454,91 @@ def _all_ended_with(job: JobState, digest: str, members: tuple[ProcessId, ...]) 
     return all(each.error == digest for each in ended)
 
 
+# --- strikes and blocks
+
+
+def strike(
+    job: JobState,
+    cause: Cause,
+    host: Host,
+    slot: int | None = None,
+    *,
+    detail: str,
+    tried_s: float = 0.0,
+    longest: bool = False,
+    waive: bool = False,
+) -> None:
+    """Count a strike against a slot or a host, if the cause has one.
+
+    ``detail``: the text of the report. ``tried_s``: seconds of the attempt, without any work done. ``longest``: as
+    in :class:`Strike`. ``waive``: it gets no cooldown if no world can form without it.
+    """
+    now, before, detail = job.now, job.faults.ledger, external_text(detail)
+    new = Strike.of(cause, host, slot, at=now, unproven_s=tried_s, detail=detail, longest=longest)
+    after = before if new is None else before.struck(now, new, job.options.cooldown_s)
+    if new is None or after is before:
+        return
+    job.faults.ledger = after
+    again = waived(job, host, slot) if waive else None
+    if again is None and job.keeps_something:
+        # Without a commit, the loss of all processes may end the job: the next look decides that first.
+        again = lift_one_block(job)
+    known, last = before.records.get(new.subject), after.records.get(new.subject)
+    same = known is not None and known.strikes > 0 and (known.cause, known.detail) == (cause, detail)
+    ledger = job.faults.ledger
+    until, whole = ledger.blocked(now, host, slot).until, ledger.blocked(now, host)
+    job.record(
+        "struck",
+        subject=str(new.subject),
+        cause=str(cause),
+        cooldown_s=None if until is None else round(until - now, 3),
+        until=until,
+        host=host.name,
+        reason=detail,
+        host_blocked=whole.reason if whole.blocked else None,
+        host_blocked_s=None if whole.until is None else round(whole.until - now, 3),
+        **({"waived": again.reason} if again is not None and again.host == host else {}),
+        **({"again": last.strikes} if same and last is not None else {}),
+    )
+    job.save()
+    if again is not None and again.host != host:
+        note_lifted(job, again)
+
+
+def waived(job: JobState, host: Host, slot: int | None) -> LiftedBlock | None:
+    """End the cooldown of a slot if no world can form without it; None if one can."""
+    state, now = job.faults, job.now
+    usable = sum([len(slots) for _, slots in state.usable(job.fleet.hosts, now)])
+    if job.options.limits.size(usable, begun=job.world.begun):
+        return None
+    for subject in state.ledger.subjects(host):
+        if subject.concerns(host, slot) and state.ledger.records[subject].in_cooldown(now):
+            state.ledger = state.ledger.lifted(subject)
+    state.retries, state.retried_at = state.retries + 1, now
+    return LiftedBlock(state.ledger, host, "no world can form without it, and no step is lost by another start")
+
+
+def lift_one_block(job: JobState) -> LiftedBlock | None:
+    """End the block of one host if no host may work and no process runs; else None.
+
+    Not before training has begun, and never a block by hand. The holder of the newest commit comes first.
+    """
+    hosts, now, state = job.fleet.hosts, job.now, job.faults
+    works = any(worker.killed is None for worker in job.roster.workers.values())
+    if not hosts or not job.world.begun or works or any(slots for _, slots in state.usable(hosts, now)):
+        return None
+    found = state.ledger.lift_one_block(now, [(host, job.roster.commits.of_host(host.name)) for host in hosts])
+    state.ledger = found.ledger
+    return None if found.host is None else found
+
+
+def note_lifted(job: JobState, found: LiftedBlock) -> None:
+    """Record that a block was ended."""
+    assert found.host is not None
+    job.record("cleared", host=found.host.name, reason=found.reason, waived=True)
+    job.save()
+
+
 # --- planner
 
 
@@ -475,7 +560,7 @@ def retry(job: JobState) -> Plan:
     for seat in sorted(state.to_retry):
         host = job.fleet.hosts.get(seat.host)
         blocked = host is not None and state.ledger.blocked(job.now, host, seat.slot).blocked
-        if host is not None and blocked and (found := job.waived(host, seat.slot)) is not None:
-            job.note_lifted(found)
+        if host is not None and blocked and (found := waived(job, host, seat.slot)) is not None:
+            note_lifted(job, found)
     state.to_retry.clear()
     return NOTHING

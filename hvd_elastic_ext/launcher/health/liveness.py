@@ -18,6 +18,7 @@ from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.driver import orders
 from hvd_elastic_ext.launcher.driver.actions import NOTHING
 from hvd_elastic_ext.launcher.driver.roster import GO_LIVE_S
+from hvd_elastic_ext.launcher.health import blame
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.health.ledger import Subject
 from hvd_elastic_ext.launcher.health.pace import without_sign
@@ -329,7 +330,7 @@ def _find_missing(job: JobState) -> None:
             late.append(Member(life, -1, entry[1], worker.waiting))
         if not worker.generation and worker.live_at is not None and now - worker.live_at > GO_LIVE_S:
             detail = f"{worker.seat} was told to go live and did not come"
-            job.strike(Cause.NEVER_READY, worker.host, worker.seat.slot, detail=detail)
+            blame.strike(job, Cause.NEVER_READY, worker.host, worker.seat.slot, detail=detail)
             orders.kill(job, worker, Cause.NEVER_READY)
     came = sum(life in waiting for life in job.world.members) if late else 0
     found = absence(now, late, limit_s, waiting=came)

@@ -15,6 +15,7 @@ from hvd_elastic_ext.launcher.custody import custody
 from hvd_elastic_ext.launcher.driver import actions, orders
 from hvd_elastic_ext.launcher.driver.actions import NOTHING
 from hvd_elastic_ext.launcher.driver.roster import Worker
+from hvd_elastic_ext.launcher.health import blame
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.membership import calls
 from hvd_elastic_ext.launcher.membership.next_world import Stage
@@ -185,7 +186,7 @@ def plan(job: JobState) -> Plan:
             del agents[name]
             job.do(actions.StopLaunch(name))
             detail = f"no agent came within {timeout:g} s"
-            job.strike(Cause.UNREACHABLE, agent.host, detail=detail, tried_s=now - agent.since)
+            blame.strike(job, Cause.UNREACHABLE, agent.host, detail=detail, tried_s=now - agent.since)
     return NOTHING
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.driver.actions import NOTHING
+from hvd_elastic_ext.launcher.health import blame
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.health.endings import why_unjoined_failed
 from hvd_elastic_ext.launcher.membership.hosts import follow_slots
@@ -173,8 +174,8 @@ def _usable(job: JobState) -> list[tuple[Host, tuple[int, ...]]]:
 
     Once training has begun, and if no slot is left, the block of one host is ended.
     """
-    if (again := job.lift_one_block()) is not None:
-        job.note_lifted(again)
+    if (again := blame.lift_one_block(job)) is not None:
+        blame.note_lifted(job, again)
     return job.faults.usable(job.fleet.hosts, job.now)
 
 
