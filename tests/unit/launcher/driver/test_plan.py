@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
 
+from hvd_elastic_ext import launcher
 from hvd_elastic_ext.core.errors import JobFailed
-from hvd_elastic_ext.launcher import planners
 from hvd_elastic_ext.launcher.driver import plan
 from hvd_elastic_ext.launcher.driver.actions import Plan
 from hvd_elastic_ext.launcher.driver.job import JobState
 from tests.unit.launcher.state_changes import small_job
 
-FOLDER = Path(planners.__file__).parent
+FOLDER = Path(launcher.__file__).parent
+ROOMS = ("membership", "custody", "health", "checkpoints", "departures", "scaling", "reporting")
 
 
-def test_every_module_of_planners_has_its_turn() -> None:
-    there = {".".join(path.relative_to(FOLDER).with_suffix("").parts) for path in FOLDER.glob("*/*.py")}
-    asked = [planner.plan for planner in plan.PLANNERS] + [question.why_not for question in plan.MAY_A_WORLD_FORM]
-    listed = {each.__module__.removeprefix(f"{planners.__name__}.") for each in asked}
-    given_the_questions = {"membership.next_world"}  # a lambda
-    assert {name for name in there if not name.endswith("__init__")} == listed - {plan.__name__} | given_the_questions
+def test_every_module_with_a_planner_has_its_turn() -> None:
+    """A planner is called ``plan``, or something with ``plan``, and takes the job alone."""
+    asked = {planner.plan for planner in plan.PLANNERS}
+    listed = {f"{each.__module__}.{each.__name__}" for each in asked}
+    there = {
+        f"{launcher.__name__}.{room}.{path.stem}.{each.name}"
+        for room in ROOMS
+        for path in (FOLDER / room).glob("*.py")
+        for each in ast.parse(path.read_text()).body
+        if isinstance(each, ast.FunctionDef)
+        and each.name.split("_")[0] == "plan"
+        and [argument.arg for argument in each.args.args] == ["job"]
+    }
+    assert there
+    assert there <= listed
 
 
 @pytest.mark.parametrize("stop", [True, False])

@@ -67,5 +67,5 @@ def test_the_driver_looks_again_when_what_holds_a_world_back_is_over(monkeypatch
 
 def test_what_may_hold_a_world_back_stands_in_one_table_in_its_order() -> None:
     names = [question.why_not.__module__.rpartition(".")[2] for question in plan.MAY_A_WORLD_FORM]
-    assert names == ["loopless", "restore", "before_preemption", "custody"]
+    assert names == ["loopless", "restore", "save_then_stop", "custody"]
     assert all(question.asks.endswith("?") for question in plan.MAY_A_WORLD_FORM)
