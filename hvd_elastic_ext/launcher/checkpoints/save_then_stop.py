@@ -24,6 +24,7 @@ from hvd_elastic_ext.launcher.checkpoints import attempt, finished
 from hvd_elastic_ext.launcher.checkpoints.attempt import Kept, members, newest_step, trains
 from hvd_elastic_ext.launcher.custody.custody import is_awaited
 from hvd_elastic_ext.launcher.custody.holders import whole_number, whole_numbers
+from hvd_elastic_ext.launcher.departures import notices
 from hvd_elastic_ext.launcher.driver import orders
 from hvd_elastic_ext.launcher.driver.actions import NOTHING, HeldBack, Plan
 from hvd_elastic_ext.launcher.driver.helpers import Purpose
@@ -280,7 +281,7 @@ def not_before(job: JobState) -> float:
 def _ready_at(job: JobState, since: float) -> float:
     """When hosts have been too few for long enough, or all holders of the newest commit will go (mono)."""
     at = since + (0.0 if job.before_sleep.skip_waiting else job.options.sleep_after_s)
-    holders, going = job.roster.commits.newest_hosts(), job.leaves_by
+    holders, going = job.roster.commits.newest_hosts(), notices.leaves_by(job)
     if not holders or not holders <= going.keys():
         return at
     ends = min(going[host] for host in holders)

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hvd_elastic_ext.launcher.custody import transfers
 from hvd_elastic_ext.launcher.custody.holders import Reachability
+from hvd_elastic_ext.launcher.departures import notices
 from hvd_elastic_ext.launcher.driver.actions import NOTHING, HeldBack
 from hvd_elastic_ext.launcher.driver.wait import Wait
 from hvd_elastic_ext.launcher.membership.next_world import Stage
@@ -365,7 +366,7 @@ def is_needed_of(job: JobState, host: str) -> bool:
     """Whether the agent of a host has to stay because only it holds the newest commit."""
     since = job.custody.may_end_since.get(host, job.now)
     heard = {name for name, agent in job.roster.agents.items() if agent.last_message_at > since}
-    members, leaving = {life.seat.host for life in job.world.members}, leaving_or_unlisted(job)
+    members, leaving = {life.seat.host for life in job.world.members}, notices.leaving_or_unlisted(job)
     if is_in_sync(job) and not _is_ahead(job, host) and not members <= leaving.keys():
         return members.isdisjoint(heard)  # a member without a message since then may be gone with its commit
     facts = _facts(job)
@@ -420,7 +421,7 @@ def _facts(job: JobState) -> CustodyFacts:
     """The facts that do not depend on members: which slots hold which commits."""
     how = job.options.durability
     return CustodyFacts(
-        holdings=job.roster.commits.holdings(leaving_or_unlisted(job)),
+        holdings=job.roster.commits.holdings(notices.leaving_or_unlisted(job)),
         stored=_stored(job),
         sending=job.transfers.sending or job.calls.sending,
         readers=None if how is not None and "://" in how.place else job.checkpoints.readers,
@@ -431,7 +432,7 @@ def facts_for(job: JobState, seats: Iterable[Seat], *, ready: bool) -> CustodyFa
     """The same, with the other facts for a world of these seats, or for a transfer."""
     members, active = tuple(seats), _active(job)
     joined = {name for name in job.roster.agents if _joined(job, name)}
-    keepers = () if members else _keepers(job, joined - leaving_or_unlisted(job).keys())
+    keepers = () if members else _keepers(job, joined - notices.leaving_or_unlisted(job).keys())
     return replace(
         _facts(job),
         members=members,
@@ -454,15 +455,6 @@ def ending(job: JobState) -> dict[Seat, float]:
         for worker in job.roster.workers.values()
         if worker.killed is not None and worker.generation and (agent := agents.get(worker.seat.host)) and agent.joined
     }
-
-
-def leaving_or_unlisted(job: JobState) -> Mapping[str, float]:
-    """Hosts that leave, and when (mono): those with notice, and those that are not published any more."""
-    leaving, agents = dict(job.leaves_by), job.roster.agents
-    for name, agent in agents.items():
-        if name not in job.fleet.hosts or agent.finishing:
-            leaving.setdefault(name, math.inf)
-    return leaving
 
 
 def storage_may_be_newer(job: JobState, seats: Iterable[Seat]) -> bool:
@@ -600,7 +592,7 @@ def why_not(job: JobState) -> HeldBack | None:
     if part.needs_none:
         return None
     seats, ready = candidates(job)
-    if not seats and not leaving_or_unlisted(job):
+    if not seats and not notices.leaving_or_unlisted(job):
         return None
     part.decision = custody_decision(job, seats, ready=ready)
     members = job.decision.members

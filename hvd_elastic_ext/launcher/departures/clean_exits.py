@@ -12,6 +12,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from hvd_elastic_ext.launcher.departures import notices
 from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
 from hvd_elastic_ext.launcher.driver.wait import Wait, first_few
 from hvd_elastic_ext.launcher.health import blame
@@ -145,7 +146,7 @@ def _why_told(job: JobState, worker: Worker) -> str:
     """The order, notice or signal because of which a process may leave; empty if there is none."""
     if job.before_exit.why is not None:
         return "the job was told to end"
-    if (cause := job.departure_cause(worker.seat.host)) is not None:
+    if (cause := notices.departure_cause(job, worker.seat.host)) is not None:
         return f"its host has notice: {cause}"
     if worker.leaving is not None:
         return f"told to leave: {worker.leaving}"

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.core.json_text import finite_number
-from hvd_elastic_ext.launcher.driver import orders
 from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
 from hvd_elastic_ext.launcher.health.causes import announced
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
@@ -76,6 +75,43 @@ def reclaimed(
     return frozenset(life for life in leaving if now >= leaves_by[life.seat.host] - SAVE_S)
 
 
+# --- what follows from the state
+
+
+def leaves_by(job: JobState) -> Mapping[str, float]:
+    """Hosts with notice, by the list or by their agents, and when they will be gone (mono)."""
+    by_agents = job.roster.agents_with_notice()
+    both = {host: min(by, by_agents.get(host, by)) for host, by in job.notices.departing.items()}
+    return {**by_agents, **both}
+
+
+def next_end_s(job: JobState) -> float | None:
+    """Seconds until the first host with processes is gone; None if no such time is known."""
+    by = min((by for host, by in leaves_by(job).items() if job.roster.on(host)), default=math.inf)
+    return max(0.0, by - job.now) if by < math.inf else None
+
+
+def departure_cause(job: JobState, host: str) -> Cause | None:
+    """Why a host has notice; None if it has none."""
+    if host in job.notices.announced or host not in leaves_by(job):
+        return job.notices.announced.get(host)
+    return announced(job.roster.agents[host].notice_reason or "")
+
+
+def leaving_or_unlisted(job: JobState) -> Mapping[str, float]:
+    """Hosts that leave, and when (mono): those with notice, and those that are not published any more."""
+    leaving, agents = dict(leaves_by(job)), job.roster.agents
+    for name, agent in agents.items():
+        if name not in job.fleet.hosts or agent.finishing:
+            leaving.setdefault(name, math.inf)
+    return leaving
+
+
+def is_departing(job: JobState, agent: Agent) -> bool:
+    """Whether an agent, or its host, was about to end in any case."""
+    return agent.finishing or agent.leaves_by is not None or agent.host.name in leaves_by(job)
+
+
 # --- what happens
 
 
@@ -100,21 +136,14 @@ def published(job: JobState, departing: Mapping[str, tuple[str, float | None]]) 
 def joined(job: JobState, host: str, hello: Mapping[str, Any]) -> None:
     """An agent that connects again repeats its notices."""
     agent = job.roster.agents.get(host)
-    for word, take in (("going", _going), ("notice", _give_notice)):
+    for word, take in (("going", about_to_go), ("notice", sent_away)):
         report = hello.get(word)
         if agent is not None and isinstance(report, dict):
             take(job, agent, report)
 
 
-def handle(job: JobState, agent: Agent, news: Mapping[str, Any]) -> bool:
-    """Take in news of an agent; False if they are of something else."""
-    handler = _OF_AGENTS.get(str(news.get("event")))
-    if handler is not None:
-        handler(job, agent, news)
-    return handler is not None
-
-
-def _give_notice(job: JobState, agent: Agent, notice: Mapping[str, Any]) -> None:
+def sent_away(job: JobState, agent: Agent, notice: Mapping[str, Any]) -> None:
+    """An agent was told to end by another than the launcher, as when its pod is deleted: its host is about to go."""
     if agent.finishing and agent.leaves_by is not None:
         return  # news may come twice
     host, grace_s = agent.host, _seconds(notice.get("grace_s"))
@@ -123,10 +152,11 @@ def _give_notice(job: JobState, agent: Agent, notice: Mapping[str, Any]) -> None
     job.record("notice", host=host.name, reason=reason, deadline=agent.leaves_by)
     log.warning("%s: %s, and ends within %g s; it is given no work meanwhile", host.name, reason, grace_s)
     for slot in range(host.slots):  # the next agent may be sent away, too
-        orders.delay_restart(job, Seat(host.name, slot))
+        job.fleet.restart_delays.begin(Seat(host.name, slot), job.now, job.options.cooldown_s)
 
 
-def _going(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
+def about_to_go(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
+    """A host is about to be taken away, as its cloud or its user says."""
     host, in_s = agent.host.name, news.get("in_s")
     if agent.finishing:
         return  # it leaves at once
@@ -139,19 +169,21 @@ def _going(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
         log.warning("%s is about to go%s: %s; it is given no work meanwhile", host, ends, reason)
 
 
-def _staying(job: JobState, agent: Agent, _: Mapping[str, Any]) -> None:
+def staying(job: JobState, agent: Agent, _: Mapping[str, Any]) -> None:
+    """A notice was withdrawn."""
     if agent.notice_reason is not None and not agent.finishing:
         agent.notice_reason = agent.leaves_by = None
         job.record("notice_over", host=agent.host.name, reason="its notice was withdrawn")
         log.info("%s is not about to go any more", agent.host.name)
 
 
-def _advised(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
+def advised(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
     """It may go, or not soon: this goes to the journal only."""
     job.record("advised", host=agent.host.name, reason=news.get("reason"))
 
 
-def _notices_unavailable(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
+def unavailable(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
+    """A source of notices does not answer an agent, or does again."""
     source, problem = str(news.get("source")), news.get("reason")
     job.record("notices_unavailable", host=agent.host.name, source=source, reason=problem)
     if (
@@ -167,46 +199,9 @@ def _notices_unavailable(job: JobState, agent: Agent, news: Mapping[str, Any]) -
         )
 
 
-def _refused(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
-    """An agent refuses an order. An order to start a process is sent again after a pause."""
-    log.warning("the agent on %s refuses an order: %s", agent.host.name, news.get("reason"))
-    worker = job.roster.of(agent.host.name, news.get("slot"), None)
-    if worker is not None and not worker.started:
-        job.roster.remove(worker)
-        orders.delay_restart(job, worker.seat)
-
-
-def _left(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
-    where, pids = f"{agent.host.name}[{news.get('slot')}]", news.get("pids")
-    named = ", ".join(map(str, pids)) if isinstance(pids, list) else pids
-    log.warning("%s: processes %s cannot be killed: another user's, or stuck in the kernel", where, named)
-
-
-def _dropped(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
-    if isinstance(slot := news.get("slot"), int):
-        text = f"{news.get('records')} journal entries and {news.get('messages')} other messages of slot {slot}"
-        why = "its process sends more than is passed on"
-    else:
-        text = f"{news.get('output')} bytes of output and {news.get('news')} other news"
-        why = "its buffer was full while no launcher was connected"
-    log.warning("%s has dropped %s: %s", agent.host.name, text, why)
-
-
 def _seconds(value: Any) -> float:
     """A duration from an agent, in seconds, or 0."""
     return max(0.0, finite_number(value) or 0.0)
-
-
-_OF_AGENTS: Final[Mapping[str, Callable[[JobState, Agent, Mapping[str, Any]], None]]] = {
-    "notice": _give_notice,
-    "going": _going,
-    "staying": _staying,
-    "advised": _advised,
-    "notices_unavailable": _notices_unavailable,
-    "refused": _refused,
-    "left": _left,
-    "dropped": _dropped,
-}
 
 
 # --- planner
@@ -215,16 +210,16 @@ _OF_AGENTS: Final[Mapping[str, Callable[[JobState, Agent, Mapping[str, Any]], No
 def plan(job: JobState) -> Plan:
     """Tell processes that their host, or the whole job, is about to be preempted, or is not any more."""
     state = job.preemption
-    leaves_by = job.leaves_by
-    present = job.roster.present(job.world.members) if leaves_by or state.open else []
+    going_by = leaves_by(job)
+    present = job.roster.present(job.world.members) if going_by or state.open else []
     state.all_by = None
     if not present:
         return NOTHING
-    state.open = bool(leaves_by)
+    state.open = bool(going_by)
     enough = job.options.limits.size(len(job.wanted), begun=True) > 0
-    going = [by for host, by in leaves_by.items() if job.roster.on(host)]
+    going = [by for host, by in going_by.items() if job.roster.on(host)]
     state.all_by = min(going) if going and not enough else None
-    affected = reclaimed(job.world.members, leaves_by, now=job.now, enough=enough)
+    affected = reclaimed(job.world.members, going_by, now=job.now, enough=enough)
     for leaving in (True, False):
         to_notify = [
             worker for worker in present if worker.reclaimed is not leaving and (worker.life in affected) is leaving
@@ -232,5 +227,5 @@ def plan(job: JobState) -> Plan:
         job.tell_all(to_notify, "reclaim", leaving=leaving)
         for worker in to_notify:
             worker.reclaimed = leaving
-    times = [by - SAVE_S for by in leaves_by.values()]
+    times = [by - SAVE_S for by in going_by.values()]
     return Plan(min((at for at in times if job.now < at < math.inf), default=None))

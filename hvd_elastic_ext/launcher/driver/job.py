@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -25,13 +24,12 @@ from hvd_elastic_ext.launcher.checkpoints.save_then_stop import (
 from hvd_elastic_ext.launcher.custody.custody import Custody
 from hvd_elastic_ext.launcher.custody.transfers import Transfers
 from hvd_elastic_ext.launcher.departures.clean_exits import CleanExits
-from hvd_elastic_ext.launcher.departures.notices import Notices, Preemption
+from hvd_elastic_ext.launcher.departures.notices import Notices, Preemption, leaves_by
 from hvd_elastic_ext.launcher.departures.shutdown import Outcome, Shutdown
 from hvd_elastic_ext.launcher.driver import actions
 from hvd_elastic_ext.launcher.driver.helpers import Purpose
 from hvd_elastic_ext.launcher.driver.roster import JOIN_S, SEND_S, Roster
 from hvd_elastic_ext.launcher.health.blame import Faults
-from hvd_elastic_ext.launcher.health.causes import announced
 from hvd_elastic_ext.launcher.health.endings import WorldOutcome, WorldPhase, outcome_of_world
 from hvd_elastic_ext.launcher.health.launcher_pauses import LauncherPauses
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger
@@ -56,7 +54,6 @@ if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.custody.holders import NotedCommit
     from hvd_elastic_ext.launcher.driver.options import JobOptions
     from hvd_elastic_ext.launcher.driver.roster import Worker
-    from hvd_elastic_ext.launcher.health.causes import Cause
     from hvd_elastic_ext.launcher.membership.calls import Gate
     from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, RendezvousAnswer, Seat
 
@@ -254,7 +251,7 @@ class JobState:
 
     def situation_for(self, wanted: tuple[Seat, ...]) -> Situation:
         """The same with other wanted seats."""
-        processes = self.roster.processes(broken=self.rendezvous.asked_again, leaves_by=self.leaves_by)
+        processes = self.roster.processes(broken=self.rendezvous.asked_again, leaves_by=leaves_by(self))
         if (gate := self.gate) is not None:
             stages = {seat: gate.stage(seat, each.stage) for seat, each in processes.items()}
             wanted = tuple([seat for seat in wanted if seat not in stages or stages[seat] is not None])
@@ -377,25 +374,6 @@ class JobState:
     def can_end_by_itself(self) -> bool:
         """Whether processes of a script without a loop can still finish it, however long that takes."""
         return self.in_place and self.world_outcome.phase in (WorldPhase.ENDING, WorldPhase.RUNNING)
-
-    @property
-    def leaves_by(self) -> Mapping[str, float]:
-        """Hosts with notice, by the list or by their agents, and when they will be gone (mono)."""
-        by_agents = self.roster.agents_with_notice()
-        both = {host: min(by, by_agents.get(host, by)) for host, by in self.notices.departing.items()}
-        return {**by_agents, **both}
-
-    @property
-    def next_end_s(self) -> float | None:
-        """Seconds until the first host with processes is gone; None if no such time is known."""
-        by = min((by for host, by in self.leaves_by.items() if self.roster.on(host)), default=math.inf)
-        return max(0.0, by - self.now) if by < math.inf else None
-
-    def departure_cause(self, host: str) -> Cause | None:
-        """Why a host has notice; None if it has none."""
-        if host in self.notices.announced or host not in self.leaves_by:
-            return self.notices.announced.get(host)
-        return announced(self.roster.agents[host].notice_reason or "")
 
     # --- actions
 

@@ -187,8 +187,8 @@ def _news(job: JobState, host: str, news: Mapping[str, Any]) -> None:
         agent.gpu_unknown = external_text(str(news.get("gpu_unknown") or ""))
     elif event == "template":
         _template(agent, news)
-    elif not notices.handle(job, agent, news):
-        _note_held(job, agent, news)
+    else:
+        _OF_AGENTS.get(event, _note_held)(job, agent, news)
 
 
 def _template(agent: Agent, news: Mapping[str, Any]) -> None:
@@ -353,6 +353,16 @@ _ANSWERED: Final[Mapping[Purpose, Callable[[JobState, Agent, HelperAnswer], None
     Purpose.SLEEP: save_then_stop.answered,
     Purpose.TRANSFER: transfers.answered,
     Purpose.PAST: calls.answered,
+}
+_OF_AGENTS: Final[Mapping[str, Callable[[JobState, Agent, Mapping[str, Any]], None]]] = {
+    "notice": notices.sent_away,
+    "going": notices.about_to_go,
+    "staying": notices.staying,
+    "advised": notices.advised,
+    "notices_unavailable": notices.unavailable,
+    "refused": agents.refused,
+    "left": agents.left,
+    "dropped": agents.dropped,
 }
 _NEWS: Final[Mapping[str, _Handler]] = {
     "started": lambda job, worker, news: agents.started(job, worker, news.get("pid"), warm=news.get("warm") is True),

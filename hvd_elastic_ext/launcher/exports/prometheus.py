@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 from hvd_elastic_ext.core.events import EVENTS, RESIZES
 from hvd_elastic_ext.core.goodput import Accounting
 from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.io.http_server import HttpServer, Response
+from hvd_elastic_ext.io.threads.beside import report
+from hvd_elastic_ext.launcher.departures import notices
 from hvd_elastic_ext.launcher.driver.roster import USAGE
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.membership.next_world import Stage
@@ -101,7 +104,7 @@ def _hosts(job: JobState, now: float, listed: HostSet) -> Iterator[JobMetric]:
     yield _one("slots_listed", "Slots of the newest list", listed.slots)
     yield _one("hosts_connected", "Hosts whose agent is connected", len(agents))
     yield _one("hosts_blocked", "Listed hosts that are blocked, after faults or by hand", blocked)
-    yield _one("hosts_with_notice", "Hosts that will be gone soon", len(job.leaves_by))
+    yield _one("hosts_with_notice", "Hosts that will be gone soon", len(notices.leaves_by(job)))
     processes = dict.fromkeys(Stage, 0)
     for worker in job.roster.workers.values():
         processes[worker.stage] += 1

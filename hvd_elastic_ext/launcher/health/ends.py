@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.secrets import external_text
-from hvd_elastic_ext.launcher.departures import clean_exits, shutdown
+from hvd_elastic_ext.launcher.departures import clean_exits, notices, shutdown
 from hvd_elastic_ext.launcher.driver import orders
 from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
 from hvd_elastic_ext.launcher.driver.wait import Wait, first_few
@@ -100,7 +100,7 @@ def _ending(job: JobState, worker: Worker, code: int, *, oom: bool) -> Ending:
         code,
         done=worker.done,
         told_to_leave=worker.leaving is not None,
-        departure=job.departure_cause(worker.seat.host),
+        departure=notices.departure_cause(job, worker.seat.host),
         peer_lost=worker.life in members and _has_lost_another(job, worker),
         oom=oom,
         warned=worker.warned,

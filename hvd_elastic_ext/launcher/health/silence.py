@@ -12,6 +12,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.launcher.departures import notices
 from hvd_elastic_ext.launcher.driver import actions, orders
 from hvd_elastic_ext.launcher.driver.actions import NOTHING
 from hvd_elastic_ext.launcher.driver.roster import STARTS_S
@@ -121,15 +122,10 @@ def cut_off(job: JobState, agent: Agent, reason: str, *, strike: bool) -> None:
             fleet.recovering.update([name] if strike else [])
     job.do(actions.StopLaunch(name))
     job.do(actions.HangUp(name, reason))  # a machine that paused has not noticed anything
-    if not strike or is_departing(job, agent):
+    if not strike or notices.is_departing(job, agent):
         return
     job.record("fenced", host=name, reason=reason)
     blame.strike(job, Cause.FENCED, agent.host, detail=reason)
-
-
-def is_departing(job: JobState, agent: Agent) -> bool:
-    """Whether an agent, or its host, was about to end in any case."""
-    return agent.finishing or agent.leaves_by is not None or agent.host.name in job.leaves_by
 
 
 # --- planner
@@ -145,7 +141,7 @@ def plan(job: JobState) -> Plan:
         if agent.last_message_at and now - agent.last_message_at > _limit_s(job, agent):
             reason = f"nothing was heard of it for {now - agent.last_message_at:.1f} s"
             cut_off(job, agent, reason, strike=not job.ending)
-            gone = is_departing(job, agent) or agent.last_message_at <= agent.inherited_at
+            gone = notices.is_departing(job, agent) or agent.last_message_at <= agent.inherited_at
             if not (job.ending or gone) and agent.host.name in job.fleet.hosts:
                 job.fleet.unreachable[agent.host.name] = reason
     for worker in _silent(job):

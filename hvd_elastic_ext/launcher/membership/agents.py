@@ -159,6 +159,33 @@ def _reports_its_end(worker: Worker, code: int) -> bool:
     return worker.stage is Stage.LIVE and (worker.done or code == 0 or not worker.loops or worker.keeps_nothing)
 
 
+def refused(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
+    """An agent refuses an order. An order to start a process is sent again after a pause."""
+    log.warning("the agent on %s refuses an order: %s", agent.host.name, news.get("reason"))
+    worker = job.roster.of(agent.host.name, news.get("slot"), None)
+    if worker is not None and not worker.started:
+        job.roster.remove(worker)
+        orders.delay_restart(job, worker.seat)
+
+
+def left(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
+    """Processes on a host have outlived a SIGKILL."""
+    where, pids = f"{agent.host.name}[{news.get('slot')}]", news.get("pids")
+    named = ", ".join(map(str, pids)) if isinstance(pids, list) else pids
+    log.warning("%s: processes %s cannot be killed: another user's, or stuck in the kernel", where, named)
+
+
+def dropped(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
+    """An agent could not pass everything on."""
+    if isinstance(slot := news.get("slot"), int):
+        text = f"{news.get('records')} journal entries and {news.get('messages')} other messages of slot {slot}"
+        why = "its process sends more than is passed on"
+    else:
+        text = f"{news.get('output')} bytes of output and {news.get('news')} other news"
+        why = "its buffer was full while no launcher was connected"
+    log.warning("%s has dropped %s: %s", agent.host.name, text, why)
+
+
 # --- planner
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.messages.slot_protocol import START_AGAIN, TERMINATED
+from hvd_elastic_ext.launcher.departures import notices
 from hvd_elastic_ext.launcher.driver import actions, orders
 from hvd_elastic_ext.launcher.driver.roster import STARTS_S
 from hvd_elastic_ext.launcher.driver.wait import Wait, first_few
@@ -289,9 +290,10 @@ def _tell_to_leave(job: JobState, members: Sequence[Worker], staying: set[str], 
     """All commit at one step and end; ``check_alive()`` is False on hosts that are not in the next world."""
     generation = job.generation + 1
     looping = [worker for worker in members if worker.loops and not worker.done]
+    in_s = notices.next_end_s(job)
     for leave in (False, True):
         receivers = [worker for worker in looping if (worker.seat.host not in staying) is leave]
-        job.tell_all(receivers, "update", generation=generation, leave=leave, in_s=job.next_end_s, reason=reason)
+        job.tell_all(receivers, "update", generation=generation, leave=leave, in_s=in_s, reason=reason)
 
 
 # --- ends of processes
@@ -302,7 +304,7 @@ def cause_of_end(job: JobState, worker: Worker, ending: Ending, code: int) -> En
     if worker.life not in job.world.members or ending.cause is Cause.DONE:
         return ending
     found = _cause_of_end(job, worker, ending, code)
-    if found.cause is Cause.PEER_LOST and worker.seat.host not in job.leaves_by:
+    if found.cause is Cause.PEER_LOST and worker.seat.host not in notices.leaves_by(job):
         job.restarting.peers_lost = True
     if found.cause in (Cause.PEER_LOST, Cause.TOLD):
         job.world.not_at_fault.add(worker.life)

@@ -13,6 +13,7 @@ from itertools import compress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.launcher.departures import notices
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 
 if TYPE_CHECKING:
@@ -419,7 +420,7 @@ def difference(job: JobState) -> Difference:
     if not wanted <= {life.seat for life in members}:
         return Difference.of(job.situation)
     unwanted = [life.seat for life in members if life.seat not in wanted]
-    leaves_by = job.leaves_by if unwanted else {}
+    leaves_by = notices.leaves_by(job) if unwanted else {}
     leaving = [roster.process(seat, leaves_by=leaves_by) for seat in unwanted]
     return Difference(
         [life for life in members if life.seat in wanted] if unwanted else members,

@@ -19,7 +19,7 @@ from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.launcher.custody import custody
 from hvd_elastic_ext.launcher.custody.custody import next_look
-from hvd_elastic_ext.launcher.departures import clean_exits
+from hvd_elastic_ext.launcher.departures import clean_exits, notices
 from hvd_elastic_ext.launcher.driver import actions, orders
 from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
 from hvd_elastic_ext.launcher.driver.roster import GO_LIVE_S, STARTS_S, Worker
@@ -258,8 +258,8 @@ def _tell_members(job: JobState, members: Iterable[Worker]) -> None:
             elsewhere.append(worker)
         else:
             _send_go_live(job, worker, later=later)
-    reason = job.world.decision.reason
-    job.tell_all(elsewhere, "update", generation=job.generation, leave=False, in_s=job.next_end_s, reason=reason)
+    reason, in_s = job.world.decision.reason, notices.next_end_s(job)
+    job.tell_all(elsewhere, "update", generation=job.generation, leave=False, in_s=in_s, reason=reason)
 
 
 def _send_go_live(job: JobState, worker: Worker, *, later: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.launcher.departures.notices import leaves_by
 from hvd_elastic_ext.launcher.driver.events import News
 from hvd_elastic_ext.launcher.health.causes import announced
 from tests.unit.launcher.scenarios import play
@@ -181,10 +182,10 @@ def test_processes_that_leave_although_training_is_not_done(text: str) -> None:
 
 def test_a_host_whose_agent_is_about_to_end_is_not_worked_with_because_a_list_names_it() -> None:
     cluster = play("train a b; run 2; wedge b; sigterm b; run 0.5; hosts a b:2; run 3")
-    assert cluster.driver.job.leaves_by.keys() == {"b"}
+    assert leaves_by(cluster.driver.job).keys() == {"b"}
     assert [len(seats) for seats in cluster.agents.values()] == [1, 1]
     cluster.until(lambda: sorted(cluster.world) == ["a", "b", "b"])
-    assert not cluster.driver.job.leaves_by
+    assert not leaves_by(cluster.driver.job)
 
 
 def test_an_agent_that_is_lost_in_its_grace_leaves_nobody_behind_who_is_waited_for() -> None:
@@ -196,11 +197,11 @@ def test_an_agent_that_is_lost_in_its_grace_leaves_nobody_behind_who_is_waited_f
 def test_the_earliest_deadline_counts_also_one_that_becomes_known_later() -> None:
     cluster = play("train a; run 2; notice a ? spot reclaim; run 1; notice a 30 spot reclaim; run 0.1; number notice 1")
     now = cluster.clock.mono()
-    assert 29.0 < cluster.driver.job.leaves_by["a"] - now < 30.0
+    assert 29.0 < leaves_by(cluster.driver.job)["a"] - now < 30.0
     for in_s, expected in ((None, 15.0), (5.0, 5.0), (100.0, 15.0)):
         cluster.publish(HostSet.of({}), {"a": ("spot reclaim", now + 15.0)})
         cluster.driver.tell(News("a", {"event": "going", "reason": "drained by Ops", "in_s": in_s}))
-        assert cluster.driver.job.leaves_by["a"] - now == pytest.approx(expected)
+        assert leaves_by(cluster.driver.job)["a"] - now == pytest.approx(expected)
     assert cluster.world == ["a"]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.launcher.departures.notices import SAVE_S
+from hvd_elastic_ext.launcher.departures.notices import SAVE_S, leaves_by
 from hvd_elastic_ext.launcher.driver import plan
 from tests.unit.launcher.scenarios import play
 
@@ -57,7 +57,7 @@ def test_in_a_large_job_too_a_process_is_told_in_time(monkeypatch: pytest.Monkey
     monkeypatch.setattr(plan, "PAUSE_PER_PROCESS_S", plan.MAX_PAUSE_S)
     job, at = cluster.driver.job, cluster.driver.look()
     assert job.steady
-    assert at == pytest.approx(job.leaves_by["a"] - SAVE_S)
+    assert at == pytest.approx(leaves_by(job)["a"] - SAVE_S)
     cluster.clock.now += at - cluster.clock.mono() + 1e-6
     cluster.driver.look()
     assert [worker.reclaimed for worker in job.roster.on("a")] == [True]
