@@ -43,7 +43,7 @@ def reduce(job: JobState, event: Event) -> None:
         case events.News(host, news):
             _news(job, host, news)
         case events.HostsChanged():
-            _hosts_changed(job, event)
+            hosts.listed(job, event)
         case events.AgentJoined(host, hello):
             _agent_joined(job, host, hello)
         case events.AgentUnfit(host, why):
@@ -75,21 +75,6 @@ def reduce(job: JobState, event: Event) -> None:
 
 
 # --- hosts and agents
-
-
-def _hosts_changed(job: JobState, event: events.HostsChanged) -> None:
-    refused_before, fleet = job.fleet.empty_list_refused, job.fleet
-    fleet.list_refused = event.refused
-    fleet.empty_list_refused = not event.hosts and not event.departing and bool(job.roster.workers)
-    if fleet.empty_list_refused:
-        if refused_before:
-            return  # a line of its own reports a list that is refused later
-        log.warning("a list without any host was published; the hosts known so far are kept while they work")
-        return
-    if job.fleet.hosts and not event.hosts and not event.departing:
-        log.info("hosts: none (%s)", ", ".join(f"-{name}" for name in job.fleet.hosts.names))
-    hosts.publish(job, event.hosts)
-    notices.published(job, event.departing)
 
 
 def _agent_joined(job: JobState, host: str, hello: Mapping[str, Any]) -> None:

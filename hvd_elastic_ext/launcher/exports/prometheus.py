@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 from hvd_elastic_ext.core.events import EVENTS, RESIZES
 from hvd_elastic_ext.core.goodput import Accounting
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.io.http_server import HttpServer, Response
-from hvd_elastic_ext.io.threads.beside import report
 from hvd_elastic_ext.launcher.departures import notices
 from hvd_elastic_ext.launcher.driver.roster import USAGE
 from hvd_elastic_ext.launcher.health.causes import Cause

@@ -35,7 +35,7 @@ from hvd_elastic_ext.launcher.job.output import Console
 from hvd_elastic_ext.launcher.job.session import Session
 from hvd_elastic_ext.launcher.job.standard_input import NO_INPUT
 from hvd_elastic_ext.launcher.job.stop_lines import COMMAND as STOP
-from hvd_elastic_ext.launcher.membership import hosts, processes, shortage
+from hvd_elastic_ext.launcher.membership import hosts, processes
 from hvd_elastic_ext.launcher.reporting import status
 from hvd_elastic_ext.launcher.scaling.scaling import signals_of
 from hvd_elastic_ext.launcher.sleep import releaser
@@ -383,7 +383,7 @@ class Job:
             self._session.health_changed(ledger, event, fields)
             if self._sleeping is not None:
                 self._sleeping.changed()
-        refused = shortage.list_refused(driver.job)
+        refused = hosts.list_refused(driver.job)
         return {**answer, "refused": refused} if "hosts" in answer and refused else answer
 
     def _present(self, job: JobState) -> Mapping[str, Any]:

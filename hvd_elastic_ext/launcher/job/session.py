@@ -75,6 +75,7 @@ from hvd_elastic_ext.launcher.job.output import Console, seat_of
 from hvd_elastic_ext.launcher.job.scalers import Scaler
 from hvd_elastic_ext.launcher.job.scaling_inputs import ScalingInputs
 from hvd_elastic_ext.launcher.job.standard_input import NO_INPUT, StandardInput
+from hvd_elastic_ext.launcher.membership.hosts import keeps_unlisted
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat, is_for_a_rank
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.reporting import waits
@@ -199,7 +200,7 @@ class Session:
             begun = self._clock.mono()
             at = self.driver.look()
             job = self.driver.job
-            self._feed.generation, self._feed.keeps = job.generation, job.fleet.empty_list_refused
+            self._feed.generation, self._feed.keeps = job.generation, keeps_unlisted(job)
             if at is None:
                 return
             self._control.poller.steady = job.steady

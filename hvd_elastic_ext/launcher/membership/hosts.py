@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from hvd_elastic_ext.core.errors import HOSTS_KEPT
 from hvd_elastic_ext.core.hosts import Host, HostSet, is_same
 from hvd_elastic_ext.launcher.departures import notices
 from hvd_elastic_ext.launcher.driver.actions import NOTHING
@@ -22,6 +23,7 @@ from hvd_elastic_ext.launcher.health.host_requests import NEEDED
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.driver.actions import Plan
+    from hvd_elastic_ext.launcher.driver.events import HostsChanged
     from hvd_elastic_ext.launcher.driver.job import JobState
     from hvd_elastic_ext.launcher.driver.roster import Agent, Worker
     from hvd_elastic_ext.launcher.membership.next_world import WorldLimits
@@ -83,6 +85,39 @@ def needed_unlisted(job: JobState) -> dict[str, float]:
     return {} if stays else {name: since for name, since in gone.items() if on[name]}
 
 
+# --- a list that names no host, or is refused
+
+
+def is_refused(hosts: HostSet, departing: Collection[str], *, works: bool) -> bool:
+    """Whether a list is not believed: it names no host, not even one that is ``departing``, while the job ``works``.
+
+    Far more often its source is broken than all hosts are gone at once; if they are, no process runs soon. Pure.
+    """
+    return not hosts and not departing and works
+
+
+def keeps_unlisted(job: JobState) -> bool:
+    """Whether hosts stay in use although the newest list names none."""
+    return job.fleet.empty_list_refused
+
+
+def list_refused(job: JobState) -> str:
+    """Why the newest list of hosts is not used; empty if it is."""
+    refused = job.fleet.list_refused
+    return "" if refused is None else f"the newest host list is refused: {refused.removesuffix(HOSTS_KEPT)}"
+
+
+def why_fewer(job: JobState) -> list[str]:
+    """Which part of the newest list explains that there are too few hosts."""
+    fleet, refused = job.fleet, list_refused(job)
+    found = [refused] if refused else []
+    if not refused and fleet.empty_list_refused:
+        found.append("the newest host list names no host")
+    if not fleet.hosts.names:
+        found.append("no host is published")
+    return found
+
+
 def unlisted_in_use(job: JobState, published: HostSet) -> dict[Host, str]:
     """Hosts in use that the newest list, ``published``, does not name, and the reasons."""
     if job.outcome.over:
@@ -102,6 +137,22 @@ def unlisted_in_use(job: JobState, published: HostSet) -> dict[Host, str]:
 
 
 # --- what happens
+
+
+def listed(job: JobState, event: HostsChanged) -> None:
+    """A list of hosts was published, or refused."""
+    refused_before, fleet = job.fleet.empty_list_refused, job.fleet
+    fleet.list_refused = event.refused
+    fleet.empty_list_refused = is_refused(event.hosts, event.departing, works=bool(job.roster.workers))
+    if fleet.empty_list_refused:
+        if refused_before:
+            return  # a line of its own reports a list that is refused later
+        log.warning("a list without any host was published; the hosts known so far are kept while they work")
+        return
+    if job.fleet.hosts and not event.hosts and not event.departing:
+        log.info("hosts: none (%s)", ", ".join(f"-{name}" for name in job.fleet.hosts.names))
+    publish(job, event.hosts)
+    notices.published(job, event.departing)
 
 
 def publish(job: JobState, hosts: HostSet) -> None:

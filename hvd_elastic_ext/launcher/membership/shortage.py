@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from hvd_elastic_ext.core.errors import HOSTS_KEPT, JobFailed
+from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.driver.actions import NOTHING
 from hvd_elastic_ext.launcher.driver.wait import Wait, first_few
 from hvd_elastic_ext.launcher.health import blame
-from hvd_elastic_ext.launcher.membership import calls
+from hvd_elastic_ext.launcher.membership import calls, hosts
 from hvd_elastic_ext.launcher.membership.next_world import Stage
 
 if TYPE_CHECKING:
@@ -36,18 +36,7 @@ def why_short(job: JobState) -> str | None:
 
 def why_too_few(job: JobState) -> list[str]:
     """Which options, and which part of the newest list of hosts, explain that no world can form."""
-    found, fleet = [_why_so_many(job), list_refused(job)], job.fleet
-    if fleet.list_refused is None and fleet.empty_list_refused:
-        found.append("the newest host list names no host")
-    if not fleet.hosts.names:
-        found.append("no host is published")
-    return [why for why in found if why]
-
-
-def list_refused(job: JobState) -> str:
-    """Why the newest list of hosts is not used; empty if it is."""
-    refused = job.fleet.list_refused
-    return "" if refused is None else f"the newest host list is refused: {refused.removesuffix(HOSTS_KEPT)}"
+    return [why for why in (_why_so_many(job), *hosts.why_fewer(job)) if why]
 
 
 def unready(job: JobState) -> list[str]:

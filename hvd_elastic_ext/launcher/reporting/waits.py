@@ -21,7 +21,6 @@ from hvd_elastic_ext.launcher.health import blame, ends, link_loss, pace, silenc
 from hvd_elastic_ext.launcher.health.pace import next_line_hint
 from hvd_elastic_ext.launcher.membership import adoption, calls, engines, hosts, processes, shortage, world
 from hvd_elastic_ext.launcher.membership.processes import starting
-from hvd_elastic_ext.launcher.membership.shortage import list_refused
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.driver.job import JobState
@@ -91,7 +90,7 @@ def status(job: JobState) -> str:
         parts.append(f"blocked: {first_few(blocked)}")
     if needed := hosts.needed_unlisted(job):
         parts.append(f"not listed, but needed until another host can take its place: {first_few(needed)}")
-    if refused := list_refused(job):
+    if refused := hosts.list_refused(job):
         parts.append(refused)
     if job.scaling.reason:
         parts.append(f"autoscale: {job.scaling.reason}")
@@ -125,7 +124,7 @@ def slow_starts(job: JobState) -> dict[str, Starting]:
 def lacking(job: JobState) -> list[str]:
     """What a job that trains lacks of its listed hosts, and until when."""
     found = []
-    if refused := list_refused(job):
+    if refused := hosts.list_refused(job):
         found.append(f"{refused}; the hosts before it are kept until it is corrected")
     if blocked := blame.blocked(job, brief=True, for_good=False):
         found.append(f"blocked: {first_few(blocked)}")
@@ -189,7 +188,7 @@ def _again(job: JobState, lines: dict[str, Lines], hosts: list[str]) -> str:
 def _log_lacking(job: JobState) -> None:
     """Log which hosts are blocked for a time, and that the newest list is refused. The beginning of each was logged."""
     fleet, ledger, most_s = job.fleet, job.faults.ledger, job.options.wait_lines_s
-    if job.ending or (fleet.list_refused is None and ledger.next_release(job.now) is None):
+    if job.ending or (not hosts.list_refused(job) and ledger.next_release(job.now) is None):
         job.log_lacking = None
         return
     if job.log_lacking is None:
