@@ -23,20 +23,22 @@ import math
 from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from hvd_elastic_ext.launcher.custody import transfers
+from hvd_elastic_ext.launcher.custody import holders, transfers
 from hvd_elastic_ext.launcher.custody.holders import Reachability
 from hvd_elastic_ext.launcher.departures import notices
 from hvd_elastic_ext.launcher.driver.actions import NOTHING, HeldBack
 from hvd_elastic_ext.launcher.driver.wait import Wait
+from hvd_elastic_ext.launcher.membership import calls
 from hvd_elastic_ext.launcher.membership.next_world import Stage
-from hvd_elastic_ext.launcher.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.membership.rendezvous import Seat, seat_of
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.custody.holders import Holding
     from hvd_elastic_ext.launcher.driver.actions import Plan
     from hvd_elastic_ext.launcher.driver.job import JobState
+    from hvd_elastic_ext.launcher.driver.roster import Agent
 
 log = logging.getLogger(__name__)
 
@@ -516,6 +518,23 @@ def waits(job: JobState) -> Wait | None:
 
 
 # --- what happens
+
+
+def in_memory(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
+    """Note which commit a slot's memory holds after its process or a helper has ended."""
+    slot, event, slots, known = news.get("slot"), news.get("event"), news.get("slots"), job.roster.commits
+    if not agent.joined:
+        return
+    calls.note_held(job, agent, news)
+    host = agent.host.name
+    if event == "forgotten" and isinstance(slot, int):
+        known.forgotten(Seat(host, slot))
+    elif event == "held" and isinstance(slots, dict):
+        for number, each in slots.items():
+            if (seat := seat_of(host, number)) is not None:
+                known.newer(seat, holders.read(each), agent=agent.identity)
+    elif "held" in news and isinstance(slot, int):
+        known.newer(Seat(host, slot), holders.read(news["held"]), agent=agent.identity)
 
 
 def custody_decision(job: JobState, seats: Sequence[Seat], *, ready: bool) -> CustodyDecision:

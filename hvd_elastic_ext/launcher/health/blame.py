@@ -24,6 +24,7 @@ from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 
 if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.driver.events import HealthChanged
     from hvd_elastic_ext.launcher.driver.job import JobState
     from hvd_elastic_ext.launcher.driver.roster import Worker
     from hvd_elastic_ext.launcher.health.ledger import BlockStatus
@@ -455,6 +456,13 @@ def _all_ended_with(job: JobState, digest: str, members: tuple[ProcessId, ...]) 
 
 
 # --- strikes and blocks
+
+
+def changed_by_hand(job: JobState, event: HealthChanged) -> None:
+    """A user has blocked a host, or has cleared it."""
+    job.faults.ledger = event.ledger
+    job.record(event.event, **event.fields)
+    job.save()
 
 
 def strike(

@@ -11,6 +11,7 @@ from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.core.errors import JobFailed
+from hvd_elastic_ext.core.messages.slot_protocol import NOT_STARTED
 from hvd_elastic_ext.core.secrets import external_text
 from hvd_elastic_ext.launcher.departures import clean_exits, notices, shutdown
 from hvd_elastic_ext.launcher.driver import orders
@@ -77,6 +78,11 @@ def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
             shutdown.end(job, JobFailed(f"{worker.seat} {how}, before its training was done; that of others is"))
     elif cause.fault:
         _failed(job, worker, cause, how, code=code, when=f"{after} its training was done")
+
+
+def not_started(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
+    """A process could not be started."""
+    exited(job, worker, {**news, "code": NOT_STARTED})
 
 
 def not_a_victim(job: JobState, worker: Worker, cause: Cause, how: str, *, code: int) -> None:

@@ -1,4 +1,4 @@
-"""One agent a host: when it is started and ended, and what its list of processes and commits changes when it joins.
+"""One agent a host: when it is started and ended, and what follows when it connects, is lost or reports something.
 
 An agent that connects again (after a lost link, or to a new launcher) reports all that it has. The difference from what
 the launcher believes is applied: an end that was not reported has happened, a start whose message was lost is known of.
@@ -11,16 +11,19 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.custody import custody
+from hvd_elastic_ext.core.secrets import external_text
+from hvd_elastic_ext.launcher.checkpoints import attempt, restore, save_then_stop
+from hvd_elastic_ext.launcher.custody import custody, transfers
+from hvd_elastic_ext.launcher.departures import notices, shutdown
 from hvd_elastic_ext.launcher.driver import actions, orders
 from hvd_elastic_ext.launcher.driver.actions import NOTHING
-from hvd_elastic_ext.launcher.driver.roster import Worker
-from hvd_elastic_ext.launcher.health import blame
-from hvd_elastic_ext.launcher.health.causes import Cause
-from hvd_elastic_ext.launcher.membership import calls
+from hvd_elastic_ext.launcher.driver.roster import USAGE, LaunchEnd, Worker
+from hvd_elastic_ext.launcher.health import blame, ends, silence
+from hvd_elastic_ext.launcher.health.causes import SSH_FAILED, Cause
+from hvd_elastic_ext.launcher.membership import adoption, calls, processes
 from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, seat_of, slot_number
-from hvd_elastic_ext.launcher.membership.reports import take_heartbeat
+from hvd_elastic_ext.launcher.membership.reports import signals, take_heartbeat
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.driver.actions import Plan
@@ -32,9 +35,24 @@ log = logging.getLogger(__name__)
 
 KILLED: Final = 137
 """Exit code of a process if its real one is lost with its agent."""
+LOST_AFTER_S: Final = 2.0
+"""An agent that loses its connection so soon after the end of its launch has ended with it."""
 
 
-def joined(job: JobState, name: str, hello: Mapping[str, Any]) -> list[tuple[Worker, int]]:
+# --- it connects
+
+
+def joined(job: JobState, host: str, hello: Mapping[str, Any]) -> None:
+    """An agent has connected, perhaps again."""
+    ended = _take_in(job, host, hello)
+    notices.joined(job, host, hello)
+    for worker, code in ended:
+        ends.exited(job, worker, {"code": code})  # their ends were not reported
+    for part in (attempt, transfers, adoption, shutdown):
+        part.agent_joined(job, host)
+
+
+def _take_in(job: JobState, name: str, hello: Mapping[str, Any]) -> list[tuple[Worker, int]]:
     """Bring the roster up to date with an agent that has joined. Processes that have ended, with exit codes."""
     now = job.now
     agent = job.roster.agents.get(name)
@@ -104,7 +122,7 @@ def _compare(
 def _catch_up(job: JobState, worker: Worker, status: Mapping[str, Any]) -> None:
     """Apply messages of a process that were lost with the connection."""
     now, generation = job.now, status.get("generation")
-    started(job, worker, status.get("pid"))  # without a pid: its agent reports it later
+    processes.started(job, worker, {"pid": status.get("pid")})  # without a pid: its agent reports it later
     worker.loops = worker.loops or status.get("loops") is True
     worker.done = worker.done or bool(status.get("done"))
     worker.warned = worker.reclaimed = bool(status.get("warned"))
@@ -117,16 +135,6 @@ def _catch_up(job: JobState, worker: Worker, status: Mapping[str, Any]) -> None:
         worker.generation, worker.since = generation, now
     if isinstance(agreed := status.get("agreed"), int):
         worker.agreed = max(worker.agreed, min(agreed, worker.generation))
-
-
-def started(job: JobState, worker: Worker, pid: Any, *, warm: bool = False) -> None:
-    """A process runs. The agent may report this more than once. ``warm``: its imports were done before."""
-    if worker.started or type(pid) is not int:
-        return
-    worker.started, worker.pid = True, pid
-    place = {"rank": worker.planned, "local_rank": worker.local_rank}
-    warmly = {"warm": True} if warm else {}
-    job.record("spawned", host=worker.seat.host, slot=worker.seat.slot, pid=worker.pid, **place, **warmly)
 
 
 def _adopted(life: ProcessId, host: Host, status: Mapping[str, Any], now: float) -> Worker:
@@ -157,6 +165,94 @@ def _reports_its_end(worker: Worker, code: int) -> bool:
     loop.
     """
     return worker.stage is Stage.LIVE and (worker.done or code == 0 or not worker.loops or worker.keeps_nothing)
+
+
+# --- it ends, or its connection is lost
+
+
+def unfit(job: JobState, host: str, why: str) -> None:
+    """A host's agent has connected, and cannot be worked with."""
+    agent = job.roster.agents.get(host)
+    if agent is None:
+        return
+    log.warning("%s cannot be used: %s", host, why)
+    blame.strike(job, Cause.NEVER_READY, agent.host, detail=why, tried_s=job.now - agent.since)
+    orders.dismiss(job, agent)  # after the cooldown the next agent is checked again
+
+
+def lost(job: JobState, host: str, reason: str) -> None:
+    """The connection to an agent is lost."""
+    agent = job.roster.agents.get(host)
+    if agent is not None:
+        agent.joined = False
+    for part in (restore, attempt, save_then_stop, transfers, calls):
+        part.agent_lost(job, host)  # also of a fenced host
+    if agent is None:
+        return
+    log.debug("connection to %s lost: %s", host, reason)
+    job.roster.commits.agent_lost(host, last_message_at=agent.last_message_at, why=reason)
+    if agent.finishing and not job.roster.on(host):
+        job.roster.commits.agent_ended(host, "its agent has ended")
+        del job.roster.agents[host]
+    elif agent.launch_ended is not None and job.now - agent.launch_ended.at <= LOST_AFTER_S:
+        _ended(job, agent, agent.launch_ended)
+
+
+def launch_ended(job: JobState, host: str, code: int, remark: str) -> None:
+    """A launch has ended: its agent could not be started, or has ended, or its ssh has lost the connection."""
+    agent, detail = job.roster.agents.get(host), remark or f"exit code {code}"
+    if agent is None:
+        return
+    if code == 0:  # it found a living agent
+        adoption.handed_over(job, host)
+    elif agent.last_message_at:
+        end = LaunchEnd(job.now, code, detail)
+        if code == SSH_FAILED:
+            return  # a connection of ssh that broke says nothing about the agent
+        if agent.joined:
+            agent.launch_ended = end  # the loss of its connection may be read a moment later
+        else:
+            _ended(job, agent, end)
+    elif not adoption.failed(job, host, detail):
+        del job.roster.agents[host]
+        job.faults.first = job.faults.first or f"no agent could be started on {host}: {detail}"
+        before = job.faults.ledger
+        if not job.decisions_held:
+            blame.strike(job, Cause.UNREACHABLE, agent.host, detail=detail, tried_s=job.now - agent.since)
+        if job.faults.ledger is before:  # otherwise the line of the strike reports it
+            log.warning("no agent could be started on %s: %s", host, detail)
+
+
+def _ended(job: JobState, agent: Agent, end: LaunchEnd) -> None:
+    host, why = agent.host.name, f"its agent ended with exit code {end.code}"
+    if not end.detail.startswith("exit code"):
+        why += f": {external_text(end.detail)}"
+    job.faults.first = job.faults.first or f"the agent on {host} ended: {end.detail}"
+    job.roster.commits.agent_ended(host, why)
+    silence.cut_off(job, agent, why, strike=job.outcome.failure is None)
+
+
+# --- what it reports of itself and its host
+
+
+def usage(_: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
+    """What its host has in use."""
+    agent.usage = signals({name: news.get(name) for name in USAGE})
+    agent.gpu_unknown = external_text(str(news.get("gpu_unknown") or ""))
+
+
+def template(_: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
+    """A host can start processes with their imports done, or says why it cannot."""
+    host, memory = agent.host.name, news.get("memory")
+    sizes = memory if isinstance(memory, dict) else {}
+    if news.get("ready") is not True:
+        log.info("%s: every process imports by itself (--preload): %s", host, external_text(str(news.get("reason"))))
+        return
+    if not agent.warm:
+        log.info("%s: warm start is ready: new processes there have the script's imports done (--preload)", host)
+    agent.warm = True
+    mb = [size // 10**6 for name in ("rss", "anonymous") if type(size := sizes.get(name)) is int]
+    log.debug("%s: new processes share a template's memory (MB, and of these no file's: %s)", host, mb)
 
 
 def refused(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:

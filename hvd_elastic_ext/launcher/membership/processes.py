@@ -1,10 +1,10 @@
-"""Starts processes in wanted seats, and ends those that are not needed."""
+"""Processes: those in wanted seats are started, run and ask for a world; those that are not needed are ended."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.launcher.driver import actions, orders
@@ -24,6 +24,39 @@ from hvd_elastic_ext.launcher.membership.shortage import NOT_CONNECTED, NOT_READ
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.driver.job import JobState
     from hvd_elastic_ext.launcher.driver.roster import Agent
+
+
+# --- what happens
+
+
+def started(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
+    """A process runs. Its agent may report this more than once."""
+    pid = news.get("pid")
+    if worker.started or type(pid) is not int:
+        return
+    worker.started, worker.pid = True, pid
+    place = {"rank": worker.planned, "local_rank": worker.local_rank}
+    warmly = {"warm": True} if news.get("warm") is True else {}
+    job.record("spawned", host=worker.seat.host, slot=worker.seat.slot, pid=worker.pid, **place, **warmly)
+
+
+def parked(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
+    """It has no world, and asks for one."""
+    calls.note_call(job, worker, message.get("call"))
+    if worker.stage is Stage.LIVE:
+        return
+    if message.get("at") == "init" and message.get("later") is True:
+        worker.at_init = worker.at_init or worker.stage is Stage.BOOTING  # the next look decides whether it is ready
+        return
+    first = worker.stage is Stage.BOOTING and worker.told_in is None
+    worker.stage, worker.since = Stage.PARKED, job.now
+    if worker.told_in == worker.call:
+        calls.not_found(job, worker)
+    if first:
+        job.record("parked", host=worker.seat.host, slot=worker.seat.slot)
+
+
+# --- planner
 
 
 LEAVE_S: Final = 30.0

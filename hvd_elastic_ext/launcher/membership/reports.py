@@ -1,17 +1,25 @@
-"""Applies what processes report of themselves: heartbeats, and messages that need no immediate action."""
+"""What processes report of themselves: heartbeats, messages that need no immediate action, lines of the journal."""
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from hvd_elastic_ext.core import journal
 from hvd_elastic_ext.core.json_text import finite_number
 from hvd_elastic_ext.core.secrets import external_text
 from hvd_elastic_ext.launcher.custody.holders import whole_number, whole_numbers
+from hvd_elastic_ext.launcher.driver.actions import Record
+from hvd_elastic_ext.launcher.membership import calls, resizes
+from hvd_elastic_ext.launcher.membership.rendezvous import seat_of
 
 if TYPE_CHECKING:
-    from hvd_elastic_ext.launcher.driver.roster import Worker
+    from hvd_elastic_ext.launcher.driver.job import JobState
+    from hvd_elastic_ext.launcher.driver.roster import Agent, Worker
+
+log = logging.getLogger(__name__)
 
 
 MOST_SIGNALS: Final = 16
@@ -122,3 +130,70 @@ def take_message(worker: Worker, message: Mapping[str, Any], now: float) -> None
         case "beat":
             take_heartbeat(worker, message, now)
             worker.agreed_at_heartbeat = worker.agreed
+
+
+def note(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
+    """A message of a process that only changes what is known of it."""
+    take_message(worker, message, job.now)
+    if "call" in message:
+        calls.note_call(job, worker, message["call"])
+    if message.get("collectives") is True:
+        job.calls.collectives = job.calls.record_due = True
+    job.roster.remember(worker)
+
+
+def heartbeats(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
+    """What the processes of a host do, by their agent."""
+    # Up to a thousand a second. A partial one holds nothing about processes that it does not name.
+    host, workers, slots = agent.host.name, job.roster.workers, news.get("slots")
+    if news.get("part") is not True:
+        agent.heartbeats_at = agent.last_message_at
+    for number, entry in slots.items() if isinstance(slots, dict) else ():
+        seat = seat_of(host, number)
+        worker = None if seat is None else workers.get(seat)
+        if worker is None or not isinstance(entry, dict) or entry.get("life") != worker.life.number:
+            continue
+        worker.in_heartbeat_at = agent.last_message_at
+        age, beat = entry.get("age"), entry.get("beat")
+        if isinstance(beat, dict):
+            worker.silent_s = finite_number(age) or 0.0
+            take_heartbeat(worker, beat, job.now - worker.silent_s)
+            worker.agreed_at_heartbeat = worker.agreed
+            job.roster.remember(worker)
+
+
+# --- lines of the journal
+
+
+_RESERVED_FIELDS: Final = frozenset({"t", "mono", "at_mono", "generation", "event", "dropped"})
+"""Fields of a journal line that no process may set."""
+_OF_PROCESSES: Final = frozenset(
+    (
+        *("stepped", "committed", "synced", "rolled_back", "inherited", "call_skipped"),
+        *("deadline_missed", "memory", "not_sealed", "trains_alone"),
+    )
+)
+"""Events that processes may send. Other events have known fields, on which lines and reports rely."""
+
+
+def record(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
+    """A line of the journal, by a process."""
+    fields, event = message.get("fields"), message.get("event")
+    if not isinstance(fields, dict) or not isinstance(event, str):
+        return
+    if event not in _OF_PROCESSES:
+        log.warning("%s sent a journal event that is not theirs: %r", worker.seat, event)
+        return
+    own = {key: value for key, value in fields.items() if key not in _RESERVED_FIELDS}
+    try:
+        journal.check(event, own)
+    except ValueError as error:
+        log.warning("%s sent an invalid journal event: %s", worker.seat, error)
+    else:
+        job.do(Record(event, worker.generation, {"host": worker.seat.host, **own}))
+    if event == "synced":
+        worker.agreed = worker.generation
+    elif event == "rolled_back":
+        resizes.rolled_back(job, own.get("steps_lost"))
+    elif event == "trains_alone":
+        job.world.trains_alone = external_text(str(own.get("reason")))

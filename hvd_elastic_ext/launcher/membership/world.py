@@ -8,12 +8,14 @@ A member that still waits for a lost peer :data:`STUCK_S` after its connections 
 
 from __future__ import annotations
 
+import base64
+import binascii
 import logging
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.messages.rank_info import Place
@@ -38,7 +40,7 @@ from hvd_elastic_ext.launcher.membership.next_world import (
     decide,
     in_order,
 )
-from hvd_elastic_ext.launcher.membership.rendezvous import places
+from hvd_elastic_ext.launcher.membership.rendezvous import Question, is_for_a_rank, places
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.custody.custody import CommitLoss
@@ -93,6 +95,50 @@ class World:
     def inherited(self) -> bool:
         """Whether the newest world was formed by an earlier launcher."""
         return bool(self.members) and not self.own
+
+
+# --- what processes say and ask
+
+
+def entered(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
+    """A process is in a world."""
+    # This may be late, when the next world forms already. Without a generation it is the newest world.
+    generation = message.get("generation") or job.generation
+    newest = generation if isinstance(generation, int) and generation <= job.generation else -1
+    worker.failure = worker.lost_peer = None  # of a program that ran before
+    if worker.generation < newest:
+        worker.generation, worker.since, worker.moved_at = newest, job.now, 0.0
+        job.world.begun = True
+
+
+def asked(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
+    """A question of a process to the rendezvous."""
+    try:
+        body = base64.b64decode(news.get("body") or "", validate=True)
+        number, method, path = int(news["id"]), str(news["method"]), str(news["path"])
+    except (binascii.Error, KeyError, OverflowError, TypeError, ValueError):
+        log.warning("%s sent an invalid rendezvous question", worker.seat)
+        return
+    if is_for_a_rank(method, path):
+        _asked_for_a_rank(job, worker, number)
+        return
+    job.answer(job.rendezvous.ask(Question(worker.life, number, method, path, body), job.now))
+
+
+def _asked_for_a_rank(job: JobState, worker: Worker, number: int) -> None:
+    meeting, place = job.rendezvous, job.rendezvous.place(worker.life)
+    answers = meeting.ask_for_rank(worker.life, number)
+    if answers and place is not None:
+        orders.name_world(job, worker, place.rank, place.size)
+    job.answer(answers)
+    if worker.leaving is not None and worker.life in meeting.waiting:
+        worker.stopping_at = job.now  # it has left its world; any answer would abort it
+
+
+def withdrawn(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
+    """It does not wait for the answer any more."""
+    if isinstance(number := news.get("id"), int):
+        job.rendezvous.withdraw(worker.life, number)
 
 
 # --- planner: does another world form?

@@ -187,7 +187,7 @@ def _again(job: JobState, lines: dict[str, Lines], hosts: list[str]) -> str:
 
 def _log_lacking(job: JobState) -> None:
     """Log which hosts are blocked for a time, and that the newest list is refused. The beginning of each was logged."""
-    fleet, ledger, most_s = job.fleet, job.faults.ledger, job.options.wait_lines_s
+    ledger, most_s = job.faults.ledger, job.options.wait_lines_s
     if job.ending or (not hosts.list_refused(job) and ledger.next_release(job.now) is None):
         job.log_lacking = None
         return

@@ -398,7 +398,7 @@ def test_all_news_that_the_protocol_has_and_all_messages_with_a_consequence_are_
     events = set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE))
     assert len(events) > 20
     assert {name.partition(":")[0] for name in TABLE} == events
-    assert reducers._PROCESS_MESSAGES.keys() <= {name.partition(":")[0] for name in MESSAGES}
+    assert reducers._SAID.keys() <= {name.partition(":")[0] for name in MESSAGES}
 
 
 FOREIGN: Mapping[str, Mapping[str, Any]] = {
