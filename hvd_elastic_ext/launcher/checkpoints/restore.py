@@ -67,6 +67,20 @@ class Restore:
     """The newest checkpoint of a host is the end of this job: there is nothing to train."""
 
 
+# --- what follows from the state
+
+
+def may_start_on(job: JobState, host: str) -> bool:
+    """Whether processes may start on a host: it has loaded the checkpoint, if there is or may be one.
+
+    Once training has begun, they get their state from others.
+    """
+    loading = job.loading_of(host)
+    if job.options.durability is None or (job.world.begun and loading is None):
+        return True
+    return loading is not None and (loading.ready or (job.world.begun and not loading.under_way))
+
+
 # --- what happens
 
 

@@ -31,6 +31,7 @@ from hvd_elastic_ext.launcher.driver.helpers import Purpose
 from hvd_elastic_ext.launcher.driver.wait import Wait, first_few
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.membership import shortage
+from hvd_elastic_ext.launcher.health.loopless import can_end_by_itself
 from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, seat_of
 
@@ -254,6 +255,13 @@ class FinalCheckpoint:
 
 
 # --- what follows from the state
+
+
+def covers_all_commits(job: JobState) -> bool:
+    """Whether the newest checkpoint is as new as every known commit."""
+    newest, known = job.roster.commits.newest, job.checkpoints.stored
+    stored = None if known is None else known.commit
+    return stored is not None and (newest is None or stored >= newest)
 
 
 ANSWER_S: Final = 900.0
@@ -603,7 +611,7 @@ def plan_sleep(job: JobState) -> Plan:
     """Save the newest commit while no world can form; end that once one does."""
     if job.decision.members is not None:
         training_resumed(job)
-    elif job.options.below_min == "sleep" and not job.can_end_by_itself and job.clean_exits.until is None:
+    elif job.options.below_min == "sleep" and not can_end_by_itself(job) and job.clean_exits.until is None:
         short = shortage.why_short(job)
         if short is None or not is_awaited(job):  # only the newest commit may be saved
             job.fail(save_before(job, short=short))
@@ -635,7 +643,7 @@ def plan_preemption(job: JobState) -> Plan:
 
 def why_not(job: JobState) -> HeldBack | None:
     """Why the next world does not form: the last checkpoint is made, and further steps would be lost."""
-    if job.decision.members is None or job.before_preemption.made is not Call.LAST or not job.covers_all_commits:
+    if job.decision.members is None or job.before_preemption.made is not Call.LAST or not covers_all_commits(job):
         return None
     return HeldBack("all that training needs is about to go, and the last checkpoint is made")
 

@@ -360,6 +360,11 @@ class Custody:
 # --- what follows from the state
 
 
+def keeps_something(job: JobState) -> bool:
+    """Whether a commit or a checkpoint is known of, from which another world may go on."""
+    return job.loopless.kept or job.roster.commits.newest is not None or job.checkpoints.known
+
+
 ENDS_S: Final = 5.0
 """Longest wait for the end of a killed process; usually it is reported at once."""
 

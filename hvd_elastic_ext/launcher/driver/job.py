@@ -30,7 +30,6 @@ from hvd_elastic_ext.launcher.driver import actions
 from hvd_elastic_ext.launcher.driver.helpers import Purpose
 from hvd_elastic_ext.launcher.driver.roster import JOIN_S, SEND_S, Roster
 from hvd_elastic_ext.launcher.health.blame import Faults
-from hvd_elastic_ext.launcher.health.endings import WorldOutcome, WorldPhase, outcome_of_world
 from hvd_elastic_ext.launcher.health.launcher_pauses import LauncherPauses
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.health.link_loss import LinkLoss
@@ -39,10 +38,10 @@ from hvd_elastic_ext.launcher.health.loopless import Loopless
 from hvd_elastic_ext.launcher.health.pace import Pace
 from hvd_elastic_ext.launcher.membership import calls
 from hvd_elastic_ext.launcher.membership.adoption import Adoption
-from hvd_elastic_ext.launcher.membership.calls import Calls, InCall
+from hvd_elastic_ext.launcher.membership.calls import Calls
 from hvd_elastic_ext.launcher.membership.engines import Restarting
 from hvd_elastic_ext.launcher.membership.hosts import Fleet
-from hvd_elastic_ext.launcher.membership.next_world import Situation, Stage, WorldDecision
+from hvd_elastic_ext.launcher.membership.next_world import Situation, WorldDecision
 from hvd_elastic_ext.launcher.membership.rendezvous import NO_ROOM, TOO_LARGE, Rendezvous
 from hvd_elastic_ext.launcher.membership.resizes import Resize
 from hvd_elastic_ext.launcher.membership.world import World
@@ -54,14 +53,9 @@ if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.custody.holders import NotedCommit
     from hvd_elastic_ext.launcher.driver.options import JobOptions
     from hvd_elastic_ext.launcher.driver.roster import Worker
-    from hvd_elastic_ext.launcher.membership.calls import Gate
     from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, RendezvousAnswer, Seat
 
 log = logging.getLogger(__name__)
-
-
-NO_OUTCOME: Final = WorldOutcome(WorldPhase.LOST)
-"""The world changes as in any job."""
 
 
 SYNC_S: Final = 10.0
@@ -202,7 +196,7 @@ class JobState:
     # standing: it has all its members, and none has asked for another world.
     # steady: formed and standing, and no decisions are held.
     # settled: formed, and all members are in it and have agreed on the state.
-    # is_in_sync (state/facts/custody.py): standing, formed and settled: its members hold the newest commit.
+    # custody.is_in_sync: standing, formed and settled: its members hold the newest commit.
 
     @property
     def ending(self) -> bool:
@@ -252,7 +246,7 @@ class JobState:
     def situation_for(self, wanted: tuple[Seat, ...]) -> Situation:
         """The same with other wanted seats."""
         processes = self.roster.processes(broken=self.rendezvous.asked_again, leaves_by=leaves_by(self))
-        if (gate := self.gate) is not None:
+        if (gate := calls.gate_of(self)) is not None:
             stages = {seat: gate.stage(seat, each.stage) for seat, each in processes.items()}
             wanted = tuple([seat for seat in wanted if seat not in stages or stages[seat] is not None])
             processes = {
@@ -271,36 +265,6 @@ class JobState:
             finishing=self.outcome.finishing,
         )
 
-    @property
-    def in_prologue(self) -> bool:
-        """Whether a member of the newest world has not begun its training loop yet."""
-        return any(worker.in_prologue for worker in self.roster.present(self.world.members))
-
-    @property
-    def gate(self) -> Gate | None:
-        """Who may join a world by the training calls that processes are in. None if all are in the first one, or if
-        none is outside the world: nearly always.
-        """
-        if not (self.calls.newest > 1 or self.calls.collectives) or not self.in_place:
-            return None
-        roster = self.roster
-        if not any(each.stage is not Stage.LIVE and each.killed is None for each in roster.workers.values()):
-            return None
-        pasts = {seat: each for seat, each in self.calls.pasts.items() if self.is_connected(seat.host)}
-        stale = frozenset(filter(self.calls.is_stale, pasts))
-        return calls.decide(
-            self.in_calls, pasts, self.calls.refused, standing=self.standing, stale=stale, busy=self.helping
-        )
-
-    @property
-    def in_calls(self) -> list[InCall]:
-        """The training calls that processes are in: not those that are ending."""
-        return [
-            InCall(seat, each.stage, calls.UNKNOWN if each.blind else each.call, each.has_state, each.done)
-            for seat, each in self.roster.workers.items()
-            if each.killed is None and (each.leaving is None or each.stage is Stage.LIVE)
-        ]
-
     def rank(self, life: ProcessId) -> int | None:
         """The rank of a process; before the first world, its planned rank. None if it has none."""
         place = self.rendezvous.place(life)
@@ -308,11 +272,6 @@ class JobState:
             return None if place is None else place.rank
         worker = self.roster.alive(life)
         return None if worker is None else worker.planned
-
-    def by_seniority(self, lives: Iterable[ProcessId]) -> list[ProcessId]:
-        """Processes in the order of their hosts in the list, and of their slots."""
-        senior = {name: number for number, name in enumerate(self.fleet.hosts.names)}
-        return sorted(lives, key=lambda life: (senior.get(life.seat.host, len(senior)), life))
 
     @property
     def steady(self) -> bool:
@@ -341,50 +300,11 @@ class JobState:
         loading, agent = self.restore.hosts.get(host), self.roster.agents.get(host)
         return loading if loading is not None and agent is not None and agent.identity == loading.agent else None
 
-    def may_start_on(self, host: str) -> bool:
-        """Whether processes may start on a host: it has loaded the checkpoint, if there is or may be one.
-
-        Once training has begun, they get their state from others.
-        """
-        loading = self.loading_of(host)
-        if self.options.durability is None or (self.world.begun and loading is None):
-            return True
-        return loading is not None and (loading.ready or (self.world.begun and not loading.under_way))
-
-    @property
-    def covers_all_commits(self) -> bool:
-        """Whether the newest checkpoint is as new as every known commit."""
-        newest, known = self.roster.commits.newest, self.checkpoints.stored
-        stored = None if known is None else known.commit
-        return stored is not None and (newest is None or stored >= newest)
-
-    @property
-    def world_outcome(self) -> WorldOutcome:
-        """The outcome of the newest world; :data:`NO_OUTCOME` if another world may follow it."""
-        meeting, members = self.rendezvous, self.world.members
-        if self.loopless.loops or not members or not self.formed:
-            return NO_OUTCOME
-        present = self.roster.present(members)
-        on_their_way = any(worker.generation < self.generation for worker in present)
-        if on_their_way or not meeting.waiting.isdisjoint(members):
-            return NO_OUTCOME
-        return outcome_of_world(len(members), len(present), self.loopless.ends_of(self.generation))
-
-    @property
-    def can_end_by_itself(self) -> bool:
-        """Whether processes of a script without a loop can still finish it, however long that takes."""
-        return self.in_place and self.world_outcome.phase in (WorldPhase.ENDING, WorldPhase.RUNNING)
-
     # --- actions
 
     def fail(self, why: JobFailed | None) -> None:
         """Have the job end with ``why``, unless that is None or it ends already."""
         self.outcome.failure = self.outcome.failure or why
-
-    @property
-    def keeps_something(self) -> bool:
-        """Whether a commit or a checkpoint is known of, from which another world may go on."""
-        return self.loopless.kept or self.roster.commits.newest is not None or self.checkpoints.known
 
     def take_actions(self) -> list[actions.Action]:
         """The actions since they were taken last, in their order."""

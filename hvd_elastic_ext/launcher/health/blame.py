@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.secrets import external_text
+from hvd_elastic_ext.launcher.custody.custody import keeps_something
 from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
 from hvd_elastic_ext.launcher.health.causes import BUDGET_WINDOW_S, SIGKILLED, Cause
 from hvd_elastic_ext.launcher.health.ledger import DECAY, HealthLedger, LiftedBlock, Strike, cooldown_s
@@ -488,7 +489,7 @@ def strike(
         return
     job.faults.ledger = after
     again = waived(job, host, slot) if waive else None
-    if again is None and job.keeps_something:
+    if again is None and keeps_something(job):
         # Without a commit, the loss of all processes may end the job: the next look decides that first.
         again = lift_one_block(job)
     known, last = before.records.get(new.subject), after.records.get(new.subject)

@@ -21,6 +21,7 @@ from hvd_elastic_ext.launcher.health import blame, liveness
 from hvd_elastic_ext.launcher.health.blame import Unexplained
 from hvd_elastic_ext.launcher.health.causes import SIGNALLED, SSH_FAILED, Cause, Ending, Evidence, ending, evidence
 from hvd_elastic_ext.launcher.health.endings import Ended, WorldPhase
+from hvd_elastic_ext.launcher.health.loopless import world_outcome
 from hvd_elastic_ext.launcher.membership.engines import engine_of
 from hvd_elastic_ext.launcher.membership.next_world import Stage
 
@@ -65,7 +66,7 @@ def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
     decided_later = code == 0 and worker.loops and not worker.done and clean_exits.note(job, worker, cause)
     if worker.done:
         _done(job, worker, code)
-    elif job.world_outcome.phase in (WorldPhase.ENDING, WorldPhase.DONE, WorldPhase.FAILED):
+    elif world_outcome(job).phase in (WorldPhase.ENDING, WorldPhase.DONE, WorldPhase.FAILED):
         return  # the last end decides
     elif cause is Cause.LEFT:
         orders.delay_restart(job, worker.seat)
@@ -87,7 +88,7 @@ def not_started(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
 
 def not_a_victim(job: JobState, worker: Worker, cause: Cause, how: str, *, code: int) -> None:
     """A process was taken for one that ended because of a lost peer, and none was lost."""
-    if job.world_outcome.phase not in (WorldPhase.ENDING, WorldPhase.DONE, WorldPhase.FAILED):
+    if world_outcome(job).phase not in (WorldPhase.ENDING, WorldPhase.DONE, WorldPhase.FAILED):
         error = "" if worker.lost_peer is None or worker.failure is not None else f": {worker.lost_peer}"
         how = external_text(f"{how}{error}")
         _failed(job, worker, cause, how, code=code, when="before its training was done")

@@ -33,6 +33,7 @@ from hvd_elastic_ext.launcher.health.stalls import (
     stall,
     stall_limit_s,
 )
+from hvd_elastic_ext.launcher.membership.prologue import in_prologue
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.driver.actions import Plan
@@ -219,7 +220,7 @@ def _look(job: JobState) -> None:
     if not _all_hosts_heard(job):
         state.moved.clear()
         return
-    if job.options.progress_timeout_s is None and job.in_prologue:
+    if job.options.progress_timeout_s is None and in_prologue(job):
         state.moved.clear()  # one rank may prepare the data while the others wait for it
         return
     still_s, limit = _note_progress(job), job.options.progress_timeout_s

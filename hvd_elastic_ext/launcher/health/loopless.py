@@ -10,11 +10,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Set
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hvd_elastic_ext.core.errors import JobFailed
+from hvd_elastic_ext.launcher.custody import custody
 from hvd_elastic_ext.launcher.driver.actions import NOTHING, HeldBack
-from hvd_elastic_ext.launcher.health.endings import WorldPhase, first_cause, restart_reason
+from hvd_elastic_ext.launcher.health.endings import (
+    WorldOutcome,
+    WorldPhase,
+    first_cause,
+    outcome_of_world,
+    restart_reason,
+)
+from hvd_elastic_ext.launcher.membership.prologue import in_prologue
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.driver.actions import Plan
@@ -88,6 +96,30 @@ class Loopless:
         return list(self.ended.values()) if self.of == generation else []
 
 
+# --- what follows from the state
+
+
+NO_OUTCOME: Final = WorldOutcome(WorldPhase.LOST)
+"""The world changes as in any job."""
+
+
+def world_outcome(job: JobState) -> WorldOutcome:
+    """The outcome of the newest world; :data:`NO_OUTCOME` if another world may follow it."""
+    meeting, members = job.rendezvous, job.world.members
+    if job.loopless.loops or not members or not job.formed:
+        return NO_OUTCOME
+    present = job.roster.present(members)
+    on_their_way = any(worker.generation < job.generation for worker in present)
+    if on_their_way or not meeting.waiting.isdisjoint(members):
+        return NO_OUTCOME
+    return outcome_of_world(len(members), len(present), job.loopless.ends_of(job.generation))
+
+
+def can_end_by_itself(job: JobState) -> bool:
+    """Whether processes of a script without a loop can still finish it, however long that takes."""
+    return job.in_place and world_outcome(job).phase in (WorldPhase.ENDING, WorldPhase.RUNNING)
+
+
 # --- planner
 
 
@@ -97,7 +129,7 @@ def plan(job: JobState) -> Plan:
     Scripts without an elastic loop cannot say that they are done: they are when all processes have ended well.
     """
     job.fail(_check_lost_training(job))
-    found, why = job.world_outcome
+    found, why = world_outcome(job)
     if found is WorldPhase.FAILED:
         job.fail(JobFailed(why))
     elif found is WorldPhase.DONE:
@@ -108,7 +140,7 @@ def plan(job: JobState) -> Plan:
 def _check_lost_training(job: JobState) -> JobFailed | None:
     """Note what living processes have reported; why the job is over, if all of its training is lost."""
     state = job.loopless
-    state.kept = job.keeps_something
+    state.kept = custody.keeps_something(job)
     if state.kept and state.loops:
         return None  # the usual case: there may be thousands of processes
     survivors = 0
@@ -120,7 +152,7 @@ def _check_lost_training(job: JobState) -> JobFailed | None:
     if not state.trained:
         _warn_of_unreported_training(job)
         return None
-    if job.world_outcome.phase is not WorldPhase.LOST:
+    if world_outcome(job).phase is not WorldPhase.LOST:
         return None
     why = restart_reason(state.step, _why_lost(job), loops=state.loops)
     if not job.options.restart_from_scratch:
@@ -136,7 +168,7 @@ def _warn_of_unreported_training(job: JobState) -> None:
     state = job.loopless
     members, generation = job.world.members, job.generation
     lost = members and job.formed and not job.roster.present(members)
-    if lost and not state.loops and state.unknown != generation and job.world_outcome.phase is WorldPhase.LOST:
+    if lost and not state.loops and state.unknown != generation and world_outcome(job).phase is WorldPhase.LOST:
         state.unknown = generation
         if state.later:
             _report_lost_prologue(job)
@@ -170,7 +202,7 @@ def _why_lost(job: JobState) -> str:
 
 def why_not(job: JobState) -> HeldBack | None:
     """Why the next world does not form: no process would join it."""
-    found, state = job.world_outcome.phase, job.loopless
+    found, state = world_outcome(job).phase, job.loopless
     held = found is WorldPhase.ENDING or (found is WorldPhase.RUNNING and job.in_place)
     state.held = job.decision if held and job.decision.members is not None else None
     return None if state.held is None else HeldBack("no process has begun an elastic loop")
@@ -182,8 +214,8 @@ def report_unchanged_world(job: JobState) -> Plan:
     if decision is None:
         return NOTHING
     _fence_waiting_members(job)
-    if job.world_outcome.phase is WorldPhase.RUNNING and decision.cause not in state.logged:
-        if job.in_prologue and not any(worker.step for worker in job.roster.present(job.world.members)):
+    if world_outcome(job).phase is WorldPhase.RUNNING and decision.cause not in state.logged:
+        if in_prologue(job) and not any(worker.step for worker in job.roster.present(job.world.members)):
             _report_prologue(job, decision)
             return NOTHING
         state.logged.add(decision.cause)

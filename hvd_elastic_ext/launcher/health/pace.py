@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from hvd_elastic_ext.core.pace import CLOSE_S, EVERY_S, WAIT, Lines
 from hvd_elastic_ext.launcher.driver.actions import NOTHING
 from hvd_elastic_ext.launcher.health.stalls import Member, finished_limit_s, named, stall_limit_s
+from hvd_elastic_ext.launcher.membership.prologue import in_prologue
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.driver.actions import Plan
@@ -235,7 +236,7 @@ def without_sign(job: JobState, present: tuple[Worker, ...]) -> StepPause | None
     shares = [agent.usage["cpu"] for agent in agents if agent is not None and "cpu" in agent.usage]
     looping = any(each.loops for each in present)
     busy = fmean(shares) if shares else None
-    prologue = job.in_prologue
+    prologue = in_prologue(job)
     return StepPause(still_s, 0.0, (), 0, unbegun=tuple(members), busy=busy, looping=looping, prologue=prologue)
 
 
@@ -253,7 +254,7 @@ def what_follows(job: JobState, found: StepPause) -> str:
     if found.finished and not found.lag:
         return f"reported as stalled after {finished_limit_s(job):g} s"
     if options.progress_timeout_s is None:
-        always = found.waiting and not job.in_prologue
+        always = found.waiting and not in_prologue(job)
         limit = f"after {stall_limit_s(job):.0f} s" if always else "only if --progress-timeout S is given"
         return f"reported as stalled {limit}"
     then = "ended and started again" if options.restart_stalled and found.lag else "reported as stalled"

@@ -147,7 +147,7 @@ def take_over(job: JobState) -> None:
     for worker in workers:
         world.found.setdefault(worker.life, worker.generation)
     newest = max((world.found[worker.life] for worker in workers), default=0)
-    members = job.by_seniority((life for life, found in world.found.items() if newest and found == newest))
+    members = job.fleet.by_seniority((life for life, found in world.found.items() if newest and found == newest))
     # Worlds that never formed have numbers, too; the next number is beyond all of them.
     job.generation = max(job.generation, newest)
     if not members:

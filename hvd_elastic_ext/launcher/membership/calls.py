@@ -306,6 +306,32 @@ def call_number(value: object) -> int | None:
     return value if type(value) is int and 0 <= value < MOST_KNOWN else None
 
 
+# --- what follows from the state
+
+
+def gate_of(job: JobState) -> Gate | None:
+    """Who may join a world by the training calls that processes are in. None if all are in the first one, or if
+    none is outside the world: nearly always.
+    """
+    if not (job.calls.newest > 1 or job.calls.collectives) or not job.in_place:
+        return None
+    roster = job.roster
+    if not any(each.stage is not Stage.LIVE and each.killed is None for each in roster.workers.values()):
+        return None
+    pasts = {seat: each for seat, each in job.calls.pasts.items() if job.is_connected(seat.host)}
+    stale = frozenset(filter(job.calls.is_stale, pasts))
+    return decide(in_calls(job), pasts, job.calls.refused, standing=job.standing, stale=stale, busy=job.helping)
+
+
+def in_calls(job: JobState) -> list[InCall]:
+    """The training calls that processes are in: not those that are ending."""
+    return [
+        InCall(seat, each.stage, UNKNOWN if each.blind else each.call, each.has_state, each.done)
+        for seat, each in job.roster.workers.items()
+        if each.killed is None and (each.leaving is None or each.stage is Stage.LIVE)
+    ]
+
+
 # --- what is said of it
 
 
@@ -314,7 +340,7 @@ BEFORE: Final = "gets what collectives returned before the training function"
 
 def apart(job: JobState) -> dict[Seat, str]:
     """By seat, what a process does that is not in the call of the others. Usually empty, and cheap then."""
-    if (gate := job.gate) is None:
+    if (gate := gate_of(job)) is None:
         return {}
     found: dict[Seat, str] = {}
     for seat, standing in gate.standings.items():
@@ -331,7 +357,7 @@ def apart(job: JobState) -> dict[Seat, str]:
 
 def outside(job: JobState) -> frozenset[Seat]:
     """Seats whose processes wait until the job ends, or all others have ended."""
-    standings = {} if job.gate is None else job.gate.standings
+    standings = {} if (gate := gate_of(job)) is None else gate.standings
     return frozenset(seat for seat, standing in standings.items() if standing.for_good)
 
 
@@ -584,7 +610,7 @@ def plan(job: JobState) -> Plan:
     """
     look(job)
     _end_those_behind(job)
-    if (gate := job.gate) is None:
+    if (gate := gate_of(job)) is None:
         return NOTHING
     again_at = None
     for seat, standing in gate.standings.items():
@@ -604,7 +630,7 @@ def _end_those_behind(job: JobState) -> None:
     if job.calls.newest <= 1 or not job.in_place or not job.rendezvous.waiting:
         return  # the usual case
     waiting = {life.seat for life in job.rendezvous.waiting}
-    for seat, why in behind(job.in_calls, waiting, job.calls.refused).items():
+    for seat, why in behind(in_calls(job), waiting, job.calls.refused).items():
         worker = job.roster.workers[seat]
         worker.behind = why
         job.world.behind[worker.life] = why

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.messages.slot_protocol import START_AGAIN, TERMINATED
+from hvd_elastic_ext.launcher.custody.custody import keeps_something
 from hvd_elastic_ext.launcher.departures import notices
 from hvd_elastic_ext.launcher.driver import actions, orders
 from hvd_elastic_ext.launcher.driver.roster import STARTS_S
@@ -196,7 +197,9 @@ def advance(job: JobState) -> WorldDecision:
         log.info("%s: %s; all leave at their next commit, and the next world begins there", *_why(job))
     elif move is ChangeAction.END and change is None:
         job.restarting.change = EngineChange(move, decision.cause, decision.reason, first_gone_at=now)
-        begins = "begins with the last commit" if job.keeps_something else "starts the script again: no commit is known"
+        begins = (
+            "begins with the last commit" if keeps_something(job) else "starts the script again: no commit is known"
+        )
         log.info("%s: %s; the others are ended, and the next world %s", *_why(job), begins)
     _end_members(job, now, situation)
     return WorldDecision(None, decision.cause if job.restarting.change else "", decision.reason, decision.again_at)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -66,6 +66,11 @@ class Fleet:
     identity may belong to the pod that came after."""
     unreachable: dict[str, str] = field(default_factory=dict)
     """Hosts that were cut off for their silence and have not returned, and why. Their processes may still run."""
+
+    def by_seniority(self, lives: Iterable[ProcessId]) -> list[ProcessId]:
+        """Processes in the order of their hosts in the list, and of their slots."""
+        senior = {name: number for number, name in enumerate(self.hosts.names)}
+        return sorted(lives, key=lambda life: (senior.get(life.seat.host, len(senior)), life))
 
 
 def needed_unlisted(job: JobState) -> dict[str, float]:

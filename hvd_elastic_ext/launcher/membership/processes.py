@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.messages.rank_info import Place
+from hvd_elastic_ext.launcher.checkpoints import restore
 from hvd_elastic_ext.launcher.driver import actions, orders
 from hvd_elastic_ext.launcher.driver.actions import Plan
 from hvd_elastic_ext.launcher.driver.roster import Worker
@@ -16,6 +17,8 @@ from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.health.endings import WorldPhase
 from hvd_elastic_ext.launcher.health.host_requests import Starting
 from hvd_elastic_ext.launcher.membership import calls, shortage
+from hvd_elastic_ext.launcher.health.loopless import world_outcome
+from hvd_elastic_ext.launcher.membership import calls
 from hvd_elastic_ext.launcher.membership.devices import local_ranks
 from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
@@ -115,7 +118,7 @@ def _may_start(job: JobState) -> bool:
 def _is_free(job: JobState, seat: Seat) -> bool:
     agent = job.roster.agents.get(seat.host)
     there = agent is not None and agent.joined and not agent.finishing
-    return there and job.fleet.restart_delays.over(seat, job.now) and job.may_start_on(seat.host)
+    return there and job.fleet.restart_delays.over(seat, job.now) and restore.may_start_on(job, seat.host)
 
 
 def _startable(job: JobState) -> tuple[Seat, ...]:
@@ -124,7 +127,7 @@ def _startable(job: JobState) -> tuple[Seat, ...]:
     A program that needs no world runs once, and no process starts after the script has ended, or may have.
     """
     workers, wanted = job.roster.workers, job.wanted
-    if job.world_outcome.phase is WorldPhase.ENDING or job.clean_exits.until is not None:
+    if world_outcome(job).phase is WorldPhase.ENDING or job.clean_exits.until is not None:
         return tuple(seat for seat in wanted if seat in workers)
     if job.world.members or any(worker.stage is not Stage.BOOTING for worker in workers.values()):
         return wanted

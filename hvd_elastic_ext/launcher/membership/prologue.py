@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
 from hvd_elastic_ext.launcher.driver.roster import Worker
+from hvd_elastic_ext.launcher.membership import calls
 from hvd_elastic_ext.launcher.membership.next_world import Stage
 
 if TYPE_CHECKING:
@@ -77,6 +78,14 @@ def waits_until(*, expected: bool, there: bool, since: float, idle_since: float)
     return min(idle_since + RECORD_S, since + RECORD_MOST_S) if expected and not there else None
 
 
+# --- what follows from the state
+
+
+def in_prologue(job: JobState) -> bool:
+    """Whether a member of the newest world has not begun its training loop yet."""
+    return any(worker.in_prologue for worker in job.roster.present(job.world.members))
+
+
 # --- planner
 
 
@@ -90,7 +99,7 @@ def plan(job: JobState) -> Plan:
     living = [each for each in job.roster.workers.values() if each.killed is None and id(each) not in waiting]
     meeting = decide(_where(job, each) for each in living)
     going, again_at = list[Worker](), None
-    gate = job.gate if meeting is Meeting.ALONE and job.calls.collectives else None
+    gate = calls.gate_of(job) if meeting is Meeting.ALONE and job.calls.collectives else None
     for worker in here:
         if meeting is not Meeting.ALONE:
             worker.waits_alone_since = None
@@ -138,7 +147,7 @@ def _is_hindered(job: JobState, worker: Worker, gate: Gate | None) -> bool:
     standing = None if gate is None else gate.standings.get(worker.seat)
     source = None if standing is None else standing.source
     needed = {worker.seat.host, *(() if source is None else (source.host,))}
-    late = job.calls.record_due and job.in_prologue
+    late = job.calls.record_due and in_prologue(job)
     return late or job.calls.transfer is not None or not needed.isdisjoint(job.helping)
 
 

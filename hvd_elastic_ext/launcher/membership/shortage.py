@@ -9,6 +9,8 @@ from hvd_elastic_ext.launcher.driver.actions import NOTHING
 from hvd_elastic_ext.launcher.driver.wait import Wait, first_few
 from hvd_elastic_ext.launcher.health import blame
 from hvd_elastic_ext.launcher.membership import calls, hosts
+from hvd_elastic_ext.launcher.health.loopless import can_end_by_itself
+from hvd_elastic_ext.launcher.membership import hosts
 from hvd_elastic_ext.launcher.membership.next_world import Stage
 
 if TYPE_CHECKING:
@@ -96,7 +98,7 @@ MAX_NAMED: Final = 4
 def plan(job: JobState) -> Plan:
     """End the job if it has had too few processes for too long, unless it is to sleep."""
     forms = job.decision.members is not None
-    if not forms and (job.can_end_by_itself or job.clean_exits.until is not None):
+    if not forms and (can_end_by_itself(job) or job.clean_exits.until is not None):
         return NOTHING
     if forms or job.custody.holds_back:  # that wait has its own limit
         job.short_since = None

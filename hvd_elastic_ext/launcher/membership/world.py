@@ -309,7 +309,7 @@ def _tell_members(job: JobState, members: Iterable[Worker]) -> None:
 
 
 def _send_go_live(job: JobState, worker: Worker, *, later: bool) -> None:
-    job.world.provisional = job.world.provisional or places(job.by_seniority(job.world.members))
+    job.world.provisional = job.world.provisional or places(job.fleet.by_seniority(job.world.members))
     provisional = job.world.provisional[worker.life]  # Horovod asks for the final place
     job.do(actions.GoLive(worker.life, job.generation, provisional, later))
 

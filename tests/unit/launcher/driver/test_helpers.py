@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from hvd_elastic_ext.launcher.checkpoints import attempt, restore, save_then_stop
+from hvd_elastic_ext.launcher.checkpoints.restore import may_start_on
 from hvd_elastic_ext.launcher.custody import transfers
 from hvd_elastic_ext.launcher.driver.events import AgentJoined, News
 from hvd_elastic_ext.launcher.driver.helpers import HelperAnswer, Purpose, answer_of
@@ -191,7 +192,7 @@ def test_a_host_whose_agent_is_another_one_with_processes_has_no_helper_of_the_a
     hello = {**asked.cluster._hello(host), "agent": "another", "seats": found}
     asked.cluster.driver.tell(AgentJoined(host, hello))
     asked.cluster.driver.look()
-    assert asked.cluster.driver.job.may_start_on(host)
+    assert may_start_on(asked.cluster.driver.job, host)
     for news in news_of(number, GOOD[Purpose.RESTORE]):
         assert not changes(asked.cluster, host, news), news
 
