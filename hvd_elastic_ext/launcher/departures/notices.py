@@ -78,11 +78,16 @@ def reclaimed(
 # --- what follows from the state
 
 
+def by_agents(job: JobState) -> dict[str, float]:
+    """Hosts with an agent that has given notice, and when that, or the host, will be gone (mono)."""
+    return {name: agent.leaves_by for name, agent in job.roster.agents.items() if agent.leaves_by is not None}
+
+
 def leaves_by(job: JobState) -> Mapping[str, float]:
     """Hosts with notice, by the list or by their agents, and when they will be gone (mono)."""
-    by_agents = job.roster.agents_with_notice()
-    both = {host: min(by, by_agents.get(host, by)) for host, by in job.notices.departing.items()}
-    return {**by_agents, **both}
+    known = by_agents(job)
+    both = {host: min(by, known.get(host, by)) for host, by in job.notices.departing.items()}
+    return {**known, **both}
 
 
 def next_end_s(job: JobState) -> float | None:

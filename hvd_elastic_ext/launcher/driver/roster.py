@@ -352,10 +352,6 @@ class Roster:
         if commit >= known.commit:  # its agent may have reported a newer one
             known.commit, known.step, known.reached = commit, worker.step, worker.step
 
-    def agents_with_notice(self) -> dict[str, float]:
-        """Hosts with an agent that has given notice, and when that, or the host, will be gone (mono)."""
-        return {name: agent.leaves_by for name, agent in self.agents.items() if agent.leaves_by is not None}
-
     def all_sent_after(self, at: float) -> bool:
         """Whether agents have sent messages, and each of these has sent one after ``at`` (mono)."""
         heard = [agent.last_message_at for agent in self.agents.values() if agent.last_message_at]

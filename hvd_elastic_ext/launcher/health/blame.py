@@ -439,7 +439,7 @@ def _is_script_error(job: JobState, worker: Worker, members: tuple[ProcessId, ..
     """Whether the same error has ended every member of the world, or has come back without a step in between.
 
     While others are healthy it has to come back on another host. Before any training it may be a device of its slot:
-    see ``rules/health/repeats``.
+    see :func:`decide`.
     """
     assert worker.failure is not None
     digest, host = worker.failure[0], worker.seat.host

@@ -197,9 +197,8 @@ def advance(job: JobState) -> WorldDecision:
         log.info("%s: %s; all leave at their next commit, and the next world begins there", *_why(job))
     elif move is ChangeAction.END and change is None:
         job.restarting.change = EngineChange(move, decision.cause, decision.reason, first_gone_at=now)
-        begins = (
-            "begins with the last commit" if keeps_something(job) else "starts the script again: no commit is known"
-        )
+        kept = keeps_something(job)
+        begins = "begins with the last commit" if kept else "starts the script again: no commit is known"
         log.info("%s: %s; the others are ended, and the next world %s", *_why(job), begins)
     _end_members(job, now, situation)
     return WorldDecision(None, decision.cause if job.restarting.change else "", decision.reason, decision.again_at)

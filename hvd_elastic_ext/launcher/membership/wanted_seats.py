@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.launcher.departures import notices
 from hvd_elastic_ext.launcher.driver.actions import NOTHING
 from hvd_elastic_ext.launcher.health import blame
 from hvd_elastic_ext.launcher.health.causes import Cause
@@ -138,7 +139,7 @@ REFUSED: Final = ": exit code 2"
 
 def plan(job: JobState) -> Plan:
     """Find the wanted seats."""
-    usable, with_notice = _usable(job), job.roster.agents_with_notice()
+    usable, with_notice = _usable(job), notices.by_agents(job)
     go = with_notice.keys() | job.scaling.leaving
     staying = [(host, slots) for host, slots in usable if host.name not in go] if go else usable
     follow_slots(job, staying)
@@ -157,7 +158,7 @@ def check_start(job: JobState) -> Plan:
         job.outcome.finishing = job.outcome.failure is None
         if job.outcome.finishing and len(wanted) > 1:
             log.warning("%s", SEPARATE.format(len(wanted)))
-    elif wanted or job.roster.agents_with_notice() or job.faults.first is None or not hosts:
+    elif wanted or notices.by_agents(job) or job.faults.first is None or not hosts:
         return NOTHING
     elif not (job.options.woken or job.has_trained):  # such a job sleeps on, or waits for hosts
         why = why_cannot_start(job.now, hosts.hosts, job.faults.ledger, fixed=job.options.fixed_hosts)
