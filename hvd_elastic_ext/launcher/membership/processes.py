@@ -16,9 +16,8 @@ from hvd_elastic_ext.launcher.health import blame
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.health.endings import WorldPhase
 from hvd_elastic_ext.launcher.health.host_requests import Starting
-from hvd_elastic_ext.launcher.membership import calls, shortage
 from hvd_elastic_ext.launcher.health.loopless import world_outcome
-from hvd_elastic_ext.launcher.membership import calls
+from hvd_elastic_ext.launcher.membership import calls, shortage
 from hvd_elastic_ext.launcher.membership.devices import local_ranks
 from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat

@@ -8,9 +8,8 @@ from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.driver.actions import NOTHING
 from hvd_elastic_ext.launcher.driver.wait import Wait, first_few
 from hvd_elastic_ext.launcher.health import blame
-from hvd_elastic_ext.launcher.membership import calls, hosts
 from hvd_elastic_ext.launcher.health.loopless import can_end_by_itself
-from hvd_elastic_ext.launcher.membership import hosts
+from hvd_elastic_ext.launcher.membership import calls, hosts
 from hvd_elastic_ext.launcher.membership.next_world import Stage
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from hvd_elastic_ext.launcher.health.ledger import HealthLedger, Subject
 from hvd_elastic_ext.launcher.membership.hosts import unlisted_in_use
 from hvd_elastic_ext.launcher.membership.processes import starting
 from hvd_elastic_ext.launcher.reporting import waits
-from hvd_elastic_ext.launcher.reporting.waits import SOON_S, starting, status, waits_for
+from hvd_elastic_ext.launcher.reporting.waits import status, waits_for
 from tests.unit.launcher.scenarios import play
 
 
