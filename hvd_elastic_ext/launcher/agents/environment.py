@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 MAX_ENVIRONMENT_BYTES: Final = MAX_INPUT_BYTES - (64 << 10)
 """Most bytes of environment and command as JSON. The rest of an agent's input line is for our own fields."""
-
-
 _NOT_EXPORTED: Final = re.compile(
     r"BASH_FUNC.*|.*\(\)|OLDPWD|HOROVOD_(RANK|SIZE|(LOCAL|CROSS)_(RANK|SIZE)|GLOO_RENDEZVOUS.*)"
     rf"|{OBSERVE_TOKEN}"
@@ -34,8 +32,6 @@ _NOT_EXPORTED: Final = re.compile(
 """Names that are not passed on: shell functions, OLDPWD, variables that a process gets at the rendezvous, and a token
 that only the launcher uses.
 """
-
-
 CRASHING: Final[Mapping[str, str]] = {
     "HOROVOD_AUTOTUNE": "Horovod crashes on the first resize with autotuning (horovod#2835)",
     "HOROVOD_DYNAMIC_PROCESS_SETS": "Horovod crashes on the first resize with process sets (horovod#4021)",

@@ -18,7 +18,6 @@ PAUSE_EACH_S: Final = 80e-6
 STEADY_MAX_PAUSE_S: Final = 0.1
 """The longest pause while only heartbeats are expected."""
 STEADY_PAUSE_EACH_S: Final = 200e-6
-
 _LEAST_PAUSE_S: Final = 0.001
 _BATCH: Final = 64
 

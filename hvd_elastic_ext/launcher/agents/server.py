@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 
 LINGER_S: Final = 2.0
 """Seconds that :meth:`Control.stop` waits for agents to read their last orders and disconnect."""
-
 _READ: Final = 64 << 10
 _BACKLOG: Final = 4096
 _MAX_NAMED: Final = 1024

@@ -34,8 +34,6 @@ log = logging.getLogger(__name__)
 
 AHEAD_S: Final = 0.5
 """Seconds. The named commit is this far ahead of the newest one, so that the message reaches all ranks before it."""
-
-
 Name = tuple[int, int, int]
 """Of a commit: incarnation, generation, number."""
 
@@ -279,15 +277,9 @@ def holding(job: JobState) -> frozenset[Seat]:
 
 WRITE_S: Final = 900.0
 """How long a host may take for its share."""
-
-
 RETRY_S: Final = 5.0
 """Pause after a failed attempt; it doubles with each further one, up to :data:`MAX_RETRY_S`."""
-
-
 MAX_RETRY_S: Final = 300.0
-
-
 MAX_MISSES: Final = 8
 """How often a commit is named again, further ahead, before the attempt fails."""
 
@@ -657,8 +649,6 @@ def _kept(message: Mapping[str, Any]) -> Kept | None:
 
 GIVES_WAY_S: Final = 30.0
 """Most seconds for which a checkpoint that is due waits for results of calls that are sent."""
-
-
 STATELESS_AFTER_S: Final = 30.0
 """A process that trains this long without a commit has no State of ours."""
 

@@ -45,12 +45,8 @@ class CommitInterval:
 
 MIN_COMMITS: Final = 5
 """Commits to measure before any is skipped: the first ones allocate their memory."""
-
-
 CHOOSE_S: Final = 10.0
 """Seconds between two choices."""
-
-
 RETRY_S: Final = 5.0
 """Seconds until the interval is sent again to a rank that uses another one."""
 

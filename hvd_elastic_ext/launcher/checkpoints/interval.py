@@ -32,35 +32,19 @@ if TYPE_CHECKING:
 
 FIRST_S: Final = 60.0
 """Seconds until the first checkpoint. It is early, because that gives the first measurement."""
-
-
 MAX_SAMPLES: Final = 9
 """Checkpoints (or commits) whose median counts: one slow write is chance, five are the storage."""
-
-
 TOLERANCE: Final = 1.25
 """A choice stays while the best interval differs by no more than this factor, which adds 2.5 % to the loss."""
-
-
 WRITES: Final = 2.0
 """The interval is at least this many times the time until a checkpoint is durable, so that others can use it, too."""
-
-
 MIN_S: Final = 10.0
-
-
 MAX_S: Final = 3600.0
 """The longest interval: a job without any failure so far loses at most an hour to the first one."""
-
-
 FREE_SHARE: Final = 0.01
 """Commits that take no more than this share of the time are all made: less cost is not worth a lost step."""
-
-
 MAX_SHARE: Final = 0.05
 """The largest share of the time for commits, if fewer commits can reach it."""
-
-
 MAX_LOST_S: Final = 60.0
 """Seconds of training between two commits at most, if commits take no more than ``MAX_SHARE`` then."""
 
@@ -197,12 +181,8 @@ def _expected(failure: str, rate: Rate) -> str:
 
 EVERY_S: Final = 8 * 3600.0
 """Assumed seconds between failures of each unit at first. Rather too few: an extra checkpoint costs little."""
-
-
 WEIGHT: Final = 0.25
 """Weight of this assumption, in failures: the first observed failure counts four times as much."""
-
-
 DECAY_FACTOR: Final = 0.85
 """Each failure multiplies all older evidence by this factor: about the last 7 failures count, over any length of
 time."""
@@ -268,15 +248,9 @@ class Failures:
 
 DEFAULT_SLOWDOWN: Final = 0.05
 """Assumed until a measurement."""
-
-
 SHORTEST_S: Final = 5.0
 """Shorter times are not measured: step counts are up to a second old."""
-
-
 MIN_STEPS: Final = 5
-
-
 MAX_SLOWDOWN: Final = 1.0
 
 

@@ -107,12 +107,8 @@ class Call(Enum):
 
 MARGIN_S: Final = 5.0
 """Part of the time before the end at which the last checkpoint begins; see :func:`lead_s`."""
-
-
 SHORTEST_S: Final = 30.0
 """Assumed time left if a notice names none: the shortest that clouds give."""
-
-
 CANCELLED_AFTER_S: Final = 60.0
 """Training continues if hosts are still there this long after the announced end."""
 
@@ -137,20 +133,12 @@ def lead_s(durable_s: float, waited_s: float = 0.0) -> float:
 
 STORAGE_ANSWER_S: Final = 300.0
 """Shortest limit for storage that does not answer."""
-
-
 DURATION_FACTOR: Final = 4.0
 """That limit is this multiple of the duration of the last checkpoint, if that is longer."""
-
-
 WRITE_TRIES_S: Final = 20.0
 """How long to retry when storage fails."""
-
-
 STOP_LIMIT_S: Final = 20.0
 """Longest time for the last checkpoint of a job that has to end: pods have 30 s in all."""
-
-
 CTRL_C_LIMIT_S: Final = 60.0
 """The same after Ctrl-C: on a busy machine each program of an agent takes seconds to start, and a second Ctrl-C ends
 the job at any time."""

@@ -48,8 +48,6 @@ class Durability:
 
 
 AUTO: Final = Cadence()
-
-
 ON_NOTICE: Final = Cadence(notice_only=True)
 
 

@@ -33,20 +33,10 @@ from hvd_elastic_ext.launcher.agents.transports.ssh import ADD_HOST_KEY, Ssh, ho
 from hvd_elastic_ext.launcher.job.addresses import is_this_machine
 
 HOROVOD: Final = "0.28.1"
-
-
 OLDEST_PYTHON: Final = (3, 10)
-
-
 SMALL_SHARED_MEMORY: Final = 256 * 2**20
-
-
 FEW_OPEN_FILES: Final = 1024
-
-
 BUILD: Final = "hvd-elastic build-horovod builds a wheel for the torch that is installed; install it with pip"
-
-
 Level = Literal["ok", "note", "warning", "error"]
 
 
@@ -363,8 +353,6 @@ def _no_answer(host: HostFacts) -> Finding:
 
 
 SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - measured, not written to
-
-
 Steps = Mapping[str, Mapping[str, Any]]
 """By name, what an interpreter reports of each thing that it tried."""
 
@@ -425,12 +413,8 @@ class DoctorFacts:
 
 
 CONNECT_TIMEOUT_S: Final = 5
-
-
 PROBE_TIMEOUT_S: Final = 90.0
 """Importing torch from a cold network file system may take this long; a hung host must not take longer."""
-
-
 HOSTS_AT_ONCE: Final = 16
 
 
@@ -598,8 +582,6 @@ def _last_line(text: str) -> str:
 LEFT_OUT: Final = (
     "not checked: what only a job on several machines needs; name them with --host HOST or --hosts-file PATH"
 )
-
-
 STYLES: Final = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "bold red"}
 
 

@@ -16,14 +16,8 @@ from hvd_elastic_ext.io.process_tree import stat_of
 
 ANSWER_S: Final = 2.0
 """How long a launcher may take to answer; one that works does so within milliseconds."""
-
-
 STOPPED: Final = "T"
-
-
 TRACED: Final = "t"
-
-
 _HOLDER: Final = re.compile(r"pid (\d+) on host (\S+)")
 
 

@@ -54,7 +54,6 @@ log = logging.getLogger(__name__)
 
 GC_THRESHOLDS: Final = (50_000, 20, 100)
 """Garbage collection is rare: the launcher makes few cycles, and a collection reads the state of all workers."""
-
 PERMANENT_ERRORS: Final = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
 )

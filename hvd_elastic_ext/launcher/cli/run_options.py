@@ -55,10 +55,8 @@ RESERVED: Final = (
     *("VERIFY", "RESULTS_BYTES", "RESULTS_FD", "COMMIT_FDS"),
 )
 """Environment names with our prefix that are not options of ``run``: workers and agents read them."""
-
 BUILD: Final = "hvd-elastic build-horovod builds its wheel (docs/install.md)"
 WITHOUT_HOROVOD: Final = "take --engine torchrun or mpirun, with elastic.init() in the script"
-
 ALIASES: Final = {"-np": "--num-proc", "--min-np": "--min-num-proc", "--max-np": "--max-num-proc"}
 """Horovod's options with two names: the one that messages use, and the other."""
 

@@ -27,7 +27,6 @@ _SWITCHES: Final = """
 """
 SWITCHES: Final = frozenset(_SWITCHES.split())
 """Options of ``run`` without a value. The parser itself is not loaded yet; a test compares them."""
-
 _over = threading.Event()
 _printing = threading.Lock()
 _line: WaitLine | None = None

@@ -34,7 +34,6 @@ from hvd_elastic_ext.launcher.job.addresses import is_this_machine
 
 Processes = Mapping[str, Sequence[Sequence[int | None]]]
 """By host, rank and pid of each process, None where there is none; and its call, which older launchers do not name."""
-
 SAME_COMMAND: Final = "the same `hvd-elastic run` command as before"
 HOW_LONG: Final = (
     "to the end of training, or until one of them ends or waits for a new world; then their agents end them all, but "

@@ -45,12 +45,8 @@ log = logging.getLogger(__name__)
 
 Commit = tuple[int, int, int]
 """(incarnation, generation, number): of two commits of one job the greater one is the newer."""
-
-
 MIN_S: Final = 0.001
 """Shortest time until a source counts as failed, so that each is tried at least once."""
-
-
 ASKED_S: Final = 2.0
 """Shortest time that a holder stays, so that its commit can be requested."""
 
@@ -603,8 +599,6 @@ def world_formed(job: JobState, loss: CommitLoss | None) -> int | None:
 
 NOTE_S: Final = 1.0
 """How often the holders of the newest commit are saved for the next launcher, which can then report losses."""
-
-
 NOTE_EACH_S: Final = 0.002
 """What each slot with a commit adds to that: saving thousands takes a while."""
 

@@ -116,8 +116,6 @@ class Transfers:
 
 RETRY_S: Final = 1.0
 """Pause after a failed try."""
-
-
 MAX_RECONNECTIONS: Final = 3
 """How often a reconnection of one end clears a holder's failures: a connection that always breaks must not clear
 them for ever.

@@ -131,11 +131,7 @@ def _anything_to_save(job: JobState) -> bool:
 
 PROCESSES_S: Final = 30.0
 """Longest wait for the end of all processes."""
-
-
 LAST_S: Final = 30.0
-
-
 LAST_EACH_S: Final = 1.0
 """Longest wait, after that, for the end on hosts without a connection, and what each of them adds to it."""
 

@@ -14,7 +14,6 @@ from hvd_elastic_ext.launcher.membership.devices import device_env
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 
 Facts = Mapping[str, Any]
-
 MAX_ORDERS_PER_MESSAGE: Final = 32
 """Most orders in one message to an agent: an order that starts a process may be long."""
 

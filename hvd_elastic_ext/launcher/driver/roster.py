@@ -20,24 +20,14 @@ if TYPE_CHECKING:
 
 JOIN_S: Final = 60.0
 """How long an agent may take from its start to its first message."""
-
-
 SEND_S: Final = 600.0
 """The same if code may be sent to a host before its agent starts: the largest code at 4 Mbit/s."""
-
-
 JOIN_EACH_S: Final = 1.0
 """What each starting agent adds to that: only some start at a time."""
-
-
 RECONNECT_S: Final = 7.0
 """Longest time for agents to connect again once they can: they try every 5 s."""
-
-
 USAGE: Final = ("cpu", "gpu", "gpu_memory", "memory")
 """What agents report about the load of their hosts."""
-
-
 GO_LIVE_S: Final = 60.0
 """Longest time from the order to go live to a newcomer's request for its rank."""
 
@@ -393,7 +383,5 @@ class Roster:
 
 STARTS_S: Final = 120.0
 """Longest time until a process trains; one without an elastic loop cannot report that it does."""
-
-
 RECENT: Final = 20
 """The number of last steps that decide what is usual."""

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 """The text form that every version of Prometheus reads."""
-
-
 COLLECT_TIMEOUT_S: Final = 5.0
 """Longest wait for the launcher's loop; then the request fails, and Prometheus asks again."""
 

@@ -44,12 +44,8 @@ RESERVED_NAMES: Final = frozenset({
 
 MAX_HOSTS: Final = 1000
 """Most connected hosts with samples of their own, five each. Agents serve their own metrics (``--agent-metrics``)."""
-
-
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*(?<!_total)")
 """Names of counters end in ``_total``."""
-
-
 Samples = Mapping[tuple[str, ...], float]
 
 

@@ -27,15 +27,9 @@ log = logging.getLogger(__name__)
 
 MAX_HOST_NAMES: Final = 20
 """Hosts that an attribute names."""
-
-
 MAX_HOSTS: Final = 10_000
 """Hosts that are remembered between two worlds."""
-
-
 PREFIX: Final = "hvd_elastic."
-
-
 Attribute = str | int | float | bool | Sequence[str]
 
 
@@ -243,24 +237,12 @@ _HANDLERS: Final[Mapping[str, Callable[[Spans, Record], Iterator[Span]]]] = {
 
 
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-
-
 PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-
-
 HTTP: Final = "http/protobuf"
-
-
 REMEDY: Final = "pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
-
-
 MAX_MESSAGE_CHARS: Final = 300
 """Characters of a message of the SDK."""
-
-
 _ERROR: Final = re.compile(r"\[Errno -?\d+\] ([^'\")]+)")
-
-
 Line = tuple[str, float]
 """A line of the journal, and when it was written (mono)."""
 

@@ -21,12 +21,8 @@ from hvd_elastic_ext.io.threads.follower import Follower
 
 MAX_VALUES: Final = 100
 """Values of a step that are written."""
-
-
 MAX_NAME_CHARS: Final = 100
 """Characters of a name."""
-
-
 _NOT_FINITE: Final = ("nan", "inf", "-inf")
 """The journal's texts for such numbers."""
 
@@ -101,11 +97,7 @@ def _number(value: Any) -> float | None:
 
 
 REMEDY: Final = "pip install tensorboard"
-
-
 OPTION: Final = "--tensorboard"
-
-
 Dated = tuple[float, Point]
 """A point with its time in Unix seconds."""
 

@@ -28,12 +28,8 @@ log = logging.getLogger(__name__)
 
 PERIOD_S: Final = 600.0
 """The same message is sent once in this time."""
-
-
 SHORT_S: Final = 60.0
 """A job that has waited for its minimum for this long causes a message."""
-
-
 WAITS: Final = "waits"
 """The topic of such a message."""
 
@@ -119,24 +115,12 @@ class Notifier:
 
 TIMEOUT_S: Final = 10.0
 """Longest time in seconds for one try, the whole answer included."""
-
-
 MAX_ANSWER: Final = 1 << 20
-
-
 MAX_URL: Final = 64 << 10
-
-
 MAX_ATTEMPTS: Final = 3
-
-
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 10.0
-
-
 CLOSE_S: Final = 15.0
 """Longest wait for the last messages at the end of the job."""
-
-
 MAX_QUEUED: Final = 100
 """Messages that may wait to be sent; more are dropped."""
 

@@ -35,14 +35,12 @@ from hvd_elastic_ext.launcher.folder import state_json
 from hvd_elastic_ext.launcher.folder.state_json import Saved
 
 LOG = logging.getLogger(__name__)
-
 MAX_BYTES: Final = 64 << 20
 """Larger than any state; a larger file is a mistake."""
 KEY_BYTES: Final = 32
 PRIVATE: Final = 0o600
 LOCK_WAIT_S: Final = 1.0
 """How long a held lock is waited for."""
-
 LOCK, INCARNATION, STATE, KEY, SOCKET = "lock", "incarnation", "state.json", "key", "control.sock"
 BACKUP: Final = f"{STATE}.bak"
 UNREAD: Final = ".unread"

@@ -223,8 +223,6 @@ def _lies_in(place: str | None, path: str | None) -> bool:
 
 
 VERSION: Final = 2
-
-
 PORTS: Final = 1 << 16
 
 

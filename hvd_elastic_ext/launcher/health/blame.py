@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 STARTS: Final = 3
 """So many starts with the same failure, without a step between, show that it comes again."""
-
-
 UNREPORTED_S: Final = 600.0
 """Where no process reports steps, one that was in a world for so long counts as one that has done some."""
 

@@ -11,24 +11,14 @@ from hvd_elastic_ext.core.messages.slot_protocol import NOT_STARTED
 
 SSH_FAILED: Final = 255
 """Exit code of ssh when it could not connect or lost the connection."""
-
-
 LEFT_AS_ASKED: Final = 255
 """Exit code (-1) of scripts for Alibaba's SDK that leave when asked."""
-
-
 BUDGET_WINDOW_S: Final = 3600.0
 """Time in which faults count towards ``--failure-budget``."""
-
-
 SIGNALLED: Final = 128
 """Exit codes above this are 128 + the number of the signal that ended the process."""
-
-
 SIGKILLED: Final = frozenset({-signal.SIGKILL, SIGNALLED + signal.SIGKILL})
 """Exit codes of a process that SIGKILL has ended."""
-
-
 _ABORTED: Final = frozenset({-signal.SIGABRT, SIGNALLED + signal.SIGABRT})
 
 

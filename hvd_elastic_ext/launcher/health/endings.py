@@ -16,8 +16,6 @@ LEAVE_WITHIN_S: Final = 10.0
 """Members that leave their training function with exit code 0 so soon after one another have left together. So long
 the others are waited for at most, from the first one.
 """
-
-
 REMEDY: Final = "let all ranks leave at the same step, or return from the training function"
 
 

@@ -298,11 +298,7 @@ def _may_come(job: JobState, end: Unexplained) -> bool:
 
 
 FAILED: Final = "it ends with the process there; Ctrl-C ends the job"
-
-
 FAILED_LONG: Final = "it ends with the process there, which `py-spy dump --pid` shows; Ctrl-C ends the job"
-
-
 EXITS_S: Final = 10.0
 """Seconds that a process may take to exit before a line says how to look at it."""
 

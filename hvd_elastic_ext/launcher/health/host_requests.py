@@ -22,17 +22,9 @@ if TYPE_CHECKING:
 
 
 MAX_REASON: Final = 200
-
-
 NEEDED: Final = "; it trains on until others can do without it (--min-np)"
-
-
 NOT_LISTED: Final = "; not in the list of hosts"
-
-
 MAX_FOR_S: Final = durations.LONGEST_DAYS * 86400.0
-
-
 NAMES: Final = 8
 """Most hosts that an error names."""
 

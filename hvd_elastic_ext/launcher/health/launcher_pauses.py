@@ -20,15 +20,9 @@ log = logging.getLogger(__name__)
 
 LONG_S: Final = 5.0
 """A pause this long is logged at once, or one of :data:`SHARE` of ``--heartbeat-timeout``, if that is less."""
-
-
 SHARE: Final = 0.4
-
-
 SPAN_S: Final = 60.0
 """Short pauses within this time are logged together, and at most this often."""
-
-
 SEVERAL: Final = 3
 """This many short pauses are logged: fewer need no action."""
 

@@ -23,38 +23,20 @@ if TYPE_CHECKING:
 
 DEFAULT_COOLDOWN_S: Final = (10.0, 300.0)
 """Cooldown range when ``--blacklist-cooldown-range`` is absent. Stock Horovod blocks for ever."""
-
-
 DECAY: Final = 10
 """A strike is taken back after this many times the last cooldown without a fault."""
-
-
 SLOTS_WINDOW_S: Final = 30.0
 """Faults of different slots of a host within this time count as faults of the host."""
-
-
 SEVERAL_SLOTS: Final = 2
 """How many slots that needs. Two devices rarely fail independently within half a minute."""
-
-
 SWEEP_S: Final = 60.0
 """Longest time for which records without effect are kept."""
-
-
 NODE_WINDOW_S: Final = 3600.0
-
-
 NODE_FAULTS: Final = 3
 """This many faults on one node within :data:`NODE_WINDOW_S`, in any pods, count as faults of the node."""
-
-
 MAX_FAULTS: Final = 1000
 """Most faults that are remembered: no job survives more within :data:`NODE_WINDOW_S`."""
-
-
 _MOST_STRIKES: Final = 64
-
-
 Commit = tuple[int, int, int]
 """Incarnation, generation and number of a commit. Greater is newer."""
 

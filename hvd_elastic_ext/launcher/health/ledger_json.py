@@ -16,8 +16,6 @@ from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger, HealthRecord, Strike, Subject
 
 VERSION: Final = 1
-
-
 KINDS: Final = ("slot", "pod", "host", "node")
 
 

@@ -45,8 +45,6 @@ log = logging.getLogger(__name__)
 
 
 FACTOR: Final = 1.5
-
-
 SUSTAINED: Final = 20
 """Steps in a row. A slow batch, a checkpoint or a page fault is over by then; a hot or shared device is not."""
 
@@ -180,15 +178,9 @@ def others_continue(job: JobState, next_members: Container[ProcessId]) -> None:
 
 
 LOOK_S: Final = 1.0
-
-
 PAUSE_EACH_S: Final = 0.004
 """What each member adds to :data:`LOOK_S` in a formed world, up to :data:`MAX_PAUSE_S`: thousands take long."""
-
-
 MAX_PAUSE_S: Final = 20.0
-
-
 COMPARE_S: Final = 5.0
 """Seconds between two comparisons of step times: thousands take a while."""
 

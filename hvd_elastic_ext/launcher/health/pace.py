@@ -31,16 +31,10 @@ SOON_S: Final = 3.0
 """Shortest pause that is logged. With one second from the last step to its heartbeat, and one to the next look, that is
 within 5 s of the last step.
 """
-
-
 UNBEGUN_S: Final = 60.0
 """How long lines tell of a world without any sign of training: a script may train without reporting steps."""
-
-
 FACTOR: Final = 2.0
 """A pause is logged if it is longer than a usual step by this factor."""
-
-
 LAST_LINE_S: Final = 10.0
 """How late the last of these lines may be."""
 
@@ -191,8 +185,6 @@ class Pace:
 
 SILENT_S: Final = 1.9
 """A process without a heartbeat for this time, almost two heartbeats, may hang, whatever the last one reported."""
-
-
 KNOWN_S: Final = 1.2
 """How long a heartbeat of its agent without progress is valid: until the next one is due."""
 

@@ -32,8 +32,6 @@ log = logging.getLogger(__name__)
 
 BEAT_S: Final = 2.0
 """A process may have received a message this long before its silence: the time between heartbeats."""
-
-
 INTERPRETER_S: Final = 60.0
 """Longest silence of a process that is starting, has not begun its training loop, is done, or was sent away: imports,
 preparations and the end of an interpreter take time, and on a busy machine no thread sends heartbeats meanwhile.

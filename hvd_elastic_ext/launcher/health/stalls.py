@@ -162,16 +162,10 @@ def _reason(lag: Sequence[Member], waiting: int, *, of: int, since: float) -> st
 
 MISSED_S: Final = 30.0
 """When a missing member of the next world is reported, without ``--progress-timeout``."""
-
-
 STILL_S: Final = 60.0
 """When to report that a world is stalled, without ``--progress-timeout``."""
-
-
 STEPS: Final = 3.0
 """A stall also lasts at least this multiple of the longest reported step."""
-
-
 FINISHED_S: Final = 15.0
 """When to report that ranks wait for one that is done with training: nothing else ends that wait."""
 

@@ -27,16 +27,10 @@ if TYPE_CHECKING:
 
 
 LOOPBACK: Final = "127.0.0.1"
-
-
 ANYWHERE: Final = "192.0.2.1"
 """Any host elsewhere (RFC 5737), for the route to a host with a name that only ssh understands."""
-
-
 PACKAGES: Final = ("horovod", "torch", "hvd-elastic-ext")
 """Must be of the same version on all hosts."""
-
-
 HOROVOD: Final = PACKAGES[0]
 
 

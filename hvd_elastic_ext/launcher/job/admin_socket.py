@@ -24,7 +24,6 @@ from hvd_elastic_ext.io.threads.background_calls import BackgroundCalls
 from hvd_elastic_ext.io.threads.beside import report
 
 LOG = logging.getLogger(__name__)
-
 MAX_LINE: Final = 64 << 10
 """Bytes of one request."""
 MAX_ANSWER: Final = 64 << 20
@@ -34,7 +33,6 @@ IDLE_S: Final = 10.0
 """A client that is idle for so long is disconnected."""
 MAX_CLIENTS: Final = 16
 """At a time; more are refused, so that clients cannot block the launcher."""
-
 Handler = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 

@@ -61,8 +61,6 @@ log = logging.getLogger(__name__)
 
 FIRST_S: Final = 10.0
 """Pause before the first one; each further one is twice as long, up to :data:`MOST_S`. Kubernetes' own for jobs."""
-
-
 MOST_S: Final = 360.0
 
 
@@ -76,8 +74,6 @@ def pause_before_restart(failure: JobFailed, restarts: int, *, policy: str, limi
 
 LOOK_S: Final = 1.0
 """Longest time between two looks of a pause before a restart at the clock."""
-
-
 STATUS_S: Final = 1.0
 """Pause between two looks at what the status line shows."""
 

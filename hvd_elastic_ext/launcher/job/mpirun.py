@@ -36,23 +36,13 @@ log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.2
 """Time between two checks whether ``mpirun`` has ended."""
-
-
 EXIT_TIMEOUT_S: Final = 3.0
 """Time for an unneeded ``mpirun`` to exit, before and after SIGTERM."""
-
-
 MAX_LOG_BYTES: Final = 64 << 10
 """Bytes of its output in which its first message is looked for."""
-
-
 MPIRUN: Final = "mpirun"
-
-
 _KEPT: Final = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LD_LIBRARY_PATH", "SSH_AUTH_SOCK", "LANG")
 """Names that ``mpirun`` gets from the launcher's environment. It may pass on its whole environment."""
-
-
 _ITS_OWN: Final = ("OMPI_", "PMIX_", "ORTE_", "PRTE_", "OPAL_", "LC_")
 
 

@@ -27,16 +27,10 @@ log = logging.getLogger(__name__)
 
 MAX_LINE_BYTES: Final = 1 << 20
 """A longer line is passed on in pieces (bytes)."""
-
-
 MAX_BAR_BYTES: Final = 1000
 """A longer state of a progress bar waits for the end of its line (bytes): all of it is written again as it grows."""
-
-
 PIECE: Final = re.compile(rb"\r*[^\r\n]*(?:\r?\n)?")
 """A line, or a state of a progress bar."""
-
-
 Write = Callable[[str], None]
 """Accepts text without blocking; texts are written in order."""
 
@@ -264,16 +258,10 @@ def _decoded(line: bytes) -> str:
 
 
 TRACEBACK_START: Final = "Traceback (most recent call last):"
-
-
 OWN_ERROR_PREFIX: Final = f"{errors.__name__}."
 """The beginning of the last line of our own errors, which name a mistake and its remedy."""
-
-
 MAX_HELD_LINES: Final = 100
 """Lines of a traceback that are held back until its last one. Tracebacks of our errors end at the script's own line."""
-
-
 MAX_HELD_CHARS: Final = 10_000
 """A longer line ends the holding back: what is held has a bound."""
 

@@ -20,7 +20,6 @@ log = logging.getLogger(__name__)
 
 ANSWER_S: Final = 10.0
 """Longest wait in seconds for one signal, or for the number of requested hosts: the driver gets the others then."""
-
 T = TypeVar("T")
 
 

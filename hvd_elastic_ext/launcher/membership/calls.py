@@ -35,8 +35,6 @@ log = logging.getLogger(__name__)
 UNKNOWN = -1
 """The call of a process that cannot read its slot's past: it may join any world, and the others send it their results
 when the ranks meet."""
-
-
 NONE_YET = 0
 """The call of a process that has begun none, and cannot be met later, as in an unmodified script: it joins in
 ``hvd.init()``, and would begin with call 1."""

@@ -14,8 +14,6 @@ from hvd_elastic_ext.core.messages.slot_protocol import DEVICE
 
 DEVICES: Final = "HVD_ELASTIC_DEVICES"
 """Names a host's devices, as ``CUDA_VISIBLE_DEVICES`` does, and overrides what its agent finds; empty: no devices."""
-
-
 VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 
 

@@ -38,8 +38,6 @@ log = logging.getLogger(__name__)
 
 
 LOSS_CAUSES: Final = ("worker failed", "connection lost", next_world.FINISHED)
-
-
 BACK_S: Final = 30.0
 """Longest time from the end of a process for a change until the next one is on standby in its seat."""
 
@@ -121,8 +119,6 @@ def members_in(situation: Situation) -> tuple[ProcessId, ...]:
 
 BEHIND_S: Final = 15.0
 """Longest time for a member to leave once another has left; then it is ended."""
-
-
 NOTICE_S: Final = 5.0
 """Longest time for members with an elastic loop to notice a lost peer, and to report what they roll back."""
 
@@ -397,8 +393,6 @@ class Engine(NamedTuple):
 
 
 _IN_PLACE: Final = Engine()
-
-
 _RESTARTING: Final = Engine(advance, world_begun, look, cause_of_end, world_not_begun)
 
 

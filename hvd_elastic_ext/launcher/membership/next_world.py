@@ -22,21 +22,13 @@ if TYPE_CHECKING:
 
 SETTLE_CAP_S: Final = 30.0
 """Longest wait of the first newcomer, however many others follow it."""
-
-
 SETTLE_S: Final = 3.0
-
-
 LISTED_S: Final = 1.0
 """Seconds in which hosts that come together are listed one after the other, unless ``--settle`` says more. Python and
 torch take longer to start: newcomers that are all ready then join at once.
 """
-
-
 REPLACE_MARGIN_S: Final = 2.0
 """The time before a deadline at which the wait for replacements ends."""
-
-
 Commit = tuple[int, ...]
 
 
@@ -152,14 +144,8 @@ class WorldDecision:
 
 FINISHED: Final = "ranks finished"
 """Cause of a world that continues without members that are done with training."""
-
-
 STILL_FORMING: Final = WorldDecision(None, "", "the newest world is still forming")
-
-
 AS_WANTED: Final = WorldDecision(None, "", "the world is as it should be")
-
-
 NOT_READY_YET: Final = WorldDecision(None, "", "newcomers are not ready yet")
 
 

@@ -191,14 +191,8 @@ def _plans(wanted: tuple[Seat, ...], workers: Mapping[Seat, Worker], *, joining:
 
 STEPS_ALONE: Final = "does steps, alone: before hvd.init(), or outside a function with @elastic.run"
 """With hvd_elastic_ext.torch a newcomer trains in a world of its own from hvd.init() until the loop."""
-
-
 WAITS_FOR_RECORD: Final = "waits in hvd.init() for what collectives returned to the others before their training loop"
-
-
 WAITS_FOR_LOOP: Final = "waits in hvd.init(): the world has not begun its training loop (elastic.run)"
-
-
 STANDBY: Final = "--standby-timeout"
 
 

@@ -27,8 +27,6 @@ log = logging.getLogger(__name__)
 RECORD_S: Final = 30.0
 """Most seconds that a process waits in ``hvd.init()`` for what collectives have returned to the others. Slots get it
 one after the other: while one gets it, or a host that is needed for it writes a checkpoint, this time begins anew."""
-
-
 RECORD_MOST_S: Final = 600.0
 """Most seconds of all that."""
 

@@ -19,40 +19,18 @@ from hvd_elastic_ext.core.messages.rank_info import Place
 
 HOLD_S: Final = 2.0
 """How long a question for a key that is not set is held before the answer is 404 (Horovod then asks again)."""
-
-
 OK: Final = 200
-
-
 NOT_YET: Final = 404
-
-
 CANNOT_FORM: Final = 500
-
-
 TOO_LARGE: Final = 413
 """The answer to a value that is larger than any of Horovod's in a world of this size."""
-
-
 NO_ROOM: Final = 507
 """The answer to a value that, with all others of the world, is more than Horovod ever stores."""
-
-
 _BASE: Final = 8 << 10
-
-
 _EACH_PEER: Final = 160
-
-
 _VALUES_EACH: Final = 16
-
-
 _EACH_KEY: Final = 128
-
-
 _RANK: Final = "rank_and_size"
-
-
 _DIGITS: Final = 4
 """Slots have numbers below 1024."""
 

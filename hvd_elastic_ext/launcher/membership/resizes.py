@@ -21,12 +21,8 @@ if TYPE_CHECKING:
 
 UNREPORTED_S: Final = 10.0
 """Longest wait of the line about a new world for the first step, unless steps are long."""
-
-
 UNREPORTED_STEPS: Final = 3.0
 """If steps are long, the wait is this many of them."""
-
-
 UNREPORTED_BY_OTHERS_S: Final = 120.0
 """As :data:`UNREPORTED_S`, for new processes: they have to load everything first."""
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 
 NOT_READY: Final = "is not at hvd.init() or elastic.run yet"
-
-
 NOT_CONNECTED: Final = "has not connected yet"
 
 

@@ -82,8 +82,6 @@ _UNKNOWN_NAME: Final = re.compile(
 """ssh's messages for a name that no name server knows; they depend on the C library. If a name server is down, ssh
 prints other messages.
 """
-
-
 _NO_SSH: Final = "ssh: No such file"
 """The program ssh is missing."""
 
@@ -131,8 +129,6 @@ SEPARATE: Final = (
     "trained a model of its own: call hvd.init() or elastic.init(); train in a function with @elastic.run if "
     "hvd_elastic_ext.torch is imported; or give --engine torchrun to a script that torchrun runs"
 )
-
-
 REFUSED: Final = ": exit code 2"
 """The end of a process whose script does not know an option: ``argparse``, and most programs, exit like that."""
 

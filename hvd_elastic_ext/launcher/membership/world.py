@@ -165,12 +165,8 @@ def choose(job: JobState, questions: Sequence[WorldQuestion]) -> Plan:
 
 CALL_AGAIN_S: Final = 5.0
 """Pause before a member that was called, and has not asked for its rank, is called again."""
-
-
 NOTICE_S: Final = 0.25
 """How long a member may take to notice that a peer is lost before its connections are cut."""
-
-
 STUCK_S: Final = 8.0
 """Longest wait for others after a member's connections were cut; then it is killed.
 
@@ -489,18 +485,10 @@ def waits_to_form(job: JobState) -> Wait:
 
 
 INITIALIZED: Final = "it ends when that process has called hvd.init(), or has failed"
-
-
 CONNECTED: Final = "it ends when they are connected, or one has failed"
-
-
 FIREWALL: Final = "; look for a firewall between the hosts"
-
-
 FIREWALL_S: Final = 10.0
 """After this many seconds without a connection, the line of a world on several hosts names firewalls."""
-
-
 AGREED: Final = "it ends when they have the commit, or one has failed"
 
 

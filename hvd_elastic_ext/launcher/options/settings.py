@@ -86,7 +86,6 @@ OUTPUT = "output"
 NO_CLOUD = "none"
 NOTICES_FROM = (NO_CLOUD, AUTO, *CLOUDS)
 """Values of ``--notices-from``: clouds that may tell hosts that they are taken back."""
-
 OFF = "off"
 PRELOADS = (AUTO, OFF)
 """Values of ``--preload``."""

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 
 STARTS, TRAINS, WAITS, SLEEPS, ENDS = "starts", "trains", "waits", "sleeps", "ends"
-
-
 STATES: Final = (STARTS, TRAINS, WAITS, SLEEPS, ENDS)
 """States of a job whose launcher runs."""
 

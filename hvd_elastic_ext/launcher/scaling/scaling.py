@@ -125,8 +125,6 @@ def price_of(job: JobState, host: str) -> float | None:
 
 RETRY_S: Final = 30.0
 """Pause after a request that failed."""
-
-
 SETTLED_S: Final = 30.0
 """A number that is read within this time after a request may be older than the request."""
 
@@ -169,8 +167,6 @@ def _asked_for(job: JobState, hosts: int) -> None:
 
 
 GPU: Final = "gpu"
-
-
 PAUSE_S, UNCHANGED_PAUSE_S = 2.0, 10.0
 """Time between two decisions; after one that is the same as before, for the same reason."""
 

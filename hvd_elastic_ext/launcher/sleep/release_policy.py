@@ -25,12 +25,8 @@ if TYPE_CHECKING:
 
 PUBLISHED_S: Final = 60.0
 """Longest time until workers that are all ready are published as hosts: they are probed first, and settle."""
-
-
 DELETE_RETRY_S: Final = 5.0
 """Pause between two looks for workers that are to be deleted."""
-
-
 PAUSES_S: Final = (5.0, 300.0)
 """After the first failure in a row, doubled with each further one; and the longest."""
 

@@ -46,11 +46,7 @@ log = logging.getLogger(__name__)
 
 FINAL_CALL_S: Final = 10.0
 """Longest time for the final call: a pod that ends rarely has more than 30 s."""
-
-
 FILE: Final = "released.json"
-
-
 T = TypeVar("T")
 
 

@@ -31,17 +31,9 @@ from hvd_elastic_ext.launcher.sleep.workloads import (
 
 TIMEOUT: Final = Timeout(3.0, 5.0)
 """Seconds for a connection, and without a byte of the answer: a launcher that ends waits for a running request."""
-
-
 _REMEDIES: Final[Mapping[int, str]] = {HTTPStatus.UNAUTHORIZED: "its token is missing or has expired"}
-
-
 _RIGHTS: Final = {RELEASE: "hvd-elastic manifest sleep gives the right"}
-
-
 _RIGHTS_ELSE: Final = "docs/autoscale.md says which rights it needs"
-
-
 T = TypeVar("T")
 
 

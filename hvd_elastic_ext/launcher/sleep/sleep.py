@@ -32,8 +32,6 @@ log = logging.getLogger(__name__)
 
 MAX_PAUSE_S: Final = 60.0
 """Longest time between two looks: the clock may have stopped with the machine."""
-
-
 WAKES: Final = "it goes on by itself when those slots may work; Ctrl-C ends this launcher"
 
 

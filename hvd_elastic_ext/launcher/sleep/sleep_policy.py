@@ -18,8 +18,6 @@ FIRST_SETTLE_S: Final = 30.0
 """How long hosts must stay if they have just woken a job that slept again. It doubles each time, up to
 :data:`MAX_SETTLE_S`.
 """
-
-
 MAX_SETTLE_S: Final = 300.0
 
 

@@ -16,22 +16,14 @@ from hvd_elastic_ext.core.workloads import NAMED, WORKER, WorkloadKind, at, nest
 
 BEFORE: Final = "hvd-elastic-ext/workers-before-sleep"
 """Annotation of a job that sleeps: the number of its workers before."""
-
-
 COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 """Annotation of a pod: a ReplicaSet deletes ready pods with lower costs first (KEP-2255, from Kubernetes 1.22)."""
-
-
 DELETION_COST: Final = "-2000000000"
 """The cost that we set on a pod that is to go. No other cost is likely to be as low, so it also identifies our
 marks.
 """
-
-
 REQUEST_S: Final = 300
 """How long the et-operator waits for pods that were asked for; then it deletes them."""
-
-
 Body = dict[str, Any]
 
 
@@ -50,11 +42,7 @@ _SCALABLE: Final = re.compile(
     r"([a-z]{1,63})\.(v[0-9][a-z0-9]{0,15})\.([a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63}){0,5})", re.ASCII
 )
 """Any kind with a scale subresource, as kubectl names it: plural, version, group."""
-
-
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
-
-
 RELEASE: Final = "--release-job"
 
 

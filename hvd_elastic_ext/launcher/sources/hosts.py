@@ -34,39 +34,19 @@ log = logging.getLogger(__name__)
 
 SCRIPT_INTERVAL_S: Final = 1.0
 """Pause between two runs of a discovery script; Horovod's own."""
-
-
 SCRIPT_TIMEOUT_S: Final = 30.0
 """A discovery script that takes longer is killed and counts as failed. (Stock Horovod waits for ever.)"""
-
-
 LONG_POLL_S: Final = 30
-
-
 ANSWER_S: Final = LONG_POLL_S + 10
 """Longest time in seconds for a whole answer of the daemon."""
-
-
 DEFECT_S: Final = 30.0
-
-
 RETRY_S: Final = (0.2, 5.0)
 """First and longest pause before asking a discovery URL again."""
-
-
 SCRIPT_HINT: Final = "run it by hand: it must print lines of host:slots and end with exit code 0"
-
-
 STOP_S: Final = 2.0
 """Longest wait for the end of a source's thread; what blocks it is closed or killed first, if possible."""
-
-
 MAX_BODY: Final = 4 * 1024 * 1024
-
-
 MAX_HEAD: Final = 256 * 1024
-
-
 MAX_OUTPUT: Final = MAX_BYTES
 """Bytes that a discovery script may print; as many as a hosts file may have."""
 

@@ -27,8 +27,6 @@ MAX_BYTES: Final = 1 << 20
 MAX_HOSTS: Final = 100_000
 """Most hosts in one signal."""
 SYNTAX: Final = "write NAME=file:PATH or NAME=http://HOST/api/v1/query?query=…"
-
-
 Value = float | dict[str, float]
 """Of the job, or by host."""
 

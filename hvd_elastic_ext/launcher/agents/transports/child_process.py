@@ -23,7 +23,6 @@ MAX_LINE_BYTES: Final = 4096
 """A line of more bytes is passed on in pieces."""
 MAX_INPUT_BYTES: Final = 1 << 20
 """Most bytes of the line on a child's standard input."""
-
 KILLED_S: Final = 5.0
 """Longest wait for the end of a child that has been killed."""
 _CHUNK: Final = 64 << 10

@@ -36,14 +36,11 @@ log = logging.getLogger(__name__)
 EXIT_CODE_UNKNOWN: Final = 255
 """Exit code where the command's own is not known; ssh uses the same one."""
 KILLED: Final = 137
-
 CONNECT_S: Final = 10.0
 KEEP_S: Final = 5.0
 """How long credentials that were read are used again, unless they are refused. So many pods can start together without
 a read for each."""
-
 _LOOK_S: Final = 1.0
-
 ROLE: Final = (
     'the launcher\'s service account needs a Role with {apiGroups: [""], resources: ["pods"], verbs: ["get"]} and '
     '{apiGroups: [""], resources: ["pods/exec"], verbs: ["get", "create"]}'
@@ -54,7 +51,6 @@ REMEDIES: Final = {
     403: ROLE,
     404: "with --rsh pod hosts have names of pods, as hvd-discover publishes them",
 }
-
 _SERVICE: Final = re.compile(r"(?P<pod>[^.]+)\.[^.]+\.(?P<namespace>[^.]+)\.svc(\..+)?")
 _ADDRESS: Final = re.compile(r"[0-9.]+")
 

@@ -18,19 +18,11 @@ from hvd_elastic_ext.launcher.agents.transports.child_process import Child
 
 KNOWN_HOSTS: Final = "known_hosts"
 """The job's own file of hosts' keys, in its folder."""
-
-
 _ASK: Final = "ask"
 """OpenSSH's default for unknown hosts. It asks on a terminal, which a job does not have."""
-
-
 _AMBIGUOUS: Final = re.compile(r"[\s\"'\\$%]")
 """Characters with another meaning on a command line than in a path."""
-
-
 _AUTHORITY: Final = "@cert-authority"
-
-
 _OFFENDING: Final = re.compile(r"Offending .*key in (.+):\d+$")
 
 
@@ -196,8 +188,6 @@ def _checked(host: str) -> str:
 
 TIMEOUT_S: Final = 5.0
 """It takes milliseconds, unless the configuration has names looked up or programs run."""
-
-
 MAX_CONCURRENT: Final = 8
 
 

@@ -38,9 +38,7 @@ SLOW_START_S: Final = 20.0
 _REACHED: Final = "hvd-elastic-host-reached"
 MAX_KEPT_LINES: Final = 40
 """Lines kept of an ssh that fails. The refusal of a host key takes some 15."""
-
 _NO_ANSWERS: Final[Mapping[str, Sequence[bytes]]] = {}
-
 Remark = Callable[[str], None]
 """Takes one line that an agent, or its transport, writes outside the control port."""
 
