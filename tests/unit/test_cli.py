@@ -95,10 +95,10 @@ def test_build_horovod_tells_a_mistake_in_two_lines(tmp_path: Path) -> None:
         ("checkpoints list job", "job/journal.jsonl: cannot be read: it is a folder, not a regular file; name a job"),
         ("events " + "x" * 300, "File name too long; check that the path is right"),
         ("run -np 1 --config job true", "--config job cannot be read: it is a folder, not a regular file; name a"),
-        ("run -np 1 --output-filename f/x true", "--output-filename f/x cannot be written: Not a directory; name ano"),
+        ("run -np 1 --output-filename f/x true", "f/x cannot be written: Not a directory; name ano"),
         (
             "run -np 1 --output-filename f true",
-            "--output-filename f cannot be written: it is not a folder; name an",
+            "f cannot be written: it is not a folder; name an",
         ),
         ("run --hosts-file job true", "--hosts-file job is a directory; name a text file of host:slots lines\n"),
         ("run --hosts-file f/x true", "--hosts-file f/x not a directory; give a text file of host:slots lines\n"),

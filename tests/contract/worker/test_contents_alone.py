@@ -157,7 +157,7 @@ def test_assigning_the_same_model_again_commits_nothing() -> None:
 
 @pytest.mark.parametrize("put", [lambda net: [net], lambda net: {"a": net}], ids=["list", "dict"])
 def test_a_model_inside_a_container_is_refused_by_name_since_it_would_come_back_as_a_copy(put: Any) -> None:
-    with pytest.raises(StateError, match=r"state\.nets\[.*: it is a Linear, which needs a name of its own"):
+    with pytest.raises(StateError, match=r"state\.nets\[.*: it is a Linear; give it a name of its own"):
         elastic.TorchState(nets=put(nn.Linear(1, 1)))
 
 

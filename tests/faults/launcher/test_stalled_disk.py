@@ -51,8 +51,8 @@ def test_a_journal_on_a_disk_that_hangs_stops_neither_lines_nor_host_changes_nor
 
 SLOW_DISK = """
 import os, runpy, sys, time
-from hvd_elastic_ext.launcher.folder import saved_state
-stall, saved_state.CLOSE_S = sys.argv.pop(1), 1.0
+from hvd_elastic_ext.launcher.folder import handover
+stall, handover.CLOSE_S = sys.argv.pop(1), 1.0
 real = os.fsync
 def fsync(descriptor):
     while os.path.exists(stall):
