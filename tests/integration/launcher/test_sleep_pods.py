@@ -60,7 +60,9 @@ class Cloud:
     def _list(self) -> None:
         before: tuple[str, ...] | None = None
         while not self._over.wait(LOOK_S):
-            ready = {pod["metadata"]["name"] for pod in self.kube.all("pods") if _ready(pod)}
+            there = self.kube.all("pods")
+            # One that is not wanted any more may still become ready, just before it is deleted.
+            ready = {pod["metadata"]["name"] for pod in there if _ready(pod)} if self.asked else set()
             now = tuple(line for number, line in enumerate(TWO) if f"digits-worker-{number}" in ready)
             if now != before:
                 self.launched.set_hosts(*now)
