@@ -41,17 +41,23 @@ def test_who_comes_later_gets_what_collectives_returned_to_the_first_processes_a
         found = second.search(process.stdout)
         assert found is not None
         os.kill(int(found[1]), signal.SIGKILL)
-        launched.wait_for("it is back", lambda: len(set(pids(process.stdout))) == 5, timeout=LONG)
+        launched.wait_for(
+            "it is back",
+            lambda: len(set(pids(process.stdout))) >= 5 and launched.events("resized")[-1].get("size") == 4,
+            timeout=LONG,
+        )
         (launched.directory / "stop2").touch()
         assert process.wait(LONG) == 0, process.output
     got = dict(re.findall(r"pid (\d+) got (.*)", process.stdout))
-    assert list(got.values()) == [FIRST] * 5, process.output
+    lives = len(got)  # one more if Gloo has aborted a process that lost the peer
+    assert lives >= 5, process.output
+    assert set(got.values()) == {FIRST}, process.output
     orders = re.findall(r"pid \d+ after call 1 got (.*)", process.stdout)
-    assert len(orders) == 5, process.output
+    assert len(orders) == lives, process.output
     assert len(set(orders)) == 1
-    # One line for each of the three that were not there, and no other about collectives (but a long wait).
+    # One line for each of those that were not there at first, and no other about collectives (but a long wait).
     told = [line for line in process.stderr.splitlines() if "<stderr>:hvd." in line and "hvd.barrier" not in line]
-    assert len(told) == 3, process.stderr
+    assert len(told) == lives - 2, process.stderr
     assert all("hvd.allgather()" in line and "the 2 processes" in line for line in told)
 
 
