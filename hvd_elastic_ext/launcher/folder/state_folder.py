@@ -2,7 +2,7 @@
 
     lock          the holder of the folder: pid and host, under flock
     incarnation   number of the newest launcher's life
-    state.json    what the next launcher needs (:mod:`saved_text`); state.json.bak is the one before. One that cannot be
+    state.json    what the next launcher needs (:mod:`state_json`); state.json.bak is the one before. One that cannot be
                   used is kept beside it with the ending .unread
     key           of the job, so that a restarted launcher can take its agents back
     known_hosts   of ssh, where the user's configuration says nothing of hosts' keys

@@ -330,7 +330,7 @@ def in_calls(job: JobState) -> list[InCall]:
     ]
 
 
-# --- what is said of it
+# --- what lines say about it
 
 
 BEFORE: Final = "gets what collectives returned before the training function"
