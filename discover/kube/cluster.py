@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from discover.kube.collection import Request, RequestKind, Sender
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.core.workloads import WorkloadKind
+from hvd_elastic_ext.core.workload_kinds import WorkloadKind
 from hvd_elastic_ext.io.kube.access import Access
 from hvd_elastic_ext.io.kube.client import Client, Timeout
 from hvd_elastic_ext.io.kube.errors import ApiError, Reason

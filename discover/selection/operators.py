@@ -12,7 +12,7 @@ from typing import Any, Final
 from discover.selection.objects import NOTHING, Container, PodView
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import MAX_SLOTS, name_error
-from hvd_elastic_ext.core.workloads import ET_JOB_LABEL, KINDS, WORKER, WorkloadKind, at
+from hvd_elastic_ext.core.workload_kinds import ET_JOB_LABEL, KINDS, WORKER, WorkloadKind, at
 
 SLOTS_ANNOTATION: Final = "hvd-elastic-ext/slots"
 """The annotation with a pod's own number of slots. It has priority over all other sources."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import ElasticError
-from hvd_elastic_ext.core.workloads import ROOTS
+from hvd_elastic_ext.core.workload_kinds import ROOTS
 from hvd_elastic_ext.io.kube.errors import ApiError
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.io.wait_line import WaitLine

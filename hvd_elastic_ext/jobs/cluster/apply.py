@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.commands import leading_variables
 from hvd_elastic_ext.core.errors import ElasticError
-from hvd_elastic_ext.core.workloads import ROOTS
+from hvd_elastic_ext.core.workload_kinds import ROOTS
 from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, WrongState, plural
 from hvd_elastic_ext.jobs.rendering.objects import JOB_LABEL

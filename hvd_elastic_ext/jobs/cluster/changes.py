@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
-from hvd_elastic_ext.core.workloads import BESIDE, ROOTS, WorkloadKind, at, nested
+from hvd_elastic_ext.core.workload_kinds import BESIDE, ROOTS, WorkloadKind, at, nested
 from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 from hvd_elastic_ext.io.option_parser import nearest
 from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, WrongState, plural
@@ -26,7 +26,7 @@ from hvd_elastic_ext.jobs.reading.states import (
 )
 from hvd_elastic_ext.jobs.rendering.objects import JOB_LABEL, LAUNCHER
 from hvd_elastic_ext.jobs.rendering.render import BY, MANAGED, selector
-from hvd_elastic_ext.launcher.sleep.workloads import BEFORE, Workload, change_request
+from hvd_elastic_ext.launcher.sleep.replica_requests import BEFORE, Workload, change_request
 
 LEFT: Final = (
     ("v1", "configmaps"),

@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core.errors import ElasticError, UsageError
-from hvd_elastic_ext.core.workloads import ROOTS
+from hvd_elastic_ext.core.workload_kinds import ROOTS
 from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, WrongState
 from hvd_elastic_ext.jobs.cluster.changes import LOOKS_S, pods_of, root_of

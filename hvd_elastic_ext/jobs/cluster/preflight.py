@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from hvd_elastic_ext.core.errors import ElasticError
-from hvd_elastic_ext.core.workloads import ROOTS, SUBMITTED
+from hvd_elastic_ext.core.workload_kinds import ROOTS, SUBMITTED
 from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 from hvd_elastic_ext.io.kube.paths import path_of
 from hvd_elastic_ext.jobs.cluster import apply

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from hvd_elastic_ext.core.workloads import ROOTS
+from hvd_elastic_ext.core.workload_kinds import ROOTS
 from hvd_elastic_ext.jobs.conversion import hpa, mpijob, pytorchjob
 from hvd_elastic_ext.jobs.conversion.document import Body, Conversion
 from hvd_elastic_ext.jobs.rendering.objects import JOB_LABEL, LAUNCHER, ROLE_LABEL, WORKER, merged

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hvd_elastic_ext.core.workloads import KINDS
+from hvd_elastic_ext.core.workload_kinds import KINDS
 from hvd_elastic_ext.jobs.conversion.document import Body, Conversion
 
 NEW: Final = "autoscaling/v2"

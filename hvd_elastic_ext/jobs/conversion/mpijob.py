@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hvd_elastic_ext.core.workloads import NAMED
+from hvd_elastic_ext.core.workload_kinds import NAMED
 from hvd_elastic_ext.jobs.conversion.document import Body, Conversion, absent, short
 
 NEW: Final = NAMED["mpijob"].api_version

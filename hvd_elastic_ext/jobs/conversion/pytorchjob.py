@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any, Final
 
-from hvd_elastic_ext.core.workloads import NAMED
+from hvd_elastic_ext.core.workload_kinds import NAMED
 from hvd_elastic_ext.jobs.conversion.document import Body, Conversion, absent
 
 NEW: Final = NAMED["pytorchjob"].api_version

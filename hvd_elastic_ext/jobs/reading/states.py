@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
-from hvd_elastic_ext.core.workloads import KINDS, ROOTS, StateFrom, at
+from hvd_elastic_ext.core.workload_kinds import KINDS, ROOTS, StateFrom, at
 from hvd_elastic_ext.jobs.rendering.code import SENT
 from hvd_elastic_ext.jobs.rendering.objects import (
     JOB_LABEL,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from hvd_elastic_ext.core import workloads
+from hvd_elastic_ext.core import workload_kinds
 
 Body = dict[str, Any]
 
@@ -14,11 +14,11 @@ EXAMPLE: Final = "digits"
 """The name of the job in every template."""
 JOB_LABEL: Final = "hvd-elastic-job"
 ROLE_LABEL: Final = "hvd-elastic-role"
-LAUNCHER, WORKER = workloads.LAUNCHER, workloads.WORKER
+LAUNCHER, WORKER = workload_kinds.LAUNCHER, workload_kinds.WORKER
 """Its values."""
 ACCOUNT: Final = f"hvd-launcher-{EXAMPLE}"
 
-_MAKERS: Final = {kind.kind: kind for kind in (*workloads.ROOTS.values(), *workloads.BESIDE)}
+_MAKERS: Final = {kind.kind: kind for kind in (*workload_kinds.ROOTS.values(), *workload_kinds.BESIDE)}
 """The kinds in a submitted job that make pods."""
 _EXPANDED: Final = re.compile(r"\$(?=[$(])")
 _EXAMPLE: Final = re.compile(rf"(?<![a-z0-9]){EXAMPLE}(?![a-z0-9])")
@@ -43,7 +43,7 @@ def templates(body: Body) -> Iterator[tuple[str, Body]]:
 
 def replicas_of(body: Body) -> Body:
     """Return the part of an object with number and template of its workers."""
-    found: Body = workloads.at(body, *_MAKERS[body["kind"]].replicas_at[:-1])
+    found: Body = workload_kinds.at(body, *_MAKERS[body["kind"]].replicas_at[:-1])
     return found
 
 

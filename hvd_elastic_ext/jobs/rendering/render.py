@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hvd_elastic_ext.core.workloads import ROOTS, SUBMITTED
+from hvd_elastic_ext.core.workload_kinds import ROOTS, SUBMITTED
 from hvd_elastic_ext.jobs.rendering import code, rights
-from hvd_elastic_ext.jobs.rendering.kinds import CHANGES
+from hvd_elastic_ext.jobs.rendering.by_kind import CHANGES
 from hvd_elastic_ext.jobs.rendering.objects import (
     ACCOUNT,
     EXAMPLE,

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.core.workloads import SUBMITTED
+from hvd_elastic_ext.core.workload_kinds import SUBMITTED
 from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER, Body, main_container, of_kind, templates
 from hvd_elastic_ext.jobs.spec.job import Job
-from hvd_elastic_ext.launcher.sleep.workloads import RELEASE, Workload, workload
+from hvd_elastic_ext.launcher.sleep.replica_requests import RELEASE, Workload, workload
 
 SCALE: Final = "--scale-with"
 AUTOSCALE: Final = "--autoscale"

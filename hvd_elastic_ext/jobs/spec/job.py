@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.core.workloads import SUBMITTED
+from hvd_elastic_ext.core.workload_kinds import SUBMITTED
 from hvd_elastic_ext.jobs.spec import source
 
 KINDS: Final = tuple(SUBMITTED)

@@ -172,8 +172,22 @@ def stop_limit_s(*, by_hand: bool, on_its_way: bool = True) -> float:
 # --- state
 
 
+class Reason(Enum):
+    """Why no process trains any more."""
+
+    SLEEP = "too few hosts are left"
+    EXIT = "the job has to end"
+    END = "training is done"
+
+    @property
+    def ends_the_job(self) -> bool:
+        """Then no host is waited for, and what is written is not read back: agents keep nothing beyond the end, and a
+        sleep alone goes on from storage by itself."""
+        return self is not Reason.SLEEP
+
+
 @dataclass(slots=True)
-class BeforeSleep:
+class Saving:
     """How far a job without a process that trains has saved what memory holds."""
 
     since: float | None = None
@@ -186,9 +200,7 @@ class BeforeSleep:
     again_at: float = -math.inf
     cannot_save: bool = False
     """Processes have trained that keep no commit, so their state cannot be saved."""
-    skip_waiting: bool = False
-    """The job ends, and does not wait for hosts."""
-    read_back: bool = True
+    reason: Reason = Reason.SLEEP
     logged: str = ""
 
     @property
@@ -258,17 +270,17 @@ ANSWER_S: Final = 900.0
 
 def is_waiting(job: JobState) -> bool:
     """Whether an agent still has to answer, or writes a checkpoint."""
-    return bool(job.helpers[Purpose.SLEEP]) or (job.checkpoints.attempt is not None)
+    return bool(job.helpers[Purpose.SAVE]) or (job.checkpoints.attempt is not None)
 
 
 def next_look(job: JobState) -> float | None:
     """When the next step may be due (mono)."""
-    return None if job.before_sleep.since is None or is_waiting(job) else not_before(job)
+    return None if job.saving.since is None or is_waiting(job) else not_before(job)
 
 
 def not_before(job: JobState) -> float:
     """When the next step is due, unless an agent has to answer first (mono)."""
-    state = job.before_sleep
+    state = job.saving
     if state.since is None:
         return math.inf
     return max(_ready_at(job, state.since), state.again_at, job.checkpoints.not_before)
@@ -276,7 +288,7 @@ def not_before(job: JobState) -> float:
 
 def _ready_at(job: JobState, since: float) -> float:
     """When hosts have been too few for long enough, or all holders of the newest commit will go (mono)."""
-    at = since + (0.0 if job.before_sleep.skip_waiting else job.options.sleep_after_s)
+    at = since + (0.0 if job.saving.reason.ends_the_job else job.options.sleep_after_s)
     holders, going = job.roster.commits.newest_hosts(), notices.leaves_by(job)
     if not holders or not holders <= going.keys():
         return at
@@ -307,25 +319,22 @@ RETRY_S: Final = 5.0
 """Pause after a failed attempt."""
 
 
-def save_before(
-    job: JobState, *, short: str | None, skip_waiting: bool = False, read_back: bool = True
-) -> Asleep | None:
-    """Do the next step. ``short``: why no process can train; None if some can.
+def save_before(job: JobState, reason: Reason, *, short: str | None) -> Asleep | None:
+    """Do the next step. ``short``: ``reason`` in words; None if processes can train.
 
-    Returns how the job ends for now, once nothing can be lost by that. ``skip_waiting``: do not wait for hosts that may
-    still come, even in a job that may not sleep. ``read_back``: read the checkpoint back.
+    Returns how the job ends for now, once nothing can be lost by that.
     """
-    state = job.before_sleep
-    if job.options.durability is None or (job.options.below_min != "sleep" and not skip_waiting):
+    state = job.saving
+    if job.options.durability is None or (job.options.below_min != "sleep" and not reason.ends_the_job):
         return None
-    state.skip_waiting, state.read_back = skip_waiting, read_back
+    state.reason = reason
     if short is None:
         training_resumed(job)
         return None
     state.since = job.now if state.since is None else state.since
     if job.now < not_before(job) or job.checkpoints.attempt is not None or job.transferring:
         return None
-    if asked := job.helpers[Purpose.SLEEP]:
+    if asked := job.helpers[Purpose.SAVE]:
         if job.now >= state.asked_at + ANSWER_S:
             _try_later(job, f"no answer from {', '.join(sorted(asked))} after {ANSWER_S:g} s")
         return None
@@ -334,26 +343,28 @@ def save_before(
 
 def agent_lost(job: JobState, host: str) -> None:
     """A connection was lost, and with it perhaps an answer: ask all again."""
-    if host in job.helpers[Purpose.SLEEP] or any(seat.host == host for seat in job.before_sleep.known.held):
+    if host in job.helpers[Purpose.SAVE] or any(seat.host == host for seat in job.saving.known.held):
         _forget(job)
 
 
 def answered(job: JobState, agent: Agent, answer: HelperAnswer) -> None:
     """A host has reported or verified what is saved, or failed."""
-    host, asked = agent.host.name, job.helpers[Purpose.SLEEP]
+    host, asked = agent.host.name, job.helpers[Purpose.SAVE]
     if answer.failed is not None:
         _try_later(job, f"{host}: {answer.failed}")
         return
     del asked[host]
-    job.before_sleep.answers[host] = answer.content
+    job.saving.answers[host] = answer.content
     if not asked:
         _take_answers(job)
 
 
 def _next(job: JobState, short: str) -> Asleep | None:
-    state = job.before_sleep
+    state = job.saving
     useless = None if job.checkpoints.done else job.checkpoints.useless  # as the end of training it counts
-    match next_step(state.known, read_back=state.read_back, useless=None if useless is None else useless.commit):
+    match next_step(
+        state.known, read_back=not state.reason.ends_the_job, useless=None if useless is None else useless.commit
+    ):
         case Step.LOOK:
             return _ask_all(job, short)
         case Step.WRITE:
@@ -361,7 +372,7 @@ def _next(job: JobState, short: str) -> Asleep | None:
         case Step.VERIFY:
             assert state.known.stored is not None
             _ask(job, [state.known.stored.host], do="verify", name=state.known.stored.name)
-        case Step.WAIT if state.skip_waiting:
+        case Step.WAIT if state.reason.ends_the_job:
             return Asleep(short)
         case Step.WAIT if useless is not None:
             state.cannot_save = True
@@ -377,7 +388,7 @@ def _next(job: JobState, short: str) -> Asleep | None:
 
 def _ask_all(job: JobState, short: str) -> Asleep | None:
     # An agent that was sent a signal still has its grace period, and its memory until then.
-    state = job.before_sleep
+    state = job.saving
     agents = [
         agent
         for agent in job.roster.agents.values()
@@ -394,19 +405,19 @@ def _ask_all(job: JobState, short: str) -> Asleep | None:
 
 
 def _ask(job: JobState, hosts: Sequence[str], **request: Any) -> None:
-    state = job.before_sleep
+    state = job.saving
     assert job.options.durability is not None
     state.asked_at, state.answers = job.now, {}
     for host in hosts:
         slots = sorted(seat.slot for seat in job.roster.lives if seat.host == host)
         full = {"place": job.options.durability.place, "urgent": True, **request}  # no process trains
-        if not job.run_helper(Purpose.SLEEP, host, slots, full):
+        if not job.run_helper(Purpose.SAVE, host, slots, full):
             _try_later(job, f"{host} is not connected")
             return
 
 
 def _take_answers(job: JobState) -> None:
-    state = job.before_sleep
+    state = job.saving
     if state.known.looked:
         _take_check_of_checkpoint(job, next(iter(state.answers.values())))
         return
@@ -426,7 +437,7 @@ def _take_answers(job: JobState) -> None:
 
 
 def _take_check_of_checkpoint(job: JobState, answer: Mapping[str, Any]) -> None:
-    state = job.before_sleep
+    state = job.saving
     stored = state.known.stored
     assert stored is not None
     if answer.get("whole") is True:
@@ -441,7 +452,7 @@ def _take_check_of_checkpoint(job: JobState, answer: Mapping[str, Any]) -> None:
 
 
 def _write(job: JobState) -> None:
-    state = job.before_sleep
+    state = job.saving
     newest = max(kept.commit[1:] for kept in state.known.held.values())
     having = {seat: kept for seat, kept in state.known.held.items() if kept.commit[1:] == newest}
     state.skip.clear()  # the new checkpoint may have the same name
@@ -458,7 +469,7 @@ def _rank_order(job: JobState, life: ProcessId) -> tuple[float, ProcessId]:
 
 def training_resumed(job: JobState) -> None:
     """Processes train, or are about to."""
-    state = job.before_sleep
+    state = job.saving
     if state.since is not None:
         state.since, state.cannot_save = None, False
         _forget(job)
@@ -466,20 +477,20 @@ def training_resumed(job: JobState) -> None:
 
 
 def _forget(job: JobState) -> None:
-    state = job.before_sleep
+    state = job.saving
     state.known, state.again_at = Known(), -math.inf
-    job.helpers[Purpose.SLEEP].clear()
+    job.helpers[Purpose.SAVE].clear()
 
 
 def _try_later(job: JobState, why: str) -> None:
-    state = job.before_sleep
+    state = job.saving
     _forget(job)
     state.again_at = job.now + RETRY_S
-    what = f"the job does not {'end' if state.skip_waiting else 'go to sleep'} yet: {why}"
+    what = f"the job does not {'end' if state.reason.ends_the_job else 'go to sleep'} yet: {why}"
     if what != state.logged:
         state.logged = what
         log.warning("%s", what)
-        job.record("not_sealed" if state.skip_waiting else "not_slept", reason=what)
+        job.record("not_sealed" if state.reason.ends_the_job else "not_slept", reason=what)
 
 
 def _held(host: str, slots: Any) -> dict[Seat, Kept]:
@@ -587,7 +598,7 @@ def save_before_exit(job: JobState) -> Plan:
     if why is None or job.standing:
         return NOTHING
     attempt.training_stopped(job, "the world is lost")
-    if save_before(job, short=str(why), skip_waiting=True, read_back=False) is not None:
+    if save_before(job, Reason.EXIT, short=str(why)) is not None:
         job.fail(why)
     return Plan(next_look(job), stop=True)
 
@@ -602,7 +613,7 @@ def plan_sleep(job: JobState) -> Plan:
     elif job.options.below_min == "sleep" and not can_end_by_itself(job) and job.clean_exits.until is None:
         short = shortage.why_short(job)
         if short is None or not is_awaited(job):  # only the newest commit may be saved
-            job.fail(save_before(job, short=short))
+            job.fail(save_before(job, Reason.SLEEP, short=short))
     return Plan(next_look(job))
 
 
@@ -672,7 +683,7 @@ def _needs_agents(job: JobState) -> bool:
         state.since = job.now
         training_resumed(job)
         attempt.training_finished(job)
-    done = save_before(job, short="training is done", skip_waiting=True, read_back=False)
+    done = save_before(job, Reason.END, short="training is done")
     waits, why = agents_needed(
         job.now - state.since,
         saved=done is not None,
@@ -744,7 +755,7 @@ def waits_after_last_checkpoint(job: JobState) -> Wait | None:
 
 def waits_before_sleep(job: JobState) -> Wait | None:
     """While no world stands: memory is saved, and the job will sleep if that lasts."""
-    state, attempt = job.before_sleep, job.checkpoints.attempt
+    state, attempt = job.saving, job.checkpoints.attempt
     if state.since is None or not (doing := _saving(job)):
         return None
     at = state.asked_at + ANSWER_S if attempt is None else attempt.deadline
@@ -755,23 +766,23 @@ def waits_before_sleep(job: JobState) -> Wait | None:
 
 def waits_to_sleep(job: JobState) -> Wait | None:
     """While no world stands: none can form, and the job will sleep if that lasts."""
-    if not job.before_sleep.will_sleep:
+    if not job.saving.will_sleep:
         return None
     return shortage.wait_until(job, next_look(job), ", then it saves what memory holds and sleeps (--sleep-after)")
 
 
 def _saving(job: JobState) -> str:
     """How far the checkpoint on its way is; empty if there is none."""
-    state, attempt = job.before_sleep, job.checkpoints.attempt
+    state, attempt = job.saving, job.checkpoints.attempt
     if attempt is not None:
         if absent := [str(life.seat) for life in attempt.ranks if life not in attempt.kept]:
             return f"the commit is not kept yet by {first_few(absent)}"
         step = next(iter(attempt.kept.values())).step
         hosts = first_few(sorted(job.helpers[Purpose.CHECKPOINT]))
         return f"step {step} is {'completed' if attempt.sealing else 'written'} by {hosts}"
-    if not job.helpers[Purpose.SLEEP]:
+    if not job.helpers[Purpose.SAVE]:
         return ""
-    asked, stored = first_few(job.helpers[Purpose.SLEEP]), state.known.stored
+    asked, stored = first_few(job.helpers[Purpose.SAVE]), state.known.stored
     if not state.known.looked or stored is None:
         return f"no answer yet from {asked} on what memory and storage hold"
     return f"step {stored.step} is read back by {asked}"

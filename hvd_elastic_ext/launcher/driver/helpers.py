@@ -12,7 +12,7 @@ class Purpose(Enum):
 
     CHECKPOINT = "write or complete a checkpoint"
     RESTORE = "load the newest checkpoint before the first world"
-    SLEEP = "report or verify what is saved before the job sleeps"
+    SAVE = "report or verify what is saved, while no process trains"
     TRANSFER = "send a commit to another memory, or load one into it"
     PAST = "send the results of finished calls to another memory"
 

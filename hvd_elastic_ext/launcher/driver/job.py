@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from hvd_elastic_ext.core.engines import ENGINES
+from hvd_elastic_ext.core.engine_facts import ENGINES
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.pace import Lines
 from hvd_elastic_ext.launcher.checkpoints.attempt import Checkpoints, Last
@@ -18,8 +18,8 @@ from hvd_elastic_ext.launcher.checkpoints.restore import Restore
 from hvd_elastic_ext.launcher.checkpoints.save_then_stop import (
     BeforeExit,
     BeforePreemption,
-    BeforeSleep,
     FinalCheckpoint,
+    Saving,
 )
 from hvd_elastic_ext.launcher.custody.custody import Custody
 from hvd_elastic_ext.launcher.custody.transfers import Transfers
@@ -115,7 +115,7 @@ class JobState:
     preemption: Preemption = field(default_factory=Preemption)
     link_loss: LinkLoss = field(default_factory=LinkLoss)
     launcher_pauses: LauncherPauses = field(default_factory=LauncherPauses)
-    before_sleep: BeforeSleep = field(default_factory=BeforeSleep)
+    saving: Saving = field(default_factory=Saving)
     before_preemption: BeforePreemption = field(default_factory=BeforePreemption)
     before_exit: BeforeExit = field(default_factory=BeforeExit)
     shutdown: Shutdown = field(default_factory=Shutdown)
@@ -288,7 +288,7 @@ class JobState:
         """Hosts with agents that may run a helper for a checkpoint."""
         attempt = self.checkpoints.attempt
         loading = (host for host in self.restore.hosts if (each := self.loading_of(host)) and each.under_way)
-        return frozenset((*(() if attempt is None else attempt.hosts), *self.helpers[Purpose.SLEEP], *loading))
+        return frozenset((*(() if attempt is None else attempt.hosts), *self.helpers[Purpose.SAVE], *loading))
 
     @property
     def helping(self) -> frozenset[str]:

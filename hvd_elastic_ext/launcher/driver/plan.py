@@ -22,7 +22,7 @@ from hvd_elastic_ext.launcher.membership import (
     wanted_seats,
     world,
 )
-from hvd_elastic_ext.launcher.reporting import waits
+from hvd_elastic_ext.launcher.reporting import all_waits
 from hvd_elastic_ext.launcher.scaling import scaling
 
 LOOK_S: Final = 1.0
@@ -60,7 +60,7 @@ asked for their ranks, the last question is asked again, by what they hold then.
 """
 
 PLANNERS: Final = (
-    Planner(waits.plan, ending=True),  # logs what the job waits for since the last look
+    Planner(all_waits.plan, ending=True),  # logs what the job waits for since the last look
     Planner(pace.plan),  # logs that the world makes no step
     # questions of processes that wait for their world
     Planner(world.answer_due, ending=True, moving=world.answers_due_at, is_due=world.is_answer_due),

@@ -110,7 +110,7 @@ _OF_AGENTS: Final[Mapping[str, _OfAgent]] = {
 _ANSWERED: Final[Mapping[Purpose, Callable[[JobState, Agent, HelperAnswer], None]]] = {
     Purpose.CHECKPOINT: attempt.answered,
     Purpose.RESTORE: restore.answered,
-    Purpose.SLEEP: save_then_stop.answered,
+    Purpose.SAVE: save_then_stop.answered,
     Purpose.TRANSFER: transfers.answered,
     Purpose.PAST: calls.answered,
 }

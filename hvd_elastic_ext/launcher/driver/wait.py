@@ -1,6 +1,6 @@
 """What a job waits for, as a value, and the line that tells it.
 
-A capability says what the job waits for there in a function ``waits(job)``; ``reporting/waits.py`` has their order.
+A capability says what the job waits for there in a function ``waits(job)``; ``reporting/all_waits.py`` has their order.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from hvd_elastic_ext.launcher.departures import notices
 from hvd_elastic_ext.launcher.driver.roster import USAGE
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.membership.next_world import Stage
-from hvd_elastic_ext.launcher.reporting import waits
+from hvd_elastic_ext.launcher.reporting import all_waits
 from hvd_elastic_ext.launcher.scaling.scaling import signals_of
 
 if TYPE_CHECKING:
@@ -78,7 +78,9 @@ def _world(job: JobState, now: float) -> Iterator[JobMetric]:
     yield _one("world_size", "Ranks of the present world; 0 while there is none", len(members) if job.standing else 0)
     yield _one("generation", "Number of the newest world", job.generation)
     yield _one("generation_entered", "Number of the newest world that a process has entered", generation)
-    yield _one("waiting", "1 while the job waits for something before it can train", waits.waits_for(job) is not None)
+    yield _one(
+        "waiting", "1 while the job waits for something before it can train", all_waits.waits_for(job) is not None
+    )
     yield _one("step", "Newest completed step that a rank reports", max((worker.step for worker in members), default=0))
     if steps:
         yield _one("step_seconds", "Seconds of a step, of the slowest rank", max(steps))

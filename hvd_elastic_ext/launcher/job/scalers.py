@@ -17,12 +17,12 @@ from typing import Final, Protocol
 from hvd_elastic_ext.core.errors import Transient, UsageError
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.secrets import external_text
-from hvd_elastic_ext.core.workloads import NAMED
+from hvd_elastic_ext.core.workload_kinds import NAMED
 from hvd_elastic_ext.io.kube.errors import ApiError, client_needed
 from hvd_elastic_ext.io.programs import Program
 from hvd_elastic_ext.io.replaced_file import replace
 from hvd_elastic_ext.io.user_files import read_regular
-from hvd_elastic_ext.launcher.sleep.workloads import Workload, workload
+from hvd_elastic_ext.launcher.sleep.replica_requests import Workload, workload
 
 OPTION: Final = "--scale-with"
 RECOMMEND: Final = "recommend"

@@ -78,7 +78,7 @@ from hvd_elastic_ext.launcher.job.standard_input import NO_INPUT, StandardInput
 from hvd_elastic_ext.launcher.membership.hosts import keeps_unlisted
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat, is_for_a_rank
 from hvd_elastic_ext.launcher.options.settings import RunSettings
-from hvd_elastic_ext.launcher.reporting import waits
+from hvd_elastic_ext.launcher.reporting import all_waits
 from hvd_elastic_ext.launcher.sources import signals
 from hvd_elastic_ext.launcher.sources.hosts import HostFeed
 
@@ -251,7 +251,7 @@ class Session:
 
     def status(self) -> str:
         """What the session does at this moment, in one line."""
-        return waits.status(self.driver.job) if self._first is None else self._first.status()
+        return all_waits.status(self.driver.job) if self._first is None else self._first.status()
 
     def first_wait(self) -> Wait | None:
         """The wait for a first host list, while it lasts."""

@@ -239,7 +239,7 @@ def _joins(job: JobState) -> str:
 
 def waits(job: JobState) -> Wait | None:
     """While no world stands: processes that are not ready yet, and with which one could form."""
-    workers, will_sleep = job.roster.workers, job.before_sleep.will_sleep
+    workers, will_sleep = job.roster.workers, job.saving.will_sleep
     booting = [worker for worker in workers.values() if worker.stage is Stage.BOOTING and not worker.at_init]
     if not booting or not job.options.limits.size(len(workers), begun=job.world.begun):
         return None

@@ -99,7 +99,7 @@ def plan(job: JobState) -> Plan:
         return NOTHING
     if forms or job.custody.holds_back:  # that wait has its own limit
         job.short_since = None
-    if not forms and not job.before_sleep.will_sleep:
+    if not forms and not job.saving.will_sleep:
         job.fail(_explained(job, _timed_out(job)))
     return NOTHING
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from hvd_elastic_ext.launcher.reporting.waits import waits_for
+from hvd_elastic_ext.launcher.reporting.all_waits import waits_for
 from hvd_elastic_ext.launcher.scaling.scaling import price_of
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Final
 from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.core.workloads import WorkloadKind
-from hvd_elastic_ext.launcher.sleep.workloads import to_delete, workload
+from hvd_elastic_ext.core.workload_kinds import WorkloadKind
+from hvd_elastic_ext.launcher.sleep.replica_requests import to_delete, workload
 
 if TYPE_CHECKING:
-    from hvd_elastic_ext.launcher.sleep.workloads import Seen, Workload
+    from hvd_elastic_ext.launcher.sleep.replica_requests import Seen, Workload
 
 
 PUBLISHED_S: Final = 60.0

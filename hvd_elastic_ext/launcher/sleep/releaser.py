@@ -34,12 +34,12 @@ from hvd_elastic_ext.io.replaced_file import replace as replace_file
 from hvd_elastic_ext.io.threads.background_calls import BackgroundCalls
 from hvd_elastic_ext.launcher.sleep import release_policy
 from hvd_elastic_ext.launcher.sleep.release_policy import ReleaseAction, SleepProgress
-from hvd_elastic_ext.launcher.sleep.workloads import to_delete
+from hvd_elastic_ext.launcher.sleep.replica_requests import to_delete
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.sleep.release_policy import ReleaseDecision, ReleaseLimits
+    from hvd_elastic_ext.launcher.sleep.replica_requests import Seen
     from hvd_elastic_ext.launcher.sleep.replicas import Replicas
-    from hvd_elastic_ext.launcher.sleep.workloads import Seen
 
 log = logging.getLogger(__name__)
 

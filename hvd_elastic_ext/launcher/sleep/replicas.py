@@ -11,7 +11,7 @@ from hvd_elastic_ext.io.kube.access import Access
 from hvd_elastic_ext.io.kube.client import Client, Timeout
 from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 from hvd_elastic_ext.io.kube.paths import path_of
-from hvd_elastic_ext.launcher.sleep.workloads import (
+from hvd_elastic_ext.launcher.sleep.replica_requests import (
     RELEASE,
     Pod,
     Seen,

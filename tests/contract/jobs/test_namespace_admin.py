@@ -13,8 +13,8 @@ from hvd_elastic_ext.io.kube.access import Access
 from hvd_elastic_ext.io.kube.errors import ApiError
 from hvd_elastic_ext.jobs.cluster import apply, changes, preflight
 from hvd_elastic_ext.jobs.cluster.api import Cluster
+from hvd_elastic_ext.launcher.sleep.replica_requests import workload
 from hvd_elastic_ext.launcher.sleep.replicas import Replicas
-from hvd_elastic_ext.launcher.sleep.workloads import workload
 from tests.contract.jobs.test_changes import made
 from tests.contract.kube.conftest import Space
 from tests.support.jobs import NOWHERE, example

@@ -20,8 +20,8 @@ from hvd_elastic_ext.install.hpa import autoscaler
 from hvd_elastic_ext.io.kube.access import Access
 from hvd_elastic_ext.io.kube.client import Timeout
 from hvd_elastic_ext.io.kube.errors import ApiError
+from hvd_elastic_ext.launcher.sleep.replica_requests import BEFORE, COST, DELETION_COST, Pod, workload
 from hvd_elastic_ext.launcher.sleep.replicas import Replicas
-from hvd_elastic_ext.launcher.sleep.workloads import BEFORE, COST, DELETION_COST, Pod, workload
 from tests.contract.kube.conftest import KUBECONFIG, SERVERS, Space, _ours, api, eventually, space
 from tests.support.kube import bodies
 from tests.support.kube.fixtures import kube

@@ -14,7 +14,7 @@ from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.sleep import releaser
 from hvd_elastic_ext.launcher.sleep.release_policy import ReleaseLimits
 from hvd_elastic_ext.launcher.sleep.releaser import Need, PodReleases
-from hvd_elastic_ext.launcher.sleep.workloads import BEFORE, workload
+from hvd_elastic_ext.launcher.sleep.replica_requests import BEFORE, workload
 from tests.support import rights
 from tests.support.kube import bodies
 from tests.support.kube.fixtures import kube as kube  # a fixture

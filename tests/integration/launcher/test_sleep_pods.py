@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.core.journal import Record
-from hvd_elastic_ext.launcher.sleep.workloads import BEFORE
+from hvd_elastic_ext.launcher.sleep.replica_requests import BEFORE
 from tests.integration.launcher.conftest import Launched
 from tests.integration.launcher.test_sleep import TWO, job, lose
 from tests.support import rights

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.core.workloads import ROOTS
+from hvd_elastic_ext.core.workload_kinds import ROOTS
 from hvd_elastic_ext.jobs.rendering.objects import JOB_LABEL, daemon, main_container, templates
 from hvd_elastic_ext.jobs.rendering.render import MANAGED, WORKERS, owned, secret
 from hvd_elastic_ext.jobs.spec.job import KINDS, Toleration

@@ -155,10 +155,10 @@ def test_a_transfer_that_fails_changes_nothing_and_is_tried_again(end: str, fail
 
 def test_a_host_that_works_on_a_checkpoint_sends_no_commit_meanwhile() -> None:
     cluster = only_holder()
-    cluster.driver.job.helpers[Purpose.SLEEP]["a"] = 1
+    cluster.driver.job.helpers[Purpose.SAVE]["a"] = 1
     cluster.run(8.0)
     assert not cluster.transferred
-    cluster.driver.job.helpers[Purpose.SLEEP].clear()
+    cluster.driver.job.helpers[Purpose.SAVE].clear()
     cluster.until(lambda: cluster.world == ["b"], within=20.0)
 
 

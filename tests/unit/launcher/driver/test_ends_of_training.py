@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.launcher.reporting.waits import status
+from hvd_elastic_ext.launcher.reporting.all_waits import status
 from tests.unit.launcher.scenarios import play
 
 ENDS = {

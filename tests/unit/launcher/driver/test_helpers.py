@@ -75,21 +75,21 @@ def for_past() -> Asked:
 BEGIN = {
     Purpose.CHECKPOINT: for_checkpoint,
     Purpose.RESTORE: for_restore,
-    Purpose.SLEEP: for_sleep,
+    Purpose.SAVE: for_sleep,
     Purpose.TRANSFER: for_transfer,
     Purpose.PAST: for_past,
 }
 GOOD: dict[Purpose, dict[str, Any]] = {
     Purpose.CHECKPOINT: {"store": "here"},
     Purpose.RESTORE: {"path": "/store/y", "step": 40, "generation": 3},
-    Purpose.SLEEP: {"held": {}, "newest": None},
+    Purpose.SAVE: {"held": {}, "newest": None},
     Purpose.TRANSFER: {"listening": ["address of a", 4711]},
     Purpose.PAST: {"listening": ["address of a", 4711]},
 }
 GIVE_UP: dict[Purpose, Callable[[JobState], object]] = {
     Purpose.CHECKPOINT: attempt.withdraw_request,
     Purpose.RESTORE: restore._abandon,
-    Purpose.SLEEP: save_then_stop.training_resumed,
+    Purpose.SAVE: save_then_stop.training_resumed,
     Purpose.TRANSFER: transfers.cancel,
     Purpose.PAST: calls.cancel,
 }

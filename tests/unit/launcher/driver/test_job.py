@@ -13,7 +13,7 @@ from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.health import link_loss, pace
 from hvd_elastic_ext.launcher.membership import processes, shortage
 from hvd_elastic_ext.launcher.membership.rendezvous import TOO_LARGE, ProcessId, RendezvousAnswer, Seat
-from hvd_elastic_ext.launcher.reporting import waits
+from hvd_elastic_ext.launcher.reporting import all_waits
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.state_changes import small_job
 
@@ -46,8 +46,8 @@ def test_a_copy_is_equal_and_the_next_look_at_it_does_the_same(job: JobState) ->
 def test_facts_change_nothing(job: JobState) -> None:
     before = copy.deepcopy(job)
     for fact in (
-        waits.waits_for,
-        waits.status,
+        all_waits.waits_for,
+        all_waits.status,
         link_loss.link_is_back_by,
         save_then_stop.next_look,
         pace.pause_of,

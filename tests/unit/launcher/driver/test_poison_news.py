@@ -152,8 +152,8 @@ STAGES: list[tuple[Purpose, list[dict[str, Any]]]] = [
     (Purpose.CHECKPOINT, [WRITTEN]),
     (Purpose.CHECKPOINT, [WRITTEN, WRITTEN]),
     (Purpose.RESTORE, [LOADED]),
-    (Purpose.SLEEP, [{"held": {"0": [COMMIT, 9, 1]}, "newest": FOUND, "whole": True}]),
-    (Purpose.SLEEP, [{"held": {}, "newest": FOUND}, {"whole": True, "why": "", "held": {}, "newest": None}]),
+    (Purpose.SAVE, [{"held": {"0": [COMMIT, 9, 1]}, "newest": FOUND, "whole": True}]),
+    (Purpose.SAVE, [{"held": {}, "newest": FOUND}, {"whole": True, "why": "", "held": {}, "newest": None}]),
     (Purpose.TRANSFER, [LISTENING]),
     (Purpose.TRANSFER, [LISTENING, LISTENING]),
 ]

@@ -26,7 +26,7 @@ from hvd_elastic_ext.launcher.health.ledger import (
     subject_of,
 )
 from hvd_elastic_ext.launcher.health.ledger_json import as_saved, by_hand, from_json, to_json
-from hvd_elastic_ext.launcher.reporting.waits import lacking
+from hvd_elastic_ext.launcher.reporting.all_waits import lacking
 from tests.unit.launcher.scenarios import play
 
 LIMITS = (10.0, 100.0)

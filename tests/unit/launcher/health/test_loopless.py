@@ -8,7 +8,7 @@ import re
 import pytest
 
 from hvd_elastic_ext.launcher.driver.job import SYNC_S
-from hvd_elastic_ext.launcher.reporting.waits import status
+from hvd_elastic_ext.launcher.reporting.all_waits import status
 from tests.unit.launcher.scenarios import Scenario, play
 from tests.unit.launcher.simulated_cluster import Cluster
 from tests.unit.launcher.simulated_processes import Process

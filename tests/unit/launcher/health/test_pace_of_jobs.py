@@ -15,7 +15,7 @@ from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.membership.reports import take_heartbeat
-from hvd_elastic_ext.launcher.reporting.waits import status
+from hvd_elastic_ext.launcher.reporting.all_waits import status
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 from tests.unit.launcher.simulated_processes import Process

@@ -16,7 +16,7 @@ from hvd_elastic_ext.launcher.membership import adoption, processes
 from hvd_elastic_ext.launcher.membership.calls import Calls
 from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.reporting import waits
+from hvd_elastic_ext.launcher.reporting import all_waits
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster
 from tests.unit.launcher.simulated_processes import Process
@@ -47,10 +47,10 @@ def test_a_newcomer_in_a_later_call_has_the_results_before_it_is_ready_and_inter
 
 def test_status_names_the_call_in_progress_from_the_second_one_on() -> None:
     cluster = in_call(1)
-    assert ", call " not in waits.status(cluster.driver.job)
+    assert ", call " not in all_waits.status(cluster.driver.job)
     cluster.next_call()
     cluster.run(1.0)
-    assert re.match(r"world 1, size 1, call 2, step \d+", waits.status(cluster.driver.job))
+    assert re.match(r"world 1, size 1, call 2, step \d+", all_waits.status(cluster.driver.job))
     assert "; world 1, size 1; call 2; step " in adoption.taken_over(cluster.driver.job)
 
 
@@ -62,7 +62,7 @@ def test_a_parked_newcomer_is_sent_the_result_of_a_call_that_ends_meanwhile_and_
     cluster.next_call()
     cluster.run(0.4)
     assert cluster.driver.job.roster.workers[Seat("b", 0)].stage is Stage.BOOTING  # it walks through its program
-    assert "b[0] catches up with call 2" in waits.status(cluster.driver.job)
+    assert "b[0] catches up with call 2" in all_waits.status(cluster.driver.job)
     assert cluster.world == ["a"]
     cluster.until(lambda: cluster.world == ["a", "b"])
     assert calls(cluster) == {"a": 2, "b": 2}
@@ -85,8 +85,8 @@ def test_a_newcomer_that_cannot_catch_up_waits_outside_and_delays_nobody(caplog:
     assert cluster.driver.job.roster.workers[Seat("c", 0)].stage is Stage.PARKED
     text = "c[0] waits outside until the job ends: the result of call 1 was not kept: too large"
     job = cluster.driver.job
-    assert text in waits.status(job)
-    assert "starting" not in waits.status(job)  # it said both
+    assert text in all_waits.status(job)
+    assert "starting" not in all_waits.status(job)  # it said both
     hosts = [Host("a", 1), Host("b", 1), Host("c", 1)]
     rows = host_requests.rows(HealthLedger(), hosts, job.now, starting=processes.starting(job, job.now))
     assert [(row["state"], row["starting_s"], "waits outside" in row["why"]) for row in rows] == [
@@ -262,7 +262,7 @@ def test_a_process_behind_whose_call_cannot_be_skipped_waits_outside_and_the_oth
     assert cluster.world == ["a"]
     assert calls(cluster) == {"a": 3}
     text = "b[0] waits outside until the job ends: the result of call 2 was not kept: too large"
-    assert text in waits.status(cluster.driver.job)
+    assert text in all_waits.status(cluster.driver.job)
     assert len([each for each in cluster.events("exited") if each["host"] == "b"]) == 1
 
 

@@ -12,7 +12,7 @@ from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.folder.state_json import from_text, job_of, saved_of, to_text
 from hvd_elastic_ext.launcher.membership.processes import starting
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.reporting.waits import status
+from hvd_elastic_ext.launcher.reporting.all_waits import status
 from tests.unit.launcher.scenarios import Scenario, play
 from tests.unit.launcher.simulated_cluster import Cluster
 from tests.unit.launcher.simulated_processes import Process

@@ -12,8 +12,8 @@ from hvd_elastic_ext.launcher.driver.wait import SOON_S
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger, Subject
 from hvd_elastic_ext.launcher.membership.hosts import unlisted_in_use
 from hvd_elastic_ext.launcher.membership.processes import starting
-from hvd_elastic_ext.launcher.reporting import waits
-from hvd_elastic_ext.launcher.reporting.waits import status, waits_for
+from hvd_elastic_ext.launcher.reporting import all_waits
+from hvd_elastic_ext.launcher.reporting.all_waits import status, waits_for
 from tests.unit.launcher.scenarios import play
 
 
@@ -164,7 +164,7 @@ def test_what_is_lacking_is_not_told_of_a_job_that_ends(caplog: pytest.LogCaptur
     job.outcome.finishing = True
     job.roster.agents.clear()
     job.now += 10.0
-    waits.plan(job)
+    all_waits.plan(job)
     assert waits_for(job) is None
     assert lacking(caplog) == []
 

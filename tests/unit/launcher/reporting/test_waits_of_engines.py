@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.launcher.membership.processes import starting
-from hvd_elastic_ext.launcher.reporting.waits import waits_for
+from hvd_elastic_ext.launcher.reporting.all_waits import waits_for
 from tests.unit.launcher.health.test_silence import drains, imports, silent
 from tests.unit.launcher.membership.test_restarting import Restarted, Restarts
 from tests.unit.launcher.scenarios import play

@@ -10,7 +10,7 @@ import pytest
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.driver.events import HostsAskedFor, News, Observed, ScaleByHand, Scaled
 from hvd_elastic_ext.launcher.driver.options import ScaleOptions
-from hvd_elastic_ext.launcher.reporting.waits import status
+from hvd_elastic_ext.launcher.reporting.all_waits import status
 from hvd_elastic_ext.launcher.scaling.scaling import signals_of
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster

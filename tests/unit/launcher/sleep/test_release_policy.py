@@ -8,7 +8,7 @@ import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.core.workloads import NAMED
+from hvd_elastic_ext.core.workload_kinds import NAMED
 from hvd_elastic_ext.launcher.driver.options import JobOptions
 from hvd_elastic_ext.launcher.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.options.settings import RunSettings, Sources
@@ -25,7 +25,7 @@ from hvd_elastic_ext.launcher.sleep.release_policy import (
     without_look,
     workers_for,
 )
-from hvd_elastic_ext.launcher.sleep.workloads import Pod, Seen, workload
+from hvd_elastic_ext.launcher.sleep.replica_requests import Pod, Seen, workload
 
 LIMITS = ReleaseLimits(workload("statefulset/w"), 300.0, 600.0)
 MPI = ReleaseLimits(workload("mpijob/j"), 300.0, 600.0)

@@ -15,7 +15,7 @@ from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 from hvd_elastic_ext.launcher.sleep.release_policy import DELETE_RETRY_S, ReleaseLimits
 from hvd_elastic_ext.launcher.sleep.releaser import FILE, Need, NoteFile, PodReleases, WorkersNote
-from hvd_elastic_ext.launcher.sleep.workloads import Pod, Seen, Workload, workload
+from hvd_elastic_ext.launcher.sleep.replica_requests import Pod, Seen, Workload, workload
 from tests.support.clock import ManualClock
 
 SECONDS = 60

@@ -1,6 +1,6 @@
 """Objects that make a job's worker pods, and how to set their replica count: paths, patches and answers. Pure.
 
-``core/workloads.py`` says how kinds differ.
+``core/workload_kinds.py`` says how kinds differ.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.core.workloads import NAMED, WORKER, WorkloadKind, at, nested
+from hvd_elastic_ext.core.workload_kinds import NAMED, WORKER, WorkloadKind, at, nested
 
 BEFORE: Final = "hvd-elastic-ext/workers-before-sleep"
 """Annotation of a job that sleeps: the number of its workers before."""

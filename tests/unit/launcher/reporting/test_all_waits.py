@@ -18,7 +18,7 @@ from hvd_elastic_ext.launcher.membership.next_world import STILL_FORMING, WorldL
 from hvd_elastic_ext.launcher.membership.processes import starting
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.membership.world import AGREED, CONNECTED, FIREWALL
-from hvd_elastic_ext.launcher.reporting.waits import WAITS, While, status, waits_for
+from hvd_elastic_ext.launcher.reporting.all_waits import WAITS, While, status, waits_for
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 from tests.unit.launcher.simulated_processes import Process

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.core.workloads import KINDS, NAMED, ROOTS, SUBMITTED, WorkloadKind, at, nested
-from hvd_elastic_ext.jobs.rendering.kinds import CHANGES
+from hvd_elastic_ext.core.workload_kinds import KINDS, NAMED, ROOTS, SUBMITTED, WorkloadKind, at, nested
+from hvd_elastic_ext.jobs.rendering.by_kind import CHANGES
 from tests.support.kube.resources import BY_PATH
 from tests.support.manifests import documents, pod_templates
 
