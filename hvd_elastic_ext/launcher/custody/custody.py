@@ -7,10 +7,13 @@ Agents keep the newest commit of each slot in memory. It outlives the process th
 * A world forms only from the newest known commit, as long as a holder can be reached or may come back.
 * If the holder takes no part in the world, its agent sends the commit to a member's agent (:mod:`transfers`).
 * A holder that cannot be reached is waited for, ``wait_s`` (``--commit-wait``) at most, unless it is known to be gone.
-  That its host is silent says nothing about its memory: the agent may come back with it.
+  That its host is silent says nothing about its memory: the agent may come back with it. ``health/silence.py`` tells
+  :mod:`holders` that an agent is lost; a member with a commit as new makes the wait unnecessary.
 * A holder that leaves stays until another host holds the commit, or until its deadline.
-* A checkpoint counts like a held commit.
-* After that the world forms from the newest commit left. The decision names the loss, its holders, and the reason.
+* A checkpoint counts like a held commit: it is loaded if it is newer than what connected agents hold, also while a
+  holder is waited for that may have a newer one.
+* When no holder is waited for any more, the world forms from the newest commit left. The decision names the loss, its
+  holders, and the reason.
 
 It is asked twice for each world: before its members are called (:func:`why_not`), by what agents have reported, and
 when they have asked for their ranks (:func:`may_form`), by what they hold then.
@@ -302,7 +305,7 @@ def _loss(facts: CustodyFacts, at_hand: Holding | None, better: Iterable[Holding
     """The commit that the world forms without; None if there is none, or if the loss was reported for an earlier
     world."""
     left = None if at_hand is None else (at_hand.commit, at_hand.step)
-    better = [each for each in better if not each.told]
+    better = [each for each in better if not each.loss_reported]
     steps = {each.commit: each.step for each in better}
     stored = facts.stored
     if stored is not None and stored.commit is not None:

@@ -1,8 +1,10 @@
 """Which commit each slot's memory holds, by the agents' reports, and whether its agent can be reached.
 
-A commit has an identity that orders it: (incarnation, generation, number). What is known of a holder stays known when
-its agent is lost: the memory may still be there, and :mod:`custody` decides how long it is waited for. Only an agent
-that has ended, or a pod that was replaced, holds nothing any more.
+A commit has an identity that orders it: (incarnation, generation, number). Each world that forms has a higher
+generation, so what it commits is newer than anything that an earlier world has left on a host that is away. What is
+known of a holder stays known when its agent is lost, by ``health/silence.py`` or with its connection: the memory may
+still be there, and :mod:`custody` decides how long it is waited for. Only an agent that has ended, or a pod that was
+replaced, holds nothing any more.
 """
 
 from __future__ import annotations
@@ -35,42 +37,40 @@ class Reachability(Enum):
 
 
 class Holding(NamedTuple):
-    """The newest commit in the memory of one slot. A tuple, because a decision may need thousands.
-
-    ``step``: optimizer steps in it. ``since``: when the agent last sent a message (mono), if it is not CONNECTED.
-    ``why``: what is known of that. ``leaves_by``: when the host will be gone (mono; infinite if unknown), None if it
-    stays. ``stale``: noted by an earlier launcher; the slot may hold a newer commit by now. ``told``: a world has
-    formed without it, and that loss was reported; saved files have this name.
-    """
+    """The newest commit in the memory of one slot. A tuple, because a decision may need thousands."""
 
     seat: Seat
     commit: Commit
     step: int
+    """Optimizer steps in it."""
     reach: Reachability = Reachability.CONNECTED
     since: float = 0.0
+    """When the agent last sent a message (mono), if it is not CONNECTED."""
     why: str = ""
+    """What is known of that."""
     leaves_by: float | None = None
+    """When the host will be gone (mono; infinite if unknown); None if it stays."""
     stale: bool = False
-    told: bool = False
+    """Noted by an earlier launcher; the slot may hold a newer commit by now."""
+    loss_reported: bool = False
+    """A world has formed without it, and its loss was reported then."""
 
 
 @dataclass(slots=True)
 class Held:
-    """The newest commit of one slot. ``agent``: identity of the agent that owns the memory.
-
-    ``reached``: the newest step that a process of the slot has reported since the last world formed, if any.
-    ``away_since``: the last message of the agent (mono), if it is not connected; ``why``: what is known of that.
-    ``stale``: noted by an earlier launcher. ``told``: its loss was reported, when a world formed without it.
-    """
+    """The newest commit of one slot, as a :class:`Holding` is made from it."""
 
     commit: Commit
     step: int
     agent: str
+    """Identity of the agent that owns the memory."""
     reached: int | None = None
+    """The newest step that a process of the slot has reported since the last world formed, if any."""
     away_since: float | None = None
+    """The last message of the agent (mono), if it is not connected."""
     why: str = ""
     stale: bool = False
-    told: bool = False
+    loss_reported: bool = False
 
 
 class NotedCommit(NamedTuple):
@@ -84,7 +84,7 @@ class NotedCommit(NamedTuple):
     commit: Commit
     step: int
     reached: int | None = None
-    told: bool = False
+    loss_reported: bool = False
     gone: str | None = None
 
 
@@ -141,7 +141,7 @@ class Holders:
             elif held.stale:
                 self._answered(seat, held, statuses)
             elif not isinstance(statuses.get(str(seat.slot)), dict):
-                del self.held[seat]
+                self._is_gone(seat, held, "its memory was given back")
             else:
                 held.away_since, held.why = None, ""
         for number, status in statuses.items():
@@ -171,7 +171,7 @@ class Holders:
             self._is_gone(seat, held, why)
 
     def world_formed(self, members: Iterable[Seat]) -> Progress | None:
-        """A world has formed with the newest available commit: newer ones are reported as lost, and not awaited.
+        """A world has formed with the newest available commit. Newer ones were awaited, and are reported as lost.
 
         Return its step and the newest step before; None if neither is known.
         """
@@ -181,7 +181,7 @@ class Holders:
         left = None if newest is None else newest.commit
         for held in known:
             held.reached = None
-            held.told = left is None or held.commit > left
+            held.loss_reported = left is None or held.commit > left
         self.gone.clear()
         if self.stale:
             self.held = {seat: held for seat, held in self.held.items() if not held.stale}
@@ -265,13 +265,13 @@ class Holders:
 
     def expect(self, noted: Iterable[NotedCommit], *, now: float) -> None:
         """Load the notes of an earlier launcher: these hosts may hold the noted commits, or newer ones."""
-        for host, agent, commit, step, reached, told, gone in noted:
+        for host, agent, commit, step, reached, loss_reported, gone in noted:
             seat = Seat(host, ANY_SLOT)
             if gone is not None:
-                self.gone[seat] = Held(commit, step, agent, reached, now, gone, told=told)
+                self.gone[seat] = Held(commit, step, agent, reached, now, gone, loss_reported=loss_reported)
             else:
                 why = "it was not heard since the launcher was started again"
-                self.held[seat] = Held(commit, step, agent, reached, now, why, stale=True, told=told)
+                self.held[seat] = Held(commit, step, agent, reached, now, why, stale=True, loss_reported=loss_reported)
                 self._expected = True
 
 
@@ -285,7 +285,7 @@ def _by_host(known: Iterable[tuple[Seat, Held]]) -> Iterable[tuple[str, Held]]:
 
 
 def _note(host: str, held: Held, *, gone: str | None) -> NotedCommit:
-    return NotedCommit(host, held.agent, held.commit, held.step, held.reached, held.told, gone)
+    return NotedCommit(host, held.agent, held.commit, held.step, held.reached, held.loss_reported, gone)
 
 
 _age: Callable[[Held], Commit] = attrgetter("commit")
@@ -312,4 +312,4 @@ def _holding(seat: Seat, held: Held, reach: Reachability, leaves_by: float | Non
     if reach is Reachability.CONNECTED and held.away_since is not None:
         reach = Reachability.NOT_CONNECTED
     since = 0.0 if held.away_since is None else held.away_since
-    return Holding(seat, held.commit, held.step, reach, since, held.why, leaves_by, held.stale, held.told)
+    return Holding(seat, held.commit, held.step, reach, since, held.why, leaves_by, held.stale, held.loss_reported)

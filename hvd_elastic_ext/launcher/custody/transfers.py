@@ -2,7 +2,7 @@
 
 The launcher only says which commit goes where. The agents' helpers send it and verify it
 (``checkpoint/transfer/transfer.py``). If that fails, both ends keep what they hold, and :mod:`custody` decides again:
-it passes over a source that has failed several times in a row.
+it passes over a source that has only failed for as long as a holder is waited for (``--commit-wait``).
 """
 
 from __future__ import annotations

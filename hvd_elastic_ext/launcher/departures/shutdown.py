@@ -239,7 +239,7 @@ def _all_gone(job: JobState, gone_by: float) -> bool:
 def _add_unreachable_hosts(job: JobState) -> None:
     """Add to the reason of a failed job the hosts on which something of it may still run."""
     state, failure = job.shutdown, job.outcome.failure
-    unreachable = {name: why for name, why in job.fleet.unreachable.items() if name not in state.asked}
+    unreachable = {name: why for name, why in job.fleet.cut_off.items() if name not in state.asked}
     unreachable |= {name: state.refused.get(name, "no answer") for name in state.unconnected}
     if failure is None or isinstance(failure, Asleep) or not unreachable:
         return

@@ -411,7 +411,7 @@ def _noted(value: Any) -> NotedCommit:
         _commit(value["commit"]),
         _is(value["step"], int),
         None if reached is None else _is(reached, int),
-        _is(value.get("told", False), bool),
+        _is(value.get("loss_reported", False), bool),
         _word_or_none(value["gone"]),
     )
 

@@ -3,7 +3,8 @@
 Only faults count, and only against the first cause: victims of a lost peer count for nothing (:mod:`ends`). A strike
 blocks a slot, a host or a node for a time that doubles (:mod:`ledger`). The same failure in several starts without a
 step between ends the job if it came on two hosts, or if without that slot too few remain; else that slot is blocked and
-the others train. If all hosts are blocked, the one with the newest commit is forgiven first.
+the others train. If a job that has something to keep has no host left that may work, the block of the one with the
+newest commit is lifted at once (:func:`lift_one_block`).
 """
 
 from __future__ import annotations

@@ -116,13 +116,13 @@ def _record(record: HealthRecord) -> dict[str, Any]:
         "cooldown": record.cooldown,
         "ends_in": record.until,
         "cause": None if record.cause is None else record.cause.value,
-        "forgiven": record.lifted,
+        "lifted": record.lifted,
         "held": record.held,
         "held_for": record.held_until,
         "held_since": record.held_since,
         "reason": record.reason,
         "drained": record.drained,
-        "said": record.detail,
+        "detail": record.detail,
     }
 
 
@@ -146,13 +146,13 @@ def _record_of(item: Mapping[str, Any]) -> HealthRecord:
         cooldown=max(0.0, _number(item["cooldown"])),
         until=_number(item["ends_in"]),
         cause=None if item["cause"] is None else Cause(item["cause"]),
-        lifted=bool(item["forgiven"]),
+        lifted=bool(item["lifted"]),
         held=bool(item["held"]),
         held_until=None if held_for is None else _number(held_for),
         held_since=None if held_since is None else _number(held_since),
         reason=str(item["reason"]),
         drained=item.get("drained") is True,
-        detail=external_text(text) if isinstance(text := item.get("said"), str) else "",
+        detail=external_text(text) if isinstance(text := item.get("detail"), str) else "",
     )
 
 

@@ -1,7 +1,9 @@
 """Whether the launcher has lost its own link. If so, no host is cut off for a while, and nothing is decided.
 
-A silent host is cut off so that the others of its world can continue. If all hosts are silent, none could continue.
-Then most likely all of them train, and the link of the launcher's machine is broken.
+A silent host is cut off so that the others of its world can continue. If all hosts of the world are silent, or its only
+one, none could continue. Then most likely they train, and the link of the launcher's machine is broken.
+``job.decisions_held`` says so: hosts are not cut off, and ``adoption.plan``, early in the list of planners, ends the
+look.
 """
 
 from __future__ import annotations

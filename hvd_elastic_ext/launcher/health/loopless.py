@@ -66,7 +66,7 @@ class Loopless:
     unknown: int = -1
     """The world whose processes were all lost without a report of what they had done."""
     fenced: int = -1
-    """The world with processes that were cut off from one another."""
+    """The newest world whose members were told that a lost peer is gone (the order "fence")."""
     held: WorldDecision | None = None
     """The change of the world that was not made at the newest look, because no process would join."""
 

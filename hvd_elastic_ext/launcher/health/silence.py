@@ -1,8 +1,11 @@
 """Silence is a failure: hosts are cut off, and processes killed, that have sent nothing for too long.
 
 The agent of a silent process kills it, which works on a stopped one too. A silent *host* cannot be told anything: it is
-cut off, the others of its world go on without it, and if it comes back its processes are fenced. A process that starts
-or leaves may be silent for longer: imports and the end of an interpreter take time.
+cut off: its agent and its processes leave the roster, so the others of its world go on without it. If its agent comes
+back, ``membership/agents.py`` ends those processes. What its memory holds is not lost by that: :mod:`custody` waits for
+it. If the launcher itself was late, :mod:`launcher_pauses` moves all these times; if *no* host is heard,
+:mod:`link_loss` holds all decisions. A process that starts or leaves may be silent for longer: imports and the end of
+an interpreter take time.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ preparations and the end of an interpreter take time, and on a busy machine no t
 """
 
 
-def limit_s(job: JobState, worker: Worker) -> float:
+def process_limit_s(job: JobState, worker: Worker) -> float:
     """Seconds of silence after which a process is killed. One that starts or leaves may be silent for longer."""
     limit, rendezvous = job.options.heartbeat_timeout_s, job.rendezvous
     # A process that was silent before its order to leave has not received the order.
@@ -100,11 +103,15 @@ def cut_off_dead(job: JobState, agent: Agent, reason: str) -> None:
     job.record("fenced", host=agent.host.name, reason=reason)
     job.roster.commits.agent_ended(agent.host.name, reason)
     cut_off(job, agent, reason, strike=False)
-    job.fleet.unreachable.pop(agent.host.name, None)
+    job.fleet.cut_off.pop(agent.host.name, None)
 
 
 def cut_off(job: JobState, agent: Agent, reason: str, *, strike: bool) -> None:
-    """Remove a silent host. If its agent connects again, its processes are told to leave."""
+    """Remove a silent host; its commits may come back with its agent.
+
+    ``strike``: its silence counts against it. Processes of a world are noted in ``fleet.cut_off_live`` as long as the
+    others may wait for them, and their host in ``fleet.recovering`` until it is in a world again.
+    """
     fleet = job.fleet
     name = agent.host.name
     fleet.lost[name] = agent.host.uid, agent.identity
@@ -136,12 +143,12 @@ def plan(job: JobState) -> Plan:
     end_earlier_lives(job)
     now = job.now
     for agent in list(job.roster.agents.values()):
-        if agent.last_message_at and now - agent.last_message_at > _limit_s(job, agent):
+        if agent.last_message_at and now - agent.last_message_at > host_limit_s(job, agent):
             reason = f"nothing was heard of it for {now - agent.last_message_at:.1f} s"
             cut_off(job, agent, reason, strike=not job.ending)
             gone = notices.is_departing(job, agent) or agent.last_message_at <= agent.inherited_at
             if not (job.ending or gone) and agent.host.name in job.fleet.hosts:
-                job.fleet.unreachable[agent.host.name] = reason
+                job.fleet.cut_off[agent.host.name] = reason
     for worker in _silent(job):
         reason = f"its process was silent for {worker.silent_s:.1f} s"
         job.record("fenced", host=worker.seat.host, slot=worker.seat.slot, reason=reason)
@@ -155,14 +162,17 @@ def due_at(job: JobState) -> float | None:
     limit_s, agents = job.options.heartbeat_timeout_s, job.roster.agents.values()
     if job.fleet.newer_lives:
         return min(
-            (agent.last_message_at + _limit_s(job, agent) for agent in agents if agent.last_message_at), default=None
+            (agent.last_message_at + host_limit_s(job, agent) for agent in agents if agent.last_message_at),
+            default=None,
         )
     first = (
         min((agent.last_message_at for agent in agents if agent.last_message_at and agent.joined), default=math.inf)
         + limit_s
     )
     others = [
-        agent.last_message_at + _limit_s(job, agent) for agent in agents if agent.last_message_at and not agent.joined
+        agent.last_message_at + host_limit_s(job, agent)
+        for agent in agents
+        if agent.last_message_at and not agent.joined
     ]
     at = min(first, *others) if others else first
     return None if at == math.inf else at
@@ -174,7 +184,7 @@ def is_due(job: JobState) -> bool:
     return (at is not None and at < job.now) or bool(_silent(job))
 
 
-def _limit_s(job: JobState, agent: Agent) -> float:
+def host_limit_s(job: JobState, agent: Agent) -> float:
     """How long a host may be silent."""
     fleet = job.fleet
     limit_s = job.options.heartbeat_timeout_s
@@ -204,7 +214,7 @@ def _ask_for_unreported_ends(job: JobState) -> None:
 def _silent(job: JobState) -> list[Worker]:
     limit = job.options.heartbeat_timeout_s
     silent = [worker for worker in job.roster.workers.values() if worker.silent_s > limit]
-    return [worker for worker in silent if worker.killed is None and worker.silent_s > limit_s(job, worker)]
+    return [worker for worker in silent if worker.killed is None and worker.silent_s > process_limit_s(job, worker)]
 
 
 # --- what the job waits for
@@ -228,7 +238,7 @@ def waits(job: JobState) -> Wait | None:
     }
     left = dict.fromkeys(silent, limit)
     for worker in [each for each in workers if each.silent_s > SOON_S]:
-        most = limit_s(job, worker)
+        most = process_limit_s(job, worker)
         if worker.silent_s > SILENT * most and worker.killed is None and worker.seat.host not in silent:
             silent[str(worker.seat)], left[str(worker.seat)] = worker.silent_s, most
     if not silent:

@@ -60,7 +60,7 @@ def _take_in(job: JobState, name: str, hello: Mapping[str, Any]) -> list[tuple[W
         agent = job.roster.start_agent(job.fleet.hosts.get(name) or Host(name, 1), now)
     agent.joined, agent.last_message_at, agent.facts = True, now, hello.get("facts") or {}
     agent.launch_ended = None
-    job.fleet.unreachable.pop(name, None)
+    job.fleet.cut_off.pop(name, None)
     agent.identity = str(hello.get("agent") or "")
     # It may be a new agent. Orders to end and notices are repeated, so forget them here.
     agent.finishing, agent.dismissed, agent.leaves_by, agent.notice_reason = False, False, None, None

@@ -64,7 +64,7 @@ class Fleet:
     lost: dict[str, tuple[str, str]] = field(default_factory=dict)
     """By host, the UID of the pod with the agent that was cut off last, and that agent's identity. An agent of another
     identity may belong to the pod that came after."""
-    unreachable: dict[str, str] = field(default_factory=dict)
+    cut_off: dict[str, str] = field(default_factory=dict)
     """Hosts that were cut off for their silence and have not returned, and why. Their processes may still run."""
 
     def by_seniority(self, lives: Iterable[ProcessId]) -> list[ProcessId]:
@@ -231,7 +231,7 @@ def _forget_former(job: JobState, host: str) -> None:
     """Forget the notes about the former pod or container."""
     job.fleet.restart_delays.forget(host)
     job.fleet.recovering.discard(host)
-    job.fleet.unreachable.pop(host, None)
+    job.fleet.cut_off.pop(host, None)
 
 
 def _says_more(host: Host, known: Host) -> bool:

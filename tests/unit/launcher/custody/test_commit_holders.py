@@ -33,19 +33,28 @@ def test_of_several_slots_of_a_host_the_newest_commit_is_noted() -> None:
     assert [each.step for each in noted(holders).holdings({})] == [100]
 
 
-def test_that_a_loss_was_told_is_noted() -> None:
+def test_that_a_loss_was_reported_is_noted() -> None:
     holders = Holders()
     holders.reported(A, (1, 1, 9), 90, agent="a-1")
     holders.reported(B, (1, 1, 6), 60, agent="b-1")
     holders.agent_lost("a", last_message_at=40.0, why="the connection was reset")
     holders.world_formed([B])
-    assert {each.seat.host: each.told for each in noted(holders).holdings({})} == {"a": True, "b": False}
+    assert {each.seat.host: each.loss_reported for each in noted(holders).holdings({})} == {"a": True, "b": False}
 
 
 def test_memory_that_was_given_back_is_gone_with_what_it_held() -> None:
     holders = Holders()
     holders.reported(A, (1, 1, 9), 90, agent="a-1")
     holders.forgotten(A)
+    [gone] = holders.holdings({})
+    assert (gone.reach, gone.step, gone.why) == (Reachability.GONE, 90, "its memory was given back")
+
+
+def test_memory_that_was_given_back_while_its_agent_was_away_is_gone_too() -> None:
+    holders = Holders()
+    holders.reported(A, (1, 1, 9), 90, agent="a-1")
+    holders.agent_lost("a", last_message_at=40.0, why="the connection was reset")
+    holders.agent_joined("a", "a-1", {})
     [gone] = holders.holdings({})
     assert (gone.reach, gone.step, gone.why) == (Reachability.GONE, 90, "its memory was given back")
 

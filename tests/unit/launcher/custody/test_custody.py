@@ -48,7 +48,7 @@ LOST = held(A, 101, AWAY, why="nothing was heard of it for 10.0 s")
 STORED, UNKNOWN = Stored((1, 1, 50), 50, "/store/x"), Stored(None, 0, "/store")
 NOTED = held(Seat("a", -1), 10, AWAY, stale=True)
 """Noted by an earlier launcher, so it may be newer by now."""
-TOLD = held(A, 101, AWAY, since=NOW - 100, told=True)
+TOLD = held(A, 101, AWAY, since=NOW - 100, loss_reported=True)
 
 FORMS = {
     "nobody holds anything": (decided(), None),

@@ -44,7 +44,7 @@ FULL = Saved(
     stored=Stored((1, 2, 3), 30, "/store/x"),
     change=UnrecordedChange(7, 1.8e9 - 3.5, {"steps_lost": None, "hosts": {"a": 1}}),
     commits=(
-        NotedCommit("a", "agent-1", (1, 2, 4), 40, 45, told=True),
+        NotedCommit("a", "agent-1", (1, 2, 4), 40, 45, loss_reported=True),
         NotedCommit("b", "agent-2", (1, 2, 5), 50, gone="its agent has ended"),
     ),
     outcome="training is done",

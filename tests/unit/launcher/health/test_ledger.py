@@ -458,7 +458,7 @@ def test_a_new_run_has_no_words_of_faults_and_a_state_without_them_is_read() -> 
     assert by_hand(as_saved(ledger, 1.0)).records[Subject("host", "a")].detail == ""
     older = to_json(ledger, 1.0, wall=0.0)
     for record in older["records"]:
-        del record["said"]
+        del record["detail"]
     assert from_json(older, 1.0, wall=0.0).records[Subject("host", "a")].why == "unreachable"
     for odd in (7, None, ["x"], "two\nlines\x1b[31m"):
         older["records"][0]["said"] = odd

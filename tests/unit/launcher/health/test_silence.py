@@ -99,7 +99,7 @@ def cut_off(silent_s: float, *, until: float, held: bool = False, listed: bool =
     """Host a is cut off, with a strike. ``held``: it has a commit; ``listed``: it is in the list of hosts."""
     words = f"nothing was heard of it for {silent_s} s"
     commit = f"commits.held[a:0].away_since 100\n commits.held[a:0].why {words}\n" if held else ""
-    unreachable = f"fleet.unreachable[a] {words}\n" if listed else ""
+    unreachable = f"fleet.cut_off[a] {words}\n" if listed else ""
     return f"""
         blocked[host a] 1 times, fenced, until {until}
         {commit}fleet.recovering a
@@ -167,7 +167,7 @@ AGENTS: dict[str, Case] = {
     "longer, of one without a process in a world": (10.5, heard("a", "b"), """
         blocked[host c] 1 times, fenced, until 120.5
         fleet.lost[c] -,agent of c
-        fleet.unreachable[c] nothing was heard of it for 10.5 s
+        fleet.cut_off[c] nothing was heard of it for 10.5 s
         agents[c] gone
         workers[c:0] gone
         > StopLaunch c
