@@ -611,7 +611,7 @@ def _found_useless(job: JobState, made: Stored, lacks: str, answer: Mapping[str,
 
 
 def give_up(job: JobState, why: str, *, blame: bool = True) -> None:
-    """Give up the attempt. ``blame``: something failed, so that the next one comes later."""
+    """Give up the attempt. ``strikes``: something failed, so that the next one comes later."""
     state = job.checkpoints
     attempt = state.attempt
     assert attempt is not None

@@ -77,7 +77,7 @@ class Transfers:
     def failed(
         self, seat: Seat | None, *, began: float, now: float, hosts: tuple[str, ...], blame: bool = True
     ) -> None:
-        """A try has failed. Without ``blame`` it was because of a broken connection: one does not count against the
+        """A try has failed. Without ``strikes`` it was because of a broken connection: one does not count against the
         holder.
         """
         before, first = self.failures.get(seat), began if blame else now

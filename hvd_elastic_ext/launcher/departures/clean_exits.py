@@ -9,24 +9,118 @@ once, as always; and if some leave and others stay, one line says what to do.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hvd_elastic_ext.launcher.departures import notices
 from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
 from hvd_elastic_ext.launcher.driver.wait import Wait, first_few
-from hvd_elastic_ext.launcher.health import blame
+from hvd_elastic_ext.launcher.health import strikes
 from hvd_elastic_ext.launcher.health.causes import Cause
-from hvd_elastic_ext.launcher.health.endings import REMEDY, Departure, Left, Staying, outcome_of_departure
 from hvd_elastic_ext.launcher.membership.next_world import WorldDecision
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.driver.job import JobState
     from hvd_elastic_ext.launcher.driver.roster import Worker
-    from hvd_elastic_ext.launcher.health.endings import DepartureOutcome
     from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId
 
 log = logging.getLogger(__name__)
+
+
+LEAVE_WITHIN_S: Final = 10.0
+"""Members that leave their training function with exit code 0 so soon after one another have left together. So long
+the others are waited for at most, from the first one.
+"""
+
+
+REMEDY: Final = "let all ranks leave at the same step, or return from the training function"
+
+
+class Left(NamedTuple):
+    """A member that has ended with exit code 0 within its training function.
+
+    ``who``: its rank and seat. ``at``: when (mono). ``step``: its last step, as far as known. ``call``: the training
+    call; 0 if unknown. ``told``: the order, notice or signal because of which it may have left; empty: it left by
+    itself.
+    """
+
+    who: str
+    at: float
+    step: int = 0
+    call: int = 0
+    told: str = ""
+
+
+class Staying(NamedTuple):
+    """A member of the same world that has not.
+
+    ``lost``: it has ended in another way, or is about to. ``done``: it has reported that training is done. ``joins``:
+    it has lost that world, and asks for the next one. ``told``: as in :class:`Left`.
+    """
+
+    who: str
+    lost: bool = False
+    done: bool = False
+    joins: bool = False
+    told: str = ""
+
+
+class Departure(Enum):
+    """What it means that members have left their training function with exit code 0."""
+
+    WAIT = "wait"
+    """The others may be about to leave, too. Next: any other."""
+    DONE = "done"
+    """All have left: training is done."""
+    RESUMABLE = "resumable"
+    """They may have left because of an order, a notice or a signal: others take their places. Next: none, until
+    another world has formed."""
+    PART = "part"
+    """Only some have left, or they have not left together: others take their places. Next: DONE or RESUMABLE."""
+    LOSS = "loss"
+    """Another member is lost: its end decides. Next: none."""
+
+
+class DepartureOutcome(NamedTuple):
+    """What the departure of members means, and why. ``until``: the end of the wait (mono)."""
+
+    departure: Departure
+    reason: str
+    until: float | None = None
+
+
+def outcome_of_departure(now: float, left: Sequence[Left], others: Sequence[Staying]) -> DepartureOutcome:
+    """Return what it means that the members ``left`` of a world (at least one) have left their training function with
+    exit code 0. ``others``: the rest of its members.
+    """
+    lost = [each for each in others if each.lost and not each.done]
+    told = [(each.who, each.told) for each in left] + [(each.who, each.told) for each in others]
+    orders = [f"{who}: {why}" for who, why in told if why]
+    trains = [each for each in others if not each.done]
+    first, last = min(each.at for each in left), max(each.at for each in left)
+    if orders:
+        return DepartureOutcome(Departure.RESUMABLE, orders[0])
+    if lost:
+        return DepartureOutcome(Departure.LOSS, f"{lost[0].who} is lost")
+    who = first_few([each.who for each in left])
+    if trains:
+        rest = first_few([each.who for each in trains])
+        if now >= first + LEAVE_WITHIN_S or any(each.joins for each in trains):
+            return DepartureOutcome(
+                Departure.PART, f"{who} left the training function with exit code 0, {rest} did not"
+            )
+        reason = f"{who} left the training function with exit code 0; {rest} may do the same"
+        return DepartureOutcome(Departure.WAIT, reason, first + LEAVE_WITHIN_S)
+    if len({each.call for each in left if each.call}) > 1:
+        return DepartureOutcome(Departure.PART, "they left in different calls of training functions")
+    steps = sorted({each.step for each in left})
+    if len(steps) > 1 and last - first > LEAVE_WITHIN_S:
+        reason = f"they left at steps {steps[0]} to {steps[-1]}, {last - first:.0f} s apart"
+        return DepartureOutcome(Departure.PART, reason)
+    at = f" at step {steps[0]}" if len(steps) == 1 and steps[0] else ""
+    return DepartureOutcome(Departure.DONE, f"all ranks left the training function with exit code 0{at}")
 
 
 @dataclass(slots=True)
@@ -69,7 +163,7 @@ def note(job: JobState, worker: Worker, cause: Cause) -> bool:
     told = _why_told(job, worker) or ("" if cause is Cause.LEFT else str(cause))
     held = job.roster.commits.held.get(worker.seat)
     step = max(worker.step, 0 if held is None else held.step)
-    part.left[worker.life] = Left(blame.named(job, worker), job.now, step, worker.call, told)
+    part.left[worker.life] = Left(strikes.named(job, worker), job.now, step, worker.call, told)
     members = job.world.members
     part.open, part.alone = True, worker.life in members and not job.roster.present(members)
     return cause is Cause.LEFT
@@ -139,7 +233,7 @@ def _staying(job: JobState, life: ProcessId) -> Staying | None:
         return None  # with a rank it is, or was, in a world, also if its word that it has entered comes late
     joins = life in job.rendezvous.waiting or life in job.rendezvous.asked_again
     lost = worker.killed is not None or worker.failure is not None
-    return Staying(blame.named(job, worker), lost=lost, done=worker.done, joins=joins, told=_why_told(job, worker))
+    return Staying(strikes.named(job, worker), lost=lost, done=worker.done, joins=joins, told=_why_told(job, worker))
 
 
 def _why_told(job: JobState, worker: Worker) -> str:
@@ -175,7 +269,7 @@ def plan(job: JobState) -> Plan:
     _log(job, found, waited=waited)
     if part.alone:
         last = max(part.left, key=lambda life: part.left[life].at)
-        job.fail(blame.all_left(job, f"{last.seat}: left with exit code 0 before training was done"))
+        job.fail(strikes.all_left(job, f"{last.seat}: left with exit code 0 before training was done"))
     return NOTHING
 
 

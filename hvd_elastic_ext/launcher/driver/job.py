@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from hvd_elastic_ext.core.engine_facts import ENGINES
+from hvd_elastic_ext.core.engine_names import ENGINES
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.pace import Lines
 from hvd_elastic_ext.launcher.checkpoints.attempt import Checkpoints, Last
@@ -29,13 +29,13 @@ from hvd_elastic_ext.launcher.departures.shutdown import Outcome, Shutdown
 from hvd_elastic_ext.launcher.driver import actions
 from hvd_elastic_ext.launcher.driver.helpers import Purpose
 from hvd_elastic_ext.launcher.driver.roster import JOIN_S, SEND_S, Roster
-from hvd_elastic_ext.launcher.health.blame import Faults
 from hvd_elastic_ext.launcher.health.launcher_pauses import LauncherPauses
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.health.link_loss import LinkLoss
 from hvd_elastic_ext.launcher.health.liveness import Liveness
 from hvd_elastic_ext.launcher.health.loopless import Loopless
 from hvd_elastic_ext.launcher.health.pace import Pace
+from hvd_elastic_ext.launcher.health.strikes import Faults
 from hvd_elastic_ext.launcher.membership import calls
 from hvd_elastic_ext.launcher.membership.adoption import Adoption
 from hvd_elastic_ext.launcher.membership.calls import Calls

@@ -10,16 +10,16 @@ from hvd_elastic_ext.launcher.custody import custody, transfers
 from hvd_elastic_ext.launcher.departures import clean_exits, notices, shutdown
 from hvd_elastic_ext.launcher.driver.actions import Plan, WorldQuestion
 from hvd_elastic_ext.launcher.driver.job import JobState
-from hvd_elastic_ext.launcher.health import blame, ends, link_loss, liveness, loopless, pace, silence
+from hvd_elastic_ext.launcher.health import ends, link_loss, liveness, loopless, pace, silence, strikes
 from hvd_elastic_ext.launcher.membership import (
     adoption,
     agents,
     calls,
     hosts,
+    preferred_seats,
     processes,
     prologue,
     shortage,
-    wanted_seats,
     world,
 )
 from hvd_elastic_ext.launcher.reporting import all_waits
@@ -83,9 +83,9 @@ PLANNERS: Final = (
     Planner(save_then_stop.save_at_the_end, ending=True),  # the end of training, while agents still hold it
     Planner(shutdown.end_agents, ending=True),  # and no planner after this one is asked
     Planner(scaling.plan),  # how many hosts the job requests
-    Planner(blame.retry),  # a slot that failed while others get ready is tried again at once
-    Planner(wanted_seats.plan),  # which seats are wanted
-    Planner(wanted_seats.check_start),  # programs that need no world, and jobs in which no process can start
+    Planner(strikes.retry),  # a slot that failed while others get ready is tried again at once
+    Planner(preferred_seats.plan),  # which seats are wanted
+    Planner(preferred_seats.check_start),  # programs that need no world, and jobs in which no process can start
     Planner(agents.plan),  # agents where processes are wanted
     Planner(restore.plan),  # the newest checkpoint, before the first world
     Planner(processes.plan),  # processes in wanted seats
@@ -104,7 +104,7 @@ PLANNERS: Final = (
     Planner(attempt.plan),  # the next checkpoint
     Planner(commit_interval.plan),  # how often commit() commits
     Planner(liveness.plan),  # stalled processes and stragglers
-    Planner(blame.plan),  # when the next one is over
+    Planner(strikes.plan),  # when the next one is over
 )
 
 

@@ -16,7 +16,7 @@ from hvd_elastic_ext.launcher.driver.events import Event
 from hvd_elastic_ext.launcher.driver.helpers import HelperAnswer, Purpose, answer_of
 from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.driver.roster import Agent, Worker
-from hvd_elastic_ext.launcher.health import blame, ends
+from hvd_elastic_ext.launcher.health import ends, strikes
 from hvd_elastic_ext.launcher.health.launcher_pauses import launcher_paused
 from hvd_elastic_ext.launcher.membership import adoption, agents, calls, hosts, processes, reports, resizes, world
 from hvd_elastic_ext.launcher.membership.engines import engine_of
@@ -47,7 +47,7 @@ def reduce(job: JobState, event: Event) -> None:
         case events.Expected(hosts_left, until):
             adoption.expect(job, hosts_left, until=until)
         case events.HealthChanged():
-            blame.changed_by_hand(job, event)
+            strikes.changed_by_hand(job, event)
         case events.WorldNotBegun(generation, why):
             engine_of(job).world_not_begun(job, generation, why)
         case events.Scaled() | events.HostsAskedFor() | events.ScaleByHand() | events.Observed():

@@ -54,8 +54,8 @@ NAMES: Final = 4
 """Most names in one line."""
 
 
-def first_few(names: Iterable[object]) -> str:
-    """The first :data:`NAMES` of these, and how many more there are."""
+def first_few(names: Iterable[object], most: int = NAMES) -> str:
+    """The first ``most`` of these, and how many more there are."""
     texts = [str(name) for name in names]
-    more = len(texts) - NAMES
-    return ", ".join(texts[:NAMES]) + (f" and {more} more" if more > 0 else "")
+    more = len(texts) - most
+    return ", ".join(texts[:most]) + (f" and {more} more" if more > 0 else "")

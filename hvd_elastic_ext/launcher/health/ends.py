@@ -17,11 +17,10 @@ from hvd_elastic_ext.launcher.departures import clean_exits, notices, shutdown
 from hvd_elastic_ext.launcher.driver import orders
 from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
 from hvd_elastic_ext.launcher.driver.wait import Wait, first_few
-from hvd_elastic_ext.launcher.health import blame, liveness
-from hvd_elastic_ext.launcher.health.blame import Unexplained
+from hvd_elastic_ext.launcher.health import liveness, strikes
 from hvd_elastic_ext.launcher.health.causes import SIGNALLED, SSH_FAILED, Cause, Ending, Evidence, ending, evidence
-from hvd_elastic_ext.launcher.health.endings import Ended, WorldPhase
-from hvd_elastic_ext.launcher.health.loopless import world_outcome
+from hvd_elastic_ext.launcher.health.loopless import Ended, WorldPhase, world_outcome
+from hvd_elastic_ext.launcher.health.strikes import Unexplained
 from hvd_elastic_ext.launcher.membership.engines import engine_of
 from hvd_elastic_ext.launcher.membership.next_world import Stage
 
@@ -56,13 +55,13 @@ def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
     if victim := is_victim(job, worker, cause, how, code=code):
         cause, how = Cause.PEER_LOST, f"{Cause.PEER_LOST}: {found.text.removeprefix(f'{found.cause}: ')}"
         job.world.not_at_fault.add(worker.life)
-    why = external_text(blame.with_error(worker, how)) if cause.fault else how
+    why = external_text(strikes.with_error(worker, how)) if cause.fault else how
     place = {"host": worker.seat.host, "slot": worker.seat.slot, **({} if rank is None else {"rank": rank})}
     job.record("exited", **place, code=code, cause=str(cause), reason=why)
     _note_end(job, worker, cause, how, code, victim=victim)
     liveness.ended(job, worker, well=worker.done or (cause is Cause.LEFT and code == 0))
     if worker.left and code and not worker.done:  # under MPI it waits for its peers before it ends
-        clean_exits.advise(job, f"{blame.named(job, worker)} left the training function, and others did not")
+        clean_exits.advise(job, f"{strikes.named(job, worker)} left the training function, and others did not")
     decided_later = code == 0 and worker.loops and not worker.done and clean_exits.note(job, worker, cause)
     if worker.done:
         _done(job, worker, code)
@@ -72,7 +71,7 @@ def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
         orders.delay_restart(job, worker.seat)
         if decided_later:
             return
-        _end_job(job, blame.process_left(job, worker, found.text, members=members))
+        _end_job(job, strikes.process_left(job, worker, found.text, members=members))
     elif job.outcome.finishing:
         trained = worker.life in members and not worker.is_newcomer
         if trained and (cause.fault or cause is Cause.PEER_LOST) and not _others_finish(job, worker):
@@ -159,7 +158,7 @@ def _failed(job: JobState, worker: Worker, cause: Cause, how: str, *, code: int,
         error = "" if worker.failure is None else f": {worker.failure[1]}"
         job.outcome.failed = worker.generation, f"{worker.seat} {how}{error}, {when}"
     job.fleet.recovering.add(worker.seat.host)
-    _end_job(job, blame.failed(job, worker, cause, how, code=code, members=members))
+    _end_job(job, strikes.failed(job, worker, cause, how, code=code, members=members))
 
 
 def _others_finish(job: JobState, worker: Worker) -> bool:
@@ -185,7 +184,7 @@ def _note_end(job: JobState, worker: Worker, cause: Cause, how: str, code: int, 
     state.last = f"{worker.seat} {how}"
     digest = "" if worker.failure is None or well else worker.failure[0]
     entry = Ended(
-        blame.named(job, worker), f"{how}{error}", well, own=worker.failure is not None, victim=victim, error=digest
+        strikes.named(job, worker), f"{how}{error}", well, own=worker.failure is not None, victim=victim, error=digest
     )
     if worker.life in job.world.members:
         if state.of != job.generation:

@@ -18,7 +18,8 @@ from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.driver import orders
 from hvd_elastic_ext.launcher.driver.actions import NOTHING
 from hvd_elastic_ext.launcher.driver.roster import GO_LIVE_S
-from hvd_elastic_ext.launcher.health import blame
+from hvd_elastic_ext.launcher.driver.wait import first_few
+from hvd_elastic_ext.launcher.health import strikes
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.health.ledger import Subject
 from hvd_elastic_ext.launcher.health.pace import without_sign
@@ -299,10 +300,9 @@ def _find_without_sign(job: JobState) -> bool:
     limit_s, present = job.options.progress_timeout_s, job.roster.present(job.world.members)
     if limit_s is None or (found := without_sign(job, present)) is None or found.still_s < limit_s:
         return False
-    names = ", ".join(f"{member.rank} on {member.life.seat}" for member in found.unbegun[:4])
-    more = f" and {len(found.unbegun) - 4} more" if len(found.unbegun) > 4 else ""
+    names = first_few(f"{member.rank} on {member.life.seat}" for member in found.unbegun)
     who = "they" if len(found.unbegun) > 1 else "it"
-    reason = f"no progress for {found.still_s:.0f} s of rank {names}{more}: {who} {found.lacks}"
+    reason = f"no progress for {found.still_s:.0f} s of rank {names}: {who} {found.lacks}"
     _report_stall(job, Stall(found.unbegun, 0, found.still_s, reason, begun=False), restart=False)
     return True
 
@@ -323,7 +323,7 @@ def _find_missing(job: JobState) -> None:
             late.append(Member(life, -1, entry[1], worker.waiting))
         if not worker.generation and worker.live_at is not None and now - worker.live_at > GO_LIVE_S:
             detail = f"{worker.seat} was told to go live and did not come"
-            blame.strike(job, Cause.NEVER_READY, worker.host, worker.seat.slot, detail=detail)
+            strikes.strike(job, Cause.NEVER_READY, worker.host, worker.seat.slot, detail=detail)
             orders.kill(job, worker, Cause.NEVER_READY)
     came = sum(life in waiting for life in job.world.members) if late else 0
     found = absence(now, late, limit_s, waiting=came)

@@ -20,7 +20,7 @@ from hvd_elastic_ext.launcher.driver import actions, orders
 from hvd_elastic_ext.launcher.driver.actions import NOTHING
 from hvd_elastic_ext.launcher.driver.roster import STARTS_S
 from hvd_elastic_ext.launcher.driver.wait import SOON_S, Wait, first_few
-from hvd_elastic_ext.launcher.health import blame
+from hvd_elastic_ext.launcher.health import strikes
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.membership.engines import ChangeAction
 from hvd_elastic_ext.launcher.membership.next_world import Stage
@@ -130,7 +130,7 @@ def cut_off(job: JobState, agent: Agent, reason: str, *, strike: bool) -> None:
     if not strike or notices.is_departing(job, agent):
         return
     job.record("fenced", host=name, reason=reason)
-    blame.strike(job, Cause.FENCED, agent.host, detail=reason)
+    strikes.strike(job, Cause.FENCED, agent.host, detail=reason)
 
 
 # --- planner

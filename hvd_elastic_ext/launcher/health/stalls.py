@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from hvd_elastic_ext.launcher.driver.wait import first_few
+
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.driver.job import JobState
     from hvd_elastic_ext.launcher.driver.roster import Agent
@@ -92,9 +94,10 @@ def left_waiting(now: float, members: Sequence[Member], finished: Sequence[Membe
 def ended_early(done: Sequence[Member], others: Sequence[Seat]) -> str:
     """The message when ``others`` train on, in a world of their own, after some ranks are ``done``."""
     train, go = ("trains", "goes") if len(others) == 1 else ("train", "go")
+    who = first_few(others, MAX_NAMED)
     return (
-        f"{_ended(done)}, and {_seats(others)} still {train}: do all ranks do the same number of steps? "
-        f"{_seats(others)} {go} on without {_it(done)}: no process joins, and the job ends when training ends there"
+        f"{_ended(done)}, and {who} still {train}: do all ranks do the same number of steps? {who} {go} on without "
+        f"{_it(done)}: no process joins, and the job ends when training ends there"
     )
 
 
@@ -120,11 +123,6 @@ def _it(done: Sequence[Member]) -> str:
     return "it" if len(done) == 1 else "them"
 
 
-def _seats(seats: Sequence[Seat]) -> str:
-    more = len(seats) - MAX_NAMED
-    return ", ".join(map(str, seats[:MAX_NAMED])) + (f" and {more} more" if more > 0 else "")
-
-
 def named(members: Sequence[Member]) -> str:
     """Such as "rank 2 (c[0])" or "ranks 0 and 1"."""
     if len(members) == 1:
@@ -143,18 +141,16 @@ def absence(now: float, absent: Sequence[Member], limit: float, *, waiting: int)
     if not late:
         return None
     since = min(now - member.moved_at for member in late)
-    names = ", ".join(str(member.life.seat) for member in late[:4])
-    more = f" and {len(late) - 4} more" if len(late) > 4 else ""
-    return Stall(late, waiting, since, f"the next world waits for {names}{more}, no progress for {since:.0f} s")
+    names = first_few(member.life.seat for member in late)
+    return Stall(late, waiting, since, f"the next world waits for {names}, no progress for {since:.0f} s")
 
 
 def _reason(lag: Sequence[Member], waiting: int, *, of: int, since: float) -> str:
     if not lag:
         return f"all {of} ranks have waited for one another for {since:.0f} s"
-    names = ", ".join(f"{member.rank} on {member.life.seat}" for member in lag[:4])
-    more = f" and {len(lag) - 4} more" if len(lag) > 4 else ""
+    names = first_few(f"{member.rank} on {member.life.seat}" for member in lag)
     others = f"{waiting} of {of} wait for it" if waiting else "no rank waits for it"
-    return f"no progress for {since:.0f} s of rank {names}{more}: {others}"
+    return f"no progress for {since:.0f} s of rank {names}: {others}"
 
 
 # --- after what time

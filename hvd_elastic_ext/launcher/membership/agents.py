@@ -18,7 +18,7 @@ from hvd_elastic_ext.launcher.departures import notices, shutdown
 from hvd_elastic_ext.launcher.driver import actions, orders
 from hvd_elastic_ext.launcher.driver.actions import NOTHING
 from hvd_elastic_ext.launcher.driver.roster import USAGE, LaunchEnd, Worker
-from hvd_elastic_ext.launcher.health import blame, ends, silence
+from hvd_elastic_ext.launcher.health import ends, silence, strikes
 from hvd_elastic_ext.launcher.health.causes import SSH_FAILED, Cause
 from hvd_elastic_ext.launcher.membership import adoption, calls, processes
 from hvd_elastic_ext.launcher.membership.next_world import Stage
@@ -176,7 +176,7 @@ def unfit(job: JobState, host: str, why: str) -> None:
     if agent is None:
         return
     log.warning("%s cannot be used: %s", host, why)
-    blame.strike(job, Cause.NEVER_READY, agent.host, detail=why, tried_s=job.now - agent.since)
+    strikes.strike(job, Cause.NEVER_READY, agent.host, detail=why, tried_s=job.now - agent.since)
     orders.dismiss(job, agent)  # after the cooldown the next agent is checked again
 
 
@@ -218,7 +218,7 @@ def launch_ended(job: JobState, host: str, code: int, remark: str) -> None:
         job.faults.first = job.faults.first or f"no agent could be started on {host}: {detail}"
         before = job.faults.ledger
         if not job.decisions_held:
-            blame.strike(job, Cause.UNREACHABLE, agent.host, detail=detail, tried_s=job.now - agent.since)
+            strikes.strike(job, Cause.UNREACHABLE, agent.host, detail=detail, tried_s=job.now - agent.since)
         if job.faults.ledger is before:  # otherwise the line of the strike reports it
             log.warning("no agent could be started on %s: %s", host, detail)
 
@@ -309,7 +309,7 @@ def plan(job: JobState) -> Plan:
             del agents[name]
             job.do(actions.StopLaunch(name))
             detail = f"no agent came within {timeout:g} s"
-            blame.strike(job, Cause.UNREACHABLE, agent.host, detail=detail, tried_s=now - agent.since)
+            strikes.strike(job, Cause.UNREACHABLE, agent.host, detail=detail, tried_s=now - agent.since)
     return NOTHING
 
 

@@ -18,8 +18,8 @@ from hvd_elastic_ext.core.hosts import Host, HostSet, is_same
 from hvd_elastic_ext.launcher.departures import notices
 from hvd_elastic_ext.launcher.driver.actions import NOTHING
 from hvd_elastic_ext.launcher.health import silence
-from hvd_elastic_ext.launcher.health.blame import RestartDelays, unreached
 from hvd_elastic_ext.launcher.health.host_requests import NEEDED
+from hvd_elastic_ext.launcher.health.strikes import RestartDelays, unreached
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.driver.actions import Plan

@@ -12,11 +12,10 @@ from hvd_elastic_ext.launcher.driver import actions, orders
 from hvd_elastic_ext.launcher.driver.actions import Plan
 from hvd_elastic_ext.launcher.driver.roster import Worker
 from hvd_elastic_ext.launcher.driver.wait import Wait, first_few
-from hvd_elastic_ext.launcher.health import blame
+from hvd_elastic_ext.launcher.health import strikes
 from hvd_elastic_ext.launcher.health.causes import Cause
-from hvd_elastic_ext.launcher.health.endings import WorldPhase
 from hvd_elastic_ext.launcher.health.host_requests import Starting
-from hvd_elastic_ext.launcher.health.loopless import world_outcome
+from hvd_elastic_ext.launcher.health.loopless import WorldPhase, world_outcome
 from hvd_elastic_ext.launcher.membership import calls, shortage
 from hvd_elastic_ext.launcher.membership.devices import local_ranks
 from hvd_elastic_ext.launcher.membership.next_world import Stage
@@ -86,7 +85,7 @@ def plan(job: JobState) -> Plan:
         if boots and now - worker.since > job.options.standby_timeout_s:
             detail = f"{worker.seat} did not get ready in time"
             tried_s = worker.tried_s(now)
-            blame.strike(job, Cause.NEVER_READY, worker.host, worker.seat.slot, detail=detail, tried_s=tried_s)
+            strikes.strike(job, Cause.NEVER_READY, worker.host, worker.seat.slot, detail=detail, tried_s=tried_s)
             orders.kill(job, worker, Cause.NEVER_READY)
         if worker.stopping_at == math.inf and _is_late(job, worker):
             worker.stopping_at = now + LEAVE_S

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.driver.actions import NOTHING
 from hvd_elastic_ext.launcher.driver.wait import Wait, first_few
-from hvd_elastic_ext.launcher.health import blame
+from hvd_elastic_ext.launcher.health import strikes
 from hvd_elastic_ext.launcher.health.loopless import can_end_by_itself
 from hvd_elastic_ext.launcher.membership import calls, hosts
 from hvd_elastic_ext.launcher.membership.next_world import Stage
@@ -122,7 +122,7 @@ def _timed_out(job: JobState) -> JobFailed | None:
     need = limits.least if begun else limits.start
     there = f"slots needed: {need}, published: {job.fleet.hosts.slots} ({host_names(job)})"
     why = [job.decision.reason, *why_too_few(job)]
-    if blocked := blame.blocked(job):
+    if blocked := strikes.blocked(job):
         why.append(f"blocked: {', '.join(blocked)}")
     why += (starting := unready(job))[:MAX_NAMED]
     if then := remedy(job) or ("--elastic-timeout S waits longer" if starting else ""):
@@ -177,6 +177,6 @@ def wait_until(job: JobState, until: float | None, then: str) -> Wait:
         what.append(f"the newest checkpoint is looked for, and loaded, by {first_few(loads)}")
     brief, full = (
         "; ".join([*what, f"blocked: {first_few(blocked)}"] if blocked else what)
-        for blocked in (blame.blocked(job, brief=True), blame.blocked(job))
+        for blocked in (strikes.blocked(job, brief=True), strikes.blocked(job))
     )
     return Wait(brief, until, then, in_full=full)

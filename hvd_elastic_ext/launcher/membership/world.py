@@ -27,8 +27,8 @@ from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
 from hvd_elastic_ext.launcher.driver.roster import GO_LIVE_S, STARTS_S, Worker
 from hvd_elastic_ext.launcher.driver.wait import Wait, first_few
 from hvd_elastic_ext.launcher.health import liveness, stalls
-from hvd_elastic_ext.launcher.health.blame import not_waited_for
 from hvd_elastic_ext.launcher.health.causes import Cause
+from hvd_elastic_ext.launcher.health.strikes import not_waited_for
 from hvd_elastic_ext.launcher.membership import resizes
 from hvd_elastic_ext.launcher.membership.engines import LOSS_CAUSES, engine_of
 from hvd_elastic_ext.launcher.membership.next_world import (

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.clouds import AUTO, CLOUDS
-from hvd_elastic_ext.core.engine_facts import ENGINES, RESTARTING
+from hvd_elastic_ext.core.engine_names import ENGINES, RESTARTING
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import MAX_SLOTS, HostSet
 from hvd_elastic_ext.launcher.driver.options import JobOptions

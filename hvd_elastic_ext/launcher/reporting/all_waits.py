@@ -17,7 +17,7 @@ from hvd_elastic_ext.launcher.custody import custody
 from hvd_elastic_ext.launcher.departures import clean_exits, shutdown
 from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
 from hvd_elastic_ext.launcher.driver.wait import SOON_S, Wait, first_few, line, log_wait
-from hvd_elastic_ext.launcher.health import blame, ends, link_loss, pace, silence
+from hvd_elastic_ext.launcher.health import ends, link_loss, pace, silence, strikes
 from hvd_elastic_ext.launcher.health.pace import next_line_hint
 from hvd_elastic_ext.launcher.membership import adoption, calls, engines, hosts, processes, shortage, world
 from hvd_elastic_ext.launcher.membership.processes import starting
@@ -86,7 +86,7 @@ def status(job: JobState) -> str:
         parts.append(f"starting: {first_few([f'{host} ({one.brief})' for host, one in newcomers.items()])}")
     if (wanted := job.scaling.wanted) is not None and wanted != len({life.seat.host for life in job.world.members}):
         parts.append(f"hosts asked for: {wanted}")
-    if blocked := blame.blocked(job):
+    if blocked := strikes.blocked(job):
         parts.append(f"blocked: {first_few(blocked)}")
     if needed := hosts.needed_unlisted(job):
         parts.append(f"not listed, but needed until another host can take its place: {first_few(needed)}")
@@ -98,7 +98,7 @@ def status(job: JobState) -> str:
 
 
 def waits_for(job: JobState, *, brief: bool = True) -> Wait | None:
-    """What the job waits for; None if it trains, or waits for nothing. ``brief``: as in :func:`blame.blocked`."""
+    """What the job waits for; None if it trains, or waits for nothing. ``brief``: as in :func:`strikes.blocked`."""
     wait = _first(job, WAITS)
     return wait if brief or wait is None or not wait.in_full else wait._replace(what=wait.in_full)
 
@@ -126,7 +126,7 @@ def lacking(job: JobState) -> list[str]:
     found = []
     if refused := hosts.list_refused(job):
         found.append(f"{refused}; the hosts before it are kept until it is corrected")
-    if blocked := blame.blocked(job, brief=True, for_good=False):
+    if blocked := strikes.blocked(job, brief=True, for_good=False):
         found.append(f"blocked: {first_few(blocked)}")
     return found
 

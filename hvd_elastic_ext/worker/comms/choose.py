@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Literal, cast, get_args
 
-from hvd_elastic_ext.core.engine_facts import MPI_INSTALL
+from hvd_elastic_ext.core.engine_names import MPI_INSTALL
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker import stock
 from hvd_elastic_ext.worker.comms import Comms, current_world

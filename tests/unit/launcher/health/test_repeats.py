@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.launcher.health.blame import Failure, Verdict, decide, is_counted
 from hvd_elastic_ext.launcher.health.causes import Cause
+from hvd_elastic_ext.launcher.health.strikes import Failure, Verdict, decide, is_counted
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 
 A0, A1, B0 = Seat("a", 0), Seat("a", 1), Seat("b", 0)

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from hvd_elastic_ext.core.engine_facts import ENGINES
+from hvd_elastic_ext.core.engine_names import ENGINES
 from hvd_elastic_ext.core.messages.slot_protocol import START_AGAIN, TERMINATED
 from hvd_elastic_ext.launcher.driver.events import WorldNotBegun
 from hvd_elastic_ext.launcher.driver.roster import STARTS_S

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from hvd_elastic_ext.launcher.checkpoints.schedule import Cadence, Durability
 from hvd_elastic_ext.launcher.driver.recording import Recorder
-from hvd_elastic_ext.launcher.health.blame import STARTS
+from hvd_elastic_ext.launcher.health.strikes import STARTS
 from tests.unit.launcher.model.history import Event, History
 from tests.unit.launcher.model.oracle import TOLD_S, Broken
 from tests.unit.launcher.model.short import SHORT, VICTIM, Cluster

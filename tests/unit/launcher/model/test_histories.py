@@ -13,7 +13,7 @@ import pytest
 
 from hvd_elastic_ext.launcher.custody import custody
 from hvd_elastic_ext.launcher.driver import plan
-from hvd_elastic_ext.launcher.health import blame, ends
+from hvd_elastic_ext.launcher.health import ends, strikes
 from hvd_elastic_ext.launcher.membership import calls, prologue
 from hvd_elastic_ext.launcher.membership import prologue as prologue_planner
 from hvd_elastic_ext.launcher.membership.calls import Calls
@@ -38,7 +38,7 @@ def test_a_driver_that_takes_victims_for_failed_processes_is_found_out(monkeypat
 
 
 def test_a_driver_that_lets_failures_come_again_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blame, "is_counted", lambda cause, code: False)
+    monkeypatch.setattr(strikes, "is_counted", lambda cause, code: False)
     failures = (play(failing(random.Random(seed).randrange)) for seed in range(50))
     assert any(failure is not None and failure.promise == "failures that come again end" for failure in failures)
 

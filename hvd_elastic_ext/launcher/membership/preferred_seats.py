@@ -16,9 +16,9 @@ from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.departures import notices
 from hvd_elastic_ext.launcher.driver.actions import NOTHING
-from hvd_elastic_ext.launcher.health import blame
+from hvd_elastic_ext.launcher.health import strikes
 from hvd_elastic_ext.launcher.health.causes import Cause
-from hvd_elastic_ext.launcher.health.endings import why_unjoined_failed
+from hvd_elastic_ext.launcher.health.loopless import why_unjoined_failed
 from hvd_elastic_ext.launcher.membership.hosts import follow_slots
 from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
@@ -171,8 +171,8 @@ def _usable(job: JobState) -> list[tuple[Host, tuple[int, ...]]]:
 
     Once training has begun, and if no slot is left, the block of one host is ended.
     """
-    if (again := blame.lift_one_block(job)) is not None:
-        blame.note_lifted(job, again)
+    if (again := strikes.lift_one_block(job)) is not None:
+        strikes.note_lifted(job, again)
     return job.faults.usable(job.fleet.hosts, job.now)
 
 
