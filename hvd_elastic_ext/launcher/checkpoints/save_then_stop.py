@@ -28,7 +28,7 @@ from hvd_elastic_ext.launcher.departures import notices
 from hvd_elastic_ext.launcher.driver import orders
 from hvd_elastic_ext.launcher.driver.actions import NOTHING, HeldBack, Plan
 from hvd_elastic_ext.launcher.driver.helpers import Purpose
-from hvd_elastic_ext.launcher.driver.wait import Wait, first_few
+from hvd_elastic_ext.launcher.driver.words import Wait, first_few
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.health.loopless import can_end_by_itself
 from hvd_elastic_ext.launcher.membership import shortage

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hvd_elastic_ext.launcher.departures import notices
 from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
-from hvd_elastic_ext.launcher.driver.wait import Wait, first_few
+from hvd_elastic_ext.launcher.driver.words import Wait, first_few
 from hvd_elastic_ext.launcher.health import strikes
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.membership.next_world import WorldDecision

@@ -17,7 +17,7 @@ from hvd_elastic_ext.launcher.checkpoints import attempt
 from hvd_elastic_ext.launcher.checkpoints.save_then_stop import COMMIT_S
 from hvd_elastic_ext.launcher.driver import actions, orders
 from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
-from hvd_elastic_ext.launcher.driver.wait import Wait, first_few
+from hvd_elastic_ext.launcher.driver.words import Wait, first_few
 from hvd_elastic_ext.launcher.health.causes import Cause
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from hvd_elastic_ext.core.secrets import external_text
 from hvd_elastic_ext.launcher.departures import clean_exits, notices, shutdown
 from hvd_elastic_ext.launcher.driver import orders
 from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
-from hvd_elastic_ext.launcher.driver.wait import Wait, first_few
+from hvd_elastic_ext.launcher.driver.words import Wait, first_few
 from hvd_elastic_ext.launcher.health import liveness, strikes
 from hvd_elastic_ext.launcher.health.causes import SIGNALLED, SSH_FAILED, Cause, Ending, Evidence, ending, evidence
 from hvd_elastic_ext.launcher.health.loopless import Ended, WorldPhase, world_outcome

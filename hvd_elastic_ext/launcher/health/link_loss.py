@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from hvd_elastic_ext.launcher.driver.actions import NOTHING
 from hvd_elastic_ext.launcher.driver.roster import RECONNECT_S
-from hvd_elastic_ext.launcher.driver.wait import Wait
+from hvd_elastic_ext.launcher.driver.words import Wait
 from hvd_elastic_ext.launcher.health.stalls import heard_of_world
 
 if TYPE_CHECKING:

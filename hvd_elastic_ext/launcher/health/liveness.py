@@ -18,7 +18,7 @@ from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.driver import orders
 from hvd_elastic_ext.launcher.driver.actions import NOTHING
 from hvd_elastic_ext.launcher.driver.roster import GO_LIVE_S
-from hvd_elastic_ext.launcher.driver.wait import first_few
+from hvd_elastic_ext.launcher.driver.words import first_few
 from hvd_elastic_ext.launcher.health import strikes
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.health.ledger import Subject

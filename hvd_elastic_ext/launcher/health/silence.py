@@ -19,7 +19,7 @@ from hvd_elastic_ext.launcher.departures import notices
 from hvd_elastic_ext.launcher.driver import actions, orders
 from hvd_elastic_ext.launcher.driver.actions import NOTHING
 from hvd_elastic_ext.launcher.driver.roster import STARTS_S
-from hvd_elastic_ext.launcher.driver.wait import SOON_S, Wait, first_few
+from hvd_elastic_ext.launcher.driver.words import SOON_S, Wait, first_few
 from hvd_elastic_ext.launcher.health import strikes
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.membership.engines import ChangeAction

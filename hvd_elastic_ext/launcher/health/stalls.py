@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hvd_elastic_ext.launcher.driver.wait import first_few
+from hvd_elastic_ext.launcher.driver.words import first_few
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.driver.job import JobState

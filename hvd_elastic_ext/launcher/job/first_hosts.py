@@ -9,7 +9,7 @@ from typing import Final
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Asleep, JobFailed
 from hvd_elastic_ext.core.pace import Lines
-from hvd_elastic_ext.launcher.driver.wait import Wait, line, log_wait
+from hvd_elastic_ext.launcher.driver.words import Wait, line, log_wait
 from hvd_elastic_ext.launcher.options.settings import Sources
 from hvd_elastic_ext.launcher.sources.hosts import HostFeed
 

@@ -23,7 +23,7 @@ from hvd_elastic_ext.core.printable import fitting, printable
 from hvd_elastic_ext.io.threads.background_calls import done_within
 from hvd_elastic_ext.io.threads.beside import Beside
 from hvd_elastic_ext.launcher.agents.transports.transports import PodTransport
-from hvd_elastic_ext.launcher.driver.wait import SOON_S, Wait, line, log_wait
+from hvd_elastic_ext.launcher.driver.words import SOON_S, Wait, line, log_wait
 from hvd_elastic_ext.launcher.exports import prometheus
 from hvd_elastic_ext.launcher.exports.prometheus import JobMetric
 from hvd_elastic_ext.launcher.folder.handover import CLOSE_S, Handover, StateWriter

@@ -61,7 +61,7 @@ from hvd_elastic_ext.launcher.driver.events import (
     WorldNotBegun,
 )
 from hvd_elastic_ext.launcher.driver.recording import Recorder
-from hvd_elastic_ext.launcher.driver.wait import Wait
+from hvd_elastic_ext.launcher.driver.words import Wait
 from hvd_elastic_ext.launcher.folder.handover import Handover, StateWriter, start_of, write_noted_change
 from hvd_elastic_ext.launcher.folder.state_folder import StateDir
 from hvd_elastic_ext.launcher.folder.state_json import Saved, job_of, saved_of

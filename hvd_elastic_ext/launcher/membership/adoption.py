@@ -17,7 +17,7 @@ from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.driver import actions
 from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
 from hvd_elastic_ext.launcher.driver.roster import RECONNECT_S
-from hvd_elastic_ext.launcher.driver.wait import Wait, first_few
+from hvd_elastic_ext.launcher.driver.words import Wait, first_few
 from hvd_elastic_ext.launcher.health.causes import ending
 from hvd_elastic_ext.launcher.membership import calls
 from hvd_elastic_ext.launcher.membership.rendezvous import places

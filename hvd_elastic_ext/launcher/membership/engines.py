@@ -23,7 +23,7 @@ from hvd_elastic_ext.launcher.custody.custody import keeps_something
 from hvd_elastic_ext.launcher.departures import notices
 from hvd_elastic_ext.launcher.driver import actions, orders
 from hvd_elastic_ext.launcher.driver.roster import STARTS_S
-from hvd_elastic_ext.launcher.driver.wait import Wait, first_few
+from hvd_elastic_ext.launcher.driver.words import Wait, first_few
 from hvd_elastic_ext.launcher.health.causes import BUDGET_WINDOW_S, SIGNALLED, SSH_FAILED, Cause, Ending
 from hvd_elastic_ext.launcher.membership import next_world
 from hvd_elastic_ext.launcher.membership.next_world import Stage, WorldDecision, difference

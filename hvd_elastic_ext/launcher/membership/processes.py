@@ -11,7 +11,7 @@ from hvd_elastic_ext.launcher.checkpoints import restore
 from hvd_elastic_ext.launcher.driver import actions, orders
 from hvd_elastic_ext.launcher.driver.actions import Plan
 from hvd_elastic_ext.launcher.driver.roster import Worker
-from hvd_elastic_ext.launcher.driver.wait import Wait, first_few
+from hvd_elastic_ext.launcher.driver.words import Wait, first_few
 from hvd_elastic_ext.launcher.health import strikes
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.health.host_requests import Starting

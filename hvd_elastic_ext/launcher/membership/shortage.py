@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.driver.actions import NOTHING
-from hvd_elastic_ext.launcher.driver.wait import Wait, first_few
+from hvd_elastic_ext.launcher.driver.words import Wait, first_few
 from hvd_elastic_ext.launcher.health import strikes
 from hvd_elastic_ext.launcher.health.loopless import can_end_by_itself
 from hvd_elastic_ext.launcher.membership import calls, hosts

@@ -16,7 +16,7 @@ from hvd_elastic_ext.launcher.checkpoints import save_then_stop
 from hvd_elastic_ext.launcher.custody import custody
 from hvd_elastic_ext.launcher.departures import clean_exits, shutdown
 from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
-from hvd_elastic_ext.launcher.driver.wait import SOON_S, Wait, first_few, line, log_wait
+from hvd_elastic_ext.launcher.driver.words import SOON_S, Wait, first_few, line, log_wait
 from hvd_elastic_ext.launcher.health import ends, link_loss, pace, silence, strikes
 from hvd_elastic_ext.launcher.health.pace import next_line_hint
 from hvd_elastic_ext.launcher.membership import adoption, calls, engines, hosts, processes, shortage, world

@@ -9,7 +9,7 @@ from hvd_elastic_ext.launcher.scaling.scaling import price_of
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.driver.job import JobState
-    from hvd_elastic_ext.launcher.driver.wait import Wait
+    from hvd_elastic_ext.launcher.driver.words import Wait
 
 
 STARTS, TRAINS, WAITS, SLEEPS, ENDS = "starts", "trains", "waits", "sleeps", "ends"

@@ -16,7 +16,7 @@ from hvd_elastic_ext.core.errors import Asleep
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.pace import WAIT, Lines
-from hvd_elastic_ext.launcher.driver.wait import Wait, line
+from hvd_elastic_ext.launcher.driver.words import Wait, line
 from hvd_elastic_ext.launcher.health.pace import next_line_hint
 from hvd_elastic_ext.launcher.sleep import sleep_policy
 from hvd_elastic_ext.launcher.sleep.sleep_policy import SleepAction, SleepFacts

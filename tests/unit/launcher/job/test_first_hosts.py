@@ -13,7 +13,7 @@ from hvd_elastic_ext.core.errors import Asleep, BadPublication, ElasticError, Jo
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.publication import Publication
-from hvd_elastic_ext.launcher.driver.wait import Wait
+from hvd_elastic_ext.launcher.driver.words import Wait
 from hvd_elastic_ext.launcher.job import first_hosts
 from hvd_elastic_ext.launcher.job.first_hosts import FirstHosts, log_while_waiting
 from hvd_elastic_ext.launcher.options.settings import Sources

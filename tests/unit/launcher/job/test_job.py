@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from hvd_elastic_ext.launcher.driver.wait import Wait
+from hvd_elastic_ext.launcher.driver.words import Wait
 from hvd_elastic_ext.launcher.job import job
 from hvd_elastic_ext.launcher.job.job import pause_until
 from tests.support.clock import ManualClock

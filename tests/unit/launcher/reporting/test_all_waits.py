@@ -12,7 +12,7 @@ import pytest
 from hvd_elastic_ext.launcher import checkpoints, custody, departures, driver, health, membership, scaling
 from hvd_elastic_ext.launcher.checkpoints.attempt import Attempt
 from hvd_elastic_ext.launcher.checkpoints.save_then_stop import CANCELLED_AFTER_S
-from hvd_elastic_ext.launcher.driver.wait import SOON_S, Wait, line
+from hvd_elastic_ext.launcher.driver.words import SOON_S, Wait, line
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger, Subject
 from hvd_elastic_ext.launcher.membership.next_world import STILL_FORMING, WorldLimits
 from hvd_elastic_ext.launcher.membership.processes import starting

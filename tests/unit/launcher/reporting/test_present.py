@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.launcher.driver.wait import Wait
+from hvd_elastic_ext.launcher.driver.words import Wait
 from hvd_elastic_ext.launcher.reporting.status import STATES, numbers, state_of, wait_json, wait_of
 from tests.unit.launcher.scenarios import play
 

@@ -1,4 +1,4 @@
-"""What a job waits for, as a value, and the line that tells it.
+"""What planners say: a wait as a value, with its line, and names cut short.
 
 A capability says what the job waits for there in a function ``waits(job)``; ``reporting/all_waits.py`` has their order.
 """
