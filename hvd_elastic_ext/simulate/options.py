@@ -14,7 +14,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.option_parser import nearest
 from hvd_elastic_ext.launcher.checkpoints.schedule import AUTO, Durability, parse_checkpoint_every, parse_commit_every
 from hvd_elastic_ext.launcher.driver.options import JobOptions, ScaleOptions, world_limits
-from hvd_elastic_ext.launcher.membership.next_world import parse_sizes
+from hvd_elastic_ext.launcher.membership.world_change import parse_sizes
 from hvd_elastic_ext.launcher.options.settings import RunSettings, Sources
 from hvd_elastic_ext.simulate import supply
 from hvd_elastic_ext.simulate.cluster.times import Times

@@ -18,8 +18,8 @@ from hvd_elastic_ext.launcher.custody.holders import read, whole_number
 from hvd_elastic_ext.launcher.driver import orders
 from hvd_elastic_ext.launcher.driver.actions import NOTHING, HeldBack, Plan
 from hvd_elastic_ext.launcher.driver.helpers import Purpose
-from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.membership.world_change import Stage
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.driver.helpers import HelperAnswer

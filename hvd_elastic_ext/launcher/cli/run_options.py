@@ -30,7 +30,7 @@ from hvd_elastic_ext.launcher.cli import horovodrun
 from hvd_elastic_ext.launcher.driver.options import JobOptions, ScaleOptions, world_limits
 from hvd_elastic_ext.launcher.exports.webhook import webhook_url
 from hvd_elastic_ext.launcher.job import finished_check, scalers
-from hvd_elastic_ext.launcher.membership.next_world import parse_sizes
+from hvd_elastic_ext.launcher.membership.world_change import parse_sizes
 from hvd_elastic_ext.launcher.options.program import LOCAL_NAMES, check_here, job_name, runnable
 from hvd_elastic_ext.launcher.options.settings import (
     CHECKPOINTS,

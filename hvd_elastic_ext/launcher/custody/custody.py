@@ -34,8 +34,8 @@ from hvd_elastic_ext.launcher.departures import notices
 from hvd_elastic_ext.launcher.driver.actions import NOTHING, HeldBack
 from hvd_elastic_ext.launcher.driver.words import Wait
 from hvd_elastic_ext.launcher.membership import calls
-from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat, seat_of
+from hvd_elastic_ext.launcher.membership.world_change import Stage
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.custody.holders import Holding

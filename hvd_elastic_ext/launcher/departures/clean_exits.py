@@ -19,7 +19,7 @@ from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
 from hvd_elastic_ext.launcher.driver.words import Wait, first_few
 from hvd_elastic_ext.launcher.health import strikes
 from hvd_elastic_ext.launcher.health.causes import Cause
-from hvd_elastic_ext.launcher.membership.next_world import WorldDecision
+from hvd_elastic_ext.launcher.membership.world_change import WorldDecision
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.driver.job import JobState

@@ -41,10 +41,10 @@ from hvd_elastic_ext.launcher.membership.adoption import Adoption
 from hvd_elastic_ext.launcher.membership.calls import Calls
 from hvd_elastic_ext.launcher.membership.engines import Restarting
 from hvd_elastic_ext.launcher.membership.hosts import Fleet
-from hvd_elastic_ext.launcher.membership.next_world import Situation, WorldDecision
 from hvd_elastic_ext.launcher.membership.rendezvous import NO_ROOM, TOO_LARGE, Rendezvous
 from hvd_elastic_ext.launcher.membership.resizes import Resize
 from hvd_elastic_ext.launcher.membership.world import World
+from hvd_elastic_ext.launcher.membership.world_change import Situation, WorldDecision
 from hvd_elastic_ext.launcher.scaling.scaling import Scaling
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ class JobState:
 
     @property
     def situation(self) -> Situation:
-        """The input of :func:`next_world.decide`."""
+        """The input of :func:`world_change.decide`."""
         return self.situation_for(self.wanted)
 
     def situation_for(self, wanted: tuple[Seat, ...]) -> Situation:

@@ -9,7 +9,7 @@ from typing import Any
 from hvd_elastic_ext.core.engine_names import DEFAULT, RESTARTING
 from hvd_elastic_ext.launcher.checkpoints.schedule import Cadence, Durability
 from hvd_elastic_ext.launcher.health.ledger import DEFAULT_COOLDOWN_S
-from hvd_elastic_ext.launcher.membership.next_world import LISTED_S, SETTLE_S, WorldLimits
+from hvd_elastic_ext.launcher.membership.world_change import LISTED_S, SETTLE_S, WorldLimits
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from hvd_elastic_ext.launcher.driver.actions import StopLaunch, TellPeers
-from hvd_elastic_ext.launcher.membership.next_world import Stage
+from hvd_elastic_ext.launcher.membership.world_change import Stage
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.driver.job import JobState

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.custody.holders import Held, Holders
-from hvd_elastic_ext.launcher.membership.next_world import Process, Stage
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId
+from hvd_elastic_ext.launcher.membership.world_change import Process, Stage
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.health.causes import Cause

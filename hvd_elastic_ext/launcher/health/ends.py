@@ -22,7 +22,7 @@ from hvd_elastic_ext.launcher.health.causes import SIGNALLED, SSH_FAILED, Cause,
 from hvd_elastic_ext.launcher.health.loopless import Ended, WorldPhase, world_outcome
 from hvd_elastic_ext.launcher.health.strikes import Unexplained
 from hvd_elastic_ext.launcher.membership.engines import engine_of
-from hvd_elastic_ext.launcher.membership.next_world import Stage
+from hvd_elastic_ext.launcher.membership.world_change import Stage
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.driver.job import JobState

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.driver.actions import Plan
     from hvd_elastic_ext.launcher.driver.job import JobState
     from hvd_elastic_ext.launcher.driver.roster import Worker
-    from hvd_elastic_ext.launcher.membership.next_world import WorldDecision
     from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
+    from hvd_elastic_ext.launcher.membership.world_change import WorldDecision
 
 log = logging.getLogger(__name__)
 

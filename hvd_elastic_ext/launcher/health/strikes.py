@@ -22,8 +22,8 @@ from hvd_elastic_ext.launcher.custody.custody import keeps_something
 from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
 from hvd_elastic_ext.launcher.health.causes import BUDGET_WINDOW_S, SIGKILLED, Cause
 from hvd_elastic_ext.launcher.health.ledger import DECAY, HealthLedger, LiftedBlock, Strike, cooldown_s
-from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.membership.world_change import Stage
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.driver.events import HealthChanged

@@ -21,9 +21,9 @@ from hvd_elastic_ext.launcher.driver.roster import USAGE, LaunchEnd, Worker
 from hvd_elastic_ext.launcher.health import ends, silence, strikes
 from hvd_elastic_ext.launcher.health.causes import SSH_FAILED, Cause
 from hvd_elastic_ext.launcher.membership import adoption, calls, processes
-from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, seat_of, slot_number
 from hvd_elastic_ext.launcher.membership.reports import signals, take_heartbeat
+from hvd_elastic_ext.launcher.membership.world_change import Stage
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.driver.actions import Plan

@@ -21,8 +21,8 @@ from hvd_elastic_ext.launcher.driver import orders
 from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan, Record
 from hvd_elastic_ext.launcher.driver.helpers import TRANSFER_S, Purpose
 from hvd_elastic_ext.launcher.health.causes import Cause
-from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat, seat_of
+from hvd_elastic_ext.launcher.membership.world_change import Stage
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.driver.helpers import HelperAnswer

@@ -25,19 +25,19 @@ from hvd_elastic_ext.launcher.driver import actions, orders
 from hvd_elastic_ext.launcher.driver.roster import STARTS_S
 from hvd_elastic_ext.launcher.driver.words import Wait, first_few
 from hvd_elastic_ext.launcher.health.causes import BUDGET_WINDOW_S, SIGNALLED, SSH_FAILED, Cause, Ending
-from hvd_elastic_ext.launcher.membership import next_world
-from hvd_elastic_ext.launcher.membership.next_world import Stage, WorldDecision, difference
+from hvd_elastic_ext.launcher.membership import world_change
+from hvd_elastic_ext.launcher.membership.world_change import Stage, WorldDecision, difference
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.driver.job import JobState
     from hvd_elastic_ext.launcher.driver.roster import Worker
-    from hvd_elastic_ext.launcher.membership.next_world import Situation, WorldLimits
     from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
+    from hvd_elastic_ext.launcher.membership.world_change import Situation, WorldLimits
 
 log = logging.getLogger(__name__)
 
 
-LOSS_CAUSES: Final = ("worker failed", "connection lost", next_world.FINISHED)
+LOSS_CAUSES: Final = ("worker failed", "connection lost", world_change.FINISHED)
 BACK_S: Final = 30.0
 """Longest time from the end of a process for a change until the next one is on standby in its seat."""
 
@@ -76,7 +76,7 @@ def decide(
     ``ended``: when members ended for this change (mono): their seats are being filled, and are awaited.
     ``starting_until``: until when members may be about to begin their training: newcomers do not interrupt that.
     """
-    decision = next_world.decide(now, situation, limits)
+    decision = world_change.decide(now, situation, limits)
     inside = frozenset(members_in(situation))
     if not inside:
         back_by = _back_by(now, situation, ended)
@@ -372,7 +372,7 @@ def waits(job: JobState) -> Wait | None:
 
 
 def _decide(job: JobState) -> WorldDecision:
-    return next_world.decide_by(job.now, difference(job), job.options.limits)
+    return world_change.decide_by(job.now, difference(job), job.options.limits)
 
 
 class Engine(NamedTuple):

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.driver.events import HostsChanged
     from hvd_elastic_ext.launcher.driver.job import JobState
     from hvd_elastic_ext.launcher.driver.roster import Agent, Worker
-    from hvd_elastic_ext.launcher.membership.next_world import WorldLimits
     from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId
+    from hvd_elastic_ext.launcher.membership.world_change import WorldLimits
 
 log = logging.getLogger(__name__)
 

@@ -20,14 +20,14 @@ from hvd_elastic_ext.launcher.health import strikes
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.health.loopless import why_unjoined_failed
 from hvd_elastic_ext.launcher.membership.hosts import follow_slots
-from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.membership.world_change import Stage
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.driver.actions import Plan
     from hvd_elastic_ext.launcher.driver.job import JobState
     from hvd_elastic_ext.launcher.health.ledger import HealthLedger, HealthRecord
-    from hvd_elastic_ext.launcher.membership.next_world import WorldLimits
+    from hvd_elastic_ext.launcher.membership.world_change import WorldLimits
 
 log = logging.getLogger(__name__)
 

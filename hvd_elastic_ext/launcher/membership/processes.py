@@ -18,9 +18,9 @@ from hvd_elastic_ext.launcher.health.host_requests import Starting
 from hvd_elastic_ext.launcher.health.loopless import WorldPhase, world_outcome
 from hvd_elastic_ext.launcher.membership import calls, shortage
 from hvd_elastic_ext.launcher.membership.devices import local_ranks
-from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.membership.shortage import NOT_CONNECTED, NOT_READY
+from hvd_elastic_ext.launcher.membership.world_change import Stage
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.driver.job import JobState

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
 from hvd_elastic_ext.launcher.driver.roster import Worker
 from hvd_elastic_ext.launcher.membership import calls
-from hvd_elastic_ext.launcher.membership.next_world import Stage
+from hvd_elastic_ext.launcher.membership.world_change import Stage
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.driver.job import JobState

@@ -1,6 +1,6 @@
 """Forms worlds: decides that another one forms, calls its members, and gives them their ranks when all have asked.
 
-A look decides by :func:`~hvd_elastic_ext.launcher.membership.next_world.decide`, and asks what may hold the world back
+A look decides by :func:`~hvd_elastic_ext.launcher.membership.world_change.decide`, and asks what may hold the world back
 (custody, a checkpoint to load, the last checkpoint). The members are then called, all at once; each leaves its world at
 the same step, rolls back if it must, and asks for its rank. Nobody gets one before all have asked: then all are alive.
 A member that still waits for a lost peer :data:`STUCK_S` after its connections were cut is stuck, and killed.
@@ -31,7 +31,8 @@ from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.health.strikes import not_waited_for
 from hvd_elastic_ext.launcher.membership import resizes
 from hvd_elastic_ext.launcher.membership.engines import LOSS_CAUSES, engine_of
-from hvd_elastic_ext.launcher.membership.next_world import (
+from hvd_elastic_ext.launcher.membership.rendezvous import Question, is_for_a_rank, places
+from hvd_elastic_ext.launcher.membership.world_change import (
     FINISHED,
     STILL_FORMING,
     Stage,
@@ -40,7 +41,6 @@ from hvd_elastic_ext.launcher.membership.next_world import (
     decide,
     in_order,
 )
-from hvd_elastic_ext.launcher.membership.rendezvous import Question, is_for_a_rank, places
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.custody.custody import CommitLoss

@@ -23,7 +23,7 @@ from hvd_elastic_ext.launcher.sleep.sleep_policy import SleepAction, SleepFacts
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.health.ledger import HealthLedger
-    from hvd_elastic_ext.launcher.membership.next_world import WorldLimits
+    from hvd_elastic_ext.launcher.membership.world_change import WorldLimits
     from hvd_elastic_ext.launcher.sleep.releaser import PodReleases
     from hvd_elastic_ext.launcher.sources.hosts import HostFeed
 

@@ -11,7 +11,7 @@ from hvd_elastic_ext.core.hosts import HostSet
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.health.ledger import HealthLedger
-    from hvd_elastic_ext.launcher.membership.next_world import WorldLimits
+    from hvd_elastic_ext.launcher.membership.world_change import WorldLimits
 
 
 FIRST_SETTLE_S: Final = 30.0

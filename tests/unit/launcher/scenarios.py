@@ -17,7 +17,7 @@ from typing import Any
 from hvd_elastic_ext.core.errors import HOSTS_KEPT, Interrupted, JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.launcher.driver.events import End, Expected, HostsChanged
-from hvd_elastic_ext.launcher.membership.next_world import WorldLimits
+from hvd_elastic_ext.launcher.membership.world_change import WorldLimits
 from tests.unit.launcher.helper_steps import HelperSteps
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, storing
 from tests.unit.launcher.simulated_processes import Process

@@ -34,8 +34,8 @@ from hvd_elastic_ext.launcher.driver.events import (
 )
 from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger
-from hvd_elastic_ext.launcher.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.membership.world_change import WorldLimits
 from tests.unit.launcher.simulated_helpers import Helpers
 from tests.unit.launcher.simulated_processes import Process
 

@@ -16,8 +16,8 @@ from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.driver.reduce import reduce
 from hvd_elastic_ext.launcher.driver.roster import Agent, Roster, Worker
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger
-from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Rendezvous, Seat, places
+from hvd_elastic_ext.launcher.membership.world_change import Stage
 from tests.unit.launcher.simulated_cluster import JobOptions
 
 NOW: Final = 100.0

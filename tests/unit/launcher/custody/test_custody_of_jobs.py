@@ -11,7 +11,7 @@ from hvd_elastic_ext.launcher.custody.holders import NotedCommit
 from hvd_elastic_ext.launcher.driver.events import News
 from hvd_elastic_ext.launcher.driver.helpers import Purpose
 from hvd_elastic_ext.launcher.health.ledger import Subject
-from hvd_elastic_ext.launcher.membership.next_world import WorldLimits
+from hvd_elastic_ext.launcher.membership.world_change import WorldLimits
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 from tests.unit.launcher.simulated_processes import Process

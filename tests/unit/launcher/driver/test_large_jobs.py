@@ -8,10 +8,10 @@ from hvd_elastic_ext.launcher.driver import plan
 from hvd_elastic_ext.launcher.driver.events import News
 from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.driver.roster import JOIN_S, SEND_S
-from hvd_elastic_ext.launcher.membership import next_world
+from hvd_elastic_ext.launcher.membership import world_change
 from hvd_elastic_ext.launcher.membership.engines import Engine
-from hvd_elastic_ext.launcher.membership.next_world import WorldDecision
 from hvd_elastic_ext.launcher.membership.rendezvous import HOLD_S, Question
+from hvd_elastic_ext.launcher.membership.world_change import WorldDecision
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 
@@ -158,7 +158,7 @@ def test_a_decision_by_what_differs_is_that_by_a_look_at_each_process(monkeypatc
 
     def compared(job: JobState) -> WorldDecision:
         found = Engine().advance(job)
-        assert found == next_world.decide(job.now, job.situation, job.options.limits)
+        assert found == world_change.decide(job.now, job.situation, job.options.limits)
         causes.append(found.cause)
         return found
 

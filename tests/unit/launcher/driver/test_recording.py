@@ -28,7 +28,7 @@ from hvd_elastic_ext.launcher.driver.reduce import reduce
 from hvd_elastic_ext.launcher.folder.handover import start_of, state_at_start
 from hvd_elastic_ext.launcher.folder.state_json import Saved
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger, Subject
-from hvd_elastic_ext.launcher.membership.next_world import WorldLimits
+from hvd_elastic_ext.launcher.membership.world_change import WorldLimits
 from tests.unit.launcher.model.history import History, drawn, script
 from tests.unit.launcher.model.play import play
 from tests.unit.launcher.simulated_cluster import Cluster

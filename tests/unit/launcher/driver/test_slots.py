@@ -11,7 +11,7 @@ from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.launcher.driver.events import AgentJoined, Expected
 from hvd_elastic_ext.launcher.health.ledger import SLOTS_WINDOW_S
 from hvd_elastic_ext.launcher.membership.devices import DEVICES, VISIBLE
-from hvd_elastic_ext.launcher.membership.next_world import WorldLimits
+from hvd_elastic_ext.launcher.membership.world_change import WorldLimits
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 from tests.unit.launcher.simulated_processes import Process
 

@@ -11,8 +11,8 @@ import pytest
 
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.driver.events import News
-from hvd_elastic_ext.launcher.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.membership.processes import LEAVE_S
+from hvd_elastic_ext.launcher.membership.world_change import WorldLimits
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 

@@ -12,9 +12,9 @@ from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.driver.events import News
 from hvd_elastic_ext.launcher.driver.roster import Worker
 from hvd_elastic_ext.launcher.health.causes import Cause
-from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.membership.reports import take_heartbeat
+from hvd_elastic_ext.launcher.membership.world_change import Stage
 from hvd_elastic_ext.launcher.reporting.all_waits import status
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions

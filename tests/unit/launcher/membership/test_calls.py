@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.launcher.membership.calls import NONE_YET, UNKNOWN, Act, Gate, InCall, Standing, behind, decide
-from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.membership.world_change import Stage
 
 A, B, C = (Seat(host, 0) for host in "abc")
 

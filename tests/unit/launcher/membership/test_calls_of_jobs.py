@@ -14,8 +14,8 @@ from hvd_elastic_ext.launcher.health import host_requests
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.membership import adoption, processes
 from hvd_elastic_ext.launcher.membership.calls import Calls
-from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.membership.world_change import Stage
 from hvd_elastic_ext.launcher.reporting import all_waits
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster

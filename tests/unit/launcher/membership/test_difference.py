@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hvd_elastic_ext.launcher.membership.next_world import Difference, difference
+from hvd_elastic_ext.launcher.membership.world_change import Difference, difference
 from tests.unit.launcher.state_changes import small_job
 
 

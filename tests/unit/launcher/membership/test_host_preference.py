@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.membership.next_world import Stage, WorldLimits
 from hvd_elastic_ext.launcher.membership.preferred_seats import seats
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.membership.world_change import Stage, WorldLimits
 
 
 def test_wanted_seats_are_those_of_the_largest_world_that_may_be() -> None:

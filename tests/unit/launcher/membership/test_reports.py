@@ -6,9 +6,9 @@ import pytest
 
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.driver.roster import Worker
-from hvd_elastic_ext.launcher.membership.next_world import Stage
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.membership.reports import take_heartbeat
+from hvd_elastic_ext.launcher.membership.world_change import Stage
 from hvd_elastic_ext.worker.process.link import Status
 
 

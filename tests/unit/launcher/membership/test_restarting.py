@@ -15,10 +15,10 @@ from hvd_elastic_ext.launcher.driver.events import WorldNotBegun
 from hvd_elastic_ext.launcher.driver.roster import STARTS_S
 from hvd_elastic_ext.launcher.membership import engines, resizes
 from hvd_elastic_ext.launcher.membership.engines import BACK_S, BEHIND_S, NOTICE_S, ChangeAction, decide, engine_of
-from hvd_elastic_ext.launcher.membership.next_world import Stage, WorldLimits
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
-from tests.unit.launcher.membership.test_next_world import LIMITS, process, situation
+from hvd_elastic_ext.launcher.membership.world_change import Stage, WorldLimits
 from tests.unit.launcher.membership.test_resize_report import first_step
+from tests.unit.launcher.membership.test_world_change import LIMITS, process, situation
 from tests.unit.launcher.scenarios import Scenario, play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 from tests.unit.launcher.simulated_processes import Process

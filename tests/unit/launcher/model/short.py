@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hvd_elastic_ext.launcher.health.strikes import STARTS
-from hvd_elastic_ext.launcher.membership.next_world import WorldLimits
+from hvd_elastic_ext.launcher.membership.world_change import WorldLimits
 from hvd_elastic_ext.simulate.cluster import cluster, training
 from hvd_elastic_ext.simulate.cluster.processes import Process, World
 from hvd_elastic_ext.simulate.cluster.times import Times

@@ -15,7 +15,7 @@ from hvd_elastic_ext.launcher.checkpoints.schedule import AUTO, Cadence, Durabil
 from hvd_elastic_ext.launcher.cli import run_options
 from hvd_elastic_ext.launcher.driver.options import JobOptions, ScaleOptions
 from hvd_elastic_ext.launcher.job.finished_check import mark_of
-from hvd_elastic_ext.launcher.membership.next_world import WorldLimits
+from hvd_elastic_ext.launcher.membership.world_change import WorldLimits
 from hvd_elastic_ext.launcher.options.program import job_name
 from hvd_elastic_ext.launcher.options.settings import CloudNotices, RunSettings, Sources
 

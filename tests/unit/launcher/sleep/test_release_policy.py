@@ -10,7 +10,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.workload_kinds import NAMED
 from hvd_elastic_ext.launcher.driver.options import JobOptions
-from hvd_elastic_ext.launcher.membership.next_world import WorldLimits
+from hvd_elastic_ext.launcher.membership.world_change import WorldLimits
 from hvd_elastic_ext.launcher.options.settings import RunSettings, Sources
 from hvd_elastic_ext.launcher.sleep.release_policy import (
     DELETE_RETRY_S,

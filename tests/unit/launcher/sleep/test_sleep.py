@@ -14,7 +14,7 @@ from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.publication import Departure, Publication
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger
-from hvd_elastic_ext.launcher.membership.next_world import WorldLimits
+from hvd_elastic_ext.launcher.membership.world_change import WorldLimits
 from hvd_elastic_ext.launcher.sleep.sleep import SleepingJob
 from hvd_elastic_ext.launcher.sources.hosts import HostFeed
 from tests.support.clock import ManualClock

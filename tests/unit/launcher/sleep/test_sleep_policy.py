@@ -9,7 +9,7 @@ from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger, Strike
 from hvd_elastic_ext.launcher.job.job import pause_before_restart
-from hvd_elastic_ext.launcher.membership.next_world import WorldLimits
+from hvd_elastic_ext.launcher.membership.world_change import WorldLimits
 from hvd_elastic_ext.launcher.sleep.sleep_policy import SleepAction, SleepFacts, decide, settle_s, slots_there
 
 LIMITS = WorldLimits(start=2, least=2, settle_s=3.0)

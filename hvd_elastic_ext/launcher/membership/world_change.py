@@ -389,7 +389,7 @@ def _first(group: Sequence[_Ranked]) -> tuple[bool, int, Seat]:
 
 
 def difference(job: JobState) -> Difference:
-    """The input of :func:`next_world.decide_by`.
+    """The input of :func:`world_change.decide_by`.
 
     While thousands of processes come into a world, there is a look after nearly every message. As long as all members
     are there, and no seat beyond theirs is wanted or they have not all come yet, they need no comparison one by one.
