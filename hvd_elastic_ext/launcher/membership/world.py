@@ -1,8 +1,9 @@
 """Forms worlds: decides that another one forms, calls its members, and gives them their ranks when all have asked.
 
-A look decides by :func:`~hvd_elastic_ext.launcher.membership.world_change.decide`, and asks what may hold the world back
-(custody, a checkpoint to load, the last checkpoint). The members are then called, all at once; each leaves its world at
-the same step, rolls back if it must, and asks for its rank. Nobody gets one before all have asked: then all are alive.
+A look decides by :func:`~hvd_elastic_ext.launcher.membership.world_change.decide`, and asks what may hold the world
+back (custody, a checkpoint to load, the last checkpoint). The members are then called, all at once; each leaves its
+world at the same step, rolls back if it must, and asks for its rank. Nobody gets one before all have asked: then all
+are alive.
 A member that still waits for a lost peer :data:`STUCK_S` after its connections were cut is stuck, and killed.
 """
 
