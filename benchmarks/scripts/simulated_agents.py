@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.scripts.simulated_slots import Slots
-from hvd_elastic_ext.agent.launcher_connection import host_facts
+from hvd_elastic_ext.agent import host_facts
 from hvd_elastic_ext.core.messages.wire import AgentWire, key_from_hex
 
 QUIET_S: Final = 0.03

@@ -6,7 +6,7 @@ few milliseconds (named tuples, because dataclasses load slowly).
 ``prestop`` is a program of its own: a worker pod runs it before it ends.
 
 Never here: modules of ours outside ``core`` and ``io``, and of these only small ones without dataclasses; other
-packages, except in ``process.metrics``, which is loaded at Prometheus' first request; decisions about hosts or worlds.
+packages, except in ``metrics``, which is loaded at Prometheus' first request; decisions about hosts or worlds.
 
 Orders come in and events go out as JSON, over one connection to the launcher, or
 as lines over the agent's own pipes; ``docs/agent.md`` lists all of them::
@@ -19,11 +19,6 @@ The supervisor, a fork of the agent, adopts every orphan below it (a *subreaper*
 knows the processes of its slot, even those that left session, group and parent.
 Supervisor and agent watch each other's pipe: if one is killed, the other ends the processes that are left.
 
-Each folder may import those below it::
-
-    process              the agent's loop, the job that it has joined, helper processes
-    slots                training processes
-    launcher_connection  the connection to the launcher, and the data sent over it
-    notices, orders      notices that this host will go; the orders of a launcher (pure)
-    system               descriptors, streams, names, memory and processor
+``slots`` has training processes, and ``notices`` what announces that this host will go. Neither imports the modules
+here that know the launcher: ``loop``, ``job``, ``channel``, ``claim``.
 """

@@ -8,20 +8,20 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from hvd_elastic_ext.agent.orders.orders import End, Join
-from hvd_elastic_ext.agent.process.loop import Agent
+from hvd_elastic_ext.agent.descriptors import Outbox, signals_as_bytes
+from hvd_elastic_ext.agent.loop import Agent
+from hvd_elastic_ext.agent.orders import End, Join
 from hvd_elastic_ext.agent.slots.supervisor import STOP_SIGNALS
-from hvd_elastic_ext.agent.system.streams import Outbox, signals_as_bytes
 from hvd_elastic_ext.core.messages.slot_protocol import STDIN
 from hvd_elastic_ext.io import core_dumps, file_limits, process_tree
 
 if TYPE_CHECKING:
-    from hvd_elastic_ext.agent.process.joined_job import JoinedJob
+    from hvd_elastic_ext.agent.job import JoinedJob
 
 
 def _join(agent: Agent, order: Join | End) -> JoinedJob:
     # Signing takes milliseconds to load, and an agent that has no connection needs none.
-    from hvd_elastic_ext.agent.process.joined_job import join
+    from hvd_elastic_ext.agent.job import join
 
     return join(agent, order)
 

@@ -15,7 +15,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from hvd_elastic_ext.agent.notices.model import (
+from hvd_elastic_ext.agent.notices.metadata import (
     NEAR_S,
     QUICK_S,
     Announcement,

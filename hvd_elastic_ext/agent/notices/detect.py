@@ -10,7 +10,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Final
 
-from hvd_elastic_ext.agent.notices.model import Announcement, Ask, Cloud, NoResponse
+from hvd_elastic_ext.agent.notices.metadata import Announcement, Ask, Cloud, NoResponse
 from hvd_elastic_ext.core.clouds import AUTO, CLOUDS
 
 _DMI: Final = "/sys/class/dmi/id/"

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import quote
 
-from hvd_elastic_ext.agent.notices.model import (
+from hvd_elastic_ext.agent.notices.metadata import (
     Announcement,
     Ask,
     NoResponse,

@@ -9,7 +9,7 @@ from http.client import HTTPException, HTTPResponse
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from hvd_elastic_ext.agent.notices.model import NoResponse, Request, Response, http_time
+from hvd_elastic_ext.agent.notices.metadata import NoResponse, Request, Response, http_time
 from hvd_elastic_ext.io.timed_stream import TimedStream
 
 CONNECT_S: Final = 1.0

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from hvd_elastic_ext.agent.notices.detect import DetectedCloud, choose, firmware
 from hvd_elastic_ext.agent.notices.files import Notice, soonest_of
+from hvd_elastic_ext.agent.notices.metadata import Announcement, NoResponse
 from hvd_elastic_ext.agent.notices.metadata_http import HttpClient
-from hvd_elastic_ext.agent.notices.model import Announcement, NoResponse
 from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.core.json_text import to_text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from hvd_elastic_ext.agent.notices.model import Announcement, Ask, NoResponse, Request, Response, body_of, parsed
+from hvd_elastic_ext.agent.notices.metadata import Announcement, Ask, NoResponse, Request, Response, body_of, parsed
 
 LIFE_S: Final = 21600
 """Seconds for which a token is valid: the longest time that services allow."""

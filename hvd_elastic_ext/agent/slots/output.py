@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from hvd_elastic_ext.agent.system.event_loop import EventLoop
-from hvd_elastic_ext.agent.system.streams import CHUNK
+from hvd_elastic_ext.agent.descriptors import CHUNK
+from hvd_elastic_ext.agent.event_loop import EventLoop
 
 MAX_AT_END: Final = 1 << 20
 """Most bytes that are read from each pipe after the end of its process."""

@@ -7,15 +7,15 @@ import os
 import signal
 from typing import Any, Final
 
-from hvd_elastic_ext.agent.orders.fields import OrderError
-from hvd_elastic_ext.agent.orders.orders import COMMITS, Start
+from hvd_elastic_ext.agent.descriptors import CHUNK
+from hvd_elastic_ext.agent.fields import OrderError
+from hvd_elastic_ext.agent.orders import COMMITS, Start
 from hvd_elastic_ext.agent.slots.commit_memory import CommitMemory
 from hvd_elastic_ext.agent.slots.host_barrier import Standing
-from hvd_elastic_ext.agent.slots.life import Run, begin
+from hvd_elastic_ext.agent.slots.process import Run, begin
 from hvd_elastic_ext.agent.slots.warm_starts import Example
 from hvd_elastic_ext.agent.slots.worker_link import AgentServices, Inheritance, WorkerLink
 from hvd_elastic_ext.agent.slots.worker_status import UNKNOWN
-from hvd_elastic_ext.agent.system.streams import CHUNK
 from hvd_elastic_ext.core.messages.slot_protocol import NOT_STARTED
 
 STATES: Final = ("booting", "parked", "live", "done", "ending")

@@ -6,8 +6,8 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from hvd_elastic_ext.agent.system.event_loop import EventLoop
-from hvd_elastic_ext.agent.system.streams import CHUNK, Lines, Outbox
+from hvd_elastic_ext.agent.descriptors import CHUNK, Lines, Outbox
+from hvd_elastic_ext.agent.event_loop import EventLoop
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages.wire import decode
 

@@ -19,9 +19,9 @@ import time
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from hvd_elastic_ext.agent.orders.orders import Start
+from hvd_elastic_ext.agent.descriptors import CHUNK, Lines, close_all_but, redirect_to_null, signals_as_bytes
+from hvd_elastic_ext.agent.orders import Start
 from hvd_elastic_ext.agent.slots.worker_link import Inheritance
-from hvd_elastic_ext.agent.system.streams import CHUNK, Lines, close_all_but, redirect_to_null, signals_as_bytes
 from hvd_elastic_ext.core.call_results import RESULTS
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages.slot_protocol import COMMITS, LINK, RENDEZVOUS_PORT

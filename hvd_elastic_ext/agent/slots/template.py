@@ -15,12 +15,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from hvd_elastic_ext.agent.orders.orders import Start
+from hvd_elastic_ext.agent.descriptors import CHUNK
+from hvd_elastic_ext.agent.event_loop import EventLoop
+from hvd_elastic_ext.agent.orders import Start
 from hvd_elastic_ext.agent.slots.supervisor import SupervisorPipes, environment
 from hvd_elastic_ext.agent.slots.worker_link import Inheritance
 from hvd_elastic_ext.agent.slots.worker_status import Imports
-from hvd_elastic_ext.agent.system.event_loop import EventLoop
-from hvd_elastic_ext.agent.system.streams import CHUNK
 from hvd_elastic_ext.core.call_results import RESULTS
 from hvd_elastic_ext.core.commands import module_command
 from hvd_elastic_ext.core.json_text import to_text

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from hvd_elastic_ext.agent.orders.orders import Start
+from hvd_elastic_ext.agent.orders import Start
 from hvd_elastic_ext.agent.slots.worker_status import Imports
 from hvd_elastic_ext.core.call_results import RESULTS
 from hvd_elastic_ext.core.messages.slot_protocol import (

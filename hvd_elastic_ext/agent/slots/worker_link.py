@@ -5,14 +5,14 @@ from __future__ import annotations
 import binascii
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from hvd_elastic_ext.agent.launcher_connection.world_keys import Asker, Key, WorldKeys
-from hvd_elastic_ext.agent.orders.orders import AnswerQuestion
-from hvd_elastic_ext.agent.slots.rendezvous_proxy import OK, RANK, Question, RendezvousProxy, is_for_a_key
+from hvd_elastic_ext.agent.event_loop import EventLoop
+from hvd_elastic_ext.agent.orders import AnswerQuestion
+from hvd_elastic_ext.agent.slots.cpu_activity import CpuActivity, used_s
+from hvd_elastic_ext.agent.slots.oom import OutOfMemory
+from hvd_elastic_ext.agent.slots.rendezvous import OK, RANK, Question, RendezvousProxy, is_for_a_key
 from hvd_elastic_ext.agent.slots.socket_link import SocketLink
 from hvd_elastic_ext.agent.slots.worker_status import RateLimit, WorkerStatus
-from hvd_elastic_ext.agent.system.cpu_activity import CpuActivity, used_s
-from hvd_elastic_ext.agent.system.event_loop import EventLoop
-from hvd_elastic_ext.agent.system.oom import OutOfMemory
+from hvd_elastic_ext.agent.slots.world_keys import Asker, Key, WorldKeys
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.agent.slots.warm_starts import WarmStarts

@@ -194,7 +194,7 @@ def test_only_the_highest_incarnation_is_obeyed(begin: Begin) -> None:
 def test_a_stopped_launcher_delays_neither_the_agent_nor_training_for_long(
     launcher: Launcher, begin: Begin, tmp_path: Path
 ) -> None:
-    begin(launcher, preset="from hvd_elastic_ext.agent.launcher_connection import channel\nchannel.ACKNOWLEDGE_S = 1.0")
+    begin(launcher, preset="from hvd_elastic_ext.agent import channel\nchannel.ACKNOWLEDGE_S = 1.0")
     session = launcher.session()
     session.wait_for("beats")
     session.stand_still()

@@ -122,5 +122,5 @@ def test_an_agent_with_a_commit_stays_after_a_signal_until_the_launcher_releases
 
 
 def test_an_agent_with_a_commit_ends_when_its_time_is_over_without_an_order(launcher: Launcher, begin: Begin) -> None:
-    agent, _ = holding(launcher, begin, preset="from hvd_elastic_ext.agent.process import loop\nloop.GRACE_S = 0.5")
+    agent, _ = holding(launcher, begin, preset="from hvd_elastic_ext.agent import loop\nloop.GRACE_S = 0.5")
     assert agent.wait(15.0) == 0

@@ -14,9 +14,8 @@ from typing import Any, Final
 import numpy
 import torch
 
-from hvd_elastic_ext.agent.orders import orders
-from hvd_elastic_ext.agent.orders.fields import OrderError
-from hvd_elastic_ext.agent.system import http
+from hvd_elastic_ext.agent import http, orders
+from hvd_elastic_ext.agent.fields import OrderError
 from hvd_elastic_ext.checkpoint.format import checksums, safetensors_header, tensor_places
 from hvd_elastic_ext.checkpoint.format import manifest as manifests
 from hvd_elastic_ext.checkpoint.format.safetensors_header import Piece

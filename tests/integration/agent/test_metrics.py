@@ -168,7 +168,7 @@ def test_an_agent_without_the_library_says_so_once_and_goes_on(tmp_path: Path, m
 
 def test_an_agent_that_nobody_asks_loads_no_library_for_it() -> None:
     code = (
-        "import sys; import hvd_elastic_ext.agent.__main__, hvd_elastic_ext.agent.process.joined_job; "
+        "import sys; import hvd_elastic_ext.agent.__main__, hvd_elastic_ext.agent.job; "
         "print([name for name in sys.modules if 'prometheus' in name or 'metrics' in name])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

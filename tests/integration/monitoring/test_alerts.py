@@ -24,7 +24,7 @@ from hvd_elastic_ext.launcher.driver.roster import USAGE
 from hvd_elastic_ext.launcher.exports.metrics_port import _family
 from hvd_elastic_ext.launcher.exports.prometheus import PREFIX, RESERVED_NAMES, Counters, JobMetric, of_job
 from tests.support.clock import ManualClock
-from tests.unit.agent.process.test_metrics import figures
+from tests.unit.agent.test_metrics import figures
 from tests.unit.launcher.scenarios import play
 
 needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool (Debian: prometheus)")

@@ -8,7 +8,7 @@ import pytest
 
 from hvd_elastic_ext.agent.notices import detect
 from hvd_elastic_ext.agent.notices.detect import DetectedCloud, choose, cloud_of_firmware
-from hvd_elastic_ext.agent.notices.model import NoResponse, Request, Response
+from hvd_elastic_ext.agent.notices.metadata import NoResponse, Request, Response
 from hvd_elastic_ext.core.clouds import AUTO, CLOUDS
 from hvd_elastic_ext.launcher.options.settings import NO_CLOUD, NOTICES_FROM
 

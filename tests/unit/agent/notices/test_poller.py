@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.agent.notices.files import Notice
-from hvd_elastic_ext.agent.notices.model import Announcement, NoResponse
+from hvd_elastic_ext.agent.notices.metadata import Announcement, NoResponse
 from hvd_elastic_ext.agent.notices.poller import (
     ABSENT_S,
     LOST_S,

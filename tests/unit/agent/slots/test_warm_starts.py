@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.agent.orders.orders import Start
+from hvd_elastic_ext.agent.orders import Start
 from hvd_elastic_ext.agent.slots.warm_starts import Example, WarmStarts, may_be_forked, may_be_template
 from hvd_elastic_ext.agent.slots.worker_status import Imports, WorkerStatus
 

@@ -120,7 +120,7 @@ def test_what_is_no_list_is_a_problem_and_no_end_of_the_agent(data: bytes) -> No
 
 
 def test_an_agent_that_is_not_asked_loads_none_of_it() -> None:
-    code = "import sys, hvd_elastic_ext.agent.process.joined_job; assert 'hvd_elastic_ext.io.code' not in sys.modules"
+    code = "import sys, hvd_elastic_ext.agent.job; assert 'hvd_elastic_ext.io.code' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 

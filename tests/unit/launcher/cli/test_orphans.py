@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.agent.launcher_connection.host_claim import claim
+from hvd_elastic_ext.agent.claim import claim
 from hvd_elastic_ext.core.commands import job_mark, socket_name
 from hvd_elastic_ext.launcher.cli import no_answer, status
 from hvd_elastic_ext.launcher.cli.no_answer import AgentState, agent_states, found_in

@@ -1,0 +1,302 @@
+"""The agent's connection to the launcher: events out, orders in. Reconnects when it is lost; never blocks."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import select
+import socket
+import struct
+import termios
+from collections import deque
+from typing import Any, Final, Protocol
+
+from hvd_elastic_ext.agent.backlog import Backlog, QueuedEvent
+from hvd_elastic_ext.agent.descriptors import CHUNK
+from hvd_elastic_ext.agent.event_loop import EventLoop
+from hvd_elastic_ext.agent.resolver import Found, Lookup, family
+from hvd_elastic_ext.core.messages.wire import AgentWire, WireError
+
+FIRST_PAUSE_S: Final = 0.2
+LAST_PAUSE_S: Final = 5.0
+HANDSHAKE_S: Final = 5.0
+"""Seconds for each step of the handshake."""
+ACKNOWLEDGE_S: Final = 10.0
+"""Seconds without an acknowledgement after which the connection is given up."""
+LINGER_S: Final = 1.0
+
+_BUFFERED: Final = 128 << 10
+_USER_TIMEOUT: Final = 18
+_NOTSENT_LOWAT: Final = 25
+
+
+class ChannelOwner(Protocol):
+    """What uses the channel. ``welcome`` returns why the launcher is refused, or None."""
+
+    def hello(self, own_address: str) -> dict[str, Any] | None: ...
+    def welcome(self, message: dict[str, Any]) -> str | None: ...
+    def opened(self) -> None: ...
+    def ordered(self, message: dict[str, Any]) -> None: ...
+    def warn(self, problem: str) -> None: ...
+    def lost(self, reason: str) -> None: ...
+
+
+class Channel:
+    """The connection. Events that may have been lost with one connection are sent again over the next."""
+
+    def __init__(self, loop: EventLoop, owner: ChannelOwner, key: bytes) -> None:
+        self._loop = loop
+        self._owner = owner
+        self._key = key
+        self._address: tuple[str, int]
+        self._socket: socket.socket | None = None
+        self._lookup: Lookup | None = None
+        self._wire: AgentWire
+        self._greeted = False
+        self.open = False
+        """Whether the launcher has sent its welcome on this connection."""
+        self._retry_at: float | None = None
+        self._pause = FIRST_PAUSE_S
+        self._deadline = 0.0
+        self._backlog = Backlog()
+        self._heartbeats: dict[str, Any] | None = None
+        self._out = bytearray()
+        self._sealed = 0
+        self._underway: deque[tuple[int, QueuedEvent]] = deque()
+
+    def connect_to(self, address: tuple[str, int]) -> None:
+        """Connect to the launcher at ``address``, and to no other from now on."""
+        self._address = address
+        self._hang_up()
+        self._pause, self._retry_at = FIRST_PAUSE_S, self._loop.now()
+
+    # --- events ------------------------------------------------------------------------------------
+
+    def put(self, event: str, **fields: object) -> None:
+        """Queue an event. If it does not fit, it is dropped and counted; the next connection sends the count."""
+        message = {"event": event, **fields}
+        if event == "beats":
+            self._heartbeats = message  # only the newest are sent, before all events
+            self._flush()
+            return
+        self._backlog.put(message, connected=self.open)
+        self._flush()
+
+    @property
+    def empty(self) -> bool:
+        """True if everything has been sent."""
+        return not self._backlog and not self._out
+
+    @property
+    def full(self) -> bool:
+        """True if output should stay in its pipes: the launcher reads too slowly."""
+        return self.open and self._backlog.too_much_output
+
+    def _flush(self) -> None:
+        """Sign and write as much as the connection takes."""
+        if not self.open or self._socket is None:
+            return
+        while len(self._out) < _BUFFERED and (self._heartbeats is not None or self._backlog):
+            if self._heartbeats is not None:
+                message, self._heartbeats = self._heartbeats, None
+                self._seal(message)
+                continue
+            news = self._backlog.pop()
+            if self._seal(news.message):
+                self._underway.append((self._sealed, news))
+        self._write()
+
+    def _seal(self, message: dict[str, Any]) -> bool:
+        try:
+            frame = self._wire.seal(message)
+        except WireError as error:
+            self._owner.warn(f"{message.get('event')}: {error}")
+            return False
+        self._out += frame
+        self._sealed += len(frame)
+        return True
+
+    def _write(self) -> None:
+        if self._socket is None:
+            return
+        try:
+            while self._out:
+                del self._out[: self._socket.send(self._out)]
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            self._fail(_why(error))
+            return
+        acknowledged = self._sealed - len(self._out) - self._unacknowledged()
+        while self._underway and self._underway[0][0] <= acknowledged:
+            self._underway.popleft()
+        self._loop.write(self._socket.fileno(), self._more if self._out else None)
+
+    def _more(self) -> None:
+        self._write()
+        self._flush()
+
+    def _unacknowledged(self) -> int:
+        """Bytes that the other kernel has not acknowledged."""
+        assert self._socket is not None
+        try:
+            answer = fcntl.ioctl(self._socket, termios.TIOCOUTQ, struct.pack("i", 0))
+        except OSError:
+            return 0
+        return int(struct.unpack("i", answer)[0])
+
+    # --- the connection ----------------------------------------------------------------------------
+
+    def due(self) -> float | None:
+        """The loop's time at which ``tick`` is needed next; None if nothing is due, as while the channel is open."""
+        if self._lookup is not None:
+            return self._lookup.due()
+        if self._socket is None:
+            return self._retry_at
+        return None if self.open else self._deadline
+
+    def tick(self) -> None:
+        """Connect once the pause is over; give up a lookup or a step of the handshake that takes too long."""
+        now = self._loop.now()
+        if self._lookup is not None:
+            self._lookup.tick()
+        elif self._socket is None:
+            if self._retry_at is not None and now >= self._retry_at:
+                self._begin()
+        elif not self.open and now >= self._deadline:
+            self._fail("the launcher does not answer")
+
+    def send_hello(self) -> None:
+        """Send the hello once the launcher has greeted and the hello is complete."""
+        if self._greeted or self._socket is None or not self._wire.ready:
+            return
+        hello = self._owner.hello(str(self._socket.getsockname()[0]))
+        if hello is None:
+            return
+        self._greeted = True
+        self._deadline = self._loop.now() + HANDSHAKE_S
+        try:
+            self._out += self._wire.seal(hello)
+        except WireError as error:
+            self._fail(str(error))
+            return
+        self._sealed = len(self._out)
+        self._write()
+
+    def close(self) -> None:
+        """Disconnect; wait up to ``LINGER_S`` until the sent data is delivered."""
+        connection = self._socket
+        if connection is not None and self.open:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_WR)
+                # Closing a socket with unread data discards the sent data that is not delivered yet.
+                poll, deadline = select.poll(), self._loop.now() + LINGER_S
+                poll.register(connection, select.POLLIN)
+                while (left := deadline - self._loop.now()) > 0 and poll.poll(left * 1000):
+                    if not connection.recv(CHUNK):
+                        break
+        self._hang_up()
+
+    def _begin(self) -> None:
+        name, _ = self._address
+        if family(name) is None:
+            self._lookup = Lookup(self._loop, name, then=self._looked_up)
+        else:
+            self._connect(name)
+
+    def _looked_up(self, found: Found) -> None:
+        self._lookup = None
+        if found.addresses:
+            self._connect(found.addresses[0])
+        else:
+            self._fail(found.problem or "its name has no address")
+
+    def _connect(self, address: str) -> None:
+        self._retry_at = None
+        self._wire, self._greeted = AgentWire(self._key), False
+        self._deadline = self._loop.now() + HANDSHAKE_S
+        self._sealed = 0
+        try:
+            self._socket = connection = socket.socket(family(address) or socket.AF_INET, socket.SOCK_STREAM)
+            connection.setblocking(False)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            connection.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, int(ACKNOWLEDGE_S * 1000))
+            connection.setsockopt(socket.IPPROTO_TCP, _NOTSENT_LOWAT, _BUFFERED)
+            with contextlib.suppress(BlockingIOError):
+                connection.connect((address, self._address[1]))
+        except OSError as error:
+            self._fail(_why(error))
+            return
+        self._loop.watch(connection.fileno(), self._read)
+
+    def _read(self) -> None:
+        assert self._socket is not None
+        try:
+            data = self._socket.recv(CHUNK)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._fail(_why(error))
+            return
+        if not data:
+            self._fail("the launcher has closed the connection")
+            return
+        connection = self._socket
+        try:
+            messages = self._wire.feed(data)
+        except WireError as error:
+            self._fail(str(error))
+            return
+        for message in messages:
+            if self._socket is connection:  # an earlier message may have ended the connection
+                self._take(message)
+        self.send_hello()
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if self.open:
+            self._owner.ordered(message)
+            return
+        problem = self._owner.welcome(message)
+        if problem is not None:
+            self._fail(problem)
+            return
+        self.open = True
+        self._pause = FIRST_PAUSE_S
+        dropped = self._backlog.dropped()
+        if dropped:
+            self.put("dropped", **dropped)
+        self._owner.opened()
+        self._flush()
+
+    def _fail(self, reason: str) -> None:
+        self._hang_up()
+        self._retry_at = self._loop.now() + self._pause
+        self._pause = min(LAST_PAUSE_S, 2 * self._pause)
+        self._owner.lost(reason)
+
+    def _hang_up(self) -> None:
+        if self._lookup is not None:
+            self._lookup.close()
+            self._lookup = None
+        if self._socket is None:
+            return
+        if self.open:
+            self._requeue_unacknowledged()
+        self.open, self._heartbeats = False, None
+        self._out.clear()
+        self._loop.unwatch(self._socket.fileno())
+        self._socket.close()
+        self._socket = None
+
+    def _requeue_unacknowledged(self) -> None:
+        """Queue the events again that may not have arrived."""
+        arrived = self._sealed - len(self._out) - self._unacknowledged()
+        for end, news in reversed(self._underway):
+            if end > arrived:
+                self._backlog.put_back(news)
+        self._underway.clear()
+
+
+def _why(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
