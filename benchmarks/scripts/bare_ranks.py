@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from hvd_elastic_ext.agent.http import Reader, Request, response
+from hvd_elastic_ext.agent.ports import Reader, Request, response
 
 WORLDS: Final = 2
 CALM_S: Final = 1.0

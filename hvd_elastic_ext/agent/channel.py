@@ -1,4 +1,8 @@
-"""The agent's connection to the launcher: events out, orders in. Reconnects when it is lost; never blocks."""
+"""The agent's connection to the launcher: events out, orders in. Reconnects when it is lost; never blocks.
+
+Events wait here while there is no launcher, up to a limit, and those that may not have arrived are sent again over the
+next connection. Heartbeats do not wait: only the newest are sent.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,11 @@ import socket
 import struct
 import termios
 from collections import deque
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
-from hvd_elastic_ext.agent.backlog import Backlog, QueuedEvent
-from hvd_elastic_ext.agent.descriptors import CHUNK
-from hvd_elastic_ext.agent.event_loop import EventLoop
+from hvd_elastic_ext.agent.descriptors import CHUNK, FULL, EventLoop
 from hvd_elastic_ext.agent.resolver import Found, Lookup, family
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages.wire import AgentWire, WireError
 
 FIRST_PAUSE_S: Final = 0.2
@@ -300,3 +303,69 @@ class Channel:
 
 def _why(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
+
+
+# --- events that wait ------------------------------------------------------------------------------------
+
+
+MAX_EVENT_BYTES: Final = 8 << 20
+"""Bytes of events, other than output, that are kept."""
+
+
+class QueuedEvent(NamedTuple):
+    """An event. ``size``: characters of its ``text`` if it has one, else bytes of its JSON."""
+
+    message: dict[str, Any]
+    size: int
+
+    @property
+    def is_output(self) -> bool:
+        """Whether this is output of a training process, which has a limit of its own."""
+        return bool(self.message["event"] == "output")
+
+
+class Backlog:
+    """The queue."""
+
+    def __init__(self) -> None:
+        self._queue: deque[QueuedEvent] = deque()
+        self._size = {True: 0, False: 0}
+        self._dropped = {True: 0, False: 0}
+
+    def __bool__(self) -> bool:
+        return bool(self._queue)
+
+    @property
+    def too_much_output(self) -> bool:
+        """Whether more than ``FULL`` of output waits, by ``size``; other events do not count."""
+        return self._size[True] > FULL
+
+    def put(self, message: dict[str, Any], *, connected: bool) -> None:
+        """Add an event. While connected, the source of output limits it (see ``full``); else this method does."""
+        text = message.get("text")
+        news = QueuedEvent(
+            message, len(text.encode(errors="replace")) if isinstance(text, str) else len(to_text(message))
+        )
+        limit = MAX_EVENT_BYTES if not news.is_output else None if connected else FULL
+        if limit is not None and self._size[news.is_output] + news.size > limit:
+            self._dropped[news.is_output] += news.size if news.is_output else 1
+        else:
+            self._queue.append(news)
+            self._size[news.is_output] += news.size
+
+    def pop(self) -> QueuedEvent:
+        """Take the oldest event."""
+        news = self._queue.popleft()
+        self._size[news.is_output] -= news.size
+        return news
+
+    def put_back(self, news: QueuedEvent) -> None:
+        """Make ``news`` the oldest event again."""
+        self._queue.appendleft(news)
+        self._size[news.is_output] += news.size
+
+    def dropped(self) -> dict[str, int]:
+        """Bytes of output and number of other events dropped since the last call; empty if none."""
+        output, news = self._dropped[True], self._dropped[False]
+        self._dropped = {True: 0, False: 0}
+        return {"output": output, "news": news} if output or news else {}

@@ -14,8 +14,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from hvd_elastic_ext.agent.descriptors import CHUNK, Lines
-from hvd_elastic_ext.agent.event_loop import EventLoop
+from hvd_elastic_ext.agent.descriptors import CHUNK, EventLoop, Lines
 from hvd_elastic_ext.agent.orders import RunHelper
 from hvd_elastic_ext.core.commands import module_command
 from hvd_elastic_ext.core.json_text import to_text

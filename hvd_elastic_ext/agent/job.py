@@ -12,20 +12,18 @@ from typing import TYPE_CHECKING, Any, Final
 from hvd_elastic_ext.agent import claim as host_claim
 from hvd_elastic_ext.agent import host_facts
 from hvd_elastic_ext.agent.channel import Channel
+from hvd_elastic_ext.agent.claim import HandoverServer
 from hvd_elastic_ext.agent.descriptors import warn
-from hvd_elastic_ext.agent.fields import OrderError
-from hvd_elastic_ext.agent.handover import HandoverServer
 from hvd_elastic_ext.agent.loop import Agent, AgentExit
 from hvd_elastic_ext.agent.notices.files import LOOK_S, Notice, NoticeFiles, soonest_of
-from hvd_elastic_ext.agent.orders import End, Join, Options, Pace, completed, read_welcome
+from hvd_elastic_ext.agent.orders import End, Join, Options, OrderError, Pace, completed, read_welcome
 from hvd_elastic_ext.agent.resolver import Found, Lookup
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages.slot_protocol import NOTICE_FILE
 from hvd_elastic_ext.core.messages.wire import MAX_FIRST, WireError, key_from_hex
 
 if TYPE_CHECKING:
-    from hvd_elastic_ext.agent.gpus import Gpus
-    from hvd_elastic_ext.agent.load import Usage
+    from hvd_elastic_ext.agent.load import Gpus, Usage
     from hvd_elastic_ext.agent.metrics import Figures
     from hvd_elastic_ext.agent.metrics_port import Answer, MetricsPort
     from hvd_elastic_ext.agent.notices.watch import CloudWatch
@@ -246,8 +244,8 @@ class JoinedJob:
 
             self._usage = Usage()
         elif self._gpus is None:  # not at the first look: an unused driver starts slowly
-            from hvd_elastic_ext.agent.devices import devices
-            from hvd_elastic_ext.agent.gpus import Gpus
+            from hvd_elastic_ext.agent.host_facts import devices
+            from hvd_elastic_ext.agent.load import Gpus
 
             self._gpus = Gpus(devices())
         if self.connected and (

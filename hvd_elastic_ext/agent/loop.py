@@ -7,9 +7,7 @@ import signal
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from hvd_elastic_ext.agent.descriptors import CHUNK, Lines, Outbox, warn
-from hvd_elastic_ext.agent.event_loop import DescriptorLoop
-from hvd_elastic_ext.agent.fields import OrderError, is_name
+from hvd_elastic_ext.agent.descriptors import CHUNK, DescriptorLoop, Lines, Outbox, warn
 from hvd_elastic_ext.agent.helper import Helper
 from hvd_elastic_ext.agent.orders import (
     GRACE_S,
@@ -22,6 +20,7 @@ from hvd_elastic_ext.agent.orders import (
     Join,
     Kill,
     Order,
+    OrderError,
     Pace,
     RunHelper,
     Start,
@@ -29,14 +28,15 @@ from hvd_elastic_ext.agent.orders import (
     Tell,
     ToSlot,
     entry_of,
+    is_name,
     read,
 )
-from hvd_elastic_ext.agent.slots import host_barrier
-from hvd_elastic_ext.agent.slots.oom import OutOfMemory
+from hvd_elastic_ext.agent.slots.process import OutOfMemory
+from hvd_elastic_ext.agent.slots.rendezvous import WorldKeys
 from hvd_elastic_ext.agent.slots.slot import Slot
 from hvd_elastic_ext.agent.slots.supervisor import STOP_SIGNALS
 from hvd_elastic_ext.agent.slots.warm_starts import WarmStarts
-from hvd_elastic_ext.agent.slots.world_keys import WorldKeys
+from hvd_elastic_ext.agent.slots.worker_link import released
 from hvd_elastic_ext.core.messages.slot_protocol import NOT_STARTED
 from hvd_elastic_ext.io import file_limits, process_tree
 
@@ -216,12 +216,15 @@ class Agent(DescriptorLoop):
         for slot in self._slots.values():
             if slot.worker_link is not None:
                 slot.worker_link.tick()
-        for number in host_barrier.released(filter(None, (slot.standing for slot in self._slots.values()))):
+        for number in released(filter(None, (slot.standing for slot in self._slots.values()))):
             self._slots[number].pass_barrier()
         if self._end_at is not None and now >= self._end_at:
             self.end_all("the time after the notice is over")
         preloads = self._job is not None and self._job.preloads and not self._finishing
-        self.warm.look(self._slots) if preloads else self.warm.close()
+        if preloads:
+            self.warm.look((number, slot.example) for number, slot in self._slots.items() if not slot.at_rest)
+        else:
+            self.warm.close()
         self._send_heartbeats(now)
         if self._job is not None:
             self._job.tick()

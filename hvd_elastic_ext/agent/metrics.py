@@ -13,9 +13,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
-from hvd_elastic_ext.agent.devices import devices
-from hvd_elastic_ext.agent.gpus import Gpu, Gpus
-from hvd_elastic_ext.agent.load import Usage
+from hvd_elastic_ext.agent.host_facts import devices
+from hvd_elastic_ext.agent.load import Gpu, Gpus, Usage
 from hvd_elastic_ext.agent.metrics_port import Answer
 from hvd_elastic_ext.agent.slots.slot import STATES
 

@@ -6,10 +6,8 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from hvd_elastic_ext.agent.descriptors import warn
-from hvd_elastic_ext.agent.event_loop import EventLoop
-from hvd_elastic_ext.agent.http import Request, response
-from hvd_elastic_ext.agent.http_port import Client, HttpPort
+from hvd_elastic_ext.agent.descriptors import EventLoop, warn
+from hvd_elastic_ext.agent.ports import Client, HttpPort, Request, response
 from hvd_elastic_ext.core.connections import MOST
 
 PATH: Final = "/metrics"

@@ -1,13 +1,17 @@
-"""Connections to a listener in the agent's loop, limited in number and time."""
+"""Ports of the agent, in its loop: connections, limited in number and time, and one HTTP request for each.
+
+Of HTTP/1.1 it knows what Horovod's clients and Prometheus use: one request for each connection, and its answer. The
+library's server would need threads, which a process that forks cannot have.
+"""
 
 from __future__ import annotations
 
 import functools
 import socket
-from typing import Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
-from hvd_elastic_ext.agent.event_loop import EventLoop
-from hvd_elastic_ext.core.connections import PAUSE_S
+from hvd_elastic_ext.agent.descriptors import EventLoop, read_available
+from hvd_elastic_ext.core.connections import ANSWER_S, PAUSE_S, REQUEST_S
 
 
 class Peer:
@@ -121,3 +125,173 @@ class Acceptor(Generic[P]):
         peer = self._peers[self._count] = self._met(self._count, connection)
         self._loop.watch(connection.fileno(), functools.partial(self._read, peer))
         self._listen()
+
+
+# --- one HTTP request ------------------------------------------------------------------------------------
+
+
+MAX_HEAD: Final = 8 << 10
+"""Bytes of the request line and the header fields."""
+MAX_BODY: Final = 1 << 20
+METHODS: Final = ("GET", "PUT", "DELETE")
+
+_PHRASES: Final = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    413: "Content Too Large",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    501: "Not Implemented",
+    507: "Insufficient Storage",
+}
+
+
+class BadRequest(ValueError):
+    """An invalid request; ``status``: the HTTP status of the answer."""
+
+    def __init__(self, status: int, problem: str) -> None:
+        super().__init__(problem)
+        self.status = status
+
+
+class Request(NamedTuple):
+    """One request. ``path`` is as in its first line, escapes and query included."""
+
+    method: str
+    path: str
+    body: bytes = b""
+
+
+class Reader:
+    """Assembles one request from the pieces that arrive."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self._head: Request | None = None
+        self._missing = 0
+
+    def feed(self, data: bytes) -> Request | None:
+        """The request, once it is whole. What follows it is ignored. Raises :class:`BadRequest`."""
+        self._data += data
+        if self._head is None:
+            end = self._data.find(b"\r\n\r\n", 0, MAX_HEAD)
+            if end < 0:
+                if len(self._data) >= MAX_HEAD:
+                    raise BadRequest(431, f"its head is longer than {MAX_HEAD} bytes")
+                return None
+            self._head, self._missing = _head(bytes(self._data[:end]))
+            del self._data[: end + 4]
+        if len(self._data) < self._missing:
+            return None
+        return self._head._replace(body=bytes(self._data[: self._missing]))
+
+
+def _head(data: bytes) -> tuple[Request, int]:
+    """The request without its body, and how long that is."""
+    first, *lines = data.decode("latin-1").split("\r\n")
+    words = first.split(" ")
+    if len(words) != 3 or not words[2].startswith("HTTP/1.") or not _is_path(words[1]):
+        raise BadRequest(400, "its first line is not as HTTP has it")
+    if words[0] not in METHODS:
+        raise BadRequest(405, "its method is not one of GET, PUT and DELETE")
+    fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    if "transfer-encoding" in fields:
+        raise BadRequest(501, "its body comes in an encoding")
+    length = fields.get("content-length", "0")
+    if not (length.isascii() and length.isdigit()):
+        raise BadRequest(400, "the length of its body is not a number")
+    if len(length) > 10 or int(length) > MAX_BODY:
+        raise BadRequest(413, f"its body is longer than {MAX_BODY} bytes")
+    return Request(words[0], words[1]), int(length)
+
+
+def _is_path(text: str) -> bool:
+    return text.startswith("/") and text.isascii() and text.isprintable()
+
+
+def response(status: int, body: bytes = b"", kind: str = "") -> bytes:
+    """An answer, after which the connection ends. ``kind``: the type of its body."""
+    phrase = _PHRASES.get(status, "Other")
+    typed = f"Content-Type: {kind}\r\n" if kind else ""
+    head = f"HTTP/1.1 {status} {phrase}\r\n{typed}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    return head.encode("ascii") + body
+
+
+# --- an HTTP port ----------------------------------------------------------------------------------------
+
+
+class Client(Peer):
+    """One connection. It has no deadline while its request is being answered."""
+
+    def __init__(self, number: int, connection: socket.socket, deadline: float) -> None:
+        super().__init__(number, connection, deadline)
+        self.reader = Reader()
+        self.asked = False
+        self.answer = memoryview(b"")
+
+
+class HttpPort(Acceptor[Client]):
+    """``listener`` is closed with the port."""
+
+    def __init__(self, loop: EventLoop, listener: socket.socket, *, most: int, replaces_oldest: bool = False) -> None:
+        super().__init__(loop, listener, most=most, replaces_oldest=replaces_oldest)
+        self.port: int = listener.getsockname()[1]
+
+    def close(self) -> None:
+        """Disconnect all clients and give up the port."""
+        super().close()
+        self.hang_up_all()
+        self._listener.close()
+
+    def _asked(self, client: Client, request: Request) -> None:
+        """Answer a request, now or later."""
+        raise NotImplementedError
+
+    def _report_problem(self, problem: str) -> None:
+        """Called when a connection or request is refused."""
+
+    def _reply(self, client: Client, answer: bytes) -> None:
+        client.answer = memoryview(answer)
+        client.deadline = self._loop.now() + ANSWER_S
+        self._write(client)
+
+    def _met(self, number: int, connection: socket.socket) -> Client:
+        return Client(number, connection, self._loop.now() + REQUEST_S)
+
+    def _failed(self, error: OSError) -> None:
+        self._report_problem(f"accepts no connection just now: {error}")
+
+    def _read(self, client: Client) -> None:
+        data = read_available(client.connection)
+        if data is None:
+            return
+        if not data:
+            self._hang_up(client)
+        elif not client.asked and not client.answer:
+            self._take(client, data)
+
+    def _take(self, client: Client, data: bytes) -> None:
+        try:
+            request = client.reader.feed(data)
+        except BadRequest as error:
+            self._report_problem(f"refused a request: {error}")
+            self._reply(client, response(error.status))
+            return
+        if request is not None:
+            client.asked, client.deadline = True, None
+            self._asked(client, request)
+
+    def _write(self, client: Client) -> None:
+        try:
+            sent = client.connection.send(client.answer)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            sent = len(client.answer)
+        client.answer = client.answer[sent:]
+        if client.answer:
+            self._loop.write(client.connection.fileno(), functools.partial(self._write, client))
+        else:
+            self._hang_up(client)

@@ -9,8 +9,7 @@ import socket
 from collections.abc import Callable
 from typing import Final, NamedTuple, NoReturn
 
-from hvd_elastic_ext.agent.descriptors import CHUNK, close_all_but
-from hvd_elastic_ext.agent.event_loop import EventLoop
+from hvd_elastic_ext.agent.descriptors import CHUNK, EventLoop, close_all_but
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io import process_tree
 

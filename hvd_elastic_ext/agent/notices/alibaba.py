@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from hvd_elastic_ext.agent.notices.metadata import Announcement, Ask, NoResponse, body_of, iso_time
-from hvd_elastic_ext.agent.notices.token import Session
+from hvd_elastic_ext.agent.notices.metadata import Announcement, Ask, NoResponse, Session, body_of, iso_time
 
 SPOT: Final = "/latest/meta-data/instance/spot/termination-time"
 NAME: Final = "/latest/meta-data/instance-id"

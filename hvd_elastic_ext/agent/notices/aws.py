@@ -17,8 +17,16 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hvd_elastic_ext.agent.notices.metadata import NEAR_S, Announcement, Ask, entries, http_time, iso_time, or_last
-from hvd_elastic_ext.agent.notices.token import Session
+from hvd_elastic_ext.agent.notices.metadata import (
+    NEAR_S,
+    Announcement,
+    Ask,
+    Session,
+    entries,
+    http_time,
+    iso_time,
+    or_last,
+)
 
 SPOT: Final = "/latest/meta-data/spot/instance-action"
 REBALANCE: Final = "/latest/meta-data/events/recommendations/rebalance"

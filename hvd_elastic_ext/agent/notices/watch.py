@@ -8,8 +8,7 @@ import os
 import socket
 from typing import Any, Final, NoReturn, Protocol
 
-from hvd_elastic_ext.agent.descriptors import CHUNK, Lines, close_all_but, read_available, redirect_to_null
-from hvd_elastic_ext.agent.event_loop import EventLoop
+from hvd_elastic_ext.agent.descriptors import CHUNK, EventLoop, Lines, close_all_but, read_available, redirect_to_null
 from hvd_elastic_ext.agent.notices.files import Notice
 from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.core.json_text import to_text

@@ -5,22 +5,30 @@ from __future__ import annotations
 import json
 import os
 import signal
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from hvd_elastic_ext.agent.descriptors import CHUNK
-from hvd_elastic_ext.agent.fields import OrderError
-from hvd_elastic_ext.agent.orders import COMMITS, Start
+from hvd_elastic_ext.agent.orders import COMMITS, OrderError, Start
 from hvd_elastic_ext.agent.slots.commit_memory import CommitMemory
-from hvd_elastic_ext.agent.slots.host_barrier import Standing
-from hvd_elastic_ext.agent.slots.process import Run, begin
-from hvd_elastic_ext.agent.slots.warm_starts import Example
-from hvd_elastic_ext.agent.slots.worker_link import AgentServices, Inheritance, WorkerLink
-from hvd_elastic_ext.agent.slots.worker_status import UNKNOWN
+from hvd_elastic_ext.agent.slots.process import OutOfMemory, Run, begin
+from hvd_elastic_ext.agent.slots.supervisor import Inheritance
+from hvd_elastic_ext.agent.slots.warm_starts import Example, WarmStarts
+from hvd_elastic_ext.agent.slots.worker_link import UNKNOWN, LinkServices, Standing, WorkerLink
 from hvd_elastic_ext.core.messages.slot_protocol import NOT_STARTED
 
 STATES: Final = ("booting", "parked", "live", "done", "ending")
 """States of a slot's process: before its world; ready for it; in it; after training; ended, but child processes are
 left."""
+
+
+class AgentServices(LinkServices, Protocol):
+    """What a slot uses of the agent."""
+
+    memory: OutOfMemory
+    stdin: int | None
+    warm: WarmStarts
+
+    def lost_supervisor(self) -> None: ...
 
 
 class Slot:

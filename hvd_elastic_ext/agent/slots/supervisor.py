@@ -21,7 +21,6 @@ from typing import Final, NamedTuple
 
 from hvd_elastic_ext.agent.descriptors import CHUNK, Lines, close_all_but, redirect_to_null, signals_as_bytes
 from hvd_elastic_ext.agent.orders import Start
-from hvd_elastic_ext.agent.slots.worker_link import Inheritance
 from hvd_elastic_ext.core.call_results import RESULTS
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages.slot_protocol import COMMITS, LINK, RENDEZVOUS_PORT
@@ -30,6 +29,18 @@ from hvd_elastic_ext.io import core_dumps, process_tree
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 ORPHANED: Final = 125
 """Exit code of a training process if its supervisor is gone before it begins."""
+
+
+class Inheritance(NamedTuple):
+    """What a training process inherits: descriptors of commit memory, of the memory for results of training calls
+    (``past``), of link and standard input, and the port of the rendezvous proxy.
+    """
+
+    commits: tuple[int, ...] = ()
+    link: int | None = None
+    proxy: int | None = None
+    stdin: int | None = None
+    past: int | None = None
 
 
 class SupervisorPipes(NamedTuple):
@@ -260,3 +271,13 @@ def environment(order: Start, inheritance: Inheritance) -> dict[str, str]:
         environment[LINK] = str(inheritance.link)
         environment[RENDEZVOUS_PORT] = str(inheritance.proxy)
     return environment
+
+
+if __name__ == "__main__":
+    training_process, down, up = map(int, sys.argv[1:4])
+    try:
+        supervise_started(training_process, SupervisorPipes(down, up, 1, 2), grace_s=float(sys.argv[4]))
+    except BaseException as error:  # noqa: BLE001 - the main loop of a process
+        report_defect(up, error)
+    finally:
+        os._exit(0)

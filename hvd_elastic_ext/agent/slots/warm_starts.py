@@ -1,18 +1,32 @@
-"""Decides when the agent makes a template, and which processes start from it.
+"""Warm starts: processes that are forked from a template, an interpreter that waits with the script's imports done.
 
-A template is made during training, with the imports of a training process. :func:`may_be_forked` decides which
+Importing torch and the like takes most of the time in which a process starts. A template is made during training, with
+the imports of a training process (``worker/process/template.py`` is its side). :func:`may_be_forked` decides which
 processes may start from it. After its end a new one is made, at most :data:`MAX_TEMPLATE_ENDS` times.
+
+Every call to a template returns within :data:`ANSWER_S`. One that does not answer is killed, and the process starts as
+usual.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, Protocol, TypeGuard
 
+from hvd_elastic_ext.agent.descriptors import CHUNK, EventLoop
 from hvd_elastic_ext.agent.orders import Start
-from hvd_elastic_ext.agent.slots.worker_status import Imports
+from hvd_elastic_ext.agent.slots.supervisor import Inheritance, SupervisorPipes, environment
 from hvd_elastic_ext.core.call_results import RESULTS
+from hvd_elastic_ext.core.commands import module_command
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages.slot_protocol import (
     COMMITS,
     DEVICE,
@@ -21,14 +35,9 @@ from hvd_elastic_ext.core.messages.slot_protocol import (
     LINK,
     PLAN,
     RENDEZVOUS_PORT,
+    TEMPLATE,
 )
-from hvd_elastic_ext.io import process_tree
-
-if TYPE_CHECKING:
-    from hvd_elastic_ext.agent.slots.slot import Slot
-    from hvd_elastic_ext.agent.slots.supervisor import SupervisorPipes
-    from hvd_elastic_ext.agent.slots.template import Template
-    from hvd_elastic_ext.agent.slots.worker_link import AgentServices, Inheritance
+from hvd_elastic_ext.io import core_dumps, process_tree
 
 CALM_S: Final = 5.0
 """Seconds of training in which nothing starts or changes on the host, before a template is made."""
@@ -37,11 +46,43 @@ MAX_TEMPLATE_ENDS: Final = 3
 """Most templates that may end by themselves."""
 MAX_WITHOUT: Final = 8
 """Most packages that are left out, one after another, because they cannot be imported before the script."""
+MAX_MODULES: Final = 20_000
+"""Most modules that are kept of one process."""
 OF_EACH_PROCESS: Final = frozenset(
     {COMMITS, RESULTS, DEVICE, GENERATION, INCARNATION, LINK, PLAN, RENDEZVOUS_PORT, "CUDA_VISIBLE_DEVICES"}
 )
 """Variables that may differ between processes of a host. No import reads them, except to open a device; a template
 with an open device is not used."""
+
+
+class Imports(NamedTuple):
+    """The imports of a process until its first step: see ``worker/process/imports.py``."""
+
+    pid: int | None = None
+    modules: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+    env: Mapping[str, str | None] = MappingProxyType({})
+    complete: bool = False
+
+    def merged_with(self, message: Mapping[str, Any]) -> Imports:
+        """Return these imports and those of one more message; a malformed message is ignored."""
+        last = message.get("complete") is True
+        pid, names = message.get("pid"), message.get("modules")
+        own, env = (message.get("own"), message.get("env")) if last else ([], {})
+        if self.complete or type(pid) is not int or not isinstance(env, dict):
+            return self
+        if not _are_names(names) or not _are_names(own) or len(self.modules) + len(names) > MAX_MODULES:
+            return self
+        return Imports(pid, (*self.modules, *names), tuple(own), env, last)
+
+    def without(self, package: str) -> Imports:
+        """Return these imports without those of a package, which counts as the script's own."""
+        modules = tuple(name for name in self.modules if name.partition(".")[0] != package)
+        return self._replace(modules=modules, own=(*self.own, package))
+
+
+def _are_names(value: object) -> TypeGuard[list[str]]:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
 class Example(NamedTuple):
@@ -81,10 +122,17 @@ def may_be_template(example: Example, words: tuple[str, ...]) -> tuple[bool, str
     return True, ""
 
 
-class WarmStarts:
-    """See the module's docstring."""
+class WarmStartServices(EventLoop, Protocol):
+    """What warm starts use of the agent."""
 
-    def __init__(self, agent: AgentServices) -> None:
+    def tell(self, event: str, **fields: object) -> None: ...
+    def lost_supervisor(self) -> None: ...
+
+
+class WarmStarts:
+    """When a template is made, and which processes start from it."""
+
+    def __init__(self, agent: WarmStartServices) -> None:
         self._agent = agent
         self._template: Template | None = None
         self._off = False
@@ -118,13 +166,15 @@ class WarmStarts:
             self._lost("it does not answer")
         return supervisor
 
-    def look(self, slots: Mapping[int, Slot]) -> None:
-        """Make a template when training runs in all slots that are in use."""
+    def look(self, running: Iterable[tuple[int, Example | None]]) -> None:
+        """Make a template when training runs in all slots that are in use. ``running``: those slots, each with its
+        process if that trains; they are looked at only now and then.
+        """
         now = self._agent.now()
         if self._template is not None or self._off or now < self._look_at:
             return
         self._look_at = now + LOOK_S
-        processes = {number: slot.example for number, slot in slots.items() if not slot.at_rest}
+        processes = dict(running)
         examples = {number: example for number, example in processes.items() if example is not None}
         places = {slot: example.place for slot, example in examples.items()}
         if len(examples) < len(processes) or not examples or places != self._seen:
@@ -149,7 +199,6 @@ class WarmStarts:
             self._refuse(reason)
 
     def _make(self, order: Start, imports: Imports) -> None:
-        from hvd_elastic_ext.agent.slots.template import Template
 
         try:
             self._template = Template(self._agent, order, imports, received=self._received)
@@ -213,3 +262,148 @@ def _words(pid: int) -> tuple[str, ...]:
             return tuple(os.fsdecode(word) for word in file.read().split(b"\0")[:-1])
     except OSError:
         return ()
+
+
+# --- a template ------------------------------------------------------------------------------------------
+
+
+ANSWER_S: Final = 1.0
+"""Seconds that the agent waits for a fork of the template. It does nothing else meanwhile."""
+SUPERVISOR: Final = "hvd_elastic_ext.agent.slots.supervisor"
+"""The program that a fork of the template becomes, to supervise the training process that it has forked."""
+
+
+class Template:
+    """One template. ``received`` gets its one message, ``ready`` or ``unfit``, and an empty one when it has ended.
+
+    Raises ``OSError`` if it cannot be started.
+    """
+
+    def __init__(
+        self, loop: EventLoop, order: Start, imports: Imports, *, received: Callable[[Mapping[str, Any]], None]
+    ) -> None:
+        self.order = order
+        self.imports = imports
+        self.ready = False
+        self._loop = loop
+        self._received = received
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.settimeout(ANSWER_S)
+        request = {"agent": os.getpid(), "modules": imports.modules, "own": imports.own, "env": imports.env}
+        try:
+            with theirs, _memory_file(request) as listed:
+                self._process = _popen(order, theirs.fileno(), listed)
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            self._socket.close()
+            raise OSError(str(error)) from error
+        loop.watch(self._socket.fileno(), self._read_messages)
+
+    @property
+    def pid(self) -> int | None:
+        """Number of the process while it is valid."""
+        return self._process.pid if self._process.returncode is None else None
+
+    def reaped(self, pid: int, code: int) -> None:
+        """Note the end of a child of the agent, perhaps this one."""
+        if pid == self.pid:
+            self._process.returncode = code
+
+    def close(self) -> None:
+        """Kill the template. The processes that it has forked continue."""
+        if self._socket.fileno() >= 0:
+            self._loop.unwatch(self._socket.fileno())
+            self._socket.close()
+        if self.pid is not None:
+            os.kill(self.pid, signal.SIGKILL)  # not reaped yet: no other process can have this number
+            self._process.returncode = -signal.SIGKILL  # the agent reaps all its children
+
+    def _read_messages(self) -> None:
+        try:
+            message = json.loads(self._socket.recv(CHUNK) or b"{}")
+        except (OSError, ValueError):
+            message = {}
+        message = message if isinstance(message, dict) else {}
+        self.ready = "ready" in message
+        if not self.ready:
+            self.close()
+        self._received(message)
+
+    def fork(self, order: Start, inheritance: Inheritance, pipes: SupervisorPipes) -> int | None:
+        """Let the template fork a training process with its supervisor. Return the supervisor's process number; None if
+        it does not answer."""
+        if self._socket.fileno() < 0:
+            return None
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours, theirs:  # a late fork finds its end closed, and ends
+            ours.settimeout(ANSWER_S)
+            try:
+                socket.send_fds(self._socket, [b"fork"], [theirs.fileno()])
+                theirs.close()
+                supervisor = _number(ours.recv(CHUNK))
+                with _memory_file(_fork_request(order, inheritance)) as text:
+                    link = () if inheritance.link is None else (inheritance.link,)
+                    stdin = () if inheritance.stdin is None else (inheritance.stdin,)
+                    past = () if inheritance.past is None else (inheritance.past,)
+                    descriptors = [text, *pipes, *link, *inheritance.commits, *past, *stdin]
+                    socket.send_fds(ours, [str(len(descriptors)).encode()], descriptors)
+            except (OSError, ValueError):
+                return None
+        return supervisor
+
+
+def _number(answer: bytes) -> int:
+    supervisor = json.loads(answer or b"{}").get("pid")
+    if type(supervisor) is not int:
+        raise ValueError("it does not answer")
+    return supervisor
+
+
+def _fork_request(order: Start, inheritance: Inheritance) -> dict[str, Any]:
+    env = environment(order, inheritance)
+    for name in (COMMITS, RESULTS, LINK):  # the fork has other numbers for these descriptors
+        env.pop(name, None)
+    return {
+        "env": env,
+        "cwd": order.cwd,
+        "core": core_dumps.usual() if order.core else None,
+        "grace_s": order.grace_s,
+        "stdin": inheritance.stdin is not None,
+        "past": inheritance.past is not None,
+        "supervisor": module_command(sys.executable, SUPERVISOR),
+        "supervisors_env": dict(os.environ),
+    }
+
+
+@contextlib.contextmanager
+def _memory_file(content: Mapping[str, Any]) -> Iterator[int]:
+    """Return a descriptor to read ``content`` from. It is a file, because a full socket would block the loop."""
+    descriptor = os.memfd_create("hvd-template", os.MFD_CLOEXEC)
+    try:
+        view = memoryview(to_text(content).encode("ascii"))
+        while view:
+            view = view[os.write(descriptor, view) :]
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _popen(order: Start, number: int, listed: int) -> subprocess.Popen[bytes]:
+    agent = os.getpid()
+
+    def follow_the_agent() -> None:
+        process_tree.die_with_parent()
+        if os.getppid() != agent:
+            os._exit(1)
+
+    return subprocess.Popen(
+        order.argv,
+        env={**environment(order, Inheritance()), TEMPLATE: f"{number},{listed}"},
+        cwd=order.cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        pass_fds=[number, listed],
+        start_new_session=True,
+        preexec_fn=follow_the_agent,
+    )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.agent.notices.detect import class_of
+from hvd_elastic_ext.agent.notices.poller import class_of
 from hvd_elastic_ext.core.clouds import CLOUDS
 from tests.contract.notices.test_looks import KINDS
 from tests.contract.notices.test_services import SERVICES

@@ -11,11 +11,9 @@ import pytest
 
 from hvd_elastic_ext.agent.notices import gcp
 from hvd_elastic_ext.agent.notices.aws import REBALANCE, SCHEDULED
-from hvd_elastic_ext.agent.notices.detect import class_of
 from hvd_elastic_ext.agent.notices.gcp import MAINTENANCE, PREEMPTED
-from hvd_elastic_ext.agent.notices.metadata import NEAR_S, Announcement, NoResponse
-from hvd_elastic_ext.agent.notices.metadata_http import HttpClient
-from hvd_elastic_ext.agent.notices.poller import going
+from hvd_elastic_ext.agent.notices.metadata import NEAR_S, Announcement, HttpClient, NoResponse
+from hvd_elastic_ext.agent.notices.poller import class_of, going
 from tests.support.metadata import AlibabaService, AwsService, AzureService, GcpService, MetadataServer
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from hvd_elastic_ext.agent.notices.detect import cloud_of_firmware, firmware
+from hvd_elastic_ext.agent.notices.poller import cloud_of_firmware, firmware
 from tests.contract.notices.test_looks import KINDS
 from tests.faults.agent.launching import Begin, Launcher, Session, launching, python, socket_file
 from tests.support import marks
@@ -19,7 +19,7 @@ from tests.support.processes import RunningProcess
 from tests.support.waiting import wait_until
 
 OFTEN = """
-from hvd_elastic_ext.agent.notices.detect import CLOUDS, class_of
+from hvd_elastic_ext.agent.notices.poller import CLOUDS, class_of
 for name in CLOUDS: class_of(name).every_s = 0.1
 """
 

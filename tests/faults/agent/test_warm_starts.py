@@ -28,10 +28,10 @@ TRAINEE = Path(__file__).with_name("warm_trainee.py")
 HOOK = Path(hvd_elastic_ext.worker.hook.__file__).parent
 ROOT = HOOK.parents[2]
 USUAL_ANSWER = """
-from hvd_elastic_ext.agent.slots import template, warm_starts
+from hvd_elastic_ext.agent.slots import warm_starts
 warm_starts.CALM_S, warm_starts.LOOK_S = 0.3, 0.1
 """
-PRESET = USUAL_ANSWER + "template.ANSWER_S = 30.0\n"  # on a busy machine, an answer may take longer than a second
+PRESET = USUAL_ANSWER + "warm_starts.ANSWER_S = 30.0\n"  # on a busy machine, an answer may take longer than a second
 PATIENT = PRESET + "warm_starts.MAX_TEMPLATE_ENDS = 1000\n"
 STARTS_A_THREAD = "import threading, time\nthreading.Thread(target=time.sleep, args=(3600,), daemon=True).start()\n"
 OPENS_A_SOCKET = "import socket\nheld = socket.socket()\n"

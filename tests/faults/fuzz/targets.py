@@ -14,8 +14,8 @@ from typing import Any, Final
 import numpy
 import torch
 
-from hvd_elastic_ext.agent import http, orders
-from hvd_elastic_ext.agent.fields import OrderError
+from hvd_elastic_ext.agent import orders, ports
+from hvd_elastic_ext.agent.orders import OrderError
 from hvd_elastic_ext.checkpoint.format import checksums, safetensors_header, tensor_places
 from hvd_elastic_ext.checkpoint.format import manifest as manifests
 from hvd_elastic_ext.checkpoint.format.safetensors_header import Piece
@@ -162,12 +162,12 @@ def _targets() -> dict[str, Target]:
         "frames-to-agent": Target(_agent_hears, (launcher,), (wire.WireError,)),
         "frames-signed": Target(_opened, (b'{"event":"beat","slots":[1,2]}',), (wire.WireError,)),
         "rendezvous-proxy": Target(
-            lambda data: _in_pieces(http.Reader().feed, data),
+            lambda data: _in_pieces(ports.Reader().feed, data),
             (
                 b"PUT /global/0%2f HTTP/1.1\r\nHost: 127.0.0.1\r\ncontent-length: 3\r\n\r\nabc",
                 b"GET / HTTP/1.1\r\n\r\n",
             ),
-            (http.BadRequest,),
+            (ports.BadRequest,),
         ),
         "hosts": Target(
             lambda data: publication.parse_hosts_text(_text(data), where="hosts", default_slots=1),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hvd_elastic_ext.agent.backlog import MAX_EVENT_BYTES, Backlog
+from hvd_elastic_ext.agent.channel import MAX_EVENT_BYTES, Backlog
 from hvd_elastic_ext.agent.descriptors import FULL
 
 

@@ -7,7 +7,7 @@ import os
 import resource
 from collections.abc import Iterator
 
-from hvd_elastic_ext.agent.event_loop import DescriptorLoop
+from hvd_elastic_ext.agent.descriptors import DescriptorLoop
 from hvd_elastic_ext.agent.notices.watch import AGAIN_S, CloudWatch
 from hvd_elastic_ext.agent.resolver import Found, Lookup
 from tests.support.clock import ManualClock

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.agent.devices import LONGEST, devices
+from hvd_elastic_ext.agent.host_facts import LONGEST, devices
 
 
 def gpu(root: Path, bus: str, minor: int, *, uuid: str | None = None, model: str = "NVIDIA H100 80GB HBM3") -> None:

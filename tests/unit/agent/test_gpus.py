@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.agent.gpus import MISSING, Gpus
+from hvd_elastic_ext.agent.load import MISSING, Gpus
 
 
 class Failed(Exception):

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.agent.event_loop import Act, DescriptorLoop
-from hvd_elastic_ext.agent.handover import HandoverServer
+from hvd_elastic_ext.agent.claim import HandoverServer
+from hvd_elastic_ext.agent.descriptors import Act, DescriptorLoop
 from hvd_elastic_ext.agent.orders import End, Join
 from hvd_elastic_ext.agent.ports import PAUSE_S
 from tests.support.clock import ManualClock

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.agent.http import MAX_BODY, MAX_HEAD, METHODS, BadRequest, Reader, Request, response
+from hvd_elastic_ext.agent.ports import MAX_BODY, MAX_HEAD, METHODS, BadRequest, Reader, Request, response
 
 
 def fed(data: bytes, size: int = 1 << 16) -> Request | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from hvd_elastic_ext.agent.gpus import Gpu
+from hvd_elastic_ext.agent.load import Gpu
 from hvd_elastic_ext.agent.metrics import Figures
 from hvd_elastic_ext.agent.slots.slot import Slot
 from tests.unit.agent.test_metrics_port import Loop

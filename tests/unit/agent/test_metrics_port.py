@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from hvd_elastic_ext.agent.event_loop import DescriptorLoop
+from hvd_elastic_ext.agent.descriptors import DescriptorLoop
 from hvd_elastic_ext.agent.metrics_port import Answer, MetricsPort
 from hvd_elastic_ext.core.connections import MOST, REQUEST_S
 

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.agent.fields import OrderError
 from hvd_elastic_ext.agent.orders import (
     AnswerQuestion,
     Drop,
@@ -20,6 +19,7 @@ from hvd_elastic_ext.agent.orders import (
     Kill,
     Options,
     Order,
+    OrderError,
     Pace,
     RunHelper,
     Start,

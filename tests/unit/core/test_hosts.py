@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.agent.fields import MAX_SLOT
+from hvd_elastic_ext.agent.orders import MAX_SLOT
 from hvd_elastic_ext.core.hosts import (
     MAX_SLOTS,
     Host,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.agent.notices import detect
-from hvd_elastic_ext.agent.notices.detect import DetectedCloud, choose, cloud_of_firmware
+from hvd_elastic_ext.agent.notices import poller
 from hvd_elastic_ext.agent.notices.metadata import NoResponse, Request, Response
+from hvd_elastic_ext.agent.notices.poller import DetectedCloud, choose, cloud_of_firmware
 from hvd_elastic_ext.core.clouds import AUTO, CLOUDS
 from hvd_elastic_ext.launcher.options.settings import NO_CLOUD, NOTICES_FROM
 
@@ -113,6 +113,6 @@ def test_what_the_option_offers_is_what_agents_know() -> None:
 
 def test_firmware_that_cannot_be_read_says_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "sys_vendor").write_text("Amazon EC2\n")
-    monkeypatch.setattr(detect, "_DMI", f"{tmp_path}/")
-    assert detect.firmware("sys_vendor") == "Amazon EC2"
-    assert detect.firmware("product_name") == ""
+    monkeypatch.setattr(poller, "_DMI", f"{tmp_path}/")
+    assert poller.firmware("sys_vendor") == "Amazon EC2"
+    assert poller.firmware("product_name") == ""

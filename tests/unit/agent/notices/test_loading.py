@@ -30,8 +30,8 @@ def loaded(modules: str) -> set[str]:
 
 
 def test_an_agent_loads_nothing_slow_and_one_that_has_its_cloud_looked_at_only_what_starts_another() -> None:
-    agent = loaded(f"{AGENT}.__main__, {AGENT}.process.joined_job")
-    assert not agent & (SLOW | {f"{AGENT}.notices.watch", f"{AGENT}.notices.model"})
+    agent = loaded(f"{AGENT}.__main__, {AGENT}.job")
+    assert not agent & (SLOW | {f"{AGENT}.notices.watch", f"{AGENT}.notices.metadata"})
     core = {name for name in agent if name.startswith("hvd_elastic_ext.core.")}
     assert core == {f"hvd_elastic_ext.core.{name}" for name in CORE}
     assert not {name for name in agent if name.startswith("hvd_elastic_ext.checkpoint")}

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hvd_elastic_ext.agent.notices.metadata import NoResponse, Request
-from hvd_elastic_ext.agent.notices.metadata_http import MAX_BODY, HttpClient
+from hvd_elastic_ext.agent.notices.metadata import MAX_BODY, HttpClient, NoResponse, Request
 from tests.support.metadata import GcpService, MetadataServer
 
 NAME = "/computeMetadata/v1/instance/name"

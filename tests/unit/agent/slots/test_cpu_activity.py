@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from hvd_elastic_ext.agent.slots.cpu_activity import CpuActivity, used_s
+from hvd_elastic_ext.agent.slots.worker_link import CpuActivity, used_s
 
 
 def test_who_uses_the_processor_is_at_work_and_who_does_not_or_is_another_or_gone_is_not() -> None:

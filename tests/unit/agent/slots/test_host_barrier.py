@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.agent.slots.host_barrier import Standing, released
+from hvd_elastic_ext.agent.slots.worker_link import Standing, released
 
 
 @pytest.mark.parametrize(

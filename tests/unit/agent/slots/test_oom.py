@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.agent.slots.oom import OutOfMemory
+from hvd_elastic_ext.agent.slots.process import OutOfMemory
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.agent.orders import Start
-from hvd_elastic_ext.agent.slots.warm_starts import Example, WarmStarts, may_be_forked, may_be_template
-from hvd_elastic_ext.agent.slots.worker_status import Imports, WorkerStatus
+from hvd_elastic_ext.agent.slots.warm_starts import Example, Imports, WarmStarts, may_be_forked, may_be_template
+from hvd_elastic_ext.agent.slots.worker_link import WorkerStatus
 
 WORDS = ("python", "train.py")
 ORDER = Start(0, WORDS, {"A": "1", "HVD_ELASTIC_PLAN": "0,2,0,2,0,1", "CUDA_VISIBLE_DEVICES": "0,1"}, link=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hvd_elastic_ext.agent.slots.worker_status import MESSAGES_A_SECOND, RateLimit, WorkerStatus
+from hvd_elastic_ext.agent.slots.worker_link import MESSAGES_A_SECOND, RateLimit, WorkerStatus
 
 
 def test_where_a_process_stands_follows_from_what_it_said_and_was_told() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hvd_elastic_ext.agent.slots.world_keys import Asker, Key, WorldKeys
+from hvd_elastic_ext.agent.slots.rendezvous import Asker, Key, WorldKeys
 
 
 class Slot:
