@@ -27,6 +27,11 @@ HANDSHAKE_S: Final = 5.0
 ACKNOWLEDGE_S: Final = 10.0
 """Seconds without an acknowledgement after which the connection is given up."""
 LINGER_S: Final = 1.0
+"""Seconds that a closing agent waits until its last events are delivered."""
+TRANSIENT: Final = ("beats", "asked", "unasked", "usage")
+"""Events that do not wait for a new launcher: open questions are reported to it again, and the others are outdated."""
+FAILURES: Final = ("exited", "not_started", "asked")
+"""Events that show that training needs a launcher."""
 
 _BUFFERED: Final = 128 << 10
 _USER_TIMEOUT: Final = 18
@@ -58,6 +63,8 @@ class Channel:
         self._greeted = False
         self.open = False
         """Whether the launcher has sent its welcome on this connection."""
+        self.needed = False
+        """Whether training needs a launcher: one of :data:`FAILURES` has come while there was none."""
         self._retry_at: float | None = None
         self._pause = FIRST_PAUSE_S
         self._deadline = 0.0
@@ -76,7 +83,13 @@ class Channel:
     # --- events ------------------------------------------------------------------------------------
 
     def put(self, event: str, **fields: object) -> None:
-        """Queue an event. If it does not fit, it is dropped and counted; the next connection sends the count."""
+        """Queue an event. Without a launcher, a transient one is dropped. One that does not fit is dropped and counted;
+        the next connection sends the count.
+        """
+        if not self.open:
+            self.needed = self.needed or event in FAILURES
+            if event in TRANSIENT:
+                return
         message = {"event": event, **fields}
         if event == "beats":
             self._heartbeats = message  # only the newest are sent, before all events
@@ -264,7 +277,7 @@ class Channel:
         if problem is not None:
             self._fail(problem)
             return
-        self.open = True
+        self.open, self.needed = True, False
         self._pause = FIRST_PAUSE_S
         dropped = self._backlog.dropped()
         if dropped:

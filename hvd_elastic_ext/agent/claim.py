@@ -16,6 +16,7 @@ it has the job's key, which is not sent::
 
 from __future__ import annotations
 
+import binascii
 import contextlib
 import fcntl
 import hmac
@@ -23,11 +24,12 @@ import json
 import os
 import socket
 import stat
+import sys
 import time
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
-from hvd_elastic_ext.agent.descriptors import EventLoop, Lines, read_available
+from hvd_elastic_ext.agent.descriptors import EventLoop, Lines, read_available, warn
 from hvd_elastic_ext.agent.notices.files import NOTICE
 from hvd_elastic_ext.agent.orders import End, Join, OrderError, entry_of, read
 from hvd_elastic_ext.agent.ports import Acceptor, Peer
@@ -40,6 +42,10 @@ ANSWER_S: Final = 5.0
 """Seconds to wait for each answer of the other side."""
 OLD_S: Final = 86400.0
 """Seconds after which files of killed agents are removed."""
+TIMEOUT_S: Final = 30.0
+"""Seconds that an agent may take to end, beyond its grace."""
+REFUSED: Final = 125
+"""Exit code of a second agent that the agent of the host does not obey, or does not answer."""
 RELEASE_S: Final = 1.0
 """Seconds to wait for the lock on the folder at the end."""
 MAX_LINE: Final = 4 << 20
@@ -49,19 +55,20 @@ _ORDER: Final = b"order"
 
 
 class Claim(NamedTuple):
-    """The result of :func:`claim`. ``listener``: the socket, if this process is the agent of the host. ``existing``:
-    the connection to the agent, if that is another process. Both None: unknown.
-
-    ``notice``: the open :data:`NOTICE` file beside the socket, by which other programs find its name. ``problem``: why
-    the socket is not in its usual place, or empty.
-    """
+    """The result of :func:`claim`. Without ``listener`` and ``existing``, it is unknown whether there is an agent."""
 
     folder: int = -1
+    """The open folder of the job."""
     name: str = ""
+    """Name of the socket in it."""
     listener: socket.socket | None = None
+    """The socket, if this process is the agent of the host."""
     existing: socket.socket | None = None
+    """The connection to the agent, if that is another process."""
     notice: int = -1
+    """The open :data:`NOTICE` file beside the socket, by which other programs find its name."""
     problem: str = ""
+    """Why the socket is not in its usual place, or empty."""
 
     @property
     def notice_file(self) -> str | None:
@@ -263,6 +270,52 @@ def _listen(folder: int, name: str) -> socket.socket:
 def proof_of(key: bytes, nonce: str, order: str) -> str:
     """Return the proof for ``order``. Without the job's key it cannot be computed for this ``nonce``."""
     return hmac.new(key, _ORDER + nonce.encode() + order.encode(), "sha256").hexdigest()
+
+
+def claim_or_hand_over(order: Join | End, key: bytes) -> Claim:
+    """Become the agent of the host in the job. If another process is that agent, hand ``order`` to it, and exit."""
+    grace_s = order.grace_s if isinstance(order, End) else TIMEOUT_S
+    while True:
+        try:
+            claimed = claim(order.job, order.host, key, found=isinstance(order, Join))
+        except OSError as error:
+            if isinstance(order, End):
+                _leave(f"cannot look for the agent of this host: {error}")
+            warn(f"no other launcher will be able to adopt this agent: {error}")
+            return Claim()
+        if claimed.existing is None:
+            if claimed.problem:
+                warn(f"{claimed.problem}; another folder is used")
+            return claimed
+        try:
+            answer = hand_over(claimed.existing, _bare(order), key=key, wait_s=grace_s + TIMEOUT_S)
+        except Refused as refusal:
+            _leave(f"the agent of this host refuses: {refusal}")
+        except ConnectionError:
+            continue
+        except OSError as error:
+            _leave(f"the agent of this host does not answer: {error}")
+        if answer == "adopted":
+            with contextlib.suppress(OSError):
+                os.write(1, b"adopted\n")
+            sys.exit(0)
+
+
+def _leave(problem: str) -> NoReturn:
+    warn(problem)
+    sys.exit(REFUSED)
+
+
+def _bare(order: Join | End) -> dict[str, Any]:
+    """The order as in its line, without the key."""
+    entry = order._asdict()
+    del entry["key"]
+    if isinstance(order, End):
+        return {"do": "end", **entry}
+    if not entry["argv"]:
+        del entry["argv"]
+    entry["code"] = binascii.b2a_base64(order.code, newline=False).decode() or None
+    return {"do": "join", "launcher": list(entry.pop("address")), **entry}
 
 
 class Refused(OSError):

@@ -10,9 +10,42 @@ import os
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from hvd_elastic_ext.agent.descriptors import EventLoop
+from hvd_elastic_ext.agent.host_facts import devices
+
+REPORT_S: Final = 10.0
+"""Seconds between two reports of the host's load."""
 CGROUP: Final = "/sys/fs/cgroup"
 PROC: Final = "/proc"
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+class LoadReports:
+    """Reports the host's load to the launcher: ``tell`` sends an event."""
+
+    def __init__(self, loop: EventLoop, *, tell: Callable[..., None]) -> None:
+        self._loop, self._tell = loop, tell
+        self._usage: Usage | None = None
+        self._gpus: Gpus | None = None
+        self._due = loop.now()
+
+    def due(self) -> float:
+        """The loop's time at which ``tick`` is needed next."""
+        return self._due
+
+    def tick(self) -> None:
+        """Report the load, if it is due."""
+        now = self._loop.now()
+        if now < self._due:
+            return
+        self._due = now + REPORT_S
+        if self._usage is None:
+            self._usage = Usage()
+        elif self._gpus is None:  # not at the first look: an unused driver starts slowly
+            self._gpus = Gpus(devices())
+        load = {**self._usage.look(now), **({} if self._gpus is None else self._gpus.report())}
+        if load:
+            self._tell("usage", **load)
 
 
 class Usage:

@@ -12,21 +12,16 @@ from hvd_elastic_ext.agent.helper import Helper
 from hvd_elastic_ext.agent.orders import (
     GRACE_S,
     MAX_LINE,
-    AnswerQuestion,
     Drop,
     End,
     Finish,
-    Forget,
     Join,
-    Kill,
     Order,
     OrderError,
     Pace,
     RunHelper,
     Start,
-    Stop,
     Tell,
-    ToSlot,
     entry_of,
     is_name,
     read,
@@ -41,16 +36,13 @@ from hvd_elastic_ext.core.messages.slot_protocol import NOT_STARTED
 from hvd_elastic_ext.io import file_limits, process_tree
 
 if TYPE_CHECKING:
+    from hvd_elastic_ext.agent.channel import Channel
     from hvd_elastic_ext.agent.job import JoinedJob
 
 REAP_S: Final = 1.0
 """Seconds that an ending agent waits for the processes that it has killed: one that waits for a disk ends late."""
 FLUSH_S: Final = 2.0
 """Seconds that an agent without a launcher tries to send its last events."""
-
-
-class AgentExit(Exception):
-    """This process does not become the agent of its host; ``args`` contains the exit code."""
 
 
 class Agent(DescriptorLoop):
@@ -72,7 +64,8 @@ class Agent(DescriptorLoop):
         super().__init__()
         self._orders = orders
         self._outbox = outbox
-        self._sink: Outbox | JoinedJob = outbox
+        self._sink: Outbox | Channel = outbox
+        """Where events go: the agent's own pipe, or the connection of the job."""
         self._wake = wake
         self._clock = clock
         self._joining = joining
@@ -172,8 +165,6 @@ class Agent(DescriptorLoop):
                 self.look(self._pause())
                 self._tick()
                 self._sweep()
-        except AgentExit as leaving:
-            return int(leaving.args[0])
         finally:
             self.kill_helper()
             self.warm.end(REAP_S)
@@ -236,10 +227,12 @@ class Agent(DescriptorLoop):
         elif self._heartbeat_at is None or now >= self._heartbeat_at:
             pace = Pace() if self._job is None else self._job.pace
             figures, self._heartbeats = self._heartbeats % pace.figures_every == 0, self._heartbeats + 1
+            links = {number: slot.worker_link for number, slot in self._slots.items()}
+            newest = {number: link.heartbeat() for number, link in links.items() if link is not None}
             slots = {
                 str(number): heartbeat
-                for number, slot in self._slots.items()
-                if (heartbeat := slot.heartbeat()) is not None and (figures or heartbeat["age"] > pace.heartbeat_s)
+                for number, heartbeat in newest.items()
+                if heartbeat is not None and (figures or heartbeat["age"] > pace.heartbeat_s)
             }
             self.tell("beats", slots=slots, **({} if figures else {"part": True}))
             # Count from now, not from the due time, so that no heartbeats accumulate after a pause.
@@ -295,8 +288,10 @@ class Agent(DescriptorLoop):
                 worker_link = slot.worker_link if (slot := self._slots.get(number)) is not None else None
                 if worker_link is not None:
                     worker_link.tell(life, order.message)
+        elif (slot := self._slots.get(order.slot)) is not None:
+            slot.execute(order)
         else:
-            self._change(order)
+            raise OrderError("nothing was ever started in the slot", order.slot)
 
     def _run_helper(self, order: RunHelper) -> None:
         """Start a helper. A new one replaces the one before."""
@@ -332,23 +327,9 @@ class Agent(DescriptorLoop):
     def _join(self, order: Join | End) -> None:
         if not self._first:
             raise OrderError("this must be the first order")
-        self._job = self._sink = self._joining(self, order)
+        self._job = self._joining(self, order)
+        self._sink = self._job.channel
         self.unwatch(self._orders)
-
-    def _change(self, order: ToSlot) -> None:
-        slot = self._slots.get(order.slot)
-        if slot is None:
-            raise OrderError("nothing was ever started in the slot", order.slot)
-        match order:
-            case Stop():
-                slot.stop("told to stop", order.grace_s)
-            case Kill():
-                slot.kill()
-            case AnswerQuestion():
-                if slot.worker_link is not None:
-                    slot.worker_link.answer(order)
-            case Forget():
-                slot.forget()
 
     # --- signals and children ----------------------------------------------------------------------
 
@@ -366,13 +347,13 @@ class Agent(DescriptorLoop):
         if job is None or self._finishing:
             self.end_all(f"the agent was sent {name}")
             return
-        job.look_for_notices()  # the sender may have written the reason and the deadline just before
+        job.notices.look()  # the sender may have written the reason and the deadline just before
         holds = any(slot.held is not None for slot in self._slots.values())
         least = GRACE_S if holds else 0.0  # the launcher may have another host fetch the held commit
         grace_s = max((slot.grace_s for slot in busy), default=least) if job.connected else 0.0
-        if grace_s and job.left_s is not None:
-            grace_s = max(grace_s, job.left_s - grace_s)  # leave time for the grace of the slots afterwards
-        job.notice(name, grace_s)
+        if grace_s and (left_s := job.notices.left_s) is not None:
+            grace_s = max(grace_s, left_s - grace_s)  # leave time for the grace of the slots afterwards
+        job.tell_signal(name, grace_s)
         if not grace_s:
             self.end_all(f"the agent was sent {name}")
             return

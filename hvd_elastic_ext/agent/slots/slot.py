@@ -8,7 +8,7 @@ import signal
 from typing import Any, Final, Protocol
 
 from hvd_elastic_ext.agent.descriptors import CHUNK
-from hvd_elastic_ext.agent.orders import COMMITS, OrderError, Start
+from hvd_elastic_ext.agent.orders import COMMITS, AnswerQuestion, Forget, Kill, OrderError, Start, Stop, ToSlot
 from hvd_elastic_ext.agent.slots.commit_memory import CommitMemory
 from hvd_elastic_ext.agent.slots.process import OutOfMemory, Run, begin
 from hvd_elastic_ext.agent.slots.supervisor import Inheritance
@@ -146,11 +146,6 @@ class Slot:
             **({"past": self.results} if self.results else {}),
         }
 
-    def heartbeat(self) -> dict[str, Any] | None:
-        """The newest heartbeat of the process that runs."""
-        heartbeat = None if self.worker_link is None else self.worker_link.heartbeat()
-        return heartbeat if self._run is not None and self._run.code is None else None
-
     def _tell(self, event: str, **fields: object) -> None:
         self._agent.tell(event, slot=self.number, life=self.life, **fields)
 
@@ -177,6 +172,19 @@ class Slot:
         self._order, self.life = order, order.life or self.life + 1
         self._stopping, self._forget = None, False
         self._launch()
+
+    def execute(self, order: ToSlot) -> None:
+        """Execute an order that needs no free slot."""
+        match order:
+            case Stop():
+                self.stop("told to stop", order.grace_s)
+            case Kill():
+                self.kill()
+            case AnswerQuestion():
+                if self.worker_link is not None:
+                    self.worker_link.answer(order)
+            case Forget():
+                self.forget()
 
     def stop(self, reason: str, grace_s: float | None = None) -> None:
         """End the slot's processes."""
@@ -301,8 +309,7 @@ class Slot:
         assert run is not None
         run.outputs.drain()
         if self.worker_link is not None:
-            self.worker_link.drain()
-            self.worker_link.tell_heartbeat()
+            self.worker_link.end_of_process()
         run.code = self.code = status if status >= 0 else 128 - status
         number = -status if status < 0 else None
         oom = run.code != 0 and self._agent.memory.explains(run.killed_before)

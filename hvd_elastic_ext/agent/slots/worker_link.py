@@ -364,6 +364,9 @@ class WorkerLink:
         self._agent = agent
         self._link: SocketLink | None = None
         self._life = 0
+        """Number of the newest process."""
+        self._ended = False
+        """Whether that has ended, and sends no more heartbeats."""
         self._warnings: set[str] = set()
         self._keys: dict[int, Key] = {}
         """The keys of open questions, by number, if the world of the process is known."""
@@ -374,7 +377,8 @@ class WorkerLink:
 
     def begin(self, life: int) -> tuple[int, int]:
         """Make the link of a new process; return its descriptor and the port of the proxy."""
-        self._life = self._proxy.life = life
+        self._life, self._ended = life, False
+        self._proxy.life = life
         self.worker = WorkerStatus(self._agent.now())
         self._link = SocketLink(self._agent, received=self._received, warn=self._warn)
         return self._link.theirs.fileno(), self._proxy.port
@@ -389,10 +393,11 @@ class WorkerLink:
         if self._link is not None:
             self._link.listen()
 
-    def drain(self) -> None:
-        """Read the rest in the link at the end of a process."""
-        if self._link is not None:
-            self._link.drain()
+    def end_of_process(self) -> None:
+        """Pass on what the process has sent before its end, and its last heartbeat."""
+        self._drain()
+        self._tell_heartbeat()
+        self._ended = True
 
     def end_of_life(self) -> None:
         """Close the link and disconnect the proxy's clients after all processes have ended. The proxy still listens."""
@@ -451,11 +456,13 @@ class WorkerLink:
         return bool(self._proxy.open_questions)
 
     def heartbeat(self) -> dict[str, Any] | None:
-        """The newest heartbeat of this process, or None. Also reports how many messages were dropped since the last."""
+        """The newest heartbeat of the process that runs, or None. Also reports how many messages were dropped since the
+        last one.
+        """
         dropped = {"records": self._records.dropped(), "messages": self._others.dropped()}
         if any(dropped.values()):
             self._agent.tell("dropped", slot=self._slot, life=self._life, **dropped)
-        if self.worker.heartbeat is None:
+        if self._ended or self.worker.heartbeat is None:
             return None
         now, pid = self._agent.now(), self.worker.heartbeat.get("pid")
         if type(pid) is int and self._cpu.look(now, pid, used_s(pid)):
@@ -472,7 +479,11 @@ class WorkerLink:
 
     # --- news --------------------------------------------------------------------------------------
 
-    def tell_heartbeat(self) -> None:
+    def _drain(self) -> None:
+        if self._link is not None:
+            self._link.drain()
+
+    def _tell_heartbeat(self) -> None:
         """Send the newest heartbeat now, because the launcher's decision depends on it."""
         if self.worker.heartbeat is not None:
             message = {"say": "beat", **self.worker.heartbeat}
@@ -494,8 +505,8 @@ class WorkerLink:
         request = question.request
         if RANK in request.path:
             # Ranks depend on which process holds the newest commit: send the newest heartbeat before the question.
-            self.drain()
-            self.tell_heartbeat()
+            self._drain()
+            self._tell_heartbeat()
         self._agent.tell(
             "asked",
             slot=self._slot,
@@ -517,7 +528,7 @@ class WorkerLink:
         if message["say"] in ("beat", "imported", "barrier"):
             return
         if message["say"] == "done":
-            self.tell_heartbeat()  # with the number of its steps: other ranks may do more
+            self._tell_heartbeat()  # with the number of its steps: other ranks may do more
         limit = self._records if message["say"] == "record" else self._others
         if limit.allows(now):
             self._agent.tell("said", slot=self._slot, life=self._life, message=message)

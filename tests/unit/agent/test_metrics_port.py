@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from hvd_elastic_ext.agent.descriptors import DescriptorLoop
-from hvd_elastic_ext.agent.metrics_port import Answer, MetricsPort
+from hvd_elastic_ext.agent.metrics import Answer, MetricsPort
 from hvd_elastic_ext.core.connections import MOST, REQUEST_S
 
 ASK = b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n"
