@@ -13,7 +13,7 @@ import select
 import selectors
 import signal
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
 from hvd_elastic_ext.core.json_text import to_text
@@ -214,6 +214,20 @@ def signals_as_bytes(numbers: Iterable[int]) -> int:
     for number in numbers:
         signal.signal(number, lambda *_: None)
     return reader
+
+
+@contextlib.contextmanager
+def memory_file(name: str, content: Mapping[str, object]) -> Iterator[int]:
+    """Return a descriptor from which another process reads ``content`` as JSON. A full pipe would block the loop."""
+    descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
+    try:
+        unwritten = memoryview(to_text(content).encode("ascii"))
+        while unwritten:
+            unwritten = unwritten[os.write(descriptor, unwritten) :]
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def close_all_but(kept: Iterable[int]) -> None:

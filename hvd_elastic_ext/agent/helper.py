@@ -11,13 +11,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol
 
-from hvd_elastic_ext.agent.descriptors import CHUNK, EventLoop, Lines
-from hvd_elastic_ext.agent.orders import RunHelper
+from hvd_elastic_ext.agent.descriptors import CHUNK, EventLoop, Lines, memory_file
+from hvd_elastic_ext.agent.orders import OrderError, RunHelper, is_name
+from hvd_elastic_ext.agent.slots.slot import Slot
 from hvd_elastic_ext.core.commands import module_command
-from hvd_elastic_ext.core.json_text import to_text
+from hvd_elastic_ext.core.messages.slot_protocol import NOT_STARTED
 from hvd_elastic_ext.io import process_tree
 
 PROGRAM: Final = "hvd_elastic_ext.checkpoint.programs.agent_requests"
@@ -25,6 +26,81 @@ MAX_ANSWER: Final = 4 << 20
 """Longest line of an answer, in bytes."""
 MAX_WORDS: Final = 2000
 """Characters that are kept of its standard error."""
+
+
+class HelperServices(EventLoop, Protocol):
+    """What helpers use of the agent."""
+
+    def slot(self, number: int) -> Slot: ...
+    def tell(self, event: str, **fields: object) -> None: ...
+
+
+class Helpers:
+    """The helper of an agent: there is one at a time, and a new one replaces it."""
+
+    def __init__(self, agent: HelperServices) -> None:
+        self._agent = agent
+        self._helper: Helper | None = None
+        self._killed: dict[int, frozenset[int]] = {}
+        """Slots of killed helpers, by process number, until the agent has reaped the process."""
+
+    @property
+    def pid(self) -> int | None:
+        """Number of the helper's process while it is valid."""
+        return None if self._helper is None else self._helper.pid
+
+    def run(self, order: RunHelper, *, env: Mapping[str, str], secret: Callable[[str], str] | None) -> None:
+        """Start a helper with ``env``. ``secret`` returns the secret of a transfer; None: there is no job.
+
+        Raises :class:`OrderError`.
+        """
+        order = order._replace(request={**order.request, **_secret(order.request, secret)})
+        self.kill()
+        try:
+            slots = {number: self._agent.slot(number) for number in order.slots}
+            memory = {number: slot.memory() for number, slot in slots.items()}
+            pasts = {number: slot.past for number, slot in slots.items() if slot.past is not None}
+            self._helper = Helper(self._agent, order, memory=memory, pasts=pasts, env=env, tell=self._agent.tell)
+        except OSError as error:
+            self._agent.tell("helper_ended", id=order.number, code=NOT_STARTED, words=str(error))
+
+    def kill(self) -> None:
+        """Kill the helper. Its answers are not wanted any more."""
+        if self._helper is not None:
+            if self._helper.pid is not None:
+                self._killed[self._helper.pid] = self._helper.slots
+            self._helper.drop()
+            self._helper = None
+
+    def reaped(self, pid: int, code: int) -> None:
+        """Note the end of a child of the agent, perhaps of a helper."""
+        self._tell_held(self._killed.pop(pid, frozenset()))
+        if self._helper is not None:
+            self._tell_held(self._helper.slots if pid == self._helper.pid else ())
+            self._helper.reaped(pid, code)
+
+    def end(self, within_s: float) -> None:
+        """Wait for the ends of killed helpers."""
+        process_tree.reap(self._killed, within_s=within_s)
+
+    def _tell_held(self, numbers: Iterable[int]) -> None:
+        """Report the commits in the memory of these slots after a helper, which may have ended without an answer."""
+        if numbers:
+            slots = {number: self._agent.slot(number) for number in numbers}
+            pasts = {str(number): slot.results for number, slot in slots.items() if slot.results}
+            self._agent.tell("held", slots={str(number): slot.held for number, slot in slots.items()}, pasts=pasts)
+
+
+def _secret(request: Mapping[str, Any], secret: Callable[[str], str] | None) -> dict[str, str]:
+    """The secret by which this end of a transfer proves that it belongs to the job."""
+    transfer = request.get("transfer")
+    if transfer is None:
+        return {}
+    if not is_name(transfer):
+        raise OrderError("'request.transfer' must be a name of at most 255 printable ASCII characters")
+    if secret is None:
+        raise OrderError("commits are transferred between agents that have joined a job")
+    return {"secret": secret(transfer)}
 
 
 class Helper:
@@ -113,7 +189,7 @@ class Helper:
 
 
 def _popen(request: Mapping[str, Any], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start the program. Its request is a file: a full pipe would block the loop."""
+    """Start the program. Its standard input is the request."""
     agent = os.getpid()
 
     def follow_the_agent() -> None:
@@ -121,17 +197,11 @@ def _popen(request: Mapping[str, Any], env: Mapping[str, str]) -> subprocess.Pop
         if os.getppid() != agent:
             os._exit(1)
 
-    orders = os.memfd_create("hvd-helper", os.MFD_CLOEXEC)
-    try:
-        text = to_text(request).encode("ascii")
-        view = memoryview(text)
-        while view:
-            view = view[os.write(orders, view) :]
-        os.lseek(orders, 0, os.SEEK_SET)
+    with memory_file("hvd-helper", request) as stdin:
         return subprocess.Popen(
             module_command(sys.executable, PROGRAM),
             env={**os.environ, **env},
-            stdin=orders,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             pass_fds=[
@@ -141,8 +211,6 @@ def _popen(request: Mapping[str, Any], env: Mapping[str, str]) -> subprocess.Pop
             start_new_session=True,
             preexec_fn=follow_the_agent,
         )
-    finally:
-        os.close(orders)
 
 
 def _nothing(event: str, **fields: object) -> None:

@@ -22,6 +22,7 @@ from hvd_elastic_ext.agent import host_facts
 from hvd_elastic_ext.agent.channel import Channel
 from hvd_elastic_ext.agent.claim import Claim, HandoverServer, claim_or_hand_over
 from hvd_elastic_ext.agent.descriptors import EventLoop, warn
+from hvd_elastic_ext.agent.helper import Helpers
 from hvd_elastic_ext.agent.notices.notices import HostNotices
 from hvd_elastic_ext.agent.orders import End, Join, Options, OrderError, Pace, completed, read_welcome
 from hvd_elastic_ext.agent.resolver import Found, Lookup
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 class JobServices(EventLoop, Protocol):
     """What a job uses of the agent; :class:`hvd_elastic_ext.agent.loop.Agent` describes it."""
 
+    helpers: Helpers
     stdin: int | None
 
     @property
@@ -46,7 +48,6 @@ class JobServices(EventLoop, Protocol):
     @property
     def ending(self) -> bool: ...
     def order(self, entry: dict[str, Any]) -> None: ...
-    def kill_helper(self) -> None: ...
     def resume(self) -> None: ...
     def end_all(self, reason: str, grace_s: float | None = None) -> None: ...
 
@@ -230,7 +231,7 @@ class JoinedJob:
 
     def _obey(self, incarnation: int) -> None:
         if incarnation > self._incarnation:
-            self._agent.kill_helper()  # the launcher that waited for it is gone
+            self._agent.helpers.kill()  # the launcher that waited for it is gone
         self._incarnation = incarnation
 
     def _take_options(self, options: Options) -> None:

@@ -1,14 +1,23 @@
-"""The agent's loop: orders, reports of supervisors, output, signals and timers. See the package."""
+"""The agent's loop: orders, reports of supervisors, output, signals and timers.
+
+One :class:`Agent` is the parent of all training processes of its host. It waits in one poll (``descriptors.py``), does
+what is ready, then what is due, and kills what a killed supervisor has left. It decides nothing about hosts or worlds:
+a launcher orders what runs in which slot. Without a job, orders come in and events go out over the agent's own pipes.
+
+Its end has several causes: an order to finish, the end of its input, a signal, or too long a time without a launcher.
+In each case it stays until nothing runs in its slots. After a signal it first waits, with the work going on, until the
+launcher has moved it to other hosts, or the grace is over.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.agent.descriptors import CHUNK, DescriptorLoop, Lines, Outbox, warn
-from hvd_elastic_ext.agent.helper import Helper
+from hvd_elastic_ext.agent.helper import Helpers
 from hvd_elastic_ext.agent.orders import (
     GRACE_S,
     MAX_LINE,
@@ -23,7 +32,6 @@ from hvd_elastic_ext.agent.orders import (
     Start,
     Tell,
     entry_of,
-    is_name,
     read,
 )
 from hvd_elastic_ext.agent.slots.process import OutOfMemory
@@ -74,23 +82,30 @@ class Agent(DescriptorLoop):
         self.memory = OutOfMemory()
         self.keys = WorldKeys()
         self.warm = WarmStarts(self)
+        self.helpers = Helpers(self)
         self.stdin = stdin
         self._slots: dict[int, Slot] = {}
         self._few_files = False
+        """Whether it has said that the host may open too few files."""
         self._heartbeats = 0
         self._heartbeat_at: float | None = None
+        """When the next heartbeat message is due; None while there is nobody to report."""
         self._first = True
+        """Whether no order has come yet: only the first one may join a job."""
         self._finishing = False
-        self._needed = False
+        """Whether nothing is started any more, and the agent ends once all slots are at rest."""
+        self._commits_needed = False
         """Whether the launcher still needs the agent's commits after a signal to end. Until then the agent stays."""
         self._ending_now = False
+        """Whether all slots have been told to end, and no launcher can prevent that."""
         self._end_at: float | None = None
+        """When that is done after a signal to end, whatever the launcher does."""
         self._rested_at: float | None = None
+        """Since when only events that are not sent yet keep the agent."""
         self._strays: process_tree.Strays | None = None
+        """The processes of killed supervisors, while some may be left."""
         self._refused = False
-        self._helper: Helper | None = None
-        self._dropped: dict[int, frozenset[int]] = {}
-        """Slots of killed helpers, by process number, until the agent has reaped the process."""
+        """Whether an order was refused: then an agent that has run nothing does not end with 0."""
 
     # --- what slots need: see AgentServices ------------------------------------------------------------------
 
@@ -125,6 +140,10 @@ class Agent(DescriptorLoop):
         """By number, every slot named by an order to start a process or a helper."""
         return self._slots
 
+    def slot(self, number: int) -> Slot:
+        """A slot, which is made if no order has named it yet."""
+        return self._slots.setdefault(number, Slot(number, self))
+
     @property
     def heartbeats(self) -> int:
         """Number of heartbeat messages that were sent."""
@@ -148,7 +167,7 @@ class Agent(DescriptorLoop):
     def end_all(self, reason: str, grace_s: float | None = None) -> None:
         """End every slot, and then the agent."""
         self._finishing = self._ending_now = True
-        self._needed, self._end_at = False, None
+        self._commits_needed, self._end_at = False, None
         for slot in self._slots.values():
             slot.stop(reason, grace_s)
 
@@ -166,9 +185,9 @@ class Agent(DescriptorLoop):
                 self._tick()
                 self._sweep()
         finally:
-            self.kill_helper()
+            self.helpers.kill()
             self.warm.end(REAP_S)
-            process_tree.reap(self._dropped, within_s=REAP_S)
+            self.helpers.end(REAP_S)
             if self._job is not None:
                 self._job.close()
             for slot in self._slots.values():
@@ -181,7 +200,7 @@ class Agent(DescriptorLoop):
 
     def _over(self) -> bool:
         busy = self._strays is not None or not all(slot.at_rest for slot in self._slots.values())
-        if busy or self._needed or not self._finishing:
+        if busy or self._commits_needed or not self._finishing:
             return False
         now = self._clock()
         self._rested_at = now if self._rested_at is None else self._rested_at
@@ -262,7 +281,7 @@ class Agent(DescriptorLoop):
 
     def _apply(self, order: Order) -> None:
         if isinstance(order, Finish):
-            self._finishing, self._needed = True, False
+            self._finishing, self._commits_needed = True, False
         elif isinstance(order, Pace):
             if self._job is not None:
                 self._job.pace = order
@@ -275,11 +294,14 @@ class Agent(DescriptorLoop):
                 order = order._replace(output="frames")
             if order.slot not in self._slots:
                 self._check_open_files(len(self._slots) + 1)
-            self._slots.setdefault(order.slot, Slot(order.slot, self)).start(order)
+            self.slot(order.slot).start(order)
         elif isinstance(order, RunHelper):
-            self._run_helper(order)
+            if self._job is None:
+                self.helpers.run(order, env={}, secret=None)
+            else:
+                self.helpers.run(order, env=self._job.env, secret=self._job.secret)
         elif isinstance(order, Drop):
-            self.kill_helper()
+            self.helpers.kill()
             for number in order.slots:
                 if number in self._slots:
                     self._slots[number].drop_kept()
@@ -292,37 +314,6 @@ class Agent(DescriptorLoop):
             slot.execute(order)
         else:
             raise OrderError("nothing was ever started in the slot", order.slot)
-
-    def _run_helper(self, order: RunHelper) -> None:
-        """Start a helper. A new one replaces the one before."""
-        order = order._replace(request={**order.request, **self._secret(order.request)})
-        self.kill_helper()
-        env = {} if self._job is None else self._job.env
-        try:
-            memory = {number: self._slots.setdefault(number, Slot(number, self)).memory() for number in order.slots}
-            pasts = {number: past for number in memory if (past := self._slots[number].past) is not None}
-            self._helper = Helper(self, order, memory=memory, pasts=pasts, env=env, tell=self.tell)
-        except OSError as error:
-            self.tell("helper_ended", id=order.number, code=NOT_STARTED, words=str(error))
-
-    def _secret(self, request: Mapping[str, Any]) -> dict[str, str]:
-        """The secret by which this end of a transfer proves that it belongs to the job."""
-        transfer = request.get("transfer")
-        if transfer is None:
-            return {}
-        if not is_name(transfer):
-            raise OrderError("'request.transfer' must be a name of at most 255 printable ASCII characters")
-        if self._job is None:
-            raise OrderError("commits are transferred between agents that have joined a job")
-        return {"secret": self._job.secret(transfer)}
-
-    def kill_helper(self) -> None:
-        """Kill the helper."""
-        if self._helper is not None:
-            if self._helper.pid is not None:
-                self._dropped[self._helper.pid] = self._helper.slots
-            self._helper.drop()
-            self._helper = None
 
     def _join(self, order: Join | End) -> None:
         if not self._first:
@@ -357,10 +348,10 @@ class Agent(DescriptorLoop):
         if not grace_s:
             self.end_all(f"the agent was sent {name}")
             return
-        self._finishing, self._needed, self._end_at = True, holds, self._clock() + grace_s
+        self._finishing, self._commits_needed, self._end_at = True, holds, self._clock() + grace_s
 
     def _reap(self) -> None:
-        """Reap supervisors, and the processes of killed supervisors."""
+        """Reap supervisors, helpers and the template, and the processes of killed supervisors."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -368,28 +359,18 @@ class Agent(DescriptorLoop):
                 return
             if pid == 0:
                 return
-            self._tell_held(self._dropped.pop(pid, frozenset()))
-            self.warm.reaped(pid, os.waitstatus_to_exitcode(status))
+            code = os.waitstatus_to_exitcode(status)
+            self.helpers.reaped(pid, code)
+            self.warm.reaped(pid, code)
             for slot in self._slots.values():
-                slot.reaped(pid, os.waitstatus_to_exitcode(status))
-            if self._helper is not None:
-                self._tell_held(self._helper.slots if pid == self._helper.pid else ())
-                self._helper.reaped(pid, os.waitstatus_to_exitcode(status))
-
-    def _tell_held(self, numbers: Iterable[int]) -> None:
-        """Report the commits in the memory of these slots after a helper, which may have ended without an answer."""
-        if numbers:
-            slots = {number: self._slots[number] for number in numbers}
-            pasts = {str(number): slot.results for number, slot in slots.items() if slot.results}
-            self.tell("held", slots={str(number): slot.held for number, slot in slots.items()}, pasts=pasts)
+                slot.reaped(pid, code)
 
     def _sweep(self) -> None:
         """Kill the processes of killed supervisors; then their slots continue."""
         if self._strays is not None:
             self._reap()
             supervisors = [slot.supervisor for slot in self._slots.values() if slot.supervisor is not None]
-            others = (None if self._helper is None else self._helper.pid, self.warm.pid)
-            supervisors += [pid for pid in others if pid is not None]
+            supervisors += [pid for pid in (self.helpers.pid, self.warm.pid) if pid is not None]
             if self._strays.gone(self._clock(), supervisors, warn=self.warn):
                 self._strays = None
                 for slot in list(self._slots.values()):

@@ -10,23 +10,21 @@ usual.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol, TypeGuard
 
-from hvd_elastic_ext.agent.descriptors import CHUNK, EventLoop
+from hvd_elastic_ext.agent.descriptors import CHUNK, EventLoop, memory_file
 from hvd_elastic_ext.agent.orders import Start
 from hvd_elastic_ext.agent.slots.supervisor import Inheritance, SupervisorPipes, environment
 from hvd_elastic_ext.core.call_results import RESULTS
 from hvd_elastic_ext.core.commands import module_command
-from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages.slot_protocol import (
     COMMITS,
     DEVICE,
@@ -291,7 +289,7 @@ class Template:
         self._socket.settimeout(ANSWER_S)
         request = {"agent": os.getpid(), "modules": imports.modules, "own": imports.own, "env": imports.env}
         try:
-            with theirs, _memory_file(request) as listed:
+            with theirs, memory_file("hvd-template", request) as listed:
                 self._process = _popen(order, theirs.fileno(), listed)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self._socket.close()
@@ -340,7 +338,7 @@ class Template:
                 socket.send_fds(self._socket, [b"fork"], [theirs.fileno()])
                 theirs.close()
                 supervisor = _number(ours.recv(CHUNK))
-                with _memory_file(_fork_request(order, inheritance)) as text:
+                with memory_file("hvd-template", _fork_request(order, inheritance)) as text:
                     link = () if inheritance.link is None else (inheritance.link,)
                     stdin = () if inheritance.stdin is None else (inheritance.stdin,)
                     past = () if inheritance.past is None else (inheritance.past,)
@@ -372,20 +370,6 @@ def _fork_request(order: Start, inheritance: Inheritance) -> dict[str, Any]:
         "supervisor": module_command(sys.executable, SUPERVISOR),
         "supervisors_env": dict(os.environ),
     }
-
-
-@contextlib.contextmanager
-def _memory_file(content: Mapping[str, Any]) -> Iterator[int]:
-    """Return a descriptor to read ``content`` from. It is a file, because a full socket would block the loop."""
-    descriptor = os.memfd_create("hvd-template", os.MFD_CLOEXEC)
-    try:
-        view = memoryview(to_text(content).encode("ascii"))
-        while view:
-            view = view[os.write(descriptor, view) :]
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _popen(order: Start, number: int, listed: int) -> subprocess.Popen[bytes]:
