@@ -27,7 +27,7 @@ def _join(agent: Agent, order: Join | End) -> JoinedJob:
 
 
 def main() -> int:
-    """Serve; the exit code."""
+    """Serve, and return the exit code."""
     core_dumps.forbid()
     wake = signals_as_bytes((*STOP_SIGNALS, signal.SIGCHLD))
     process_tree.become_subreaper()
@@ -36,7 +36,7 @@ def main() -> int:
 
 
 def _stdin() -> int | None:
-    """The launcher's standard input, for one process; it and its variable are inherited by no other one."""
+    """The launcher's standard input, for one process; no process inherits it or its variable otherwise."""
     text = os.environ.pop(STDIN, "")
     if not text.isdecimal():
         return None

@@ -100,12 +100,12 @@ class Channel:
 
     @property
     def empty(self) -> bool:
-        """True if everything has been sent."""
+        """Whether everything has been sent."""
         return not self._backlog and not self._out
 
     @property
     def full(self) -> bool:
-        """True if output should stay in its pipes: the launcher reads too slowly."""
+        """Whether output should stay in its pipes, because the launcher reads too slowly."""
         return self.open and self._backlog.too_much_output
 
     def _flush(self) -> None:
@@ -338,7 +338,7 @@ class QueuedEvent(NamedTuple):
 
 
 class Backlog:
-    """The queue."""
+    """Events that wait for the launcher, in order. It is bounded, and counts the events that do not fit."""
 
     def __init__(self) -> None:
         self._queue: deque[QueuedEvent] = deque()

@@ -95,8 +95,8 @@ class Claim(NamedTuple):
         os.rmdir(os.path.dirname(path))
 
 
-def claim(job: str, host: str, key: bytes, *, found: bool = True) -> Claim:
-    """Become the agent of ``host`` in ``job``, or connect to it if there is one. With ``found`` False only connect.
+def claim(job: str, host: str, key: bytes, *, become: bool = True) -> Claim:
+    """Connect to the agent of ``host`` in ``job``. If there is none, become it, unless ``become`` is False.
 
     Jobs with the same name but different keys are different jobs.
 
@@ -108,12 +108,12 @@ def claim(job: str, host: str, key: bytes, *, found: bool = True) -> Claim:
         existing = _existing_in(base, job, name)
         if existing is not None:
             return Claim(existing=existing)
-    base, folder, problem = _first(bases, job, create=found)
+    base, folder, problem = _first(bases, job, create=become)
     if folder is None:
         return Claim()
     try:
         existing = _connect_to(folder, name)
-        if existing is not None or not found:
+        if existing is not None or not become:
             os.close(folder)
             return Claim(existing=existing)
         listener = _listen(folder, name)
@@ -277,7 +277,7 @@ def claim_or_hand_over(order: Join | End, key: bytes) -> Claim:
     grace_s = order.grace_s if isinstance(order, End) else TIMEOUT_S
     while True:
         try:
-            claimed = claim(order.job, order.host, key, found=isinstance(order, Join))
+            claimed = claim(order.job, order.host, key, become=isinstance(order, Join))
         except OSError as error:
             if isinstance(order, End):
                 _leave(f"cannot look for the agent of this host: {error}")

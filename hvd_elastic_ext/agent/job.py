@@ -223,7 +223,7 @@ class JoinedJob:
         except OrderError as error:
             return f"the launcher sent no valid welcome: {error}"
         if welcome.incarnation < self._incarnation:
-            return f"it is launcher {welcome.incarnation} of the job, and launcher {self._incarnation} has followed it"
+            return f"it is launcher {welcome.incarnation} of the job, and launcher {self._incarnation} has taken over"
         self._obey(welcome.incarnation)
         self.pace = welcome.pace
         self._take_options(welcome.options)
@@ -302,14 +302,16 @@ class JoinedJob:
 
     def _apply_newcomer(self, order: Join | End) -> str:
         if (order.job, order.host) != (self._order.job, self._order.host):
-            raise OrderError("this agent is another host's or job's")
+            raise OrderError("this agent belongs to another host or job")
         if isinstance(order, End):
             self._agent.end_all("told to end everything", order.grace_s)
             return "ending"
         if self._agent.ending:
             return "ending"
         if order.incarnation < self._incarnation:
-            raise OrderError(f"launcher {order.incarnation} of the job is not obeyed: {self._incarnation} has followed")
+            raise OrderError(
+                f"launcher {order.incarnation} of the job is not obeyed: {self._incarnation} has taken over"
+            )
         self._obey(order.incarnation)
         self._order, self._grace_s = order, order.orphan_grace_s
         self._facts = None

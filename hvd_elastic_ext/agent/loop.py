@@ -289,7 +289,7 @@ class Agent(DescriptorLoop):
             self._join(order)
         elif isinstance(order, Start):
             if self._finishing:
-                raise OrderError("nothing is started any more: the agent is about to end", order.slot)
+                raise OrderError("nothing more is started: the agent is about to end", order.slot)
             if self._job is not None:  # the launcher may be gone, and its standard error with it
                 order = order._replace(output="frames")
             if order.slot not in self._slots:

@@ -429,7 +429,7 @@ class Fields:
         if self._entry:
             name = next(iter(self._entry))
             known = ", ".join(dict.fromkeys(self._known))
-            raise OrderError(f"'{name:.60}' is unknown; known are {known}", self._slot)
+            raise OrderError(f"'{name:.60}' is not a known field; known fields are {known}", self._slot)
 
 
 def is_name(value: object) -> bool:

@@ -193,12 +193,12 @@ def _head(data: bytes) -> tuple[Request, int]:
     first, *lines = data.decode("latin-1").split("\r\n")
     words = first.split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1.") or not _is_path(words[1]):
-        raise BadRequest(400, "its first line is not as HTTP has it")
+        raise BadRequest(400, "its first line is not that of an HTTP request")
     if words[0] not in METHODS:
         raise BadRequest(405, "its method is not one of GET, PUT and DELETE")
     fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     if "transfer-encoding" in fields:
-        raise BadRequest(501, "its body comes in an encoding")
+        raise BadRequest(501, "its body has a transfer encoding")
     length = fields.get("content-length", "0")
     if not (length.isascii() and length.isdigit()):
         raise BadRequest(400, "the length of its body is not a number")
@@ -233,7 +233,7 @@ class Client(Peer):
 
 
 class HttpPort(Acceptor[Client]):
-    """``listener`` is closed with the port."""
+    """A port that answers one HTTP request for each connection. ``listener`` is closed with it."""
 
     def __init__(self, loop: EventLoop, listener: socket.socket, *, most: int, replaces_oldest: bool = False) -> None:
         super().__init__(loop, listener, most=most, replaces_oldest=replaces_oldest)

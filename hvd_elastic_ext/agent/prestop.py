@@ -80,7 +80,7 @@ def _notify_agents(held: contextlib.ExitStack, notice: str) -> Iterator[tuple[in
             try:
                 signal.pidfd_send_signal(descriptor, signal.SIGTERM)
             except PermissionError:
-                sys.stderr.write(f"prestop: agent {pid} is another user's; not signalled\n")
+                sys.stderr.write(f"prestop: agent {pid} belongs to another user and is not signalled\n")
                 continue
             yield descriptor, pid
 

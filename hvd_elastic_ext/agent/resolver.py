@@ -75,7 +75,7 @@ class Lookup:
             try:
                 addresses, problem = json.loads(self._received)
             except ValueError:
-                addresses, problem = (), "the resolver broke"
+                addresses, problem = (), "the resolver failed"
             self._end(Found(tuple(addresses), problem))
 
     def _end(self, found: Found) -> None:

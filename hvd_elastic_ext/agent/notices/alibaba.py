@@ -33,7 +33,7 @@ class Alibaba:
         if not self._met:  # any server may answer that there is no interruption
             request, answer = self._session.get(ask, NAME)
             if not body_of(request, answer).startswith("i-"):
-                raise NoResponse(f"{NAME} is answered, and not with the name of an ECS instance")
+                raise NoResponse(f"the answer to {NAME} is not the name of an ECS instance")
             self._met = True
         return self._session.read(ask, SPOT, interruption)
 

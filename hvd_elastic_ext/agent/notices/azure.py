@@ -70,17 +70,17 @@ def _own_name(ask: Ask) -> str:
     request = Request("GET", NAME, HEADERS)
     name = body_of(request, ask(request)).strip()
     if not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
-        raise NoResponse("this machine's name is answered with what is not a name")
+        raise NoResponse("what the service gives as this machine's name is not a name")
     return name
 
 
 def events(body: str) -> Sequence[Mapping[str, Any]]:
-    """The events of a document. Raises ``ValueError``, ``KeyError`` or ``TypeError`` if ``body`` is no such
-    document."""
+    """The events of a document. Raises ``ValueError``, ``KeyError`` or ``TypeError`` if ``body`` is not
+    such a document."""
     document = json.loads(body)
     # The incarnation shows whether the document has changed. Read an unchanged document too: its events come nearer.
     if type(document["DocumentIncarnation"]) is not int or not isinstance(document["Events"], list):
-        raise ValueError("no document of scheduled events")
+        raise ValueError("not a document of scheduled events")
     found: list[Mapping[str, Any]] = document["Events"]
     return found
 

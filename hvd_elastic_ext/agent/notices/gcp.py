@@ -71,7 +71,7 @@ CLOUD: Final = Gcp
 def _genuine(request: Request, answer: Response) -> str:
     body = body_of(request, answer)
     if answer.headers.get("metadata-flavor") != "Google":
-        raise NoResponse(f"{PREEMPTED} is answered, and not by Google's metadata server")
+        raise NoResponse(f"the answer to {PREEMPTED} does not come from Google's metadata server")
     return body
 
 

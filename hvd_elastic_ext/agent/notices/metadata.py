@@ -86,7 +86,7 @@ class Cloud(Protocol):
 def body_of(request: Request, answer: Response) -> str:
     """The body of an answer. Raises :class:`NoResponse` if its status is not 200."""
     if answer.status != 200:
-        raise NoResponse(f"{_shown(request)} is answered with {answer.status}")
+        raise NoResponse(f"the answer to {_shown(request)} has status {answer.status}")
     return answer.body
 
 
@@ -95,7 +95,7 @@ def parsed(request: Request, body: str, reading: Callable[[str], T]) -> T:
     try:
         return reading(body)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-        raise NoResponse(f"{_shown(request)} is answered with what cannot be read: {body[:40]!r}") from None
+        raise NoResponse(f"the answer to {_shown(request)} cannot be read: {body[:40]!r}") from None
 
 
 def or_last(asking: Callable[[], list[Announcement]], before: list[Announcement]) -> list[Announcement]:
@@ -111,7 +111,7 @@ def entries(body: str) -> list[dict[str, Any]]:
     """A list of objects in JSON. Raises ``ValueError``."""
     found = json.loads(body)
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise ValueError("no list of objects")
+        raise ValueError("not a list of objects")
     return found
 
 
@@ -145,8 +145,10 @@ _REFUSED: Final = (401, 403)
 
 
 class Session:
-    """``header`` carries the token. If a token is not ``needed`` and the service gives none, requests have no such
-    header."""
+    """Requests with a token, which the service returns for a ``PUT``: few forged requests can use that method.
+
+    ``header`` carries the token. If a token is not ``needed`` and the service gives none, requests have no such header.
+    """
 
     def __init__(self, header: str, *, needed: bool) -> None:
         self._header = header
@@ -184,7 +186,7 @@ class Session:
         token = body_of(request, answer).strip()
         # It becomes a header line of a request, so only plain characters are allowed.
         if not 0 < len(token) <= _LONGEST or not all("!" <= letter <= "~" for letter in token):
-            raise NoResponse(f"PUT {_PATH} is answered with what is not a token")
+            raise NoResponse(f"the answer to PUT {_PATH} is not a token")
         return token
 
 
@@ -200,7 +202,7 @@ _TRUSTED_S: Final = 5.0
 
 
 class HttpClient:
-    """Asks the service at ``url``. Raises ``ValueError`` for another kind of URL."""
+    """Asks the service at ``url`` one question for each connection. Raises ``ValueError`` for another kind of URL."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -226,7 +228,7 @@ class HttpClient:
         except OSError as error:
             problem = error.strerror or str(error)
         except (HTTPException, ValueError) as error:
-            problem = f"answers what is not HTTP ({type(error).__name__})"
+            problem = f"its answer is not HTTP ({type(error).__name__})"
         raise NoResponse(f"{self._named}: {problem}")
 
     def _words(self, request: Request) -> bytes:

@@ -181,7 +181,7 @@ def choose(
 ) -> DetectedCloud:
     """Return the cloud to poll, at ``url`` if given. Raises ``ValueError`` for an unknown ``source``."""
     if source != AUTO and source not in CLOUDS:
-        raise ValueError(f"{source!r} is not a cloud that is known; known are {', '.join(sorted(CLOUDS))}")
+        raise ValueError(f"{source!r} is not a known cloud; known clouds are {', '.join(sorted(CLOUDS))}")
     named = cloud_of_firmware(firmware) if source == AUTO else source
     chosen = [name for name in CLOUDS if named in (None, name)]
     return DetectedCloud([(class_of(name)(), ask_at(url or CLOUDS[name].url)) for name in chosen])

@@ -131,7 +131,7 @@ def _be_child(source: str, url: str | None, pipe: int, before: Notice | None) ->
         serve(source, url, pipe, before=before)
     except BaseException as error:  # noqa: BLE001 - the main loop of a process
         with contextlib.suppress(OSError):
-            message = {"cloud": source, "problem": f"asking broke: {type(error).__name__}: {error}"}
+            message = {"cloud": source, "problem": f"asking it failed: {type(error).__name__}: {error}"}
             os.write(pipe, to_text(message).encode("ascii") + b"\n")
     finally:
         os._exit(0)

@@ -33,7 +33,7 @@ class CommitMemory:
             raise
 
     def drop_kept(self) -> None:
-        """Allow to overwrite kept commits."""
+        """Let kept commits be overwritten."""
         for descriptor in self.descriptors:
             if os.fstat(descriptor).st_size > KEPT_AT:
                 os.pwrite(descriptor, b"\0", KEPT_AT)
@@ -49,11 +49,11 @@ class CommitMemory:
         return call_results.count(self.past)
 
     def held(self) -> list[int] | None:
-        """The newest commit of a world in this memory: incarnation, generation, number and step; None if none is."""
-        found = held(map(_sealed, self.descriptors))
-        if found is None:
+        """The newest commit of a world in this memory, if any: incarnation, generation, number and step."""
+        newest_sealed = held(map(_sealed, self.descriptors))
+        if newest_sealed is None:
             return None
-        record = found[1].record
+        record = newest_sealed[1].record
         return [*record.identity[1:], record.step]
 
     def close(self) -> None:

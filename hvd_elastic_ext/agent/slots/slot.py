@@ -223,7 +223,7 @@ class Slot:
         return 0 if self._commits is None else self._commits.results
 
     def drop_kept(self) -> None:
-        """Allow kept commits to be written over."""
+        """Let kept commits be overwritten."""
         if self._commits is not None:
             self._commits.drop_kept()
 

@@ -130,7 +130,7 @@ def test_a_launcher_that_is_replaced_while_it_lives_loses_its_agents(begin: Begi
         wait_until(lambda: session.closed, what="the agent to hang up on the first")
         late = begin(first)
         assert late.wait() == 125
-        assert "launcher 1 of the job is not obeyed: 2 has followed" in late.stderr
+        assert "launcher 1 of the job is not obeyed: 2 has taken over" in late.stderr
 
 
 def test_two_jobs_of_one_name_have_separate_agents(begin: Begin) -> None:

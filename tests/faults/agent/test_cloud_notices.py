@@ -98,7 +98,7 @@ def test_a_cloud_that_does_not_answer_is_reported_once_and_so_is_its_return(laun
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"notices_from": "amazon"}, "'amazon' is not a cloud"),
+        ({"notices_from": "amazon"}, "'amazon' is not a known cloud"),
         ({"metadata_url": "https://metadata"}, "is not an address"),
     ],
 )

@@ -182,7 +182,7 @@ def test_only_the_highest_incarnation_is_obeyed(begin: Begin) -> None:
         session.hang_up()
         lower = launcher.session(2)
         assert lower.hello["incarnation"] == 5
-        agent.wait_for("it is launcher 4 of the job, and launcher 5 has followed it")
+        agent.wait_for("it is launcher 4 of the job, and launcher 5 has taken over")
         wait_until(lambda: lower.closed, what="the agent to hang up")
         assert lower.news("beats") == []
         launcher.incarnation = 6

@@ -15,7 +15,7 @@ def test_a_signal_is_a_notice_first_and_the_end_only_after_the_grace(launcher: L
     agent.terminate()
     assert session.wait_for("notice") == {"event": "notice", "reason": "SIGTERM", "grace_s": 3.0}
     session.order(start_order(1, "true"))
-    assert session.wait_for("refused", 1)["reason"].startswith("nothing is started any more")
+    assert session.wait_for("refused", 1)["reason"].startswith("nothing more is started")
     assert agent.wait() == 143
     assert session.wait_for("ended", 0)["reason"] == "the time after the notice is over"
 

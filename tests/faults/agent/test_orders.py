@@ -81,7 +81,7 @@ def test_an_agent_told_to_finish_ends_with_its_last_process_and_starts_no_other(
     agent.order({"do": "finish"})
     agent.start(16, "echo", "never")
     assert agent.process.wait() == 1  # the first code that is not 0
-    assert agent.news("refused")[0]["reason"] == "nothing is started any more: the agent is about to end"
+    assert agent.news("refused")[0]["reason"] == "nothing more is started: the agent is about to end"
     assert [agent.written(slot) for slot in range(17)] == [*(f"{slot}\n".encode() for slot in range(16)), b""]
 
 

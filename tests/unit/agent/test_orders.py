@@ -171,14 +171,15 @@ def test_a_welcome_with_an_invalid_option_is_none(wrong: dict[str, Any]) -> None
         (b"{}", "'do' is missing"),
         (line(do="halt"), "'do' must be one of start, stop, kill, answer, tell, forget, helper, drop, finish"),
         (line(do=["start"]), "'do' must be one of start"),
-        (line(do="finish", slot=1), "'slot' is unknown; known are do"),
+        (line(do="finish", slot=1), "'slot' is not a known field; known fields are do"),
         (line(do="stop"), "'slot' is missing"),
         (line(do="stop", slot=-1), "'slot' must be a whole number from 0 to 1023"),
         (line(do="stop", slot=True), "'slot' must be a whole number from 0 to 1023"),
-        (line(do="stop", slot=0, grace=1), "'grace' is unknown; known are do, slot, grace_s"),
+        (line(do="stop", slot=0, grace=1), "'grace' is not a known field; known fields are do, slot, grace_s"),
         (
             start(life=1, argvs=1),
-            "'argvs' is unknown; known are do, slot, argv, env, cwd, grace_s, commits, core, output, life, link, note",
+            "'argvs' is not a known field; known fields are do, slot, argv, env, cwd, grace_s, commits, core, output, "
+            "life, link, note",
         ),
         (start(argv="true"), "'argv' must be a list of strings that names a program"),
         (start(argv=[]), "'argv' must be a list of strings that names a program"),
