@@ -220,12 +220,12 @@ class Channel:
         else:
             self._connect(name)
 
-    def _looked_up(self, found: Found) -> None:
+    def _looked_up(self, answer: Found) -> None:
         self._lookup = None
-        if found.addresses:
-            self._connect(found.addresses[0])
+        if answer.addresses:
+            self._connect(answer.addresses[0])
         else:
-            self._fail(found.problem or "its name has no address")
+            self._fail(answer.problem or "its name has no address")
 
     def _connect(self, address: str) -> None:
         self._retry_at = None
@@ -326,10 +326,11 @@ MAX_EVENT_BYTES: Final = 8 << 20
 
 
 class QueuedEvent(NamedTuple):
-    """An event. ``size``: characters of its ``text`` if it has one, else bytes of its JSON."""
+    """An event that waits."""
 
     message: dict[str, Any]
     size: int
+    """Bytes of its ``text`` if it has one, else of its JSON."""
 
     @property
     def is_output(self) -> bool:

@@ -205,7 +205,7 @@ def _popen(request: Mapping[str, Any], env: Mapping[str, str]) -> subprocess.Pop
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             pass_fds=[
-                *(each for descriptors in request["sides"].values() for each in descriptors),
+                *(descriptor for descriptors in request["sides"].values() for descriptor in descriptors),
                 *request["pasts"].values(),
             ],
             start_new_session=True,

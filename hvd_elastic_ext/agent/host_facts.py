@@ -29,7 +29,7 @@ def versions() -> dict[str, str | None]:
     They are read from the names of the installers' metadata folders, because
     ``importlib.metadata`` alone takes longer to load than this whole agent.
     """
-    found: dict[str, str | None] = {}
+    by_package: dict[str, str | None] = {}
     for folder in sys.path:
         try:
             names = os.listdir(folder or ".")
@@ -38,8 +38,8 @@ def versions() -> dict[str, str | None]:
         for name in names:
             package, version = _distribution(name)
             if version is not None:
-                found.setdefault(package, version)
-    return {package: found.get(_plain(package)) or _slowly(package) for package in PACKAGES}
+                by_package.setdefault(package, version)
+    return {package: by_package.get(_plain(package)) or _slowly(package) for package in PACKAGES}
 
 
 def _distribution(name: str) -> tuple[str, str | None]:
@@ -66,20 +66,20 @@ def _slowly(package: str) -> str | None:
 
 def interfaces() -> dict[str, str]:
     """Return the IPv4 address of each network interface that has one."""
-    found = {}
+    addresses = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as any_socket:
         for _, name in socket.if_nameindex():
             try:
                 answer = fcntl.ioctl(any_socket, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
             except OSError:  # the interface has no IPv4 address
                 continue
-            found[name] = socket.inet_ntoa(answer[20:24])
-    return found
+            addresses[name] = socket.inet_ntoa(answer[20:24])
+    return addresses
 
 
-def through(address: str, known: dict[str, str]) -> str | None:
-    """Return which of the ``known`` interfaces a connection uses. ``address``: its local address."""
-    for name, own in known.items():
+def through(address: str, by_interface: dict[str, str]) -> str | None:
+    """Return the interface that a connection uses, of those whose addresses are known. ``address``: its local one."""
+    for name, own in by_interface.items():
         if own == address or (address.startswith("127.") and own.startswith("127.")):
             return name
     return None
@@ -102,15 +102,15 @@ def of_code(wanted: bytes) -> dict[str, Any]:
 
 def gather(address: str, *, resolved: tuple[str, ...], problem: str | None) -> dict[str, Any]:
     """Return all facts. ``resolved``: the addresses of this host's own name, or the ``problem`` with them."""
-    known = interfaces()
+    by_interface = interfaces()
     return {
         "python": sys.version.split()[0],
         "versions": versions(),
         "hostname": socket.gethostname(),
         "addresses": list(resolved),
         "resolving": problem,
-        "interfaces": known,
-        "via": through(address, known),
+        "interfaces": by_interface,
+        "via": through(address, by_interface),
         "devices": devices(),
         "boot": boot_s(),
     }
@@ -150,15 +150,15 @@ def _found(environ: Mapping[str, str], root: str) -> list[str]:
 def _described(root: str) -> list[dict[str, str]]:
     """The driver's data for each device, sorted by bus address, which is CUDA's order for devices of one model."""
     folder = os.path.join(root, _GPUS)
-    found = []
+    gpus = []
     for name in sorted(_listdir(folder)):
         try:
             with open(os.path.join(folder, name, "information"), encoding="utf-8", errors="replace") as file:
                 pairs = [line.partition(":") for line in file]
         except OSError:
             continue
-        found.append({key.strip(): value.strip() for key, _, value in pairs})
-    return found
+        gpus.append({key.strip(): value.strip() for key, _, value in pairs})
+    return gpus
 
 
 def _listdir(folder: str) -> list[str]:

@@ -61,18 +61,18 @@ class Usage:
 
         ``cpu`` is the mean since the last look; the first look does not return it.
         """
-        found = {}
+        shares = {}
         cpu, last = self._cpu(), self._last
         self._last = None
         if cpu is not None:
             used_s, cores = cpu
             self._last = (now, used_s, cores)
             if last is not None and now > last[0] and cores == last[2]:
-                found["cpu"] = round(min(1.0, max(0.0, (used_s - last[1]) / (now - last[0]) / cores)), 4)
+                shares["cpu"] = round(min(1.0, max(0.0, (used_s - last[1]) / (now - last[0]) / cores)), 4)
         memory = self._memory()
         if memory is not None:
-            found["memory"] = round(memory, 4)
-        return found
+            shares["memory"] = round(memory, 4)
+        return shares
 
     def _cpu(self) -> tuple[float, float] | None:
         """Return the used processor seconds, and the number of cores."""
@@ -92,9 +92,9 @@ class Usage:
         if limit.isdigit() and used.isdigit() and int(limit) > 0:
             cache = _values(self._read(f"{self._cgroup}/memory.stat")).get("inactive_file", 0)
             return min(1.0, max(0, int(used) - cache) / int(limit))
-        known = _values(self._read(f"{self._proc}/meminfo"))
-        total, there = known.get("MemTotal:"), known.get("MemAvailable:")
-        return None if not total or there is None else max(0.0, 1.0 - there / total)
+        meminfo = _values(self._read(f"{self._proc}/meminfo"))
+        total, available = meminfo.get("MemTotal:"), meminfo.get("MemAvailable:")
+        return None if not total or available is None else max(0.0, 1.0 - available / total)
 
     def _read(self, path: str) -> str:
         try:
@@ -106,8 +106,8 @@ class Usage:
 
 def _values(text: str) -> dict[str, int]:
     """Read lines with a name and a number each."""
-    words = [line.split() for line in text.splitlines()]
-    return {each[0]: int(each[1]) for each in words if len(each) >= 2 and each[1].isdigit()}
+    lines = [line.split() for line in text.splitlines()]
+    return {words[0]: int(words[1]) for words in lines if len(words) >= 2 and words[1].isdigit()}
 
 
 # --- GPUs ------------------------------------------------------------------------------------------------
@@ -117,12 +117,15 @@ MISSING = "nvidia-ml-py is not installed there (pip install nvidia-ml-py)"
 
 
 class Gpu(NamedTuple):
-    """One device. ``busy``: the share of the last moments (up to 1 s) in which it computed. Memory is in bytes."""
+    """One device."""
 
     name: str
     busy: float
+    """Share of the last moments, up to 1 s, in which it computed."""
     used: int
+    """Bytes of its memory that are in use."""
     memory: int
+    """Bytes of its memory."""
 
 
 class Gpus:
@@ -150,12 +153,12 @@ class Gpus:
             if self._nvml is None:
                 nvml.nvmlInit()
                 self._nvml = nvml
-            found = [self._one(name) for name in self._names]
+            gpus = [self._one(name) for name in self._names]
         except nvml.NVMLError as error:  # for example, a part of a GPU has no such figure
             self.problem = f"NVML: {error}"
             return []
         self.problem = ""
-        return found
+        return gpus
 
     def report(self) -> dict[str, Any]:
         """Return the values for the launcher: ``gpu``, the mean load, and ``gpu_memory``, the share in use.

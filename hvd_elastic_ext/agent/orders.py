@@ -28,19 +28,24 @@ ORPHAN_GRACE_S: Final = 60.0
 
 
 class Start(NamedTuple):
-    """Start a process in a free slot. ``env`` is added to the agent's own environment. Without ``cwd`` it runs in the
-    agent's directory."""
+    """Start a process in a free slot."""
 
     slot: int
     argv: tuple[str, ...]
     env: dict[str, str]
+    """Added to the agent's own environment."""
     cwd: str | None = None
+    """The directory in which it runs; None: that of the agent."""
     grace_s: float = GRACE_S
     commits: int = COMMITS
     core: bool = False
+    """Whether it may leave a core dump."""
     output: str = "frames"
+    """One of :data:`OUTPUTS`."""
     life: int | None = None
+    """Its number, above that of the slot's last process; None: the next one."""
     link: bool = False
+    """Whether it gets a link and a rendezvous proxy."""
     note: str | None = None
     """A text for the next launcher; the agent does not read it."""
     stdin: bool = False
@@ -70,9 +75,10 @@ class AnswerQuestion(NamedTuple):
 
 
 class Tell(NamedTuple):
-    """Pass ``message`` to processes. ``to``: by slot, the life of the process that must get it."""
+    """Pass ``message`` to processes."""
 
     to: dict[int, int]
+    """By slot, the life of the process that must get it."""
     message: dict[str, Any]
 
 
@@ -101,13 +107,12 @@ class Finish(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """The intervals between heartbeats.
-
-    ``figures_every``: one message of so many reports every process; the others report only silent ones.
-    """
+    """The intervals between heartbeats."""
 
     heartbeat_s: float = HEARTBEAT_S
+    """Seconds between two messages."""
     figures_every: int = 1
+    """One message of so many reports every process; the others report only silent ones."""
 
 
 class Join(NamedTuple):
@@ -428,8 +433,8 @@ class Fields:
         """Raise :class:`OrderError` if a field is left that was not taken. Call it last."""
         if self._entry:
             name = next(iter(self._entry))
-            known = ", ".join(dict.fromkeys(self._known))
-            raise OrderError(f"'{name:.60}' is not a known field; known fields are {known}", self._slot)
+            fields = ", ".join(dict.fromkeys(self._known))
+            raise OrderError(f"'{name:.60}' is not a known field; known fields are {fields}", self._slot)
 
 
 def is_name(value: object) -> bool:

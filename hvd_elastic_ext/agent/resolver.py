@@ -78,9 +78,9 @@ class Lookup:
                 addresses, problem = (), "the resolver failed"
             self._end(Found(tuple(addresses), problem))
 
-    def _end(self, found: Found) -> None:
+    def _end(self, result: Found) -> None:
         self.close()
-        self._then(found)
+        self._then(result)
 
 
 def _be_child(name: str, writer: int) -> NoReturn:
@@ -98,10 +98,10 @@ def _be_child(name: str, writer: int) -> NoReturn:
 def resolve(name: str) -> Found:
     """Return the addresses of ``name``, in the resolver's order. This may block for any time."""
     try:
-        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         return Found((), f"{name} does not resolve: {getattr(error, 'strerror', None) or error}")
-    return Found(tuple(dict.fromkeys(str(address[0]) for *_, address in found)))
+    return Found(tuple(dict.fromkeys(str(address[0]) for *_, address in answers)))
 
 
 def family(address: str) -> int | None:

@@ -81,8 +81,8 @@ def events(body: str) -> Sequence[Mapping[str, Any]]:
     # The incarnation shows whether the document has changed. Read an unchanged document too: its events come nearer.
     if type(document["DocumentIncarnation"]) is not int or not isinstance(document["Events"], list):
         raise ValueError("not a document of scheduled events")
-    found: list[Mapping[str, Any]] = document["Events"]
-    return found
+    listed: list[Mapping[str, Any]] = document["Events"]
+    return listed
 
 
 def announcements_of(events: Sequence[Mapping[str, Any]], own: str, now: float) -> list[Announcement]:

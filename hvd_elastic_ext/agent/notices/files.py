@@ -55,12 +55,12 @@ def read(text: str) -> Notice | None:
 
 def soonest(notices: Sequence[Notice], wall: float) -> Notice | None:
     """The earliest notice that is not stale; None if there is none. Pure."""
-    return soonest_of([each for each in notices if each.by is None or wall < each.by + STALE_S])
+    return soonest_of([notice for notice in notices if notice.by is None or wall < notice.by + STALE_S])
 
 
 def soonest_of(notices: Sequence[Notice]) -> Notice | None:
     """The notice with the earliest deadline; None if there is none. Pure."""
-    return min(notices, key=lambda each: math.inf if each.by is None else each.by, default=None)
+    return min(notices, key=lambda notice: math.inf if notice.by is None else notice.by, default=None)
 
 
 class NoticeFiles:
@@ -87,7 +87,7 @@ class NoticeFiles:
                 continue
             if stamp != self._stamps.get(path) or path in self._seen_empty:
                 self._stamps[path] = stamp
-                self._take(path, there=stamp is not None)
+                self._take(path, exists=stamp is not None)
                 if stamp is None and path in self._own:
                     self._make_again(path)
         return soonest(list(self._held.values()), wall)
@@ -99,22 +99,22 @@ class NoticeFiles:
             self._stamps[path] = _stamp_of(os.fstat(descriptor))  # not by name: it may be removed again
             os.close(descriptor)
 
-    def _take(self, path: str, *, there: bool) -> None:
+    def _take(self, path: str, *, exists: bool) -> None:
         try:
-            found = read(_text(path)) if there else None
+            notice = read(_text(path)) if exists else None
         except FileNotFoundError:
-            found = None
+            notice = None
         except (OSError, ValueError, OverflowError, RecursionError) as error:
             self._warn(f"notice file {path}: {error}; the last notice stays valid")
             return
-        if found is None and there and path not in self._seen_empty:
+        if notice is None and exists and path not in self._seen_empty:
             self._seen_empty.add(path)  # a writer may have truncated it first
             return
         self._seen_empty.discard(path)
-        if found is None:
+        if notice is None:
             self._held.pop(path, None)
         else:
-            self._held[path] = found
+            self._held[path] = notice
 
 
 def _stamp(path: str) -> tuple[int, ...] | None:

@@ -32,21 +32,24 @@ class NoResponse(Exception):
 
 
 class Request(NamedTuple):
-    """A question to a metadata service. ``within_s``: seconds until the answer must be complete."""
+    """A question to a metadata service."""
 
     method: str
     path: str
     headers: Mapping[str, str]
     within_s: float = QUICK_S
+    """Seconds until the answer must be complete."""
 
 
 class Response(NamedTuple):
-    """``headers`` by lower-case name; ``now``: Unix seconds by the clock of the service."""
+    """An answer of a metadata service."""
 
     status: int
     body: str
     headers: Mapping[str, str]
+    """By lower-case name."""
     now: float
+    """Unix seconds by the clock of the service."""
 
 
 class Ask(Protocol):
@@ -60,16 +63,15 @@ class Ask(Protocol):
 
 
 class Announcement(NamedTuple):
-    """A service's message about this machine.
-
-    ``at``: when the machine will be gone, in Unix seconds of the cloud's clock. ``within_s``: if no time is
-    given, the seconds after the announcement. ``advisory``: the event may not happen, or not soon.
-    """
+    """A service's message about this machine."""
 
     reason: str
     at: float | None = None
+    """When the machine will be gone, in Unix seconds of the cloud's clock."""
     within_s: float | None = None
+    """If no time is given, the seconds from the announcement to that."""
     advisory: bool = False
+    """Whether it may not happen, or not soon."""
 
 
 class Cloud(Protocol):
@@ -109,10 +111,10 @@ def or_last(asking: Callable[[], list[Announcement]], before: list[Announcement]
 
 def entries(body: str) -> list[dict[str, Any]]:
     """A list of objects in JSON. Raises ``ValueError``."""
-    found = json.loads(body)
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+    listed = json.loads(body)
+    if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
         raise ValueError("not a list of objects")
-    return found
+    return listed
 
 
 def iso_time(text: str) -> float:

@@ -189,8 +189,8 @@ def choose(
 
 def class_of(name: str) -> type[Cloud]:
     """Return the class of a cloud, from the module with its name."""
-    found: type[Cloud] = import_module(f"{__package__}.{name}").CLOUD
-    return found
+    cloud: type[Cloud] = import_module(f"{__package__}.{name}").CLOUD
+    return cloud
 
 
 def cloud_of_firmware(firmware: Callable[[str], str]) -> str | None:

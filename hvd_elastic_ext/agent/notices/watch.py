@@ -112,11 +112,11 @@ class CloudWatch:
             self._advice = message["advice"]
             self._listener.cloud_advice(self._advice)
 
-    def _take_problem(self, found: tuple[str, str] | None) -> None:
-        before, self._problem = self._problem, found
-        if found is not None and found != before:
-            self._listener.cloud_problem(*found)
-        elif found is None and before is not None:
+    def _take_problem(self, problem: tuple[str, str] | None) -> None:
+        before, self._problem = self._problem, problem
+        if problem is not None and problem != before:
+            self._listener.cloud_problem(*problem)
+        elif problem is None and before is not None:
             self._listener.cloud_problem(before[0], None)
 
 

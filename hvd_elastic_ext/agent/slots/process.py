@@ -191,14 +191,14 @@ class OutOfMemory:
 
 def _of_cgroup(own: str, mounts: str) -> list[str]:
     """Return the possible files of the counter, for both versions of cgroups, also those of a container's root."""
-    found = []
+    files = []
     for (line,) in _lines(own, separator=None):
         _, controllers, path = line.split(":", 2)
         if not controllers:
-            found += [f"{mounts}{path.rstrip('/')}/memory.events", f"{mounts}/memory.events"]
+            files += [f"{mounts}{path.rstrip('/')}/memory.events", f"{mounts}/memory.events"]
         elif "memory" in controllers.split(","):
-            found += [f"{mounts}/memory{path.rstrip('/')}/memory.oom_control", f"{mounts}/memory/memory.oom_control"]
-    return found
+            files += [f"{mounts}/memory{path.rstrip('/')}/memory.oom_control", f"{mounts}/memory/memory.oom_control"]
+    return files
 
 
 def _lines(path: str, *, separator: str | None = " ") -> list[list[str]]:

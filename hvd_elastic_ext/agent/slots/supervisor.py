@@ -32,23 +32,27 @@ ORPHANED: Final = 125
 
 
 class Inheritance(NamedTuple):
-    """What a training process inherits: descriptors of commit memory, of the memory for results of training calls
-    (``past``), of link and standard input, and the port of the rendezvous proxy.
-    """
+    """What a training process inherits. All are descriptors, except the port."""
 
     commits: tuple[int, ...] = ()
+    """Its commit memory."""
     link: int | None = None
     proxy: int | None = None
+    """The port of its rendezvous proxy."""
     stdin: int | None = None
     past: int | None = None
+    """The memory for results of training calls."""
 
 
 class SupervisorPipes(NamedTuple):
-    """Descriptors of a supervisor: its two pipes to the agent, and the output streams of the training process."""
+    """Descriptors of a supervisor."""
 
     down: int
+    """The pipe with the agent's orders."""
     up: int
+    """The pipe with its reports."""
     stdout: int
+    """Where the training process writes, as to ``stderr``."""
     stderr: int
 
 
@@ -255,7 +259,8 @@ def _group(pid: int) -> int | None:
 
 
 def _descriptors(inheritance: Inheritance) -> tuple[int, ...]:
-    return (*inheritance.commits, *(each for each in (inheritance.past, inheritance.link) if each is not None))
+    others = (inheritance.past, inheritance.link)
+    return (*inheritance.commits, *(descriptor for descriptor in others if descriptor is not None))
 
 
 def environment(order: Start, inheritance: Inheritance) -> dict[str, str]:

@@ -58,9 +58,13 @@ class Imports(NamedTuple):
 
     pid: int | None = None
     modules: tuple[str, ...] = ()
+    """Those of the interpreter and its installed packages, in order."""
     own: tuple[str, ...] = ()
+    """Top-level names of the script's own modules."""
     env: Mapping[str, str | None] = MappingProxyType({})
+    """Changed variables of the environment; None: removed."""
     complete: bool = False
+    """Whether the process has reported all of them."""
 
     def merged_with(self, message: Mapping[str, Any]) -> Imports:
         """Return these imports and those of one more message; a malformed message is ignored."""
@@ -84,13 +88,15 @@ def _are_names(value: object) -> TypeGuard[list[str]]:
 
 
 class Example(NamedTuple):
-    """A process that trains. ``place`` changes with each process and world; ``step`` is its newest known step."""
+    """A process that trains."""
 
     order: Start
     pid: int
     imports: Imports
     place: tuple[int, int | None]
+    """Changes with each process and world."""
     step: int | None
+    """Its newest known step."""
 
 
 def may_be_forked(order: Start, template: Start, environ: Mapping[str, str]) -> tuple[bool, str]:
@@ -100,7 +106,7 @@ def may_be_forked(order: Start, template: Start, environ: Mapping[str, str]) -> 
         return False, "it has no link"
     if (order.argv, order.cwd) != (template.argv, template.cwd):
         return False, "its command or folder is another one"
-    before, now = (_lasting({**environ, **each.env}) for each in (template, order))
+    before, now = (_lasting({**environ, **start.env}) for start in (template, order))
     changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
     if changed:
         return False, f"{changed[0]} has another value"
@@ -181,7 +187,7 @@ class WarmStarts:
             return
         if now < self._calm_since + CALM_S:
             return
-        example = next((each for slot, each in examples.items() if each.step != self._steps[slot]), None)
+        example = next((candidate for slot, candidate in examples.items() if candidate.step != self._steps[slot]), None)
         if example is not None:
             self._begin(example)
 

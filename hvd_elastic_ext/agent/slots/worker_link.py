@@ -192,11 +192,13 @@ first one. Places of a script are passed in this order."""
 
 
 class Standing(NamedTuple):
-    """A living process that is in no world yet. ``reached``: how far it has come. ``waits``: it waits there."""
+    """A living process that is in no world yet."""
 
     slot: int
     reached: Place
+    """How far it has come."""
     waits: bool = False
+    """Whether it waits there."""
 
 
 def released(processes: Iterable[Standing]) -> list[int]:
