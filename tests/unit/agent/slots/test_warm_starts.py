@@ -91,7 +91,7 @@ def look(starts: WarmStarts, agent: Services, pid: int, *words: str, at: float, 
     agent.time = at
     order = EXAMPLE.order._replace(argv=words)
     example = EXAMPLE._replace(order=order, pid=pid, imports=KNOWN._replace(pid=pid), step=step)
-    starts.look({0: SimpleNamespace(at_rest=False, example=example)})  # type: ignore[dict-item]
+    starts.look([(0, example)])
 
 
 def own_words() -> tuple[str, ...]:
