@@ -61,18 +61,26 @@ class Channel:
         self._lookup: Lookup | None = None
         self._wire: AgentWire
         self._greeted = False
+        """Whether the hello was sent on this connection."""
         self.open = False
         """Whether the launcher has sent its welcome on this connection."""
         self.needed = False
         """Whether training needs a launcher: one of :data:`FAILURES` has come while there was none."""
         self._retry_at: float | None = None
+        """When to connect again."""
         self._pause = FIRST_PAUSE_S
+        """Seconds to wait after the next failure."""
         self._deadline = 0.0
+        """When the present step of the handshake must be over."""
         self._backlog = Backlog()
         self._heartbeats: dict[str, Any] | None = None
+        """The newest, not signed yet."""
         self._out = bytearray()
+        """Signed data that the kernel has not taken."""
         self._sealed = 0
+        """Bytes that were signed on this connection."""
         self._underway: deque[tuple[int, QueuedEvent]] = deque()
+        """Events that may not have arrived, each with the number of signed bytes up to its end."""
 
     def connect_to(self, address: tuple[str, int]) -> None:
         """Connect to the launcher at ``address``, and to no other from now on."""

@@ -1,4 +1,9 @@
-"""One slot of the agent: its commit memory, and the process that runs in it."""
+"""One slot of the agent: its commit memory, and the process that runs in it.
+
+The memory outlives processes: the next process of the slot continues from the last one's commit. A slot is *at rest*
+when nothing runs in it. A process that has ended leaves it so only when all that it had started has ended, too, since
+that may still use memory and devices. A start that is ordered meanwhile waits for that.
+"""
 
 from __future__ import annotations
 
@@ -32,17 +37,22 @@ class AgentServices(LinkServices, Protocol):
 
 
 class Slot:
-    """See the module's docstring. A slot is *at rest* when nothing runs in it."""
+    """See the module's docstring."""
 
     def __init__(self, number: int, agent: AgentServices) -> None:
         self.number = number
         self._agent = agent
         self._commits: CommitMemory | None = None
         self._order: Start
+        """The newest start that was executed."""
         self._next: Start | None = None
+        """The start that waits until the run has ended."""
         self._run: Run | None = None
+        """The process and what it has left; None at rest."""
         self._stopping: str | None = None
+        """Why its processes were told to end, or the start that waits is not to be executed."""
         self._forget = False
+        """Whether to release the commit memory when the slot is at rest."""
         self._forget_before_next = False
         """Whether to release the commit memory when the run has ended, so that :attr:`_next` begins without it."""
         self.worker_link: WorkerLink | None = None
