@@ -145,7 +145,7 @@ def test_a_token_that_is_taken_no_more_is_replaced_at_once(looking: Looking) -> 
     ("kind", "status", "body", "why"),
     [
         ("aws", 200, "good\r\nX-Evil: 1", "not a token"),  # it would write a head of its own
-        ("gcp", 200, "TRUE", "not by Google"),
+        ("gcp", 200, "TRUE", "not come from Google"),
         ("alibaba", 404, "", "404"),
     ],
 )
