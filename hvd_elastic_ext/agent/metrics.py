@@ -78,12 +78,13 @@ class Figures:
     def answer(self) -> Answer:
         """Return all present figures as an answer to a request."""
         try:
-            return 200, *_exposed(self._present())
+            return 200, *_exposed(self.present())
         except ImportError as error:
             self._job.warn(f"--agent-metrics: {error}; install prometheus-client on host {self._job.names[1]}")
             return 500, b"prometheus-client is missing\n", "text/plain"
 
-    def _present(self) -> Iterator[Figure]:
+    def present(self) -> Iterator[Figure]:
+        """Yield the present figures."""
         yield from self._of_the_agent()
         yield from self._of_slots()
         yield from self._of_the_host()

@@ -17,6 +17,7 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from hvd_elastic_ext.agent.metrics import PREFIX as OF_AGENT
 from hvd_elastic_ext.agent.slots.slot import Slot
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.journal import Journal, read
@@ -161,10 +162,10 @@ def metrics_in(expressions: Iterable[str]) -> set[str]:
 
 def names_of_agents() -> set[str]:
     with figures() as (agent, told):
-        list(told.collect())
+        list(told.present())
         agent.time = 10.0  # GPUs are told from the second time on
-        families = [(family.name.removeprefix(PREFIX), family.type) for family in told.collect()]
-    return {f"{name}_total" if kind == "counter" else name for name, kind in families}
+        names = [f"{figure.name}_total" if figure.counts else figure.name for figure in told.present()]
+    return {f"{OF_AGENT}{name}".removeprefix(PREFIX) for name in names}
 
 
 def panels() -> list[dict[str, Any]]:
