@@ -77,7 +77,10 @@ COMMANDS: Final = {
         "hvd_elastic_ext.jobs.cli.sync", "send a job's code to a launcher's pod that waits for it", group=CLUSTER
     ),
     "suspend": Command(
-        "hvd_elastic_ext.jobs.cli.changes", "let a job on a cluster go until it is resumed", "suspend", CLUSTER
+        "hvd_elastic_ext.jobs.cli.changes",
+        "suspend a job on a cluster: its pods go until it is resumed",
+        "suspend",
+        CLUSTER,
     ),
     "resume": Command("hvd_elastic_ext.jobs.cli.changes", "let a suspended job go on", "resume", CLUSTER),
     "wait": Command(
@@ -87,7 +90,7 @@ COMMANDS: Final = {
         "hvd_elastic_ext.jobs.cli.changes", "delete a job on a cluster and all that it has", "delete", CLUSTER
     ),
     "convert": Command(
-        "hvd_elastic_ext.jobs.cli.convert", "old manifests and lines of arena, as those of today", group=CLUSTER
+        "hvd_elastic_ext.jobs.cli.convert", "turn old manifests and lines of arena into those of today", group=CLUSTER
     ),
     "manifest": Command("hvd_elastic_ext.install.manifest", "list or print manifests for a cluster", group=CLUSTER),
 }
@@ -127,7 +130,7 @@ def _not_here(name: str, arguments: Sequence[str]) -> str:
 
 
 def completion(argv: Sequence[str]) -> int:
-    """Run ``completion``. Raises :class:`UsageError` for a shell that is none of its."""
+    """Run ``completion``. Raises :class:`UsageError` for a shell that it does not know."""
     from hvd_elastic_ext.install import completion
 
     return completion.main(argv, lambda: {name: _completed(name) for name in COMMANDS})
@@ -172,7 +175,7 @@ def usage() -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command. A user's mistake and an error raised on purpose are a line and an exit code, no traceback."""
+    """Run one command. A user's mistake and an error raised on purpose are a line and an exit code, not a traceback."""
     open_closed_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = arguments[0] if arguments else "--help"

@@ -84,7 +84,7 @@ def result_of(call: int) -> str:
 
 
 def count(descriptor: int) -> int:
-    """Return the number of results; 0 for an empty file or one that holds no past."""
+    """Return the number of results; 0 for an empty file or one that does not hold a past."""
     return _counts(descriptor)[0]
 
 

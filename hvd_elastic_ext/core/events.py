@@ -175,7 +175,7 @@ FAULTS: Final[Remedies] = (
     ),
     (
         r"was silent|\bsilent[:;]",
-        "That process was stopped, or got no processor, and was killed. If {host} does so again, see what stops "
+        "That process was stopped, or did not get a processor, and was killed. If {host} does so again, see what stops "
         "processes there (SIGSTOP, a debugger, a suspended container), and its load.",
     ),
     (r"fenced", _SILENT_HOST),
@@ -433,7 +433,7 @@ RESIZES: Final[Mapping[str, EventKind]] = {
         EventKind("worker failed", "a process or a host was lost", level=BAD, remedies=FAULTS),
         EventKind(
             "connection lost",
-            "processes lost their connections to one another, and nobody is gone",
+            "processes lost their connections to one another, although none of them is gone",
             level=WARN,
             remedies=_NETWORK,
         ),
@@ -550,7 +550,7 @@ EVENTS: Final[Mapping[str, EventKind]] = {
         ),
         EventKind(
             "isolated",
-            "the launcher gets messages from no host of the world: its own network is suspected",
+            "the launcher does not get messages from any host of the world: its own network is suspected",
             "hosts, reason",
             level=BAD,
             remedies=_do(

@@ -26,7 +26,7 @@ def name_error(name: str) -> str | None:
     Accepted: dotted labels of ASCII letters, digits, ``-`` and ``_``, no label
     starting or ending with ``-`` (RFC 1123 §2.1; ``_`` because container tools
     use it), and so IPv4 addresses too. IPv6 is refused, because Horovod splits
-    ``host:slots`` at the colon. This rule also prevents that ssh reads a host name as an option.
+    ``host:slots`` at the colon. This rule also prevents ssh from reading a host name as an option.
     """
     if len(name) <= MAX_NAME and _NAME.match(name):
         return None

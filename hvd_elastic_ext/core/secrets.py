@@ -23,7 +23,7 @@ _PARTS: Final = re.compile(
     "|authorization|cookie"
 )
 _HARMLESS: Final = (True, False, None, "", "anon", "browser", "cache", "cloud", "google_default")
-"""Values that name the source of a secret, or that there is none."""
+"""Values that name the source of a secret, or say that there is none."""
 
 MAX_EXTERNAL_TEXT: Final = 240
 """Most characters kept of another program's message."""

@@ -164,7 +164,9 @@ class WorkloadKind:
 
 _TRAINING: Final = "training.kubeflow.org"
 _ET: Final = "kai.alibabacloud.com"
-_MPI_ADVICE: Final = "MPI Operator makes no new pod of this name until this one is deleted; --reap-failed does that"
+_MPI_ADVICE: Final = (
+    "MPI Operator does not make a new pod of this name until this one is deleted; --reap-failed deletes it"
+)
 
 KINDS: Final = (
     # MPI Operator 0.3 to 0.8.2: validation wants at least 1; an invalid job gets an Event, and nothing else.
@@ -258,7 +260,7 @@ KINDS: Final = (
         scaled_by=("ScaleOut", "ScaleIn"),
         workers_at=("status", "targetWorkers"),
         fewest=1,
-        not_suspended="the et-operator can suspend a job, and cannot resume it",
+        not_suspended="the et-operator can suspend a job, but cannot resume it",
         state_from=StateFrom.PHASE,
     ),
     WorkloadKind(

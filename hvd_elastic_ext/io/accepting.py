@@ -61,7 +61,7 @@ class Listener:
             now = self._loop.time()
             if now - self._said_at >= SAY_AGAIN_S:
                 self._said_at = now
-                LOG.warning("%s accepts no connection just now: %s", self._name, error.strerror)
+                LOG.warning("%s cannot accept connections just now: %s", self._name, error.strerror)
             self._pause()
             self._again = self._loop.call_later(PAUSE_S, self._open)
             return

@@ -71,7 +71,7 @@ class _TooMuch(ValueError):
 
 
 _INVALID: Final = (yaml.YAMLError, tomllib.TOMLDecodeError, ArithmeticError, RecursionError, TypeError, ValueError)
-"""What the loaders raise: ``ValueError`` for a date that there is not, or a number of thousands of digits."""
+"""What the loaders raise: ``ValueError`` for a date that does not exist, or a number of thousands of digits."""
 
 
 def _loaded(text: str) -> list[Any]:
@@ -144,7 +144,7 @@ _OPEN: Final = {
 }
 """What is wrong with something that has a beginning, by libyaml's context."""
 _PLAIN: Final = {
-    "mapping values are not allowed": "there is a ':' where no name may be; check the indentation, and quote a value "
+    "mapping values are not allowed": "there is a ':' where a name cannot be; check the indentation, and quote a value "
     "that holds ': '",
     "cannot start any token": "a value cannot begin with this character; indent with spaces, not tabs, and quote text",
     "found a tab character": "indent with spaces, not tabs",

@@ -45,7 +45,7 @@ class Repository(NamedTuple):
 def run(words: Sequence[str], *, folder: Path | None = None, clean: Path, **variables: str) -> bytes:
     """Run git with ``clean``, an empty repository of :func:`clean_repository`, and return its output.
 
-    ``folder``: where; by default a place that is in no repository. Raises ``FileNotFoundError`` without git,
+    ``folder``: where; by default a place that is not in a repository. Raises ``FileNotFoundError`` without git,
     ``subprocess.TimeoutExpired`` after :data:`TIMEOUT_S`, and :class:`GitFails`.
     """
     kept = {

@@ -50,7 +50,7 @@ def journals(folders: Path = Path(FOLDERS)) -> list[Path]:
 
 
 def _written(path: Path) -> float | None:
-    """Return when a regular file was written last; None if it is none."""
+    """Return when a regular file was written last; None if it is not a regular file."""
     try:
         status = path.stat()
     except OSError:

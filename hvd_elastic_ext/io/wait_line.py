@@ -24,7 +24,7 @@ ERASE: Final = "\r\x1b[K"
 
 
 def in_place(stream: TextIO | None) -> bool:
-    """Whether a line on ``stream`` can change in place: it is a terminal, and no dumb one."""
+    """Whether a line on ``stream`` can change in place: it is a terminal, and not a dumb one."""
     with contextlib.suppress(OSError, ValueError):  # it is closed
         return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
     return False

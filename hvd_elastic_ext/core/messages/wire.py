@@ -145,7 +145,7 @@ class Opener:
         try:
             message = decode(payload.decode("ascii"))
         except (ValueError, RecursionError) as error:
-            raise WireError(f"a frame holds no JSON ({type(error).__name__})") from None
+            raise WireError(f"a frame does not hold JSON ({type(error).__name__})") from None
         if not isinstance(message, dict):
             raise WireError("a frame holds JSON that is not an object")
         return message
@@ -205,7 +205,7 @@ class _End:
         self._received += data
         begin, end = len(self._expects), len(self._expects) + NONCE_SIZE
         if not self._expects.startswith(self._received[:begin]):
-            raise WireError("the other end is no launcher of this version")
+            raise WireError("the other end is not a launcher of this version")
         if len(self._received) < end:
             return []
         nonces = {self._sends: self._nonce, self._receives: bytes(self._received[begin:end])}

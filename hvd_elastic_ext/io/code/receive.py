@@ -117,7 +117,7 @@ def read(line: bytes) -> Sent:
                 return Sent(unpacked(base64.b64decode(code, validate=True)), sha256, size, mark, where)
             except binascii.Error as error:
                 raise ValueError(str(error)) from None
-    raise ValueError("the first line names no files")
+    raise ValueError("the first line does not name any files")
 
 
 def _line(descriptor: int) -> bytes:

@@ -272,7 +272,7 @@ class Client:
             yield
             return
         except urllib3.exceptions.ReadTimeoutError:
-            reason, why = Reason.SILENT, f"it sends no data for {timeout.read:g} s"
+            reason, why = Reason.SILENT, f"it has sent no data for {timeout.read:g} s"
         except (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ProxyError) as error:
             reason, why = Reason.UNREACHABLE, _cause(error)
         except urllib3.exceptions.ConnectTimeoutError:
@@ -287,7 +287,7 @@ class Client:
             reason, why = Reason.CUT, f"the connection broke: {_cause(error)}" if started else _cause(error)
         except ValueError:  # for example a header that is not valid; the error's text would reveal it
             if not started:
-                raise ApiError(Reason.NO_CREDENTIALS, "the credentials make no request") from None
+                raise ApiError(Reason.NO_CREDENTIALS, "no request can be made with the credentials") from None
             reason, why = Reason.CUT, "the connection broke"
         raise self.unanswered(session.endpoint, reason, why) from None
 

@@ -104,7 +104,7 @@ class WebSocketStream:
             try:
                 opcode, data = self._made.recv_data(control_frame=True)
             except websocket.WebSocketTimeoutException:
-                raise ApiError(Reason.SILENT, "the connection to the pod was lost: it sends no data") from None
+                raise ApiError(Reason.SILENT, "the connection to the pod was lost: it has sent no data") from None
             except websocket.WebSocketConnectionClosedException:
                 return None
         self._heard_at, self._unanswered = time.monotonic(), 0
@@ -191,7 +191,7 @@ def connected(
     except websocket.WebSocketBadStatusException as error:
         raise ApiError.of_answer(error.status_code, error.resp_body or b"", remedies=client.remedies) from None
     except websocket.WebSocketTimeoutException:
-        raise client.unanswered(endpoint, Reason.SILENT, f"it sends no data for {timeouts.answer:g} s") from None
+        raise client.unanswered(endpoint, Reason.SILENT, f"it has sent no data for {timeouts.answer:g} s") from None
     except (websocket.WebSocketException, OSError, ValueError) as error:
         raise client.unanswered(endpoint, Reason.UNREACHABLE, _reason(error)) from None
     stream = WebSocketStream(made, timeouts)

@@ -50,9 +50,9 @@ READER: Final = Says(
     "%s is not read: output is dropped until there is room again", "%s is read again; %d lines of output were dropped"
 )
 DISK: Final = Says(
-    "%s is not written, for the disk does not answer: lines are lost until there is room again",
+    "%s is not written, because the disk does not answer: lines are lost until there is room again",
     "%s is written again; %d lines are missing in it",
-    "%s is not written, for the disk does not answer; the job goes on, and lines wait",
+    "%s is not written, because the disk does not answer; the job goes on, and lines wait",
 )
 
 

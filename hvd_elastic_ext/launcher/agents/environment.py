@@ -139,13 +139,15 @@ def interface_of(facts: Mapping[str, Any], *, here: bool, outward: str | None, g
 
 
 def other_code(facts: Mapping[str, Any], sha256: str) -> str | None:
-    """Why a host has not the code that the launcher's machine has, and what to do about it; None if it has."""
+    """Why a host does not have the code that the launcher's machine has, and what to do about it; None if it has."""
     report = facts.get("code")
     found = report if isinstance(report, Mapping) else {}
     if not sha256 or found.get("sha256") == sha256:
         return None
     if "sha256" not in found:
-        return f"it has not the code of --code: {found.get('problem') or 'its agent does not say'}; bring it there"
+        return (
+            f"it does not have the code of --code: {found.get('problem') or 'its agent does not say'}; bring it there"
+        )
     there = str(found["sha256"])[:8]
     return f"it has other code in {found.get('folder')} ({there}…, here {sha256[:8]}…); bring the same to every host"
 

@@ -279,14 +279,14 @@ def hello_error(hello: Mapping[str, Any], *, job: str) -> str | None:
     if hello.get("event") != "hello":
         return "its first message is not a hello"
     if hello.get("job") != job:
-        return "its agent is one of another job"
+        return "its agent belongs to another job"
     host, agent, incarnation = hello.get("host"), hello.get("agent"), hello.get("incarnation")
     if not isinstance(host, str) or name_error(host) is not None:
-        return "its hello names no valid host"
+        return "its hello does not name a valid host"
     if not isinstance(agent, str) or not 0 < len(agent) <= _MAX_AGENT_ID:
-        return "its hello names no agent"
+        return "its hello does not name an agent"
     if isinstance(incarnation, bool) or not isinstance(incarnation, int):
-        return "its hello names no incarnation"
+        return "its hello does not name an incarnation"
     if not isinstance(hello.get("facts"), dict) or not isinstance(hello.get("seats"), dict):
         return "its hello lacks facts or seats"
     return None

@@ -155,7 +155,7 @@ def agents_needed(waited_s: float, *, saved: bool, answered: bool, durable_s: fl
     if answered and waited_s >= WRITE_TRIES_S:
         return False, f"it could not be written for {waited_s:.0f} s"
     if waited_s >= longest_s(durable_s):
-        return False, f"storage gave no answer for {waited_s:.0f} s"
+        return False, f"storage did not answer for {waited_s:.0f} s"
     return True, "the end of training is made durable"
 
 

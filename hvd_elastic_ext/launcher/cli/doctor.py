@@ -93,7 +93,7 @@ def interpreter(answer: InterpreterReport, *, on: str = "") -> Iterator[Finding]
             yield from _horovod(answer, on=on)
         elif step in answer.steps:
             yield _library(answer, step, on=on)
-        else:  # it follows from an error above, so it is none itself
+        else:  # it follows from an error above, so it is not one itself
             reason = f"the interpreter ended before, in {answer.crashed_in or 'an earlier step'}"
             yield Finding("note", f"{on}{step} was not checked", reason)
 

@@ -179,7 +179,7 @@ def ask_launcher(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any] 
     except PermissionError:
         raise UsageError(f"{folder}: only the user who runs the job may ask its launcher") from None
     except (OSError, ValueError) as error:
-        raise Permanent(f"{folder}: the launcher gives no answer ({error})") from None
+        raise Permanent(f"{folder}: the launcher does not answer ({error})") from None
 
 
 def _without_launcher(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:

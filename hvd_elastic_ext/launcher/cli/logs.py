@@ -118,7 +118,9 @@ def main(argv: Sequence[str]) -> int:
             raise UsageError(
                 f"{journal}: no job has begun with this journal; name the one of `hvd-elastic run --journal`"
             )
-        raise Permanent(f"{name} keeps no output of its processes; `hvd-elastic run --output-filename FOLDER` keeps it")
+        raise Permanent(
+            f"{name} does not keep the output of its processes; `hvd-elastic run --output-filename FOLDER` keeps it"
+        )
     output = Output(Path(place), wanted)
     if not options.all_runs and started is not None:
         output.begins = run_began(str(started.get("run")), started.t)

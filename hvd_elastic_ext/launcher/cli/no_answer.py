@@ -40,7 +40,7 @@ def why(
     match = _HOLDER.fullmatch(holder or "")
     if match is None:
         return (
-            f"the launcher ({holder or 'its pid is not known'}) gives no answer: it is busy or hangs; ask again",
+            f"the launcher ({holder or 'its pid is not known'}) does not answer: it is busy or hangs; ask again",
             False,
         )
     pid, host = int(match[1]), match[2]
@@ -53,7 +53,7 @@ def why(
         return f"the launcher, pid {pid}, is held by a debugger (t): let it go on there", True
     what = "its pid is not visible here" if letter is None else f"it is busy or hangs (state {letter})"
     return (
-        f"the launcher, pid {pid}, gives no answer within {ANSWER_S:g} s: {what}; ask again. If it stays so: "
+        f"the launcher, pid {pid}, does not answer within {ANSWER_S:g} s: {what}; ask again. If it stays so: "
         f"`kill -9 {pid}`, then the same `hvd-elastic run` command, which takes over what still trains",
         False,
     )

@@ -203,7 +203,7 @@ def _run_job(
             notifier=listening.notifier,
             board=listening.board,
             stdin=StandardInput.of(
-                0, why_not="" if settings.options.engine != MPIRUN else "mpirun gives it to no rank"
+                0, why_not="" if settings.options.engine != MPIRUN else "mpirun does not give it to any rank"
             ),
         )
         gc.freeze()

@@ -289,7 +289,7 @@ def _of_hosts(add: Adders) -> None:
     add.time(
         "--wait-lines",
         dest="wait_lines_s",
-        help="longest time between lines about a wait that stops no rank (60)",
+        help="longest time between lines about a wait that does not stop any rank (60)",
     )
     add.option("--allowed-sizes", type=parse_sizes, metavar="N,N,…", help="sizes that a world may have (default: any)")
     add.option(
@@ -303,7 +303,11 @@ def _of_hosts(add: Adders) -> None:
 
 def _of_failures(add: Adders) -> None:
     add.time("--heartbeat-interval", dest="heartbeat_interval_s", help="time between two heartbeats (1)")
-    add.time("--heartbeat-timeout", dest="heartbeat_timeout_s", help="how long a silence lasts that is a failure (10)")
+    add.time(
+        "--heartbeat-timeout",
+        dest="heartbeat_timeout_s",
+        help="how long a silence may last before it counts as a failure (10)",
+    )
     add.time(
         "--progress-timeout",
         dest="progress_timeout_s",

@@ -229,7 +229,7 @@ def _checked(processes: object) -> Processes:
 
 
 def host_lines(processes: Processes) -> Iterator[str]:
-    """One line for each host: its processes as RANK:PID, and ``-`` for a process in no world."""
+    """One line for each host: its processes as RANK:PID, and ``-`` for a process that is not in a world."""
     width = max(map(len, processes), default=0)
     if processes:
         yield f"  {'':{width}}  RANK:PID"

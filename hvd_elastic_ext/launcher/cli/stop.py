@@ -139,7 +139,7 @@ def wait_for_end(
     try:
         while runs():
             if (now := clock()) - asked_at >= ASK_S:
-                asked_at, doing = now, printable(does() or "the launcher gives no answer now")
+                asked_at, doing = now, printable(does() or "the launcher does not answer now")
             line.show(f"{name}: ending for {now - began:.0f} s: {doing}")
             sleep(LOOK_S)
     finally:

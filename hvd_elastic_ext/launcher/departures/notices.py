@@ -155,7 +155,7 @@ def sent_away(job: JobState, agent: Agent, notice: Mapping[str, Any]) -> None:
     reason = f"its agent was sent {notice.get('reason')}"
     agent.finishing, agent.leaves_by = True, job.now + grace_s
     job.record("notice", host=host.name, reason=reason, deadline=agent.leaves_by)
-    log.warning("%s: %s, and ends within %g s; it is given no work meanwhile", host.name, reason, grace_s)
+    log.warning("%s: %s, and ends within %g s; it gets no work meanwhile", host.name, reason, grace_s)
     for slot in range(host.slots):  # the next agent may be sent away, too
         job.fleet.restart_delays.begin(Seat(host.name, slot), job.now, job.options.cooldown_s)
 
@@ -171,7 +171,7 @@ def about_to_go(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
         deadline = None if in_s is None else agent.leaves_by
         job.record("notice", host=host, reason=reason, deadline=deadline)
         ends = "" if in_s is None else f", within {_seconds(in_s):.0f} s"
-        log.warning("%s is about to go%s: %s; it is given no work meanwhile", host, ends, reason)
+        log.warning("%s is about to go%s: %s; it gets no work meanwhile", host, ends, reason)
 
 
 def staying(job: JobState, agent: Agent, _: Mapping[str, Any]) -> None:

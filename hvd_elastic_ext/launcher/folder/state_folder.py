@@ -280,7 +280,7 @@ def _holder_name(descriptor: int) -> str:
 
 
 def _read(path: Path) -> str:
-    """The text of a file of ours. Raises ``OSError``, or ``ValueError`` if it is not ours or no text."""
+    """The text of a file of ours. Raises ``OSError``, or ``ValueError`` if it is not ours or not text."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)

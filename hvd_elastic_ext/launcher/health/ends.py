@@ -206,7 +206,7 @@ machine."""
 
 def is_victim(job: JobState, worker: Worker, cause: Cause, how: str, *, code: int) -> bool:
     """Whether a process that has ended is taken for a victim, as far as known; :func:`explained` may find later that
-    it is none.
+    it is not one.
     """
     members = job.world.members
     if not job.in_place or not cause.fault or worker.life not in members or worker.killed is not None:

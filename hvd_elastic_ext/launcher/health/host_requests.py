@@ -30,7 +30,7 @@ NAMES: Final = 8
 
 
 class Starting(NamedTuple):
-    """``what`` of a host was started ``since_s`` seconds ago, and is in no world yet. ``lacks``: what is missing.
+    """``what`` of a host was started ``since_s`` seconds ago, and is not in a world yet. ``lacks``: what is missing.
 
     ``left_s``: the time that is left; None if there is no limit. ``limit``: the option that sets it. ``outside``: it
     starts no more, but waits until the job ends, or all others have ended.

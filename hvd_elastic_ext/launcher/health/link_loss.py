@@ -63,8 +63,8 @@ def waits(job: JobState) -> Wait | None:
     """No host is heard, and all decisions wait."""
     if job.link_loss.since is None:
         return None
-    then = ", then hosts that are not heard count as failed"
-    return Wait("no host is heard: is this machine's own link down?", link_is_back_by(job), then)
+    then = ", then hosts that stay silent count as failed"
+    return Wait("nothing is heard from any host: is this machine's own link down?", link_is_back_by(job), then)
 
 
 # --- planner
@@ -103,7 +103,7 @@ def _begin(job: JobState, agents: Sequence[Agent]) -> None:
     job.link_loss.since = now
     silent_s = now - max(agent.last_message_at for agent in agents)
     names = [agent.host.name for agent in agents]
-    reason = f"nothing was heard of any host of the world for {silent_s:.1f} s: is this machine's link down?"
+    reason = f"nothing was heard from any host of the world for {silent_s:.1f} s: is this machine's link down?"
     job.record("isolated", hosts=names, reason=reason)
 
 

@@ -144,7 +144,7 @@ def plan(job: JobState) -> Plan:
     now = job.now
     for agent in list(job.roster.agents.values()):
         if agent.last_message_at and now - agent.last_message_at > host_limit_s(job, agent):
-            reason = f"nothing was heard of it for {now - agent.last_message_at:.1f} s"
+            reason = f"nothing was heard from it for {now - agent.last_message_at:.1f} s"
             cut_off(job, agent, reason, strike=not job.ending)
             gone = notices.is_departing(job, agent) or agent.last_message_at <= agent.inherited_at
             if not (job.ending or gone) and agent.host.name in job.fleet.hosts:

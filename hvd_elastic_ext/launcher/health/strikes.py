@@ -42,7 +42,7 @@ UNREPORTED_S: Final = 600.0
 class Failure(NamedTuple):
     """A process has failed ``at`` a time (mono). It was ``created`` earlier (mono).
 
-    ``stepped``: it had done a step. ``alone``: it was in no world yet, and the others train on: that costs them
+    ``stepped``: it had done a step. ``alone``: it was not in a world yet, and the others train on: that costs them
     nothing, and says nothing about their script.
     """
 

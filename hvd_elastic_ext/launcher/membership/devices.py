@@ -39,7 +39,7 @@ def local_ranks(slots: Iterable[int], living: Mapping[int, int]) -> dict[int, in
 
 def devices_of(env: Mapping[str, str], facts: Mapping[str, Any]) -> tuple[str, ...]:
     """Devices of a host: those that the processes' environment names, else those that its agent found. Empty if there
-    are none, or if one name occurs twice (CUDA takes no device twice).
+    are none, or if one name occurs twice (CUDA does not take a device twice).
     """
     names = named(str(env.get(DEVICES, env.get(VISIBLE, facts.get("devices", "")))))
     return names if len(set(names)) == len(names) else ()

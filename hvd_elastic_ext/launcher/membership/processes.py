@@ -185,7 +185,7 @@ def _plans(wanted: tuple[Seat, ...], workers: Mapping[Seat, Worker], *, joining:
     return plans
 
 
-# --- newcomers: what was started, and is in no world yet
+# --- newcomers: what was started, and is not in a world yet
 
 
 STEPS_ALONE: Final = "does steps, alone: before hvd.init(), or outside a function with @elastic.run"
@@ -196,7 +196,7 @@ STANDBY: Final = "--standby-timeout"
 
 
 def starting(job: JobState, now: float) -> dict[str, Starting]:
-    """By host, the oldest agent or process that was started there and is in no world yet; as of ``now`` (mono). One
+    """By host, the oldest agent or process that was started there and is not in a world yet; as of ``now`` (mono). One
     that waits outside until the job ends only if no other one is.
     """
     if job.outcome.over:

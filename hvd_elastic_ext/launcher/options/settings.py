@@ -75,7 +75,7 @@ def listen_address_of_hosts(text: str, *, where: str = "--agent-metrics") -> Lis
     try:
         ipaddress.ip_address(found.host)
     except ValueError:
-        raise UsageError(f"{where} {text!r}: write an address, such as 0.0.0.0:9465 for all; no name") from None
+        raise UsageError(f"{where} {text!r}: write an address, such as 0.0.0.0:9465 for all; not a name") from None
     return found
 
 
@@ -322,7 +322,7 @@ def _of_engines(s: RunSettings) -> Checks:
         (mpi and s.rsh == "pod", "--engine mpirun starts its ranks over ssh, which --rsh pod does without; use ssh"),
         (
             mpi and " " in (s.ssh_identity_file or ""),
-            f"--ssh-identity-file {s.ssh_identity_file}: Open MPI takes no option with a space; use another path",
+            f"--ssh-identity-file {s.ssh_identity_file}: Open MPI does not accept options with spaces; use another path",
         ),
     ]
 

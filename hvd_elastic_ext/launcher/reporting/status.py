@@ -61,7 +61,7 @@ Numbers = tuple[int | None, int | None, int]
 
 
 def by_host(job: JobState) -> dict[str, list[Numbers]]:
-    """The living processes of each host, hosts and processes in the order of ranks; those in no world come last."""
+    """The living processes of each host, hosts and processes in the order of ranks; those without a world come last."""
     found: dict[str, list[Numbers]] = {}
     for seat, worker in sorted(job.roster.workers.items()):
         found.setdefault(seat.host, []).append(

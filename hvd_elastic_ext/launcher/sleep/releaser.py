@@ -85,7 +85,7 @@ class NoteFile:
             before, requested, slots = raw["before"], raw["requested"], raw["slots"]
             if all(type(each) is int for each in (*slots, *(each for each in (before, requested) if each is not None))):
                 return WorkersNote(before, requested, tuple(slots))
-            log.warning("%s holds no note of this job's workers", self._path)
+            log.warning("%s does not hold a note of this job's workers", self._path)
         except FileNotFoundError:
             pass
         except (OSError, ValueError, TypeError, LookupError) as error:

@@ -50,12 +50,12 @@ def workload(text: str, *, option: str = RELEASE) -> Workload:
     """Read ``KIND/NAME``, the value of ``option``. Raises :class:`UsageError`."""
     kind, slash, name = text.partition("/")
     if not slash or not _NAME.fullmatch(name):
-        raise UsageError(f"{option} {text!r} names no object; write KIND/NAME, such as mpijob/digits")
+        raise UsageError(f"{option} {text!r} does not name an object; write KIND/NAME, such as mpijob/digits")
     known = NAMED.get(kind)
     if known is not None and known.scaled_by and option == RELEASE:
         raise UsageError(
             f"{option} {kind}: the et-operator does not look at the number of workers of a job that runs, "
-            "and the API server takes no 0 there; use --sleep-releases none"
+            "and the API server does not accept 0 there; use --sleep-releases none"
         )
     if known is None and (other := _SCALABLE.fullmatch(kind)) is not None:
         plural, version, group = other.groups()
@@ -129,7 +129,7 @@ def seen(of: Workload, number: Mapping[str, Any], pods: Mapping[str, Any]) -> Se
 def marks(of: Workload, now: Seen, leaving: Sequence[str]) -> list[tuple[str, str | None]]:
     """Pods whose cost changes so that the hosts of ``leaving`` go first, and their costs; None for no cost.
 
-    Raises ``ValueError`` for a host that is none of the pods: another one would go.
+    Raises ``ValueError`` for a host that is not one of the pods: another one would go.
     """
     there = [pod for pod in now.pods if not pod.leaving]
     strange = [host for host in leaving if not any(pod.is_host(host) for pod in now.pods)]

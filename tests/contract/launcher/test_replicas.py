@@ -343,7 +343,7 @@ def test_a_server_that_is_away_or_hangs_is_told_as_such(kube: KubeServer, tmp_pa
     replicas = Replicas(access, workload("mpijob/digits"), timeout=Timeout(1.0, 0.2))
     with kube.down(), pytest.raises(ApiError, match="no answer from the API server: "):
         replicas.look()
-    with kube.hangs(), pytest.raises(ApiError, match=r"it sends no data for 0\.2 s"):
+    with kube.hangs(), pytest.raises(ApiError, match=r"it has sent no data for 0\.2 s"):
         replicas.look()
 
 

@@ -152,10 +152,10 @@ STRANGERS: dict[str, Callable[[bytes, bytes], bytes]] = {
     "a frame is not signed with this job's key": lambda key, nonce: frame(b'{"event":"hello"}', os.urandom(32), nonce),
     "a frame is too short to be signed": lambda key, nonce: frame(b"", key, nonce, size=3),
     "a frame is too large": lambda key, nonce: frame(b"x" * 1000, key, nonce, size=1 << 31),
-    "a frame holds no JSON": lambda key, nonce: frame(b'{"event":', key, nonce),
+    "a frame does not hold JSON": lambda key, nonce: frame(b'{"event":', key, nonce),
     "a frame holds JSON that is not an object": lambda key, nonce: frame(b"[1]", key, nonce),
     "its first message is not a hello": lambda key, nonce: frame(b'{"event":"exited","slot":0,"code":1}', key, nonce),
-    "its agent is one of another job": lambda key, nonce: frame(b'{"event":"hello","job":"other"}', key, nonce),
+    "its agent belongs to another job": lambda key, nonce: frame(b'{"event":"hello","job":"other"}', key, nonce),
 }
 """By the reason of the refusal. (Some know the job's key, and have a defect.)"""
 

@@ -65,7 +65,7 @@ def test_a_silent_host_is_cut_off_and_returns_with_its_network_link(training: Tr
             assert {step.host for step in training.shown() if step.size == 1} == {"h1"}
             fenced = training.last("fenced")
             assert fenced.get("host") == "h2"
-            assert "nothing was heard of it for" in fenced.get("reason")
+            assert "nothing was heard from it for" in fenced.get("reason")
             assert 4.5 < fenced.mono - cut_at < 40
             assert training.last("struck").get("subject") == "host h2"
             tried = re.compile("h2 is blocked for .*: unreachable")
@@ -78,7 +78,7 @@ def test_a_silent_host_is_cut_off_and_returns_with_its_network_link(training: Tr
             wait_until(lambda: marks.start_time(old) is None, what="the end of the old process on h2", timeout=60)
             say.touch()
             training.wait_for("an answer on both", lambda: answered(training) == {0, 1})
-            read_back(training.journal, Answer("h2", "nothing was heard of it for", "See whether h2 runs"))
+            read_back(training.journal, Answer("h2", "nothing was heard from it for", "See whether h2 runs"))
     training.check_steps()
     assert training.causes() == ["start", "worker failed", "cooldown over"]
     assert "Traceback" not in process.stderr

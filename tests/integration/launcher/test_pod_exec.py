@@ -388,7 +388,7 @@ async def test_a_silent_server_is_given_up_and_delays_no_other_host(
     while not waiting.done():
         await asyncio.sleep(0.01)
         turns += 1
-    assert refused(waiting.result()) == f"no answer from {pods.url}: it sends no data for 1 s"
+    assert refused(waiting.result()) == f"no answer from {pods.url}: it has sent no data for 1 s"
     assert turns > 3  # the loop went on
 
 

@@ -39,7 +39,7 @@ async def test_out_of_descriptors_it_says_so_once_and_accepts_again_when_there_a
         listener.close()
         listener.close()
     assert [each.getMessage() for each in caplog.records if each.levelno > logging.DEBUG] == [
-        "the port accepts no connection just now: no more of them"
+        "the port cannot accept connections just now: no more of them"
     ]
 
 

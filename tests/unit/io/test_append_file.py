@@ -99,7 +99,7 @@ def test_while_the_disk_hangs_events_are_recorded_at_once_and_written_in_order_a
     with disk.path.open() as written_lines:
         assert [record.generation for record in read(written_lines)] == list(range(300))
     assert caplog.messages == [
-        "the journal is not written, for the disk does not answer; the job goes on, and lines wait",
+        "the journal is not written, because the disk does not answer; the job goes on, and lines wait",
         "the journal is written again; nothing is missing",
     ]
 
@@ -113,7 +113,7 @@ def test_what_finds_no_room_while_the_disk_hangs_is_counted_in_the_log_and_in_th
     for _ in range(100):
         journal.record("slept", generation=0)
     assert caplog.messages == [
-        "the journal is not written, for the disk does not answer: lines are lost until there is room again"
+        "the journal is not written, because the disk does not answer: lines are lost until there is room again"
     ]
     disk.goes.set()
     wait_until(lambda: len(caplog.messages) == 2, what="room again", timeout=60)

@@ -16,7 +16,7 @@ from hvd_elastic_ext.io.config_file import documents, read_config
         ("np: 2\nhosts: [a, b\n", "line 2, column 8: a list has no ']' or lacks a ','; the list begins there"),
         ("np: {b: 1\n", "line 1, column 5: a table has no '}' or lacks a ','; the table begins there"),
         ("np: 2\njob: 'x\n", "line 2, column 6: a quoted text has no closing quote; the text begins there"),
-        ("job: a: b\n", "line 1, column 7: there is a ':' where no name may be; check the indentation"),
+        ("job: a: b\n", "line 1, column 7: there is a ':' where a name cannot be; check the indentation"),
         (
             "np: 2\n\tjob: x\n",
             "line 2, column 1: indent with spaces, not tabs",

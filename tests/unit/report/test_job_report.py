@@ -59,12 +59,14 @@ def test_a_fault_is_told_in_the_words_that_the_launcher_had(journal: JournalMake
     journal.resized("worker failed", 1, hosts={"a": 1}, failed={"b": 1}, removed=["b"]).steps(2)
     journal.add("struck", host="c", subject="host c", cause="unreachable", cooldown_s=20.0, reason=SSH)
     journal.add("exited", after=0.01, host="c", slot=0, code=1, cause="crashed", reason=NUMPY)
-    journal.add("struck", host="a", subject="host a", cause="fenced", cooldown_s=5.0, reason="nothing was heard of it")
+    journal.add(
+        "struck", host="a", subject="host a", cause="fenced", cooldown_s=5.0, reason="nothing was heard from it"
+    )
     journal.resized("worker failed", 1, hosts={"d": 1}, failed={"a": 1}, removed=["a"]).steps(2)
     rows = build_report(journal.records).rows
     first, last = [row.note for row in rows if row.cause == "worker failed"]
     assert first == f"{NUMPY}; blocked for 10 s"
-    assert last == "fenced: nothing was heard of it; blocked for 5 s"
+    assert last == "fenced: nothing was heard from it; blocked for 5 s"
     (struck,) = [row for row in rows if row.event == "struck"]
     assert (struck.cause, struck.note) == ("unreachable", f"{SSH}; blocked for 20 s")
     (exited,) = [row for row in rows if row.event == "exited"]

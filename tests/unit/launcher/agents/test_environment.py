@@ -90,9 +90,9 @@ def test_a_host_with_other_code_is_left_out_with_the_reason() -> None:
         "it has other code in /code (bbbbbbbb…, here aaaaaaaa…); bring the same to every host"
     )
     assert of(problem="train.py: no such file or directory") == (
-        "it has not the code of --code: train.py: no such file or directory; bring it there"
+        "it does not have the code of --code: train.py: no such file or directory; bring it there"
     )
-    assert of() == "it has not the code of --code: its agent does not say; bring it there"
+    assert of() == "it does not have the code of --code: its agent does not say; bring it there"
     assert unfit({**FACTS, "code": {"sha256": "c"}}, SAME, on_one_machine=False) is None  # no checksum is required
 
 

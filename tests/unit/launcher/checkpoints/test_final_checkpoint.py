@@ -19,7 +19,7 @@ from hvd_elastic_ext.launcher.checkpoints.save_then_stop import (
         (WRITE_TRIES_S - 1.0, False, True, 5.0, True, "the end of training is made durable"),
         (WRITE_TRIES_S, False, True, 5.0, False, "it could not be written for 20 s"),
         (WRITE_TRIES_S, False, False, 5.0, True, "the end of training is made durable"),
-        (STORAGE_ANSWER_S, False, False, 5.0, False, "storage gave no answer for 300 s"),
+        (STORAGE_ANSWER_S, False, False, 5.0, False, "storage did not answer for 300 s"),
         (STORAGE_ANSWER_S, False, False, STORAGE_ANSWER_S, True, "the end of training is made durable"),
         (
             DURATION_FACTOR * STORAGE_ANSWER_S,
@@ -27,7 +27,7 @@ from hvd_elastic_ext.launcher.checkpoints.save_then_stop import (
             False,
             STORAGE_ANSWER_S,
             False,
-            "storage gave no answer for 1200 s",
+            "storage did not answer for 1200 s",
         ),
     ],
 )

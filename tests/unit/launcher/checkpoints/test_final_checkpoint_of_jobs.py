@@ -49,7 +49,7 @@ ENDS = {
         took {WRITE_TRIES_S}; says not_sealed.reason the end of training: it could not be written""",
     "storage that never answers costs the checkpoint but not exit code 0": f"""
         train a b; run 10; silent a b; finish; ended-well <{STORAGE_ANSWER_S + 40}; took {STORAGE_ANSWER_S}
-        says not_sealed.reason storage gave no answer""",
+        says not_sealed.reason storage did not answer""",
     "a host lost at the end costs nothing that the others hold": """
         train a b; run 10; finish; lose-agent a; ended-well; helpers seal b; finished this""",
     "a job told to end meanwhile ends at once, and is not finished": """

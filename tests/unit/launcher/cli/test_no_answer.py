@@ -18,7 +18,7 @@ from hvd_elastic_ext.launcher.folder import state_folder
 from tests.support.waiting import wait_until
 
 BUSY = (
-    "the launcher, pid 7, gives no answer within 2 s: it is busy or hangs (state D); ask again. If it stays so: "
+    "the launcher, pid 7, does not answer within 2 s: it is busy or hangs (state D); ask again. If it stays so: "
     "`kill -9 7`, then the same `hvd-elastic run` command, which takes over what still trains"
 )
 
@@ -34,7 +34,7 @@ BUSY = (
             "pid 7 on host other", "T",
             "the launcher is pid 7 on host other, and cannot be asked from here; ask on that host", False,
         ),
-        (None, None, "the launcher (its pid is not known) gives no answer: it is busy or hangs; ask again", False),
+        (None, None, "the launcher (its pid is not known) does not answer: it is busy or hangs; ask again", False),
     ],
 )  # fmt: skip
 def test_why_there_is_no_answer_and_what_to_do_is_said(

@@ -272,7 +272,7 @@ def test_a_watch_has_a_line_when_something_changes_and_ends_with_the_exit_code_o
 
 
 def test_a_watch_outlasts_a_launcher_that_is_busy_and_one_that_no_longer_listens_as_it_ends() -> None:
-    busy = Permanent("the launcher gives no answer within 2 s")
+    busy = Permanent("the launcher does not answer within 2 s")
     watched = Watched({"said": "one"}, busy, busy, {"said": "one"}, {"said": "does not answer yet", "launcher": None})
     assert watched.watch() == 0
     shown = ["old: one", str(busy), "old: one", "old: no launcher runs"]

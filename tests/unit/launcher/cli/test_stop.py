@@ -175,7 +175,7 @@ def test_a_long_wait_has_lines_at_4_10_30_60_s_and_then_each_minute() -> None:
     line = WaitLine(shown, now=lambda: now[0])
     stop.wait_for_end(lambda: now[0] < 200, lambda: None, line, name="old", clock=lambda: now[0], sleep=sleep)
     assert shown.getvalue().splitlines() == [
-        f"old: ending for {at} s: the launcher gives no answer now" for at in (4, 10, 30, 60, 120, 180)
+        f"old: ending for {at} s: the launcher does not answer now" for at in (4, 10, 30, 60, 120, 180)
     ]
 
 

@@ -44,7 +44,7 @@ def decided(*holdings: Holding, members: tuple[Seat, ...] = (C,), now: float = N
 
 
 AWAY, GONE = Reachability.NOT_CONNECTED, Reachability.GONE
-LOST = held(A, 101, AWAY, why="nothing was heard of it for 10.0 s")
+LOST = held(A, 101, AWAY, why="nothing was heard from it for 10.0 s")
 STORED, UNKNOWN = Stored((1, 1, 50), 50, "/store/x"), Stored(None, 0, "/store")
 NOTED = held(Seat("a", -1), 10, AWAY, stale=True)
 """Noted by an earlier launcher, so it may be newer by now."""
@@ -58,7 +58,7 @@ FORMS = {
     ),
     "its holder has been waited for": (
         decided(LOST, held(C, 20), now=NOW + 60),
-        (81, "a", "a did not come back in time (nothing was heard of it for 10.0 s)"),
+        (81, "a", "a did not come back in time (nothing was heard from it for 10.0 s)"),
     ),
     "its holder is known to be gone": (
         decided(held(A, 101, GONE, why="it ended with 137"), held(C, 20)), (81, "a", "a is gone (it ended with 137)"),

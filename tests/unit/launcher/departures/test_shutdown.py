@@ -17,7 +17,7 @@ NAMED = {
     ),
     "one that was cut off before, and has not returned": (
         "train a b heartbeat_timeout_s=3; run 2; cut b; until a; hosts a; run 3; end; over <120",
-        "told to; not told to end, and may train on: b (nothing was heard of it for 3.* s)",
+        "told to; not told to end, and may train on: b (nothing was heard from it for 3.* s)",
     ),
     "an interrupted job, too": (
         "train a b heartbeat_timeout_s=3; run 2; cut b; dead b; interrupt; over <120",

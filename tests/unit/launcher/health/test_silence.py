@@ -97,7 +97,7 @@ def killed(job: JobState) -> None:
 
 def cut_off(silent_s: float, *, until: float, held: bool = False, listed: bool = True) -> str:
     """Host a is cut off, with a strike. ``held``: it has a commit; ``listed``: it is in the list of hosts."""
-    words = f"nothing was heard of it for {silent_s} s"
+    words = f"nothing was heard from it for {silent_s} s"
     commit = f"commits.held[a:0].away_since 100\n commits.held[a:0].why {words}\n" if held else ""
     unreachable = f"fleet.cut_off[a] {words}\n" if listed else ""
     return f"""
@@ -133,7 +133,7 @@ CUT_OFF_WITHOUT_A_STRIKE = """
         workers[a:0] gone
         world_of[a:0#2] gone
         > StopLaunch a
-        > HangUp a nothing was heard of it for 10.5 s"""
+        > HangUp a nothing was heard from it for 10.5 s"""
 CUT_OFF_WITH_ITS_CONTAINER = """
         fleet.cut_off_live a:0#2
         fleet.lost[a] 1,agent of a
@@ -156,7 +156,7 @@ AGENTS: dict[str, Case] = {
         workers[a:0] gone
         world_of[a:0#2] gone
         > StopLaunch a
-        > HangUp a nothing was heard of it for 10.5 s"""),
+        > HangUp a nothing was heard from it for 10.5 s"""),
     "longer, of a host with notice": (
         news("a", "going", reason="spot", in_s=60), 10.5, heard("b", "c"), CUT_OFF_WITHOUT_A_STRIKE),
     "longer, of a host that the list says will go": (
@@ -167,14 +167,14 @@ AGENTS: dict[str, Case] = {
     "longer, of one without a process in a world": (10.5, heard("a", "b"), """
         blocked[host c] 1 times, fenced, until 120.5
         fleet.lost[c] -,agent of c
-        fleet.cut_off[c] nothing was heard of it for 10.5 s
+        fleet.cut_off[c] nothing was heard from it for 10.5 s
         agents[c] gone
         workers[c:0] gone
         > StopLaunch c
-        > HangUp c nothing was heard of it for 10.5 s
-        > Record fenced host=c reason=nothing was heard of it for 10.5 s
+        > HangUp c nothing was heard from it for 10.5 s
+        > Record fenced host=c reason=nothing was heard from it for 10.5 s
         > Record struck subject=host c cause=fenced cooldown_s=10 until=120.5
-        .. host=c reason=nothing was heard of it for 10.5 s
+        .. host=c reason=nothing was heard from it for 10.5 s
         > Save"""),
     "longer, but the launcher was paused": (12.0, heard("b", "c"), LauncherPaused(6.0), NOTHING),
     "a little, of a host that is off the list and whose connection is lost": (
@@ -229,7 +229,7 @@ CONTAINERS: dict[str, Case] = {
         workers[a:0] gone
         world_of[a:0#2] gone
         > StopLaunch a
-        > HangUp a nothing was heard of it for 10.5 s"""),
+        > HangUp a nothing was heard from it for 10.5 s"""),
 }  # fmt: skip
 PROCESSES: dict[str, Case] = {
     "as long as the limit": (silent("a", 10.0), NOTHING),

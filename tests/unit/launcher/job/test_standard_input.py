@@ -51,7 +51,7 @@ def test_one_line_says_that_a_host_elsewhere_has_none(hosts: int, caplog: pytest
     assert line.endswith("; let the script read a file that the host has")
 
 
-@pytest.mark.parametrize("why_not", ["", "mpirun gives it to no rank"])
+@pytest.mark.parametrize("why_not", ["", "mpirun does not give it to any rank"])
 def test_one_line_says_that_rank_0_runs_already_or_that_its_engine_has_none(
     why_not: str, hosts: int, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -270,8 +270,8 @@ NEWCOMER = "train a; step 500; hosts a b; state b waiting; "
         ),
         (
             "train a b; run 20; cut a b; sees isolated <20; run 10",
-            "no host is heard: is this machine's own link down?; at most 40 s more, then hosts that are not heard "
-            "count as failed",
+            "nothing is heard from any host: is this machine's own link down?; at most 40 s more, then hosts that stay "
+            "silent count as failed",
         ),
         (
             "train a b every=notice; run 5; takes held 10; finish; run 5.5",
