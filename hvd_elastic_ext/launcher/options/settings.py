@@ -322,7 +322,7 @@ def _of_engines(s: RunSettings) -> Checks:
         (mpi and s.rsh == "pod", "--engine mpirun starts its ranks over ssh, which --rsh pod does without; use ssh"),
         (
             mpi and " " in (s.ssh_identity_file or ""),
-            f"--ssh-identity-file {s.ssh_identity_file}: Open MPI does not accept options with spaces; use another path",
+            f"--ssh-identity-file {s.ssh_identity_file}: Open MPI cannot take an option with a space; use another path",
         ),
     ]
 

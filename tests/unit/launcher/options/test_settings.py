@@ -77,7 +77,7 @@ def settings(**changes: Any) -> RunSettings:
         ),
         ({"engine": "torchrun", "adopt": True}, "--engine torchrun and --adopt: only Horovod's scripts"),
         ({"engine": "mpirun", "rsh": "pod"}, "--engine mpirun starts its ranks over ssh"),
-        ({"engine": "mpirun", "ssh_identity_file": "/a b"}, "Open MPI does not accept an option with a space"),
+        ({"engine": "mpirun", "ssh_identity_file": "/a b"}, "Open MPI cannot take an option with a space"),
         ({"progress_timeout_s": 0.0}, "--progress-timeout is 0"),
         ({"restart_stalled": True}, "--restart-stalled needs --progress-timeout"),
         ({"below_min": "sleep"}, "--below-min sleep needs checkpoints"),
