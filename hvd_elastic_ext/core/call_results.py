@@ -61,16 +61,18 @@ _CHUNK: Final = 4 << 20
 
 
 class Entry(NamedTuple):
-    """One result: ``call`` is its number, ``at`` and ``bytes`` its place in the file.
-
-    ``step`` and ``number``: the job's step and the number of its last commit when the call ended.
-    """
+    """One result in the file."""
 
     call: int
+    """The number of the call."""
     step: int
+    """The job's step when the call ended."""
     number: int
+    """The number of the job's last commit then."""
     at: int
+    """Where its bytes begin in the file."""
     bytes: int
+    """How many they are."""
     digest: int
 
 

@@ -46,36 +46,34 @@ NO_HEAD: Final = bytes(_HEAD.size)
 
 
 class Identity(NamedTuple):
-    """The identity of a commit. Of two commits of one lineage, the greater one is newer.
-
-    ``lineage``: a random number from the first sync of a job (0: none yet). ``incarnation``
-    counts launchers, ``generation`` worlds, ``number`` commits.
-    """
+    """The identity of a commit. Of two commits of one lineage, the greater one is newer."""
 
     lineage: int
+    """A random number from the first sync of a job; 0: none yet."""
     incarnation: int
+    """Counts launchers."""
     generation: int
+    """Counts worlds."""
     number: int
+    """Counts commits."""
 
 
 class Record(NamedTuple):
     """The record of a sealed commit: its identity, the number of optimizer steps, and the lengths of its regions in
-    bytes.
-
-    ``loose``: the first part of ``data``, which may differ among ranks with the
-    same commit. ``stored``: whether it came from a checkpoint, which another program may have made.
-    ``call``: the number of the training call in which it was made (0: unknown).
-    """
+    bytes."""
 
     identity: Identity
     step: int
     loose: int
+    """The first part of :attr:`data`, which may differ among ranks with the same commit."""
     data: int
     layout: int
     tree: int
     local: int
     stored: bool = False
+    """It came from a checkpoint, which another program may have made."""
     call: int = 0
+    """The number of the training call in which it was made; 0: unknown."""
 
     @property
     def shared(self) -> int:

@@ -56,21 +56,24 @@ def share(part: float, whole: float, what: str = "useful") -> float:
 
 @dataclass(frozen=True, slots=True)
 class Goodput:
-    """``ratio``: from 0 to 1; None while the time of a step is not known.
-
-    ``useful_s``, ``possible_s``: slot-seconds of the useful steps, and of all listed slots. ``since_s``: seconds since
-    the first host was listed; ``stepless_s``: those without a step. ``kept``: useful steps of all ranks together.
-    ``lost``, ``lost_s``: number of steps that are done again, and the seconds that they are worth.
-    """
+    """Goodput, and what it is computed from."""
 
     ratio: float | None
+    """From 0 to 1; None while the time of a step is not known."""
     useful_s: float
+    """Slot-seconds of the useful steps."""
     possible_s: float
+    """Slot-seconds of all listed slots."""
     since_s: float
+    """Seconds since the first host was listed."""
     stepless_s: float
+    """Those of them without a step."""
     kept: int
+    """Useful steps of all ranks together."""
     lost: int
+    """Steps that are done again."""
     lost_s: float
+    """The seconds that they are worth."""
 
 
 @dataclass(slots=True)
@@ -96,24 +99,28 @@ class _Steps:
 
 @dataclass(slots=True)
 class _World:
-    """Steps of the present world. ``at``, ``possible_s``: the time of the last one, and :class:`Accounting`'s then.
-
-    ``timed_s``: seconds between known steps; ``typical_s``: what these steps typically take. ``first``: steps up to the
-    first known one, within ``first_s`` seconds. ``open``, ``open_s``: the newest steps, too short to be measured.
-    """
+    """Steps of the present world."""
 
     name: object
     size: int
     begin: int
     last: int
     at: float
+    """The time of the last one."""
     possible_s: float
+    """That of :class:`Accounting` then."""
     first: int
+    """Steps up to the first known one."""
     first_s: float
+    """The seconds within which they were done."""
     timed_s: float = 0.0
+    """Seconds between known steps."""
     typical_s: float = 0.0
+    """What these steps typically take."""
     open: int = 0
+    """The newest steps, too short to be measured."""
     open_s: float = 0.0
+    """The seconds that they took."""
     interval_s: float = 0.0
 
     def ended(self, step_s: float | None) -> _Steps:

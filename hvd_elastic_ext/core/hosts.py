@@ -50,21 +50,22 @@ def name_error(name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One machine (or pod) that can run ``slots`` training processes.
-
-    ``uid`` distinguishes two pods with the same name (a recreated pod), ``life`` two containers that ran in one pod.
-    ``node``: the name of the pod's machine. ``price``: the cost of the host for an hour, as a number. All are empty if
-    the source does not know them.
+    """One machine (or pod) that can run training processes. A text is empty if the source does not know it.
 
     Raises ``ValueError`` for an invalid name, fewer than one slot, or more than :data:`MAX_SLOTS`.
     """
 
     name: str
     slots: int
+    """How many processes it can run."""
     uid: str = ""
+    """Distinguishes two pods with the same name: a recreated pod."""
     node: str = ""
+    """The name of the pod's machine."""
     life: str = ""
+    """Distinguishes two containers that ran in one pod."""
     price: str = ""
+    """The cost of the host for an hour, as a number."""
 
     def __post_init__(self) -> None:
         problem = name_error(self.name)

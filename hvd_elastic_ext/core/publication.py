@@ -41,14 +41,15 @@ class Departure:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """One complete list of the hosts from one ``source``. ``source`` identifies one run of one publisher; ``sequence``
-    grows with every publication of that run. ``departing`` names hosts that are no longer in ``hosts``, and why.
-    """
+    """One complete list of the hosts from one source."""
 
     source: str
+    """Identifies one run of one publisher."""
     sequence: int
+    """Grows with every publication of that run."""
     hosts: HostSet
     departing: tuple[Departure, ...] = ()
+    """Hosts that are not in :attr:`hosts` any more, and why."""
 
     def __post_init__(self) -> None:
         staying = self.hosts.by_name

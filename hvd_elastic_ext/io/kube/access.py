@@ -40,23 +40,24 @@ SOCKET_OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Address and credentials of an API server as plain data, for requests and streams of our own.
-
-    ``headers`` contain a secret. ``authority``, ``certificate`` and ``key``: paths of files, empty if there is none.
-    ``verify``: whether to check the server's certificate. ``server_name``: the name in it, if this is not its host.
-    ``proxy``: a URL; ``no_proxy``: hosts that are reached without it.
-    """
+    """Address and credentials of an API server as plain data, for requests and streams of our own."""
 
     url: str
     headers: Mapping[str, str] = field(repr=False)
+    """They contain a secret."""
     authority: str
+    """The path of a file, as are the next two; empty if there is none."""
     certificate: str
     key: str
     verify: bool
+    """Whether to check the server's certificate."""
     check_name: bool
     server_name: str
+    """The name in the certificate, if it is not the server's host."""
     proxy: str
+    """A URL; empty: none."""
     no_proxy: tuple[str, ...]
+    """Hosts that are reached without it."""
 
     @classmethod
     def of(cls, configuration: client.Configuration) -> Endpoint:

@@ -32,18 +32,19 @@ _CLOSE: Final = 255
 
 @dataclass(frozen=True, slots=True)
 class StreamTimeouts:
-    """In seconds. ``answer``: longest time to connect, and without a byte while one is expected.
-
-    ``ping``: time without data after which the server is pinged: load balancers before it close connections that are
-    quiet for 20 to 350 s. ``unanswered``: a number, not seconds: so many pings in a row without an answer end the
-    connection. A pause of this process does not count. ``keepalive``: time between inputs of no bytes: servers do not
-    count pings and their answers as traffic, and close what is quiet for four hours.
-    """
+    """Times in seconds."""
 
     answer: float = 30.0
+    """Longest time to connect, and without a byte while one is expected."""
     ping: float = 10.0
+    """Time without data after which the server is pinged: load balancers before it close connections that are quiet for
+    20 to 350 s."""
     unanswered: int = 5
+    """A number, not seconds: so many pings in a row without an answer end the connection. A pause of this process does
+    not count."""
     keepalive: float = 1800.0
+    """Time between inputs of no bytes: servers do not count pings and their answers as traffic, and close what is quiet
+    for four hours."""
 
 
 TIMEOUTS: Final = StreamTimeouts()

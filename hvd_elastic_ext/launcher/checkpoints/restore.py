@@ -31,18 +31,18 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Loading:
-    """A host loads a checkpoint into the memory of ``agent``: the memory of another agent is empty.
-
-    ``slots``: those whose memory its helper may write; ``again_at``: when another helper runs (mono); ``seats``: those
-    with the checkpoint in their memory.
-    """
+    """A host loads a checkpoint into the memory of its agent."""
 
     agent: str
+    """The memory of another agent is empty."""
     ready: bool = False
     again_at: float | None = None
+    """When another helper runs (mono)."""
     for_good: bool = False
     slots: list[int] = field(default_factory=list)
+    """Those whose memory its helper may write."""
     seats: frozenset[Seat] = frozenset()
+    """Those with the checkpoint in their memory."""
 
     @property
     def under_way(self) -> bool:

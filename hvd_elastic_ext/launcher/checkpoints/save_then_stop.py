@@ -59,16 +59,18 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """``held``: the commit in the memory of each seat; ``stored``: the newest checkpoint; ``whole``: it was read back.
-
-    ``looked``: the agents have answered. ``stateless``: processes have trained that keep no commit.
-    """
+    """What is known of what memory and storage hold."""
 
     looked: bool = False
+    """The agents have answered."""
     held: Mapping[Seat, Kept] = field(default_factory=dict)
+    """The commit in the memory of each seat."""
     stored: Found | None = None
+    """The newest checkpoint."""
     whole: bool = False
+    """It was read back."""
     stateless: bool = False
+    """Processes that do not keep commits have trained."""
 
 
 class Step(Enum):
@@ -229,17 +231,17 @@ COMMIT_S: Final = 10.0
 
 @dataclass(slots=True)
 class BeforeExit:
-    """A job that has to end: ``why``, and ``since`` when (mono).
-
-    ``commit_by``: when the wait for the commit of its last checkpoint is over (mono). ``reached``: the newest step that
-    a process has reported since then. ``lacks``: why the last checkpoint may be older than that.
-    """
+    """A job that has to end."""
 
     why: JobFailed | None = None
     since: float = 0.0
+    """Since when (mono)."""
     commit_by: float = 0.0
+    """When the wait for the commit of its last checkpoint is over (mono)."""
     reached: int = 0
+    """The newest step that a process has reported since then."""
     lacks: str = ""
+    """Why the last checkpoint may be older than that."""
 
 
 @dataclass(slots=True)

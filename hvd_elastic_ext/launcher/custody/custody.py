@@ -113,15 +113,16 @@ class CustodyAction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CommitLoss:
-    """A world forms without the newest commit that was ever reported. ``newest``: that commit and its step; ``left``:
-    the newest available commit and its step, None if there is none; ``holders``: the hosts that held it; ``why``: why
-    it is not available.
-    """
+    """A world forms without the newest commit that was ever reported."""
 
     newest: tuple[Commit, int]
+    """That commit and its step."""
     left: tuple[Commit, int] | None
+    """The newest available commit and its step; None if there is none."""
     holders: tuple[str, ...]
+    """The hosts that held the newest one."""
     why: str
+    """Why it is not available."""
 
     @property
     def steps(self) -> int:

@@ -102,18 +102,18 @@ class SendCommit:
 
 @dataclass(frozen=True, slots=True)
 class StartProcess:
-    """Start a process. The executor adds its environment.
-
-    ``life``: the process, and ``place``: what it shows to user code until it has a rank; recordings have these names.
-    ``slots``: of the host. ``neighbours``: local rank of each slot of the host that is in use. ``blocked``: slots of
-    the host that must not work.
-    """
+    """Start a process. The executor adds its environment."""
 
     life: ProcessId
+    """The process; recordings have this name, and the next one."""
     place: Place
+    """What it shows to user code until it has a rank."""
     slots: int
+    """Those of its host."""
     neighbours: Mapping[int, int]
+    """The local rank of each slot of the host that is in use."""
     blocked: tuple[int, ...]
+    """Slots of the host that must not work."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,16 +14,16 @@ from hvd_elastic_ext.launcher.membership.world_change import LISTED_S, SETTLE_S,
 
 @dataclass(frozen=True, slots=True)
 class ScaleOptions:
-    """``policy``: as in ``--autoscale``. ``most_hosts``: the limit if ``--max-np`` sets none.
-
-    ``acts``: something adds and removes hosts; else sizes are only recommended. ``ordered``: hosts with the highest
-    numbers go first, whichever are named.
-    """
+    """What ``--autoscale`` and ``--scale-with`` say."""
 
     policy: str
+    """As in ``--autoscale``."""
     acts: bool = False
+    """Something adds and removes hosts; else sizes are only recommended."""
     ordered: bool = False
+    """Hosts with the highest numbers go first, whichever are named."""
     most_hosts: int = 1000
+    """The limit if ``--max-np`` does not set one."""
 
 
 @dataclass(frozen=True, slots=True)

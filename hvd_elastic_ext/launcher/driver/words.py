@@ -19,18 +19,19 @@ SOON_S: Final = 4.0
 
 
 class Wait(NamedTuple):
-    """``until``: when it ends at the latest (mono), None if it has no limit; ``then``: what follows a limit.
-
-    ``since``: when it began (mono), if that was before it was seen. ``ends``: what ends a wait without a limit.
-    ``in_full``: what the status says in place of ``what``, which leaves out what the log has told; empty if the same.
-    """
+    """What a job waits for, how long at most, and what follows."""
 
     what: str
     until: float | None = None
+    """When it ends at the latest (mono); None if it has no limit."""
     then: str = ""
+    """What follows a limit."""
     since: float | None = None
+    """When it began (mono), if that was before it was seen."""
     ends: str = "Ctrl-C ends the job"
+    """What ends a wait without a limit."""
     in_full: str = ""
+    """What the status says in place of :attr:`what`, which leaves out what the log has told; empty if the same."""
 
     @property
     def why(self) -> str:

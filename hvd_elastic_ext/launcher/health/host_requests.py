@@ -30,18 +30,20 @@ NAMES: Final = 8
 
 
 class Starting(NamedTuple):
-    """``what`` of a host was started ``since_s`` seconds ago, and is not in a world yet. ``lacks``: what is missing.
-
-    ``left_s``: the time that is left; None if there is no limit. ``limit``: the option that sets it. ``outside``: it
-    starts no more, but waits until the job ends, or all others have ended.
-    """
+    """What is being started on a host, and is not in a world yet."""
 
     what: str
+    """An agent or a process."""
     since_s: float
+    """How many seconds ago it was started."""
     lacks: str
+    """What is missing."""
     left_s: float | None = None
+    """The time that is left; None if there is no limit."""
     limit: str = ""
+    """The option that sets the limit."""
     outside: bool = False
+    """It is not starting any more, but waits until the job ends, or all others have ended."""
 
     @property
     def brief(self) -> str:

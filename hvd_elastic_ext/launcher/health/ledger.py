@@ -53,17 +53,17 @@ def cooldown_s(failures: int, limits: tuple[float, float]) -> float:
 
 
 class Subject(NamedTuple):
-    """What is blamed. ``kind`` is ``slot``, ``pod``, ``host`` or ``node``.
-
-    ``name``: of the host or node. ``uid`` and ``life``: of the pod, if known; a recreated pod and a restarted container
-    are other subjects.
-    """
+    """What is blamed. A recreated pod and a restarted container are other subjects."""
 
     kind: str
+    """``slot``, ``pod``, ``host`` or ``node``."""
     name: str
+    """Of the host or node."""
     uid: str = ""
+    """Of the pod, if known."""
     slot: int | None = None
     life: str = ""
+    """Of the pod's container, if known."""
 
     def __str__(self) -> str:
         return f"slot {self.slot} of {self.name}" if self.kind == "slot" else f"{self.kind} {self.name}"
@@ -130,19 +130,20 @@ class Strike:
 
 @dataclass(frozen=True, slots=True)
 class HealthRecord:
-    """Strikes and blocks of one subject.
-
-    ``strikes`` led to the last ``cooldown``, which ends at ``until``.
-    ``held`` is a block by hand, or a drain: no strikes, ends at ``held_until`` or never.
-    """
+    """Strikes and blocks of one subject."""
 
     strikes: int = 0
+    """Those that led to the last cooldown."""
     cooldown: float = 0.0
+    """How long the last cooldown is."""
     until: float = 0.0
+    """When it ends (mono)."""
     cause: Cause | None = None
     lifted: bool = False
     held: bool = False
+    """It is blocked by hand, or drained; that is not a strike."""
     held_until: float | None = None
+    """When that block ends (mono); None: never."""
     held_since: float | None = None
     """When that block began (mono); None if a launcher before this version made it."""
     reason: str = ""

@@ -41,26 +41,28 @@ LAST_LINE_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class StepPause:
-    """``still_s``: for how long no rank has made progress, by heartbeats.
-
-    ``usual_s``: seconds of a usual step; 0 if unknown. ``lag``: ranks that do not wait for others; ``waiting``: the
-    number of those that do; ``finished``: members that are done with training; ``unbegun``: those without a report of
-    progress yet. ``killed``: those that were killed, and whose end is not known yet.
-
-    ``busy``: the share of their hosts' CPUs that is used, if nobody has begun and that is known; ``looping``: whether
-    one has entered an elastic loop; ``prologue``: whether a loop is to come, which may take long.
-    """
+    """A world makes no step."""
 
     still_s: float
+    """For how long no rank has made progress, by heartbeats."""
     usual_s: float
+    """Seconds of a usual step; 0 if unknown."""
     lag: tuple[Member, ...]
+    """Ranks that do not wait for others."""
     waiting: int
+    """The number of those that do."""
     finished: tuple[Member, ...] = ()
+    """Members that are done with training."""
     unbegun: tuple[Member, ...] = ()
+    """Those without a report of progress yet."""
     killed: tuple[Member, ...] = ()
+    """Those that were killed, and whose end is not known yet."""
     busy: float | None = None
+    """The share of their hosts' CPUs that is used, if nobody has begun and that is known."""
     looping: bool = False
+    """Whether one has entered an elastic loop."""
     prologue: bool = False
+    """Whether a loop is to come, which may take long."""
 
     @property
     def without_sign(self) -> bool:

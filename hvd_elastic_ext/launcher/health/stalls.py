@@ -20,17 +20,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One process of a world; ``rank`` is -1 before it has one. ``moved_at``: when its count last grew (mono).
-
-    ``done``: its training function has returned, after optimizer step ``step`` (0: unknown).
-    """
+    """One process of a world."""
 
     life: ProcessId
     rank: int
+    """-1 before it has one."""
     moved_at: float
+    """When its count last grew (mono)."""
     waiting: bool = False
     done: bool = False
+    """Its training function has returned."""
     step: int = 0
+    """The optimizer step after which it did; 0: unknown."""
 
 
 @dataclass(frozen=True, slots=True)

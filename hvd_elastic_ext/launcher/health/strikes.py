@@ -40,17 +40,18 @@ UNREPORTED_S: Final = 600.0
 
 
 class Failure(NamedTuple):
-    """A process has failed ``at`` a time (mono). It was ``created`` earlier (mono).
-
-    ``stepped``: it had done a step. ``alone``: it was not in a world yet, and the others train on: that costs them
-    nothing, and says nothing about their script.
-    """
+    """A process has failed."""
 
     seat: Seat
     created: float
+    """When it was started (mono)."""
     at: float
+    """When it failed (mono)."""
     stepped: bool = False
+    """It had done a step."""
     alone: bool = False
+    """It was not in a world yet, and the others train on: that costs them nothing, and says nothing about their script.
+    """
 
 
 class Verdict(Enum):

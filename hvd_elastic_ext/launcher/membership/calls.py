@@ -201,20 +201,21 @@ MOST_KNOWN: Final = 1 << 31
 
 @dataclass(slots=True)
 class PastTransfer:
-    """A past that is sent to another slot. ``results``: how many of them at least. ``began``: when (mono).
-
-    ``first``: a commit waits for it. ``asked``: the hosts whose helpers were started for it. ``record``: as
-    :attr:`Calls.record_world` then, if the source has that record; else None.
-    """
+    """A past that is sent to another slot."""
 
     target: Seat
     source: Seat
     results: int
+    """How many results are sent at least."""
     token: str
     began: float
+    """When it began (mono)."""
     first: bool = False
+    """A commit waits for it."""
     record: int | None = None
+    """:attr:`Calls.record_world` at its beginning, if the source has that record; else None."""
     asked: set[str] = field(default_factory=set)
+    """The hosts whose helpers were started for it."""
 
     @property
     def hosts(self) -> tuple[str, ...]:

@@ -29,23 +29,23 @@ UNREPORTED_BY_OTHERS_S: Final = 120.0
 
 @dataclass(slots=True)
 class Change:
-    """A change of the world whose cost is not written yet.
-
-    ``first``: rank 0. Its first step, in which it has ``begun``, completes the change. ``pause_s``: the longest time
-    without a step. ``stopped_at``: when the first process ended (mono), if no process lives on to report its pause.
-    ``step_s``: seconds of a usual step; 0 if unknown. ``survivors``: some members were in a world before, and report
-    their pause.
-    """
+    """A change of the world whose cost is not written yet."""
 
     at: float
     generation: int
     first: ProcessId
+    """Rank 0, whose first step completes the change."""
     fields: dict[str, Any]
     pause_s: float | None = None
+    """The longest time without a step."""
     stopped_at: float | None = None
+    """When the first process ended (mono), if no process lives on to report its pause."""
     step_s: float = 0.0
+    """Seconds of a usual step; 0 if unknown."""
     begun: bool = False
+    """Rank 0 is in its first step."""
     survivors: bool = False
+    """Some members were in a world before, and report their pause."""
 
     @property
     def report_due(self) -> float:

@@ -42,23 +42,24 @@ class Stage(Enum):
 
 
 class Process(NamedTuple):
-    """A living process, as decisions see it.
-
-    ``since``: when it reached its stage. ``holds``: the newest commit in its slot's memory. ``broken``: it asks for a
-    rank though it has one, so its world is lost. ``leaves_by``: when its host will be gone (mono), if known. ``done``:
-    its training function has returned; it may run on, but it joins no other world. ``trained``: it has agreed with a
-    world on the state, so its state is not that of its start. ``created``: when it was started, or taken over.
-    """
+    """A living process, as decisions see it."""
 
     life: ProcessId
     stage: Stage
     since: float = 0.0
+    """When it reached its stage."""
     holds: Commit | None = None
+    """The newest commit in its slot's memory."""
     broken: bool = False
+    """It asks for a rank though it has one, so its world is lost."""
     leaves_by: float | None = None
+    """When its host will be gone (mono), if known."""
     done: bool = False
+    """Its training function has returned; it may run on, but does not join another world."""
     trained: bool = False
+    """It has agreed with a world on the state, so its state is not that of its start."""
     created: float = 0.0
+    """When it was started, or taken over."""
 
     @property
     def seat(self) -> Seat:
@@ -68,38 +69,42 @@ class Process(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """The input of a decision.
-
-    ``wanted``: seats that should be filled, most senior first. ``processes``: those that live. ``members``: of the
-    newest world, including dead ones. ``formed``: they have their ranks; ``settled``: and have agreed on their state.
-    ``begun``: a world has settled before. ``waiting``: processes that ask for a rank. ``finishing``: a process that was
-    done with training has ended.
-    """
+    """The input of a decision."""
 
     wanted: tuple[Seat, ...]
+    """Seats that should be filled, most senior first."""
     processes: Mapping[Seat, Process] = field(default_factory=dict)
+    """Those that live."""
     members: tuple[ProcessId, ...] = ()
+    """Those of the newest world, dead ones included."""
     formed: bool = True
+    """The members have their ranks."""
     settled: bool = True
+    """They have also agreed on their state."""
     begun: bool = False
+    """A world has settled before."""
     waiting: Collection[ProcessId] = ()
+    """Processes that ask for a rank."""
     finishing: bool = False
+    """A process that was done with training has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorldLimits:
-    """``start`` processes are needed for the first world, ``least`` for any other; ``most`` None is no limit.
-
-    ``settle_s``: how long ready newcomers wait for others that are not ready, from the last one that is. ``listed_s``:
-    how long they wait for hosts that are not listed yet, from the start of the last one; None: ``settle_s``.
-    """
+    """How large a world may be, and how long ready newcomers wait."""
 
     start: int = 1
+    """Processes that the first world needs."""
     least: int = 1
+    """Those that any other world needs."""
     most: int | None = None
+    """Those that a world has at most; None: no limit."""
     allowed: tuple[int, ...] = ()
+    """Sizes that a world may have; empty: any."""
     settle_s: float = SETTLE_S
+    """How long ready newcomers wait for others that are not ready, from the last one that is."""
     listed_s: float | None = None
+    """How long they wait for hosts that are not listed yet, from the start of the last one; None: :attr:`settle_s`."""
     settle_cap_s: float = SETTLE_CAP_S
 
     def size(self, available: int, *, begun: bool) -> int:
@@ -173,28 +178,30 @@ def decide_by(now: float, found: Difference, limits: WorldLimits) -> WorldDecisi
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How the newest world differs from the wanted one. It names few of thousands of processes.
-
-    ``staying``: members that train on in wanted seats; ``leaving``: those in other seats. ``must_stay``: leaving ones
-    that a world without the ``lost`` ones needs. ``lost``: members that have ended, or end. ``done``: those whose
-    training function has returned. ``broken``: those that ask for a rank though they have one. All are in their order
-    in the world. ``parked``: ready processes in wanted seats, most senior first; ``coming``: the number of wanted seats
-    without a ready process. If none is lost and the world still forms, the wanted seats do not matter. ``over``: some
-    process, of any world, is done: no newcomer joins, and none that was called to a world that still forms.
-    """
+    """How the newest world differs from the wanted one. It names few of thousands of processes, each group in its order
+    in the world. If none is lost and the world still forms, the wanted seats do not matter."""
 
     staying: Sequence[ProcessId] = ()
+    """Members that train on in wanted seats."""
     leaving: Sequence[Process] = ()
+    """Members in other seats."""
     must_stay: Sequence[ProcessId] = ()
+    """Leaving ones that a world without the lost ones needs."""
     lost: Sequence[ProcessId] = ()
+    """Members that have ended, or end."""
     done: Sequence[ProcessId] = ()
+    """Members whose training function has returned."""
     broken: Sequence[ProcessId] = ()
+    """Members that ask for a rank though they have one."""
     parked: Sequence[Process] = ()
+    """Ready processes in wanted seats, most senior first."""
     coming: int = 0
+    """The number of wanted seats without a ready process."""
     formed: bool = True
     settled: bool = True
     begun: bool = False
     over: bool = False
+    """Some process, of any world, is done: no newcomer joins, and none that was called to a world that still forms."""
 
     @classmethod
     def of(cls, situation: Situation) -> Difference:

@@ -87,15 +87,16 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a cluster shows of a workload. ``replicas``: its requested number of workers. ``pods``: all that exist,
-    including dead ones and those in deletion. ``before``: its annotation, None if there is none. ``slots``: of each
-    worker, if the workload names it; 1 may be the default of the API.
-    """
+    """What a cluster shows of a workload."""
 
     replicas: int
+    """Its requested number of workers."""
     pods: tuple[Pod, ...] = ()
+    """All that exist, dead ones and those in deletion included."""
     before: int | None = None
+    """The number in its annotation; None if it has none."""
     slots: int | None = None
+    """Those of each worker, if the workload names them; 1 may be the default of the API."""
 
     @property
     def ready(self) -> int:

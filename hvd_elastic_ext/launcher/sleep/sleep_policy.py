@@ -31,17 +31,18 @@ class SleepAction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SleepFacts:
-    """What is known of one sleep. ``since``: when it began (mono). ``end_reason``: why it is to end, if it is.
-
-    ``slots`` may work now; ``enough_since``: since when that has been enough (mono); ``next_release``: when a block
-    ends, and there may be more.
-    """
+    """What is known of one sleep."""
 
     since: float
+    """When it began (mono)."""
     slots: int
+    """Those that may work now."""
     enough_since: float | None = None
+    """Since when they have been enough (mono)."""
     end_reason: str | None = None
+    """Why it is to end, if it is."""
     next_release: float | None = None
+    """When a block ends (mono), and there may be more slots."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,12 +37,16 @@ class NoSignal(Transient):
 
 @dataclass(frozen=True, slots=True)
 class SignalSource:
-    """``name``: of the signal; ``where``: as in ``--observe``; ``text``: reads the text there; ``value``: its value."""
+    """Where a signal comes from."""
 
     name: str
+    """That of the signal."""
     where: str
+    """As in ``--observe``."""
     text: Callable[[], str]
+    """Reads the text there."""
     value: Callable[[str], Value]
+    """The value in the text."""
 
     def read(self) -> Value:
         """Its value now. Raises :class:`NoSignal`, whatever the file or server says."""

@@ -28,18 +28,18 @@ _OFFENDING: Final = re.compile(r"Offending .*key in (.+):\d+$")
 
 @dataclass(frozen=True, slots=True)
 class HostKeys:
-    """The settings of the user's configuration for a host's key, as ``ssh -G`` prints them; "" where ssh gave no
-    answer.
-
-    ``files`` and ``shared_files``: files of host keys, the user's own and those of all users. ``names``: the names of
-    the host in them. ``certified``: an authority in them signs its key, see :func:`is_certified`.
-    """
+    """The settings of the user's configuration for a host's key, as ``ssh -G`` prints them."""
 
     strict: str = ""
+    """Its ``StrictHostKeyChecking``; "" where ssh did not answer."""
     files: tuple[str, ...] = ()
+    """The user's own files of host keys."""
     shared_files: tuple[str, ...] = ()
+    """Those of all users."""
     names: tuple[str, ...] = ()
+    """The names of the host in them."""
     certified: bool = False
+    """An authority in them signs its key: see :func:`is_certified`."""
 
     @property
     def open(self) -> bool:
