@@ -668,7 +668,7 @@ EVENTS: Final[Mapping[str, EventKind]] = {
         ),
         EventKind(
             "call_skipped",
-            "a worker that came later passes over a training call that is over",
+            "a worker that came later skips a training call that is over",
             "call, step, rank, host",
             row=_never,
         ),

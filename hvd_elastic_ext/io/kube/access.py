@@ -65,7 +65,7 @@ class Endpoint:
         settings = configuration.auth_settings().values()
         headers = {each["key"]: (each["value"] or "").strip() for each in settings if each["in"] == "header"}
         if not all(value.isascii() and value.isprintable() for value in headers.values()):
-            raise ApiError(Reason.NO_CREDENTIALS, "credentials cannot be read: the token is not one")
+            raise ApiError(Reason.NO_CREDENTIALS, "credentials cannot be read: the token is not valid")
         return cls(
             url=configuration.host.rstrip("/"),
             headers={name: value for name, value in headers.items() if value},

@@ -201,7 +201,7 @@ class Saving:
     asked_at: float = -math.inf
     again_at: float = -math.inf
     cannot_save: bool = False
-    """Processes have trained that keep no commit, so their state cannot be saved."""
+    """Processes that do not keep commits have trained, so their state cannot be saved."""
     reason: Reason = Reason.SLEEP
     logged: str = ""
 
@@ -735,7 +735,7 @@ def _last_checkpoint(job: JobState, until: float | None) -> Wait:
     older = job.before_exit.why is not None and attempt is not None and not (attempt.stay or attempt.at_rest)
     what = "for the last checkpoint" + (f": {'first the one before it: ' if older else ''}{doing}" if doing else "")
     then = ", then the job ends without it"
-    if _commits_first(job) and not older:  # a script that makes no commit is not waited for until the end
+    if _commits_first(job) and not older:  # a script that does not commit is not waited for until the end
         until, then = job.before_exit.commit_by, ", then the processes are ended, and the last commit is saved"
     return Wait(what, until, f"{then}; a second Ctrl-C ends it now" if ends_by_hand(job) else then)
 

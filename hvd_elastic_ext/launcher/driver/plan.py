@@ -73,7 +73,7 @@ PLANNERS: Final = (
     Planner(save_then_stop.save_before_exit),  # a job that has to end and does not train saves what memory holds
     Planner(adoption.retry_missing),  # hosts of an earlier launcher that are not back yet
     Planner(hosts.plan),  # an empty list of hosts
-    Planner(ends.plan),  # ends that were reported to no launcher
+    Planner(ends.plan),  # ends that were not reported to any launcher
     Planner(ends.plan_victims),  # ends that follow from the loss of a peer count for nothing
     Planner(clean_exits.plan),  # is training done, because all ranks have left?
     Planner(loopless.plan),  # is the job over?
@@ -85,7 +85,7 @@ PLANNERS: Final = (
     Planner(scaling.plan),  # how many hosts the job requests
     Planner(strikes.retry),  # a slot that failed while others get ready is tried again at once
     Planner(preferred_seats.plan),  # which seats are wanted
-    Planner(preferred_seats.check_start),  # programs that need no world, and jobs in which no process can start
+    Planner(preferred_seats.check_start),  # programs that do not need a world, and jobs in which no process can start
     Planner(agents.plan),  # agents where processes are wanted
     Planner(restore.plan),  # the newest checkpoint, before the first world
     Planner(processes.plan),  # processes in wanted seats

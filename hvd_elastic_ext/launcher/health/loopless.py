@@ -139,11 +139,11 @@ class Loopless:
     early_step: int = 0
     """The newest step of such a process before its loop."""
     trained: bool = False
-    """A process has trained that keeps no commit."""
+    """A process that does not keep commits has trained."""
     kept: bool = False
     """A commit or a checkpoint exists, or was made by a process."""
     step: int = 0
-    """The newest step of those that keep no commit."""
+    """The newest step of those that do not keep commits."""
     training_restarts: int = 0
     """How often training has started from the beginning."""
     last: str = ""

@@ -43,7 +43,7 @@ class Adoption:
     handed_over: dict[str, float] = field(default_factory=dict)
     """When the last start on one of them found a living agent, which connects by itself (mono)."""
     ends: dict[ProcessId, tuple[int, int]] = field(default_factory=dict)
-    """Processes whose end was reported to no launcher: the generation of their world, and the exit code."""
+    """Processes whose end was not reported to any launcher: the generation of their world, and the exit code."""
 
     def on_their_way(self, now: float) -> bool:
         """Whether missing hosts may still connect: by themselves, or by a start of an agent there."""

@@ -144,7 +144,7 @@ def plan(job: JobState) -> Plan:
 
 
 def check_start(job: JobState) -> Plan:
-    """Before the first world: end the job if programs that need no world are done, or if no process can start."""
+    """Before the first world: end the job if programs that do not need a world are done, or if no process can start."""
     if job.world.begun or job.world.members:
         return NOTHING
     wanted, hosts = job.wanted, job.fleet.hosts
@@ -177,7 +177,7 @@ def _usable(job: JobState) -> list[tuple[Host, tuple[int, ...]]]:
 
 
 def _unjoined_failed(job: JobState, *, wanted: int) -> JobFailed | None:
-    """Why a program that needs no world has failed on the published hosts; None if it has not. ``wanted``: the
+    """Why a program that does not need a world has failed on the published hosts; None if it has not. ``wanted``: the
     number of processes that have to end well.
     """
     hosts = set(job.fleet.hosts.names)

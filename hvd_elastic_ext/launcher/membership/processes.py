@@ -122,7 +122,7 @@ def _is_free(job: JobState, seat: Seat) -> bool:
 def _startable(job: JobState) -> tuple[Seat, ...]:
     """Wanted seats in which a process may be started.
 
-    A program that needs no world runs once, and no process starts after the script has ended, or may have.
+    A program that does not need a world runs once, and no process starts after the script has ended, or may have.
     """
     workers, wanted = job.roster.workers, job.wanted
     if world_outcome(job).phase is WorldPhase.ENDING or job.clean_exits.until is not None:
