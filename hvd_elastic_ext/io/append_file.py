@@ -40,7 +40,7 @@ class AppendFile:
     def write(self, text: str, /) -> int:
         """Append whole lines; return how many bytes were written.
 
-        Raises ``OSError`` also if only a part could be written; the next call then begins a new line.
+        Raises ``OSError`` if nothing, or only a part, could be written; the next call then begins a new line.
         """
         # A line that a full disk cut short must not run into the next one.
         data = (b"\n" if self._torn else b"") + text.encode()

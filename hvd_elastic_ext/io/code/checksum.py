@@ -46,7 +46,7 @@ def unpacked(data: bytes) -> Wanted:
 
 
 def checksum(folder: str, names: Iterable[str]) -> str:
-    """Return the SHA-256 of names and contents, sorted by name: the same on every host with the same files, also if the
+    """Return the SHA-256 of names and contents, sorted by name: the same on every host with the same files, even if the
     folder has other files. Raises ``ValueError``, one line, for a file that is missing or cannot be read."""
     whole, left = hashlib.sha256(), MAX_BYTES
     for name in sorted(names):

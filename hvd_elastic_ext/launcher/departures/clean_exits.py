@@ -230,7 +230,7 @@ def _staying(job: JobState, life: ProcessId) -> Staying | None:
         victim = life in job.world.not_at_fault  # it has ended because it lost its peers: its successor trains on
         return Staying(str(life.seat), lost=not victim, joins=victim)
     if not worker.generation and worker.rank is None and job.rendezvous.place(life) is None:
-        return None  # with a rank it is, or was, in a world, also if its word that it has entered comes late
+        return None  # with a rank it is, or was, in a world, even if its word that it has entered comes late
     joins = life in job.rendezvous.waiting or life in job.rendezvous.asked_again
     lost = worker.killed is not None or worker.failure is not None
     return Staying(strikes.named(job, worker), lost=lost, done=worker.done, joins=joins, told=_why_told(job, worker))

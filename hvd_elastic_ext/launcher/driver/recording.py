@@ -49,7 +49,7 @@ class Recorder:
         error: str | None = None,
     ) -> None:
         """An event and its actions. ``again_at``: after a look, when the next one is due. ``error``: what it raised."""
-        self._number += 1  # also if the line cannot be written: a replay says which are missing
+        self._number += 1  # even if the line cannot be written: a replay says which are missing
         own = {"number": self._number, "mono": now, "event": to_json(event, now), "done": described(done)}
         self._write({**own, "again_at": again_at, "error": error})
 

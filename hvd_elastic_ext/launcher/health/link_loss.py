@@ -116,6 +116,6 @@ def _is_still_isolated(job: JobState, agents: Sequence[Agent]) -> bool:
         last_messages = [agent.last_message_at for agent in agents]
         return is_isolated(now, last_messages, limit_s=options.heartbeat_timeout_s, grace_s=options.orphan_grace_s)
     if state.back_by is None:
-        log.warning("hosts are heard again")
+        log.warning("hosts send messages again")
         state.back_by = now + max(options.heartbeat_timeout_s, RECONNECT_S)
     return back < len(agents) and now < state.back_by

@@ -42,7 +42,7 @@ def _text(path: Path) -> bytes:
 
 
 def find(place: str, mark: str) -> Finished | None:
-    """Look for it, if ``place`` is a folder that is visible from here; None also if that takes long, or fails."""
+    """Look for it, if ``place`` is a folder that is visible from here; None also where that takes long, or fails."""
     if "://" in place or not any(Path(place).glob("*/manifest.json")):
         return None
     request = to_text({"do": "held", "place": place, "sides": {}, "urgent": True})

@@ -200,7 +200,7 @@ def plan(job: JobState) -> Plan:
 
 
 def _by_hand(job: JobState, options: ScaleOptions, wanted: int) -> Plan:
-    """The size that a user has asked for, at once, also while the job waits for hosts."""
+    """The size that a user has asked for, at once, even while the job waits for hosts."""
     limits = limits_of(job, options, chosen_of(options.policy))
     size = max(limits.least, min(limits.most, wanted))
     if options.acts and size != observed(job).wanted:

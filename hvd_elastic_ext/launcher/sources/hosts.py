@@ -203,7 +203,7 @@ class ScriptSource(_Looping):
             why = f"gave no list within {self._timeout_s:g} s and was killed; {SCRIPT_HINT}"
             raise SourceUnavailable(self._command, why) from None
         except TooMuchOutput:
-            why = f"printed more than {MAX_OUTPUT} bytes and was killed; it is to print host:slots lines only"
+            why = f"printed more than {MAX_OUTPUT} bytes and was killed; it must print host:slots lines only"
             raise SourceUnavailable(self._command, why) from None
         except OSError as error:
             raise SourceUnavailable(self._command, f"cannot be run ({error.strerror}); {SCRIPT_HINT}") from None
