@@ -132,8 +132,8 @@ def test_a_failed_pod_says_how_it_ended_and_what_has_to_be_done():
     ended = {"containerStatuses": [{"name": "worker", "state": {"terminated": {"exitCode": 137}}}]}
     failed = pod(phase="Failed", status=ended)
     assert judged(failed).reason == (
-        "pod has failed (worker: exit code 137); MPI Operator makes no new pod of this name until this one is deleted; "
-        "--reap-failed does that"
+        "pod has failed (worker: exit code 137); MPI Operator does not make a new pod of this name until this one is "
+        "deleted; --reap-failed deletes it"
     )
     assert judged(failed, operator="pytorch").reason == "pod has failed (worker: exit code 137)"
     evicted = judged(pod(phase="Failed", status={"reason": "Evicted"}), operator="pytorch")
