@@ -60,7 +60,9 @@ COMMANDS: Final = {
     "doctor": Command("hvd_elastic_ext.launcher.cli.doctor", "what on this machine would break a job, and the remedy"),
     "demo": Command("hvd_elastic_ext.demo.command", "watch a real elastic job on this machine lose and regain hosts"),
     "build-horovod": Command("hvd_elastic_ext.install.build_horovod", "build a wheel of Horovod for this Python"),
-    "completion": Command("hvd_elastic_ext.cli", "a script by which bash, zsh or fish completes these", "completion"),
+    "completion": Command(
+        "hvd_elastic_ext.cli", "a script that completes these commands in bash, zsh or fish", "completion"
+    ),
     "submit": Command("hvd_elastic_ext.jobs.cli.submit", "make an elastic job on a cluster", group=CLUSTER),
     "preflight": Command(
         "hvd_elastic_ext.jobs.cli.preflight", "whether a cluster can run a job, and the remedy", group=CLUSTER
@@ -87,7 +89,7 @@ COMMANDS: Final = {
         "hvd_elastic_ext.jobs.cli.changes", "wait for the end, or another state, of a job", "wait", CLUSTER
     ),
     "delete": Command(
-        "hvd_elastic_ext.jobs.cli.changes", "delete a job on a cluster and all that it has", "delete", CLUSTER
+        "hvd_elastic_ext.jobs.cli.changes", "delete a job on a cluster and all that belongs to it", "delete", CLUSTER
     ),
     "convert": Command(
         "hvd_elastic_ext.jobs.cli.convert", "turn old manifests and lines of arena into those of today", group=CLUSTER
