@@ -30,8 +30,8 @@ log = logging.getLogger(__name__)
 
 
 LEAVE_WITHIN_S: Final = 10.0
-"""Members that leave their training function with exit code 0 so soon after one another have left together. So long
-the others are waited for at most, from the first one.
+"""Members that leave their training function with exit code 0 within this time have left together. The others are
+waited for at most this long, from the first one on.
 """
 
 
@@ -39,32 +39,32 @@ REMEDY: Final = "let all ranks leave at the same step, or return from the traini
 
 
 class Left(NamedTuple):
-    """A member that has ended with exit code 0 within its training function.
-
-    ``who``: its rank and seat. ``at``: when (mono). ``step``: its last step, as far as known. ``call``: the training
-    call; 0 if unknown. ``told``: the order, notice or signal because of which it may have left; empty: it left by
-    itself.
-    """
+    """A member that has ended with exit code 0 within its training function."""
 
     who: str
+    """Its rank and seat."""
     at: float
+    """When it ended (mono)."""
     step: int = 0
+    """Its last step, as far as known."""
     call: int = 0
+    """The training call; 0 if unknown."""
     told: str = ""
+    """The order, notice or signal because of which it may have left; empty: it left by itself."""
 
 
 class Staying(NamedTuple):
-    """A member of the same world that has not.
-
-    ``lost``: it has ended in another way, or is about to. ``done``: it has reported that training is done. ``joins``:
-    it has lost that world, and asks for the next one. ``told``: as in :class:`Left`.
-    """
+    """A member of the same world that has not."""
 
     who: str
     lost: bool = False
+    """It has ended in another way, or is about to."""
     done: bool = False
+    """It has reported that training is done."""
     joins: bool = False
+    """It has lost that world, and asks for the next one."""
     told: str = ""
+    """As in :class:`Left`."""
 
 
 class Departure(Enum):

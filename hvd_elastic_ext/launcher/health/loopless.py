@@ -30,18 +30,19 @@ log = logging.getLogger(__name__)
 
 
 class Ended(NamedTuple):
-    """How a process has ended. ``who``: its rank and seat. ``well``: with exit code 0, and without an order to end.
-
-    ``own``: it has reported an error of its script. Errors that only report a lost peer do not count. ``victim``: it
-    ended because a peer was lost. ``error``: the digest of its own error.
-    """
+    """How a process has ended."""
 
     who: str
+    """Its rank and seat."""
     how: str
     well: bool
+    """With exit code 0, and without an order to end."""
     own: bool = False
+    """It has reported an error of its script. Errors that only report a lost peer do not count."""
     victim: bool = False
+    """It ended because a peer was lost."""
     error: str = ""
+    """The digest of its own error."""
 
 
 class WorldPhase(Enum):
@@ -81,7 +82,7 @@ def outcome_of_world(size: int, alive: int, ended: Sequence[Ended]) -> WorldOutc
 
 
 def why_unjoined_failed(ended: Iterable[Ended], *, wanted: int) -> str | None:
-    """Why programs that need no world have failed, after the end of the last one; None if they have not.
+    """Why programs that do not need a world have failed, after the end of the last one; None if they have not.
 
     ``ended``: the last end in each seat. ``wanted``: the number of programs that have to end well. Another one may have
     replaced a failed one.
