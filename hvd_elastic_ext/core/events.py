@@ -728,7 +728,7 @@ EVENTS: Final[Mapping[str, EventKind]] = {
         EventKind(
             "interval",
             "how often commits or checkpoints are made changes",
-            "seconds (of checkpoints) or calls (of commits: one in so many of commit()), reason",
+            "seconds (of checkpoints) or calls (of commits: one in this many of commit()), reason",
         ),
         EventKind(
             "checkpoint_skipped",

@@ -25,7 +25,7 @@ from hvd_elastic_ext.core.journal import Record
 RECENT: Final = 100
 """Number of newest times from which the typical time of a step is taken, for each size of the world."""
 SHORTEST_S: Final = 0.1
-"""A time of a step is taken from steps over at least so many seconds: reports may arrive together."""
+"""A time of a step is taken from steps over at least this many seconds: reports may arrive together."""
 PAUSE: Final = 10.0
 """Training has paused if steps take this many times as long as they typically do."""
 MAX_WORLDS: Final = 1000
@@ -267,7 +267,7 @@ class Accounting:
             self._now = now
 
     def _trains(self, seconds: float, slots: int, *, possible_s: float) -> None:
-        """Note that so many slots have trained since the listed ones could do ``possible_s``: unlisted ones count."""
+        """Note that this many slots have trained since the listed ones could do ``possible_s``: unlisted ones count."""
         self._first_at = self._now - seconds if self._first_at is None else self._first_at
         self._trained_s += seconds
         self._possible_s += max(0.0, seconds * slots - (self._possible_s - possible_s))

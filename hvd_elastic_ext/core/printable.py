@@ -10,9 +10,9 @@ KEPT: Final = frozenset("\n\t")
 _LIMITS: Final = ("; at most ", "; no limit: ")
 """What the end of a wait begins with."""
 _LEAST_REASON: Final = 16
-"""So many characters of the reason of a wait stay, however long its end is."""
+"""This many characters of the reason of a wait stay, however long its end is."""
 _BEGINNING: Final = 30
-"""So many characters of its beginning stay before any of its end does."""
+"""This many characters of its beginning stay before any of its end does."""
 _ESCAPES: Final = {"\r": "\\r", "\x1b": "\\e"}
 
 

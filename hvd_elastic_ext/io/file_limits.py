@@ -17,7 +17,7 @@ AGENT_PER_SLOT: Final = 10
 
 
 def agent_files(slots: int) -> int:
-    """Open files that the agent of a host with so many slots needs."""
+    """Open files that the agent of a host with this many slots needs."""
     return AGENT + AGENT_PER_SLOT * slots
 
 

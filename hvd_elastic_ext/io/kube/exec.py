@@ -40,8 +40,8 @@ class StreamTimeouts:
     """Time without data after which the server is pinged: load balancers before it close connections that are quiet for
     20 to 350 s."""
     unanswered: int = 5
-    """A number, not seconds: so many pings in a row without an answer end the connection. A pause of this process does
-    not count."""
+    """A number, not seconds: this many pings in a row without an answer end the connection. A pause of this process
+    does not count."""
     keepalive: float = 1800.0
     """Time between inputs of no bytes: servers do not count pings and their answers as traffic, and close what is quiet
     for four hours."""

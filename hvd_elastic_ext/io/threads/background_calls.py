@@ -52,7 +52,7 @@ class BackgroundCalls:
     async def call(self, act: Callable[[], T], *, within_s: float | None = None) -> T:
         """Run ``act`` and return or raise its result. Raises ``OSError`` if no thread can be started.
 
-        ``within_s``: raise ``TimeoutError`` after so many seconds; the thread goes on, and counts until it ends.
+        ``within_s``: raise ``TimeoutError`` after this many seconds; the thread goes on, and counts until it ends.
         """
         if within_s is None:
             return await self._call(act)

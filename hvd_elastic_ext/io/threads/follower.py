@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 MAX_QUEUED: Final = 10_000
 """Most items that wait; more are dropped."""
 SLOW_S: Final = 30.0
-"""Seconds with one item after which a line says so. A message to a webhook is tried for so long."""
+"""Seconds with one item after which a line says so. A message to a webhook is tried for this long."""
 CLOSE_S: Final = 5.0
 """Longest wait in seconds for the last items at the end of the job."""
 

@@ -238,7 +238,7 @@ class Outlet:
         return lost
 
     def is_empty(self, *, within_s: float) -> bool:
-        """Whether all that was put is written, or dropped; waits so long for it."""
+        """Whether all that was put is written, or dropped; waits this long for it."""
         with self._turn:
             return self._turn.wait_for(lambda: not self._size, within_s)
 

@@ -158,8 +158,8 @@ class Session:
 
 
 class Acceptor:
-    """Accepts connections. So many at a time may have no authentication, each for :data:`REQUEST_S`; for one more, the
-    oldest of them goes, but not within :data:`SHORTEST_S`. Further ones wait in the queue of the kernel.
+    """Accepts connections. A limited number at a time may be without authentication, each for :data:`REQUEST_S`. For
+    one more, the oldest of them goes, but not within :data:`SHORTEST_S`. Further ones wait in the queue of the kernel.
     """
 
     def __init__(self, listener: socket.socket, control: Control) -> None:

@@ -26,7 +26,7 @@ def main(argv: Sequence[str]) -> int:
         epilog="With -n NAMESPACE or --kubeconfig FILE, NAME N sets the workers of a submitted job (docs/submit.md).",
     )
     parser.add_argument("named", metavar="JOB", nargs="?", help="its name (default: the job here that runs)")
-    parser.add_argument("size", metavar="N|auto", help="so many hosts; auto: as many as the policy says")
+    parser.add_argument("size", metavar="N|auto", help="this many hosts; auto: as many as the policy says")
     parser.add_argument("--job", metavar="NAME", help="the same as JOB")
     parser.add_argument("--state-dir", metavar="DIR", type=Path, help="the job's folder (default: ./.hvd-elastic/JOB)")
     options = parser.parse_args(argv, argparse.Namespace(do="scale"))

@@ -53,7 +53,7 @@ class ExecutorBackend(Protocol):
         """Start what the engine starts for a world with known ranks. ``hosts``: the host of each rank."""
 
     def scale(self, hosts: int, leaving: Sequence[str], reason: str) -> None:
-        """Ask for so many hosts; those that are ``leaving`` are not needed any more. :class:`Scaled` follows."""
+        """Ask for this many hosts; those that are ``leaving`` are not needed any more. :class:`Scaled` follows."""
 
     def unfit(self, host: Host) -> str | None:
         """Why a host cannot be used, and what to do; None if it can."""

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 SOON_S: Final = 4.0
-"""Waits and silences that have lasted so long are told: users take a silence of more than 5 s for a hang."""
+"""Waits and silences that have lasted this long are told: users take a silence of more than 5 s for a hang."""
 
 
 class Wait(NamedTuple):

@@ -98,7 +98,7 @@ class Notifier:
         self._send(message_of(event, fields))
 
     def waits(self, why: str, since_s: float) -> None:
-        """Take in that the job has waited for its minimum for so many seconds."""
+        """Take in that the job has waited for its minimum for this many seconds."""
         self._send(waiting_message(why, since_s))
 
     def close(self) -> None:
@@ -150,7 +150,7 @@ def webhook_url(given: str) -> str:
 class Webhook:
     """``about`` goes with each message: which job, which run. A message that cannot be sent is logged, and dropped.
 
-    ``wait`` sleeps for so many seconds, or less once the job ends.
+    ``wait`` sleeps for this many seconds, or less once the job ends.
     """
 
     def __init__(self, url: str, about: Mapping[str, Any], *, wait: Callable[[float], object] | None = None) -> None:
@@ -166,7 +166,7 @@ class Webhook:
         self._follower.put(message)
 
     def close(self, within_s: float = CLOSE_S) -> None:
-        """Send what waits, for so many seconds at most."""
+        """Send what waits, for this many seconds at most."""
         self._ending.set()
         self._follower.close(within_s)
 

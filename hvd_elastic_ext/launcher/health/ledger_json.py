@@ -27,7 +27,7 @@ def as_saved(ledger: HealthLedger, now: float) -> HealthLedger:
 
 
 def continued(saved: HealthLedger, now: float, *, passed_s: float) -> HealthLedger:
-    """A ledger of :func:`as_saved` in the time of a clock that shows ``now``, so long after it was saved."""
+    """A ledger of :func:`as_saved` in the time of a clock that shows ``now``, this long after it was saved."""
     passed = max(0.0, passed_s)
     records = {subject: _continued(record, now, passed) for subject, record in saved.records.items()}
     faults = tuple(replace(fault, at=now + min(0.0, fault.at) - passed) for fault in saved.faults)

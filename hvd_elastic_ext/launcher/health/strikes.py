@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 
 STARTS: Final = 3
-"""So many starts with the same failure, without a step between, show that it comes again."""
+"""This many starts with the same failure, without a step between, show that it comes again."""
 UNREPORTED_S: Final = 600.0
-"""Where no process reports steps, one that was in a world for so long counts as one that has done some."""
+"""Where no process reports steps, one that was in a world for this long counts as one that has done some."""
 
 
 class Failure(NamedTuple):

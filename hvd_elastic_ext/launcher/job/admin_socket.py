@@ -30,7 +30,7 @@ MAX_ANSWER: Final = 64 << 20
 REMOVE_S: Final = 2.0
 """Longest wait for the removal of the socket at the end."""
 IDLE_S: Final = 10.0
-"""A client that is idle for so long is disconnected."""
+"""A client that is idle for this long is disconnected."""
 MAX_CLIENTS: Final = 16
 """At a time; more are refused, so that clients cannot block the launcher."""
 Handler = Callable[[Mapping[str, Any]], Mapping[str, Any]]

@@ -43,7 +43,7 @@ class Scaler(Protocol):
     def ordered(self) -> bool: ...
 
     def scale(self, hosts: int, leaving: Sequence[str], reason: str) -> None:
-        """Ask for so many hosts; ``leaving`` are not needed any more. Raises :class:`NotScaled` if that fails."""
+        """Ask for this many hosts; ``leaving`` are not needed any more. Raises :class:`NotScaled` if that fails."""
 
     def asked_for(self) -> int | None:
         """How many are requested now; None if unknown. Raises :class:`NotScaled` if that fails."""

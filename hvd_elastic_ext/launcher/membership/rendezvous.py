@@ -95,7 +95,7 @@ def seat_of(host: str, number: str) -> Seat | None:
 
 
 def max_value_bytes(size: int) -> int:
-    """Bytes of a key and its value in a world of so many processes.
+    """Bytes of a key and its value in a world of this many processes.
 
     A process stores its host's name and one address of 136 bytes for each of its peers.
     """
@@ -103,7 +103,7 @@ def max_value_bytes(size: int) -> int:
 
 
 def max_stored_bytes(size: int) -> int:
-    """Most bytes of all keys and values of a world of so many processes.
+    """Most bytes of all keys and values of a world of this many processes.
 
     A process stores two values in each of three scopes, and as many again for each process set that it is in. This
     limit allows some fifty sets of all processes in small worlds, and a dozen in the largest.

@@ -175,5 +175,5 @@ def restored(seen: Seen, before: int | None, requested: int | None, kind: Worklo
 
 
 def pause_s(failures: int) -> float:
-    """How long to wait after so many failures in a row, at least one."""
+    """How long to wait after this many failures in a row, at least one."""
     return pause_after(failures, first=PAUSES_S[0], longest=PAUSES_S[1])

@@ -150,7 +150,7 @@ def mark_patch(cost: str | None) -> Body:
 
 
 def request(of: Workload, before: Sequence[str], replicas: int, leaving: Sequence[str]) -> tuple[str, Body] | None:
-    """The request to the et-operator for so many workers: plural and object; None if there are as many.
+    """The request to the et-operator for this many workers: plural and object; None if there are as many.
 
     ``before``: its workers; ``leaving``: the only hosts that may go. Raises ``ValueError`` if
     none of them is a worker: the operator would choose.
@@ -168,7 +168,7 @@ def request(of: Workload, before: Sequence[str], replicas: int, leaving: Sequenc
 
 
 def change_request(of: Workload, more: int, pods: Sequence[str] = (), *, timeout_s: int | None = None) -> Body:
-    """A ScaleOut or ScaleIn for a job: so many workers ``more``, or fewer, by name if ``pods`` are given."""
+    """A ScaleOut or ScaleIn for a job: this many workers ``more``, or fewer, by name if ``pods`` are given."""
     up, down = of.kind.scaled_by
     kind, key = (up, "toAdd") if more > 0 else (down, "toDelete")
     return {
@@ -192,7 +192,7 @@ def workers_of(of: Workload, job: Mapping[str, Any]) -> tuple[list[str], str]:
 
 
 def scale_patch(of: Workload, replicas: int, before: int | None) -> Body:
-    """The merge patch that requests so many workers, and notes ``before`` in the same request: the number before;
+    """The merge patch that requests this many workers, and notes ``before`` in the same request: the number before;
     None removes the note.
     """
     if of.kind.scale:

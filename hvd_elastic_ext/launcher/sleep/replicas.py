@@ -59,14 +59,14 @@ class Replicas:
         return self._within(act)
 
     def tell(self, replicas: int, *, before: int | None) -> None:
-        """Request so many workers; ``before``: the number before, noted if possible; None removes the note. Raises
+        """Request this many workers; ``before``: the number before, noted if possible; None removes the note. Raises
         :class:`ApiError`; the cluster may have received the request nevertheless.
         """
         body = scale_patch(self._job, replicas, before)
         self._within(lambda client: client.request("PATCH", self._number(client), body))
 
     def resize(self, replicas: int, leaving: Sequence[str]) -> None:
-        """Request so many workers. If they are fewer, those of the hosts ``leaving`` go, if the kind allows that
+        """Request this many workers. If they are fewer, those of the hosts ``leaving`` go, if the kind allows that
         choice. Raises :class:`ApiError`.
         """
         if self._job.kind.scaled_by:

@@ -38,7 +38,7 @@ EXIT_CODE_UNKNOWN: Final = 255
 KILLED: Final = 137
 CONNECT_S: Final = 10.0
 KEEP_S: Final = 5.0
-"""How long credentials that were read are used again, unless they are refused. So many pods can start together without
+"""How long credentials that were read are used again, unless they are refused: many pods can start together without
 a read for each."""
 _LOOK_S: Final = 1.0
 ROLE: Final = (
