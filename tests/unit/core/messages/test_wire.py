@@ -233,7 +233,7 @@ def test_a_launcher_hears_nothing_of_its_own_back():
 
 @pytest.mark.parametrize("first", [b"SSH-2.0-OpenSSH_9.2\r\n", b"\0", b"hvd-elastic-ctl\x02" + bytes(32)])
 def test_an_agent_hangs_up_on_what_is_no_launcher_of_its_version(first):
-    with pytest.raises(WireError, match="no launcher of this version"):
+    with pytest.raises(WireError, match="not a launcher of this version"):
         AgentWire(KEY).feed(first)
 
 

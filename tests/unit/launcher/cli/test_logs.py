@@ -184,7 +184,7 @@ def test_following_a_job_that_has_ended_ends(job: Path, made: Made, capsys: pyte
 def test_a_job_that_keeps_no_output_names_the_option(job: Path) -> None:
     started(job, output=None)
     with pytest.raises(
-        Permanent, match=r"^digits keeps no output .*`hvd-elastic run --output-filename FOLDER` keeps it$"
+        Permanent, match=r"^digits does not keep the output .*`hvd-elastic run --output-filename FOLDER` keeps it$"
     ):
         logs.main(["digits"])
     (job / "journal.jsonl").unlink()

@@ -40,7 +40,7 @@ def test_what_it_names_is_read(text: str, found: ScaleWith) -> None:
         ("exec:", "--scale-with 'exec:': write exec:COMMAND"),
         ("exec:'", '--scale-with "exec:\'": No closing quotation'),
         ("statefulsets/digits", "did you mean 'statefulset'?"),
-        ("statefulset/", "--scale-with 'statefulset/' names no object"),
+        ("statefulset/", "--scale-with 'statefulset/' does not name an object"),
     ],
 )
 def test_anything_else_is_refused_in_one_line(text: str, error: str) -> None:
