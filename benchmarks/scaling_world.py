@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from hvd_elastic_ext.autoscale.decide import Memory, Policy, ScaleLimits, decide
-from hvd_elastic_ext.autoscale.observations import Observations, SpeedLog
+from hvd_elastic_ext.launcher.scaling.decide import Memory, Policy, ScaleLimits, decide
+from hvd_elastic_ext.launcher.scaling.observations import Observations, SpeedLog
 
 TICK_S: Final = 10.0
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from hvd_elastic_ext.autoscale.policies import parse
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.launcher.scaling.policies import parse
 from hvd_elastic_ext.simulate.traces.rows import Row
 
 KNOWN: Final = ("iteration", "price")

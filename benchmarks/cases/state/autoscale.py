@@ -23,8 +23,8 @@ from benchmarks.scaling_world import (
     play,
     trace,
 )
-from hvd_elastic_ext.autoscale.decide import ScaleLimits
-from hvd_elastic_ext.autoscale.efficiency import Efficiency
+from hvd_elastic_ext.launcher.scaling.decide import ScaleLimits
+from hvd_elastic_ext.launcher.scaling.efficiency import Efficiency
 
 TRACES, QUICK_TRACES = 20, 2
 """Traces for each of the ten curves."""

@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from hvd_elastic_ext.autoscale.curve import GLOBAL, HOST
-from hvd_elastic_ext.autoscale.policies import parse
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.events import EVENTS
 from hvd_elastic_ext.core.journal import Record
+from hvd_elastic_ext.launcher.scaling.curve import GLOBAL, HOST
+from hvd_elastic_ext.launcher.scaling.policies import parse
 from hvd_elastic_ext.report.series import Speed
 from hvd_elastic_ext.report.timeline import text, whole
 
@@ -19,7 +19,7 @@ NEWEST: Final = 50
 """Number of newest decisions that are shown."""
 SAMPLES: Final = "samples/s"
 UNITS: Final[Mapping[str, str]] = {GLOBAL: "steps/s", HOST: "steps of one host/s"}
-"""Units of the work that a policy maximizes, by which batch is constant (:mod:`hvd_elastic_ext.autoscale.curve`)."""
+"""Units of the work that a policy maximizes, by which batch is constant."""
 MEANS: Final[Mapping[str, str]] = {
     GLOBAL: "All hosts share one batch (batch=global): a step is the same work at each size.",
     HOST: "Each host keeps its batch (batch=host): a step of 4 hosts is the work of 4 steps of one host.",

@@ -13,7 +13,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from hvd_elastic_ext.autoscale.policies import parse as parse_policy
 from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.commands import leading_variables
 from hvd_elastic_ext.core.engine_names import DEFAULT, ENGINES
@@ -29,7 +28,7 @@ from hvd_elastic_ext.launcher.checkpoints.schedule import AUTO, Durability, pars
 from hvd_elastic_ext.launcher.cli import horovodrun
 from hvd_elastic_ext.launcher.driver.options import JobOptions, ScaleOptions, world_limits
 from hvd_elastic_ext.launcher.exports.webhook import webhook_url
-from hvd_elastic_ext.launcher.job import finished_check, scalers
+from hvd_elastic_ext.launcher.job import finished_check
 from hvd_elastic_ext.launcher.membership.world_change import parse_sizes
 from hvd_elastic_ext.launcher.options.program import LOCAL_NAMES, check_here, job_name, runnable
 from hvd_elastic_ext.launcher.options.settings import (
@@ -44,8 +43,9 @@ from hvd_elastic_ext.launcher.options.settings import (
     listen_address,
     listen_address_of_hosts,
 )
+from hvd_elastic_ext.launcher.scaling import scalers, signals
+from hvd_elastic_ext.launcher.scaling.policies import parse as parse_policy
 from hvd_elastic_ext.launcher.sleep.release_policy import limits_of
-from hvd_elastic_ext.launcher.sources import signals
 from hvd_elastic_ext.launcher.sources.hosts import connector, read_hosts_file
 
 PORT: Final = "[HOST:]PORT"

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from hvd_elastic_ext.autoscale.decide import Change, Memory
-from hvd_elastic_ext.autoscale.observations import SpeedLog
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.core.json_text import finite_number
 from hvd_elastic_ext.launcher.custody.custody import Stored
@@ -23,6 +21,8 @@ from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.health import ledger_json
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.scaling.decide import Change, Memory
+from hvd_elastic_ext.launcher.scaling.observations import SpeedLog
 from hvd_elastic_ext.launcher.scaling.scaling import Scaling
 
 if TYPE_CHECKING:

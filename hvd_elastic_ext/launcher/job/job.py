@@ -28,7 +28,7 @@ from hvd_elastic_ext.launcher.exports import prometheus
 from hvd_elastic_ext.launcher.exports.prometheus import JobMetric
 from hvd_elastic_ext.launcher.folder.handover import CLOSE_S, Handover, StateWriter
 from hvd_elastic_ext.launcher.health import host_requests
-from hvd_elastic_ext.launcher.job import mpirun, scalers, stop_lines
+from hvd_elastic_ext.launcher.job import mpirun, stop_lines
 from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
 from hvd_elastic_ext.launcher.job.first_hosts import log_while_waiting
 from hvd_elastic_ext.launcher.job.output import Console
@@ -37,6 +37,7 @@ from hvd_elastic_ext.launcher.job.standard_input import NO_INPUT
 from hvd_elastic_ext.launcher.job.stop_lines import COMMAND as STOP
 from hvd_elastic_ext.launcher.membership import hosts, processes
 from hvd_elastic_ext.launcher.reporting import status
+from hvd_elastic_ext.launcher.scaling import scalers
 from hvd_elastic_ext.launcher.scaling.scaling import signals_of
 from hvd_elastic_ext.launcher.sleep import releaser
 from hvd_elastic_ext.launcher.sleep.releaser import FINAL_CALL_S

@@ -13,8 +13,8 @@ from hvd_elastic_ext.core.errors import Transient
 from hvd_elastic_ext.io.threads.background_calls import BackgroundCalls
 from hvd_elastic_ext.io.threads.beside import report
 from hvd_elastic_ext.launcher.driver import events
-from hvd_elastic_ext.launcher.job.scalers import Scaler
-from hvd_elastic_ext.launcher.sources.signals import SignalSource, Value
+from hvd_elastic_ext.launcher.scaling.scalers import Scaler
+from hvd_elastic_ext.launcher.scaling.signals import SignalSource, Value
 
 log = logging.getLogger(__name__)
 

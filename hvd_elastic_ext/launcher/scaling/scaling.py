@@ -1,7 +1,7 @@
 """How many hosts the job asks for: by hand, or as ``--autoscale`` decides by steps, load and prices.
 
-The policies are in :mod:`hvd_elastic_ext.autoscale`, pure. This module gives them what they decide by, and requests or
-releases hosts; what does that outside is ``job/scalers.py``. A request that fails costs only itself.
+This module gives the policies what they decide by, and requests or
+releases hosts; what does that outside is ``scalers``. A request that fails costs only itself.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Final
 
-from hvd_elastic_ext.autoscale.choice import HostFacts, leaving
-from hvd_elastic_ext.autoscale.decide import Decision, Memory, ScaleLimits, decide
-from hvd_elastic_ext.autoscale.observations import Observations, SpeedLog
-from hvd_elastic_ext.autoscale.policies import Chosen, parse
 from hvd_elastic_ext.launcher.driver import actions, events
 from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
 from hvd_elastic_ext.launcher.driver.roster import USAGE
+from hvd_elastic_ext.launcher.scaling.choice import HostFacts, leaving
+from hvd_elastic_ext.launcher.scaling.decide import Decision, Memory, ScaleLimits, decide
+from hvd_elastic_ext.launcher.scaling.observations import Observations, SpeedLog
+from hvd_elastic_ext.launcher.scaling.policies import Chosen, parse
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.driver.job import JobState

@@ -9,11 +9,11 @@ from typing import Final
 
 import pytest
 
-from hvd_elastic_ext.autoscale.policies import parse as policy
 from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.checkpoints.schedule import parse_checkpoint_every
 from hvd_elastic_ext.launcher.cli import run_options
+from hvd_elastic_ext.launcher.scaling.policies import parse as policy
 
 FORMS: Final = {
     "90": 90, "2.5": 2.5, "1e3": 1000, "0": 0, "500ms": 0.5, "30s": 30, "0.5s": 0.5, "10m": 600, "2h": 7200,

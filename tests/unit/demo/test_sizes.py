@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.autoscale.decide import Memory, ScaleLimits, decide
-from hvd_elastic_ext.autoscale.observations import Observations, SpeedLog
-from hvd_elastic_ext.autoscale.policies import parse
 from hvd_elastic_ext.demo.cloud import chosen, main
 from hvd_elastic_ext.demo.command import SIZED, parser, sizing_plan
 from hvd_elastic_ext.demo.job import Folder, sizing_options
 from hvd_elastic_ext.demo.scenario import ALL
+from hvd_elastic_ext.launcher.scaling.decide import Memory, ScaleLimits, decide
+from hvd_elastic_ext.launcher.scaling.observations import Observations, SpeedLog
+from hvd_elastic_ext.launcher.scaling.policies import parse
 
 
 def sizes_of(policy: str, *, more_s: float, noise: float) -> list[int]:

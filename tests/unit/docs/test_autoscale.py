@@ -7,9 +7,9 @@ from pathlib import Path
 
 import yaml
 
-from hvd_elastic_ext.autoscale.policies import TOTALS
 from hvd_elastic_ext.install.hpa import autoscaler
 from hvd_elastic_ext.launcher.exports.prometheus import PREFIX, RESERVED_NAMES
+from hvd_elastic_ext.launcher.scaling.policies import TOTALS
 from tests.support.manifests import problems
 
 TEXT = (Path(__file__).parents[3] / "docs" / "autoscale.md").read_text(encoding="utf-8")

@@ -6,8 +6,6 @@ from dataclasses import fields, replace
 
 import pytest
 
-from hvd_elastic_ext.autoscale.decide import Change, Memory
-from hvd_elastic_ext.autoscale.observations import SpeedLog
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.checkpoints.schedule import Cadence, Durability
@@ -17,6 +15,8 @@ from hvd_elastic_ext.launcher.driver.options import ScaleOptions
 from hvd_elastic_ext.launcher.folder import state_json
 from hvd_elastic_ext.launcher.folder.state_json import Saved, job_of, saved_of
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.scaling.decide import Change, Memory
+from hvd_elastic_ext.launcher.scaling.observations import SpeedLog
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import JobOptions
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.autoscale.decide import Change
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.custody.custody import Stored
 from hvd_elastic_ext.launcher.custody.holders import NotedCommit
@@ -26,6 +25,7 @@ from hvd_elastic_ext.launcher.folder.state_json import (
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger, Strike, Subject
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.scaling.decide import Change
 
 STATES = Path(__file__).with_name("states")
 """Texts that launchers of earlier versions wrote in real jobs. Only the folder of the checkpoints was changed."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.autoscale.curve import GLOBAL, HOST, fit
-from hvd_elastic_ext.autoscale.efficiency import Efficiency
-from hvd_elastic_ext.autoscale.observations import ENOUGH, STEPS, Observations, Speed, Wish
+from hvd_elastic_ext.launcher.scaling.curve import GLOBAL, HOST, fit
+from hvd_elastic_ext.launcher.scaling.efficiency import Efficiency
+from hvd_elastic_ext.launcher.scaling.observations import ENOUGH, STEPS, Observations, Speed, Wish
 
 
 def wish(

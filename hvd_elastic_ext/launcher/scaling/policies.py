@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from hvd_elastic_ext.autoscale.budget import Cost, Deadline
-from hvd_elastic_ext.autoscale.curve import BATCHES, HOST
-from hvd_elastic_ext.autoscale.decide import Policy
-from hvd_elastic_ext.autoscale.efficiency import Efficiency
-from hvd_elastic_ext.autoscale.threshold import Mark, Threshold
 from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.launcher.scaling.budget import Cost, Deadline
+from hvd_elastic_ext.launcher.scaling.curve import BATCHES, HOST
+from hvd_elastic_ext.launcher.scaling.decide import Policy
+from hvd_elastic_ext.launcher.scaling.efficiency import Efficiency
+from hvd_elastic_ext.launcher.scaling.threshold import Mark, Threshold
 
 TOTALS: Final = ("backlog", "queue")
 """Signals of the whole job, whose marks are per host."""

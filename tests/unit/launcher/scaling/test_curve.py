@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.autoscale.curve import GLOBAL, HOST, TERMS, fit
-from hvd_elastic_ext.autoscale.observations import STEPS, Speed
+from hvd_elastic_ext.launcher.scaling.curve import GLOBAL, HOST, TERMS, fit
+from hvd_elastic_ext.launcher.scaling.observations import STEPS, Speed
 
 
 def measured(**step_s: float) -> dict[int, Speed]:

@@ -6,9 +6,9 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Final
 
-from hvd_elastic_ext.autoscale.curve import GLOBAL, Curve
-from hvd_elastic_ext.autoscale.efficiency import Efficiency
-from hvd_elastic_ext.autoscale.observations import Observations, Wish
+from hvd_elastic_ext.launcher.scaling.curve import GLOBAL, Curve
+from hvd_elastic_ext.launcher.scaling.efficiency import Efficiency
+from hvd_elastic_ext.launcher.scaling.observations import Observations, Wish
 
 MARGIN: Final = 0.1
 """Share of the remaining time that is reserved for unforeseen delays."""

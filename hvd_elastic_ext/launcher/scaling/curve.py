@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from hvd_elastic_ext.autoscale.observations import Speed
+from hvd_elastic_ext.launcher.scaling.observations import Speed
 
 GLOBAL: Final = "global"
 """The batch of all hosts together is constant: with more hosts, each has less work."""

@@ -15,7 +15,7 @@ import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.process_tree import stat_of
-from hvd_elastic_ext.launcher.job.scalers import FileScaler, NotScaled, ProgramScaler, ScaleWith, read
+from hvd_elastic_ext.launcher.scaling.scalers import FileScaler, NotScaled, ProgramScaler, ScaleWith, read
 from tests.support.waiting import wait_until
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.autoscale.decide import HOUR_S, Decision, Memory, ScaleLimits, decide
-from hvd_elastic_ext.autoscale.observations import STEPS, Observations, Speed, Wish
+from hvd_elastic_ext.launcher.scaling.decide import HOUR_S, Decision, Memory, ScaleLimits, decide
+from hvd_elastic_ext.launcher.scaling.observations import STEPS, Observations, Speed, Wish
 
 
 @dataclass

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from hvd_elastic_ext.autoscale.observations import Observations, Wish
+from hvd_elastic_ext.launcher.scaling.observations import Observations, Wish
 
 TOLERANCE: Final = 0.1
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final
 
-from hvd_elastic_ext.autoscale.curve import HOST, Curve, fit, others
-from hvd_elastic_ext.autoscale.observations import ENOUGH, STEPS, Observations, Speed, Wish
+from hvd_elastic_ext.launcher.scaling.curve import HOST, Curve, fit, others
+from hvd_elastic_ext.launcher.scaling.observations import ENOUGH, STEPS, Observations, Speed, Wish
 
 FIRST_REACH: Final = 2
 """With one measured size, the largest trial is this many times as large."""

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from hvd_elastic_ext.autoscale.observations import ENOUGH, STEPS, SpeedLog
+from hvd_elastic_ext.launcher.scaling.observations import ENOUGH, STEPS, SpeedLog
 
 
 def noisy(step_s: float, count: int, *, noise: float = 0.1, seed: int = 1) -> list[float]:

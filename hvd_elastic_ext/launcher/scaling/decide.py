@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from hvd_elastic_ext.autoscale.observations import STEPS, Observations, Wish
+from hvd_elastic_ext.launcher.scaling.observations import STEPS, Observations, Wish
 
 HOUR_S: Final = 3600.0
 BACK_S: Final = 3600.0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.autoscale.budget import Cost, Deadline
-from hvd_elastic_ext.autoscale.efficiency import Efficiency
-from hvd_elastic_ext.autoscale.policies import parse
-from hvd_elastic_ext.autoscale.threshold import Mark, Threshold
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.launcher.scaling.budget import Cost, Deadline
+from hvd_elastic_ext.launcher.scaling.efficiency import Efficiency
+from hvd_elastic_ext.launcher.scaling.policies import parse
+from hvd_elastic_ext.launcher.scaling.threshold import Mark, Threshold
 
 
 @pytest.mark.parametrize(

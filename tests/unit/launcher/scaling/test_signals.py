@@ -10,7 +10,7 @@ import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.secrets import OBSERVE_TOKEN
-from hvd_elastic_ext.launcher.sources import signals
+from hvd_elastic_ext.launcher.scaling import signals
 from tests.support.serving import Serving, serving
 
 
