@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.workload_kinds import NAMED, WORKERS_SUFFIX
-from hvd_elastic_ext.launcher.scaling.policies import TOTALS, parse
-from hvd_elastic_ext.launcher.scaling.threshold import Mark, Threshold
+from hvd_elastic_ext.launcher.scaling.policies import TOTALS, Mark, Threshold, parse
 
 SCALABLE: Final = {name: kind for name, kind in NAMED.items() if kind.scale}
 """Kinds with a scale subresource, which also says the selector. MPIJob has none in any version."""

@@ -72,7 +72,6 @@ from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
 from hvd_elastic_ext.launcher.job.first_hosts import FirstHosts, log_while_waiting
 from hvd_elastic_ext.launcher.job.mpirun import MPIRUN, MpiRuns
 from hvd_elastic_ext.launcher.job.output import Console, seat_of
-from hvd_elastic_ext.launcher.job.scaling_inputs import ScalingInputs
 from hvd_elastic_ext.launcher.job.standard_input import NO_INPUT, StandardInput
 from hvd_elastic_ext.launcher.membership.hosts import keeps_unlisted
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat, is_for_a_rank
@@ -80,6 +79,7 @@ from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.reporting import all_waits
 from hvd_elastic_ext.launcher.scaling import signals
 from hvd_elastic_ext.launcher.scaling.scalers import Scaler
+from hvd_elastic_ext.launcher.scaling.signals import ScalingInputs
 from hvd_elastic_ext.launcher.sources.hosts import HostFeed
 
 log = logging.getLogger(__name__)

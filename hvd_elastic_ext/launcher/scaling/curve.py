@@ -43,17 +43,18 @@ TERMS: Final[Mapping[str, tuple[Term, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """``weights``: seconds, one for each of :data:`TERMS`. ``noise_scale``: see :meth:`rate`.
-
-    ``off``: relative deviation of the measured steps from this form, beyond their noise. ``there``: seconds of a step
-    at measured sizes.
-    """
+    """The time of a step as a function of the number of hosts."""
 
     batch: str
+    """Which batch is constant: one of :data:`BATCHES`."""
     weights: tuple[float, ...]
+    """Seconds, one for each of :data:`TERMS`."""
     noise_scale: float | None = None
+    """See :meth:`rate`."""
     off: float = 0.0
+    """Relative deviation of the measured steps from this form, beyond their noise."""
     there: Mapping[int, float] = field(default_factory=dict)
+    """Seconds of a step at measured sizes."""
 
     def step_s(self, size: int) -> float:
         """Return the seconds of a step."""

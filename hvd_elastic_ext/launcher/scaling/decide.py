@@ -25,58 +25,62 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ScaleLimits:
-    """``least``, ``most``: hosts. ``changes``: of size in any hour, at most. ``up_s``, ``down_s``: stabilization.
-
-    A larger size is used only after ``up_s`` of wishes above the present one, and then the smallest of these; a smaller
-    size only after ``down_s``, and then the largest of these. ``horizon_s``: within this time a change must gain more
-    than its time without steps costs. ``give_up_s``: how long requested hosts may be missing; then the request is
-    reduced to the hosts that came, for ``retry_s``.
-    """
+    """What a policy may not do, whatever it wishes."""
 
     least: int = 1
+    """Fewest hosts."""
     most: int = 1
+    """Most hosts."""
     changes: int = 6
+    """Most changes of size in any hour."""
     up_s: float = 0.0
+    """How long wishes must be above the present size; then the smallest of them is used."""
     down_s: float = 300.0
+    """How long wishes must be below the present size; then the largest of them is used."""
     horizon_s: float = 600.0
+    """Within this time a change must gain more than its time without steps costs."""
     give_up_s: float = 300.0
+    """How long requested hosts may be missing; then the request is reduced to the hosts that came."""
     retry_s: float = 600.0
+    """How long it stays reduced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of the requested size, ``at`` a time (mono). ``trial``: only to measure the speed there."""
+    """A change of the requested size."""
 
     at: float
+    """When (mono)."""
     before: int
     after: int
     trial: bool = False
+    """Only to measure the speed there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """State between decisions. ``wishes``: wished size by time, for the length of a window. ``short_since``: since when
-    fewer hosts than requested have been there. ``ceiling``: the most hosts that the cluster gives, and until when that
-    is assumed.
-    """
+    """State between decisions."""
 
     wishes: tuple[tuple[float, int], ...] = ()
+    """Wished size by time, for the length of a window."""
     changes: tuple[Change, ...] = ()
     short_since: float | None = None
+    """Since when fewer hosts than requested have been there."""
     ceiling: tuple[int, float] | None = None
+    """The most hosts that the cluster gives, and until when that is assumed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """``size``: hosts to ask for; unchanged if ``change`` is False. ``reason``: for the journal and users.
-
-    ``trial``: the change is a trial, to measure the speed at that size, and the reason says so.
-    """
+    """How many hosts to ask for."""
 
     size: int
+    """The same as before if ``change`` is False."""
     reason: str
+    """For the journal and users."""
     change: bool = False
     trial: bool = False
+    """The change is a trial, to measure the speed at that size; the reason says so."""
 
 
 def decide(

@@ -38,14 +38,14 @@ BUSY_ERROR: Final = 0.03
 
 @dataclass(frozen=True, slots=True)
 class Efficiency:
-    """``share``: of one host's own speed that a further host has to add. ``batch``: see :mod:`curve`.
-
-    ``noise``: whether ``state.observe(noise_scale=...)`` counts: samples of larger batches are worth less.
-    """
+    """The policy: as many hosts as add enough."""
 
     share: float = 0.5
+    """How much of one host's own speed a further host has to add."""
     batch: str = HOST
+    """Which batch is constant (``curve.BATCHES``)."""
     noise: bool = False
+    """Whether ``state.observe(noise_scale=...)`` counts: samples of larger batches are worth less."""
 
     def wish(self, now: float, seen: Observations, least: int, most: int) -> Wish:
         """Return the next size to ask for, within ``least`` and ``most``."""

@@ -22,14 +22,16 @@ once."""
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """The speed of training at one size. ``step_s``: median seconds of a step; ``steps``: their number; ``error``:
-    relative standard error. ``busy_s``: the same without the wait for other ranks; None if unknown.
-    """
+    """The speed of training at one size."""
 
     step_s: float
+    """Median seconds of a step."""
     steps: int
+    """How many were measured."""
     busy_s: float | None = None
+    """The same median without the wait for other ranks; None if unknown."""
     error: float = 0.0
+    """Relative standard error."""
 
     @property
     def measured(self) -> bool:
@@ -44,49 +46,55 @@ class Speed:
 
 @dataclass(frozen=True, slots=True)
 class Observations:
-    """The input of a policy.
-
-    ``size``: hosts that train now. ``wanted``: hosts that were asked for last. ``speeds``: by size. ``signals``: by
-    name, such as ``cpu`` and ``gpu`` (0 to 1, mean of the hosts), ``iteration`` (seconds of a step), ``queue`` (of any
-    unit), and whatever the script passes to ``state.observe``. ``resize_s``: seconds without a step that a change of
-    size costs. ``steps``: that were done; ``host_steps``: the same, each times the hosts that did it. ``price``: of a
-    host for an hour, a mean; None if unknown. ``prices``: of the hosts that train, as far as they are known one by one.
-    """
+    """The input of a policy."""
 
     size: int
+    """Hosts that train now."""
     wanted: int
+    """Hosts that were asked for last."""
     speeds: Mapping[int, Speed] = field(default_factory=dict)
+    """By size."""
     signals: Mapping[str, float] = field(default_factory=dict)
+    """By name, such as ``cpu`` and ``gpu`` (0 to 1, mean of the hosts), ``iteration`` (seconds of a step), ``queue``
+    (of any unit), and whatever the script passes to ``state.observe``."""
     resize_s: float = 1.0
+    """Seconds without a step that a change of size costs."""
     steps: float = 0.0
+    """Steps that were done."""
     host_steps: float = 0.0
+    """The same, each times the hosts that did it."""
     price: float | None = None
+    """Of a host for an hour, a mean; None if unknown."""
     prices: tuple[float, ...] = ()
+    """Of the hosts that train, as far as they are known one by one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """The number of hosts that a policy wants, with the reason. ``trial``: only to measure the speed there. ``gain``:
-    of the change, as a share of the present work, price of hosts included; None if unknown. ``otherwise``: the wish to
-    use if this trial is not allowed now.
-    """
+    """The number of hosts that a policy wants."""
 
     size: int
     reason: str
     trial: bool = False
+    """Only to measure the speed there."""
     gain: float | None = None
+    """Of the change, as a share of the present work, price of hosts included; None if unknown."""
     otherwise: Wish | None = None
+    """The wish to use if this trial is not allowed now."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpeedLog:
-    """Measured steps in seconds: for each size the first :data:`ENOUGH`. ``busy_s``: the same without the wait for
-    other ranks. ``newest``: those since the last change of size."""
+    """Measured steps, in seconds."""
 
     steps_s: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
+    """The first :data:`ENOUGH` of each size."""
     busy_s: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
+    """The same without the wait for other ranks."""
     newest: tuple[float, ...] = ()
+    """Those since the last change of size."""
     size: int = 0
+    """The size at which the newest were measured."""
 
     def seen(self, size: int, steps_s: Sequence[float], busy_s: Sequence[float] = ()) -> SpeedLog:
         """Add steps at ``size``, oldest first. The first step after a change does not count, since it waited for

@@ -1,8 +1,14 @@
-"""Parses ``POLICY[:key=value,...]`` of ``--autoscale`` into a policy and its limits."""
+"""Policies of ``--autoscale``, and their text ``POLICY[:key=value,...]``.
+
+A policy returns the size that it wishes for, with a reason; limits are for ``decide``. One that is by signals or by a
+budget is here; ``efficiency``, which learns the speed of each size, has a module of its own, since those by a budget
+use it too. A new policy is a class with ``wish``, a reader of its keys, and its row in :data:`POLICIES`.
+"""
 
 from __future__ import annotations
 
 import difflib
+import itertools
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -11,11 +17,164 @@ from typing import Final
 
 from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.launcher.scaling.budget import Cost, Deadline
-from hvd_elastic_ext.launcher.scaling.curve import BATCHES, HOST
+from hvd_elastic_ext.launcher.scaling.curve import BATCHES, GLOBAL, HOST, Curve
 from hvd_elastic_ext.launcher.scaling.decide import Policy
 from hvd_elastic_ext.launcher.scaling.efficiency import Efficiency
-from hvd_elastic_ext.launcher.scaling.threshold import Mark, Threshold
+from hvd_elastic_ext.launcher.scaling.observations import Observations, Wish
+
+# --- by signals: above its high mark a signal asks for more hosts, below its low mark for fewer
+
+
+TOLERANCE: Final = 0.1
+"""A signal this near to its target, as a share, changes nothing.
+
+The size is that of Kubernetes' HorizontalPodAutoscaler: ``ceil(size * value / target)`` (Kubernetes documentation,
+"Horizontal Pod Autoscaling", algorithm details), and so is this tolerance. With two marks the target is the middle
+between them, and nothing happens while the value is between them. Of several signals the largest size wins.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The marks of one signal."""
+
+    signal: str
+    high: float
+    """More hosts above it; without ``low`` it is a target."""
+    low: float | None = None
+    """Fewer hosts below it."""
+    total: bool = False
+    """The value is of all hosts together, such as the length of a queue, and the marks are for each host."""
+
+    def wish(self, size: int, value: float) -> Wish:
+        """Return the size for this signal."""
+        each = value / size if self.total else value
+        shown = f"{self.signal} is {each:.3g}" + (" a host" if self.total else "")
+        if self.low is None:
+            if abs(each / self.high - 1.0) <= TOLERANCE:
+                return Wish(size, f"{shown}, near its target of {self.high:g}")
+            return Wish(_ceil(size * each / self.high), f"{shown}, its target is {self.high:g}")
+        if self.low <= each <= self.high:
+            return Wish(size, f"{shown}, between {self.low:g} and {self.high:g}")
+        wanted = _ceil(size * each / ((self.low + self.high) / 2))
+        if each > self.high:
+            return Wish(max(wanted, size + 1), f"{shown}, above {self.high:g}")
+        return Wish(min(wanted, size), f"{shown}, below {self.low:g}")
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """The policy: all signals with marks."""
+
+    marks: tuple[Mark, ...]
+
+    def wish(self, now: float, seen: Observations, least: int, most: int) -> Wish:
+        """Return the largest size of all signals. While a signal is unknown, no host is given back."""
+        known = [mark for mark in self.marks if mark.signal in seen.signals]
+        missing = ", ".join(mark.signal for mark in self.marks if mark.signal not in seen.signals)
+        if not known:
+            return Wish(seen.size, f"no value of {missing} yet")
+        wishes = [mark.wish(seen.size, seen.signals[mark.signal]) for mark in known]
+        chosen = max(wishes, key=lambda wish: wish.size)
+        if missing and chosen.size < seen.size:
+            return Wish(seen.size, f"{chosen.reason}; no value of {missing} yet")
+        return Wish(max(least, min(most, chosen.size)), chosen.reason)
+
+
+def _ceil(hosts: float) -> int:
+    return max(1, math.ceil(hosts - 1e-9))
+
+
+# --- by a budget: finish by a time, or spend at most an amount per hour
+
+
+MARGIN: Final = 0.1
+"""Share of the remaining time that is reserved for unforeseen delays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """The fewest hosts that finish in time."""
+
+    by: float
+    """When the work is to be done (mono)."""
+    work: float
+    """All of it, in steps; with a batch for each host, in steps of one host."""
+    learn: Efficiency = field(default_factory=Efficiency)
+    """Its curve tells the rates, and it makes trials."""
+
+    def wish(self, now: float, seen: Observations, least: int, most: int) -> Wish:
+        """Return the next size to ask for."""
+        known = {size: speed for size, speed in seen.speeds.items() if speed.measured}
+        if seen.size not in known:
+            return self.learn.wish(now, seen, least, most)
+        done = seen.steps if self.learn.batch == GLOBAL else seen.host_steps
+        left_s, left = max(0.0, self.by - now), max(0.0, self.work - done)
+        if not left:
+            return Wish(seen.size, "all of the work is done")
+        curve = self.learn.curve(seen, known)
+        reach = min(most, 4 * max(known))
+        sizes = range(least, max(least, reach) + 1)
+        enough = [size for size in sizes if curve.rate(size) * left_s * (1 - MARGIN) >= left]
+        if not enough:
+            fastest = max(sizes, key=lambda size: (curve.rate(size), -size))
+            needs = _duration(left / curve.rate(fastest))
+            return Wish(
+                fastest, f"too late for the deadline: {fastest} hosts need {needs}, {_duration(left_s)} are left"
+            )
+        size = enough[0]
+        needs = _duration(left / curve.rate(size))
+        reason = f"{size} hosts need {needs} for the rest, {_duration(left_s)} are left"
+        if size < seen.size and self._worth_keeping(curve, size, seen.size):
+            return Wish(seen.size, reason)
+        return Wish(size, reason, trial=size not in known)
+
+    def _worth_keeping(self, curve: Curve, fewer: int, size: int) -> bool:
+        """Whether the difference is within the error of a median."""
+        return size - fewer <= 1 and curve.rate(fewer) > 0 and curve.rate(size) / curve.rate(fewer) < 1 + MARGIN
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Spend at most an amount per hour."""
+
+    per_hour: float
+    price: float | None = None
+    """Of a host for an hour, unless prices are observed."""
+    learn: Efficiency = field(default_factory=lambda: Efficiency(share=0.0))
+    """The policy that decides within the budget."""
+
+    def wish(self, now: float, seen: Observations, least: int, most: int) -> Wish:
+        """Return the next size to ask for."""
+        price = seen.price if seen.price is not None else self.price
+        if not price:
+            return Wish(seen.size, "the price of a host is not known")
+        affordable = int(self.per_hour / price + 1e-9)
+        if affordable < least:
+            return Wish(
+                least,
+                f"{least} hosts cost {least * price:.4g} an hour, more than {self.per_hour:g}; fewer are not allowed",
+            )
+        prices = sorted(seen.prices) if len(seen.prices) == seen.size else [price] * seen.size
+        if sum(prices) > self.per_hour + 1e-9:  # the dearest go
+            kept = sum(total <= self.per_hour + 1e-9 for total in itertools.accumulate(prices))
+            return Wish(kept, f"{seen.size} hosts cost {sum(prices):.4g} an hour, more than {self.per_hour:g}")
+        wish = self.learn.wish(now, seen, least, min(most, affordable))
+        return Wish(wish.size, f"{wish.reason}; {self.per_hour:g} an hour pays {affordable}", wish.trial)
+
+
+def _duration(seconds: float) -> str:
+    return (
+        f"{seconds / 3600:.1f} h"
+        if seconds >= 3600
+        else f"{seconds / 60:.0f} min"
+        if seconds >= 60
+        else f"{seconds:.0f} s"
+    )
+
+
+# --- as text
+
 
 TOTALS: Final = ("backlog", "queue")
 """Signals of the whole job, whose marks are per host."""
@@ -27,12 +186,13 @@ SHARES: Final = ("cpu", "gpu", "memory")
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """``policy``: makes the policy for a start time (mono), from which deadlines count. ``limits``: fields of
-    ``ScaleLimits``."""
+    """What the text of ``--autoscale`` says."""
 
     name: str
     policy: Callable[[float], Policy]
+    """Makes the policy for a start time (mono), from which deadlines count."""
     limits: Mapping[str, float] = field(default_factory=dict)
+    """Fields of ``ScaleLimits``."""
 
     @property
     def signals(self) -> tuple[str, ...]:

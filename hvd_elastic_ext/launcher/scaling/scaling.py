@@ -1,7 +1,8 @@
 """How many hosts the job asks for: by hand, or as ``--autoscale`` decides by steps, load and prices.
 
-This module gives the policies what they decide by, and requests or
-releases hosts; what does that outside is ``scalers``. A request that fails costs only itself.
+This module keeps what was measured, asked for and decided. It gives a policy what it decides by, chooses the hosts that
+go, and requests or releases hosts (``scalers`` does that outside). A host that goes gets no work first, and is released
+once none of its processes trains. A request that fails costs only itself: it is made again.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Final
@@ -17,7 +19,6 @@ from typing import TYPE_CHECKING, Final
 from hvd_elastic_ext.launcher.driver import actions, events
 from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
 from hvd_elastic_ext.launcher.driver.roster import USAGE
-from hvd_elastic_ext.launcher.scaling.choice import HostFacts, leaving
 from hvd_elastic_ext.launcher.scaling.decide import Decision, Memory, ScaleLimits, decide
 from hvd_elastic_ext.launcher.scaling.observations import Observations, SpeedLog
 from hvd_elastic_ext.launcher.scaling.policies import Chosen, parse
@@ -118,6 +119,57 @@ def price_of(job: JobState, host: str) -> float | None:
     except ValueError:
         return None
     return price if math.isfinite(price) and price > 0 else None
+
+
+# --- which hosts go when it asks for fewer
+
+
+SLOW: Final = 1.3
+"""A host is slow if its step takes this many times the median; smaller differences are noise."""
+_ORDINAL: Final = re.compile(r"(.*?)(\d+)\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """What counts for or against a host."""
+
+    name: str
+    price: float | None = None
+    """Of an hour; None if unknown."""
+    strikes: int = 0
+    """Its faults that still count."""
+    step_s: float | None = None
+    """Seconds of a step of its slowest process, without the wait for others; None if unknown."""
+
+
+def leaving(hosts: Sequence[HostFacts], count: int, *, ordered: bool) -> tuple[str, ...]:
+    """Return the ``count`` of ``hosts`` (most senior first) to remove. ``ordered``: the cluster removes those with the
+    highest numbers, like a StatefulSet. Else the dearest go first, then the most often struck, then those that are much
+    slower than most, then the youngest.
+    """
+    if count <= 0:
+        return ()
+    if ordered:
+        chosen = sorted(hosts, key=_ordinal, reverse=True)
+    else:
+        young = {host.name: number for number, host in enumerate(hosts)}
+        usual = median([host.step_s for host in hosts if host.step_s] or [0.0])
+
+        def slow(host: HostFacts) -> float:
+            return host.step_s if host.step_s is not None and host.step_s > SLOW * usual else 0.0
+
+        chosen = sorted(
+            hosts,
+            key=lambda host: (host.price or 0.0, host.strikes, slow(host), young[host.name]),
+            reverse=True,
+        )
+    return tuple(host.name for host in chosen[:count])
+
+
+def _ordinal(host: HostFacts) -> tuple[int, str]:
+    """Return the number at the end of the first label. A name without one is removed last."""
+    found = _ORDINAL.match(host.name.partition(".")[0])
+    return (int(found[2]), host.name) if found else (-1, host.name)
 
 
 # --- what happens

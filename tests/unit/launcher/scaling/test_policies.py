@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.launcher.scaling.budget import Cost, Deadline
 from hvd_elastic_ext.launcher.scaling.efficiency import Efficiency
-from hvd_elastic_ext.launcher.scaling.policies import parse
-from hvd_elastic_ext.launcher.scaling.threshold import Mark, Threshold
+from hvd_elastic_ext.launcher.scaling.policies import Cost, Deadline, Mark, Threshold, parse
 
 
 @pytest.mark.parametrize(

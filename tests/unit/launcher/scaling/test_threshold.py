@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.launcher.scaling.observations import Observations, Wish
-from hvd_elastic_ext.launcher.scaling.threshold import Mark, Threshold
+from hvd_elastic_ext.launcher.scaling.policies import Mark, Threshold
 
 
 def wish(size: int, *marks: Mark, least: int = 1, most: int = 16, **signals: float) -> Wish:

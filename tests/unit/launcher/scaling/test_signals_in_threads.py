@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.launcher.driver import events
-from hvd_elastic_ext.launcher.job.scaling_inputs import ScalingInputs
 from hvd_elastic_ext.launcher.scaling import signals
 from hvd_elastic_ext.launcher.scaling.scalers import FileScaler
-from hvd_elastic_ext.launcher.scaling.signals import SignalSource
+from hvd_elastic_ext.launcher.scaling.signals import ScalingInputs, SignalSource
 from tests.support import bad_servers
 from tests.support.bad_servers import answering, drips, says
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.launcher.scaling.choice import HostFacts, leaving
+from hvd_elastic_ext.launcher.scaling.scaling import HostFacts, leaving
 
 
 @pytest.mark.parametrize(
