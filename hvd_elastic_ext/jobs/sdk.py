@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.kube.errors import ApiError as ApiError
-from hvd_elastic_ext.jobs.cluster import api, apply, changes, job_events, sending
+from hvd_elastic_ext.jobs.cluster import api, changes, job_events, making, sending
 from hvd_elastic_ext.jobs.cluster import logs as job_logs
 from hvd_elastic_ext.jobs.cluster.manifests import rendered_of, with_key
 from hvd_elastic_ext.jobs.reading.job_events import EventLine
@@ -49,13 +49,13 @@ def submit(job: Job, *, dry_run: bool = False, namespace: str = "", kubeconfig: 
     runs, and sends the folder to it.
     """
     cluster = api.found(kubeconfig, os.environ, namespace)
-    chosen = job if job.kind else job.on(apply.kind_for(cluster, job.command))
+    chosen = job if job.kind else job.on(making.kind_for(cluster, job.command))
     rendered = rendered_of(chosen)
     objects = with_key(rendered, chosen)
     if dry_run:
-        apply.try_out(cluster, objects)
+        making.try_out(cluster, objects)
     else:
-        apply.create(cluster, objects)
+        making.create(cluster, objects)
         if rendered.archive:
             sending.send(cluster, job.name, rendered.archive)
     return rendered.notes

@@ -9,7 +9,7 @@ from typing import Final
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of
 from hvd_elastic_ext.jobs.cli.submit_options import add_job, job_of, read, settle
-from hvd_elastic_ext.jobs.cluster import apply, preflight
+from hvd_elastic_ext.jobs.cluster import making, preflight
 
 MARKS: Final = {"ok": "ok", "warning": "WARNING", "problem": "PROBLEM", "unknown": "?"}
 COMMAND: Final = ("python", "train.py")
@@ -32,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
     named = options.image
     options.image = named or NO_IMAGE
     cluster = cluster_of(options)
-    options.kind = options.kind or apply.kind_for(cluster, command)
+    options.kind = options.kind or making.kind_for(cluster, command)
     worst = 0
     for finding in preflight.look(cluster, job_of(options, command or COMMAND)):
         if not named and finding.what == "images" and NO_IMAGE in finding.found:

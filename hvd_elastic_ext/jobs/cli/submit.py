@@ -14,7 +14,7 @@ from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.jobs.cli import sync
 from hvd_elastic_ext.jobs.cli.options import PROCESSES, add_cluster, cluster_of, name_of, printed
 from hvd_elastic_ext.jobs.cli.submit_options import add_job, job_of, read, settle
-from hvd_elastic_ext.jobs.cluster import apply
+from hvd_elastic_ext.jobs.cluster import making
 from hvd_elastic_ext.jobs.cluster.api import Cluster
 from hvd_elastic_ext.jobs.cluster.manifests import rendered_of, with_key
 from hvd_elastic_ext.jobs.reading.findings import amount
@@ -59,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
     # No cluster is needed if the kind is given and the objects are only printed.
     cluster = None if options.dry_run == "client" and options.kind and not options.diff else cluster_of(options)
     if cluster is not None and not options.kind:
-        options.kind = apply.kind_for(cluster, command, say=lambda line: sys.stderr.write(f"note: {line}\n"))
+        options.kind = making.kind_for(cluster, command, say=lambda line: sys.stderr.write(f"note: {line}\n"))
     job = job_of(options, command)
     rendered = rendered_of(job)
     for note in rendered.notes:
@@ -77,9 +77,9 @@ def _act(options: argparse.Namespace, cluster: Cluster | None, job: Job, rendere
     objects: Sequence[Mapping[str, Any]] = with_key(rendered, job)
     how = {"client": " (dry run)", "server": " (server dry run)"}.get(options.dry_run, "")
     if cluster is not None and options.dry_run == "server":
-        objects = apply.try_out(cluster, list(map(dict, objects)))
+        objects = making.try_out(cluster, list(map(dict, objects)))
     elif cluster is not None and options.dry_run == "none":
-        apply.create(cluster, list(map(dict, objects)))
+        making.create(cluster, list(map(dict, objects)))
     if options.output:
         sys.stdout.write(printed(objects, options.output))
     else:

@@ -9,7 +9,7 @@ from hvd_elastic_ext.core.errors import ElasticError
 from hvd_elastic_ext.core.workload_kinds import ROOTS, SUBMITTED
 from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 from hvd_elastic_ext.io.kube.paths import path_of
-from hvd_elastic_ext.jobs.cluster import apply
+from hvd_elastic_ext.jobs.cluster import making
 from hvd_elastic_ext.jobs.cluster.api import Cluster, plural
 from hvd_elastic_ext.jobs.cluster.manifests import rendered_of, with_key
 from hvd_elastic_ext.jobs.reading import findings, images, volume_claims
@@ -31,7 +31,7 @@ AFTERWARDS: Final = (
 
 def look(cluster: Cluster, job: Job) -> Iterator[Finding]:
     """Yield findings."""
-    version = ".".join(map(str, apply.version(cluster)))
+    version = ".".join(map(str, making.version(cluster)))
     yield Finding("ok", "server", f"Kubernetes {version}, namespace {cluster.namespace}")
     rendered = rendered_of(job)
     yield Finding("ok", "kind", f"--kind {job.kind}: {rendered.root['kind']}")
@@ -92,12 +92,12 @@ def _objects(cluster: Cluster, job: Job, rendered: Rendered) -> Iterator[Finding
     """Let the server check each object: rights, admission, object quotas, unknown fields."""
     tried: list[Body] = []
     for body in with_key(rendered, job):
-        if body is rendered.root and (problem := apply.no_such_kind(cluster, body)):
+        if body is rendered.root and (problem := making.no_such_kind(cluster, body)):
             found, _, remedy = problem.partition(": ")
             yield Finding("problem", body["kind"], found, remedy)
             continue
         try:
-            tried.append(apply.try_one(cluster, body, tried))
+            tried.append(making.try_one(cluster, body, tried))
         except ApiError as error:
             if not error.answered:
                 raise

@@ -9,7 +9,7 @@ import pytest
 
 from hvd_elastic_ext import cli
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.jobs.cluster import apply, changes
+from hvd_elastic_ext.jobs.cluster import changes, making
 from hvd_elastic_ext.jobs.cluster.api import Cluster
 from hvd_elastic_ext.jobs.reading.states import FINISHED, GONE, PENDING, RUNNING
 from tests.contract.jobs.test_submit import whole
@@ -22,7 +22,7 @@ ALL = [*SCALED, "trainingjob"]
 
 
 def made(cluster: Cluster, kind: str, name: str = "digits", **others: Any) -> dict[str, Any]:
-    return apply.create(cluster, whole(cluster, kind, name=name, **others))
+    return making.create(cluster, whole(cluster, kind, name=name, **others))
 
 
 def never(_: float) -> None:

@@ -14,7 +14,7 @@ from hvd_elastic_ext import cli
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.kube.access import Access
 from hvd_elastic_ext.io.kube.errors import ApiError
-from hvd_elastic_ext.jobs.cluster import apply, changes, logs
+from hvd_elastic_ext.jobs.cluster import changes, logs, making
 from hvd_elastic_ext.jobs.cluster.api import Cluster
 from hvd_elastic_ext.jobs.cluster.logs import LogOptions
 from tests.support.jobs import example, rendered
@@ -34,7 +34,7 @@ def cluster(kube: KubeServer, tmp_path: Path) -> Cluster:
 
 
 def launched(kube: KubeServer, cluster: Cluster) -> None:
-    apply.create(cluster, list(rendered(example("mpijob")).objects))
+    making.create(cluster, list(rendered(example("mpijob")).objects))
     kube.put("pods", bodies.pod("digits-launcher-x", labels=LAUNCHER))
     kube.put("pods", bodies.pod("digits-worker-0", labels={"hvd-elastic-job": "digits"}))
 
@@ -137,7 +137,7 @@ def test_a_follower_has_the_last_launcher_of_a_job_that_has_ended_meanwhile(kube
 
 
 def test_a_follower_has_workers_that_come_later_and_those_that_come_again(kube: KubeServer, cluster: Cluster) -> None:
-    apply.create(cluster, list(rendered(example("pytorchjob")).objects))
+    making.create(cluster, list(rendered(example("pytorchjob")).objects))
     mine = {"hvd-elastic-job": "digits"}
     follower = Follower(logs.lines(cluster, "digits", LogOptions(follow=True), sleep=soon))
 
@@ -163,7 +163,7 @@ def test_a_follower_has_workers_that_come_later_and_those_that_come_again(kube: 
 
 @pytest.mark.parametrize("kind", ["mpijob", "pytorchjob"])
 def test_a_follower_outlives_a_server_that_is_away(kube: KubeServer, cluster: Cluster, kind: str) -> None:
-    apply.create(cluster, list(rendered(example(kind)).objects))
+    making.create(cluster, list(rendered(example(kind)).objects))
     kube.put("pods", bodies.pod("digits-launcher-x", labels=LAUNCHER))
     kube.logs.write("digits-launcher-x", "one")
     asked = threading.Semaphore(0)
@@ -198,7 +198,7 @@ def test_the_output_before_a_restart_is_the_previous_one(kube: KubeServer, clust
 
 
 def test_workers_of_a_job_without_a_launcher_are_read_together(kube: KubeServer, cluster: Cluster) -> None:
-    apply.create(cluster, list(rendered(example("pytorchjob")).objects))
+    making.create(cluster, list(rendered(example("pytorchjob")).objects))
     with pytest.raises(UsageError, match="digits has no pods; hvd-elastic get digits says why"):
         list(logs.lines(cluster, "digits", LogOptions()))
     for number in range(3):
@@ -260,7 +260,7 @@ def test_a_previous_container_has_ended_so_nobody_follows_it(kube: KubeServer, c
 
 @pytest.mark.parametrize("kind", ["mpijob", "pytorchjob"])
 def test_a_follower_of_a_job_without_pods_ends_with_the_job(kube: KubeServer, cluster: Cluster, kind: str) -> None:
-    apply.create(cluster, list(rendered(example(kind)).objects))
+    making.create(cluster, list(rendered(example(kind)).objects))
 
     def sleep(_: float) -> None:
         changes.delete(cluster, "digits")

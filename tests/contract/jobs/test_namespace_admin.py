@@ -11,7 +11,7 @@ import pytest
 from hvd_elastic_ext import cli
 from hvd_elastic_ext.io.kube.access import Access
 from hvd_elastic_ext.io.kube.errors import ApiError
-from hvd_elastic_ext.jobs.cluster import apply, changes, preflight
+from hvd_elastic_ext.jobs.cluster import changes, making, preflight
 from hvd_elastic_ext.jobs.cluster.api import Cluster
 from hvd_elastic_ext.launcher.sleep.replica_requests import workload
 from hvd_elastic_ext.launcher.sleep.replicas import Replicas
@@ -156,11 +156,11 @@ def test_a_kind_that_may_not_be_made_is_not_chosen(
 ) -> None:
     if request.node.callspec.params["api"] == "real":
         pytest.skip("which operators a real cluster has, and who may create their jobs, is not known here")
-    assert apply.kind_for(cluster, ["python", "/t.py"]) == "mpijob"
+    assert making.kind_for(cluster, ["python", "/t.py"]) == "mpijob"
     out, err = said("submit", "digits", *ON_NO_NODE, "--dry-run=server", after=COMMAND)
     assert "statefulset.apps/digits-worker created (server dry run)\n" in out
     assert "note: your account may not create mpijobs, which this cluster has: another kind is taken\n" in err
-    assert apply.kind_for(newcomer, ["torchrun", "/t.py"]) == "statefulset"
+    assert making.kind_for(newcomer, ["torchrun", "/t.py"]) == "statefulset"
 
 
 def test_a_missing_namespace_is_not_taken_for_a_missing_operator(cluster: Cluster) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hvd_elastic_ext.io.kube.access import Access
 from hvd_elastic_ext.io.kube.errors import ApiError
 from hvd_elastic_ext.jobs.cli import get
-from hvd_elastic_ext.jobs.cluster import apply, changes, logs
+from hvd_elastic_ext.jobs.cluster import changes, logs, making
 from hvd_elastic_ext.jobs.cluster.api import Cluster
 from hvd_elastic_ext.jobs.cluster.logs import LogOptions
 from hvd_elastic_ext.jobs.cluster.patience import Patience
@@ -34,7 +34,7 @@ def cluster(kube: KubeServer, tmp_path: Path) -> Cluster:
     kube.clock.stop()
     token = kube.namespace_admin()
     made = Cluster(Access(str(kube.kubeconfig(tmp_path / "config", token=token))))
-    apply.create(made, list(rendered(example("statefulset")).objects))
+    making.create(made, list(rendered(example("statefulset")).objects))
     return made
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from hvd_elastic_ext import cli
 from hvd_elastic_ext.io.kube.access import Access
-from hvd_elastic_ext.jobs.cluster import apply, job_events
+from hvd_elastic_ext.jobs.cluster import job_events, making
 from hvd_elastic_ext.jobs.cluster.api import Cluster
 from tests.support.jobs import example, rendered
 from tests.support.kube import bodies
@@ -63,7 +63,7 @@ def event(name: str, about: str, reason: str, why: str, at: str, **more: Any) ->
 @pytest.fixture
 def cluster(kube: KubeServer, tmp_path: Path) -> Cluster:
     made = Cluster(Access(str(kube.kubeconfig(tmp_path / "config"))))
-    apply.create(made, list(rendered(example("mpijob")).objects))
+    making.create(made, list(rendered(example("mpijob")).objects))
     kube.put("pods", bodies.pod("digits-launcher-x", labels={**MINE, "hvd-elastic-role": "launcher"}))
     kube.put("pods", bodies.pod("digits-worker-0", labels=MINE))
     late = "2026-01-01T00:00:39Z"

@@ -14,7 +14,7 @@ import pytest
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 from hvd_elastic_ext.jobs.cli import submit
-from hvd_elastic_ext.jobs.cluster import apply
+from hvd_elastic_ext.jobs.cluster import making
 from hvd_elastic_ext.jobs.cluster.api import Cluster
 from hvd_elastic_ext.jobs.rendering.render import Rendered, secret
 from hvd_elastic_ext.jobs.spec.job import KINDS
@@ -41,7 +41,7 @@ def of(cluster: Cluster, result: Rendered) -> list[Body]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_server_accepts_every_object_and_keeps_none_of_a_dry_run(cluster: Cluster, kind: str) -> None:
     objects = whole(cluster, kind)
-    tried = apply.try_out(cluster, objects)
+    tried = making.try_out(cluster, objects)
     assert [each["metadata"]["name"] for each in tried] == [each["metadata"]["name"] for each in objects]
     assert [each["kind"] for each in objects if cluster.read(cluster.path_of(each)) is not None] == []
 
@@ -49,7 +49,7 @@ def test_a_server_accepts_every_object_and_keeps_none_of_a_dry_run(cluster: Clus
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_objects_are_made_and_belong_to_the_job(cluster: Cluster, kind: str) -> None:
     objects = whole(cluster, kind)
-    job = apply.create(cluster, objects)
+    job = making.create(cluster, objects)
     for body in objects[:-1]:
         there = cluster.read(cluster.path_of(body))
         assert there is not None
@@ -57,7 +57,7 @@ def test_all_objects_are_made_and_belong_to_the_job(cluster: Cluster, kind: str)
         assert (owner["kind"], owner["uid"]) == (objects[-1]["kind"], job["metadata"]["uid"])
         assert submit.difference(there, body) == []  # as it was asked for
     with pytest.raises(UsageError, match="is there already in namespace"):
-        apply.create(cluster, objects)
+        making.create(cluster, objects)
     assert cluster.delete(cluster.path_of(objects[-1]))
     assert not cluster.delete(cluster.path_of(objects[-1]))
 
@@ -73,9 +73,9 @@ def test_a_server_takes_a_job_with_every_option_as_it_is(
             everything(kind, code, scheduler)
         return
     objects = of(cluster, everything(kind, code, scheduler))
-    tried = apply.try_out(cluster, objects)
+    tried = making.try_out(cluster, objects)
     assert [submit.difference(there, body) for there, body in zip(tried, objects, strict=True)] == [[]] * len(objects)
-    apply.create(cluster, objects)
+    making.create(cluster, objects)
     there = [cluster.read(cluster.path_of(body)) for body in objects]
     assert [submit.difference(each, body) for each, body in zip(there, objects, strict=True)] == [[]] * len(objects)
     cluster.delete(cluster.path_of(objects[-1]))
@@ -84,7 +84,7 @@ def test_a_server_takes_a_job_with_every_option_as_it_is(
 def test_what_a_broken_attempt_left_is_made_anew_and_what_is_others_is_not_touched(cluster: Cluster) -> None:
     objects = whole(cluster, "statefulset")
     left = cluster.create(objects[1])
-    apply.create(cluster, objects)
+    making.create(cluster, objects)
     there = cluster.read(cluster.path_of(objects[1]))
     assert there is not None
     assert there["metadata"]["uid"] != left["metadata"]["uid"]
@@ -92,7 +92,7 @@ def test_what_a_broken_attempt_left_is_made_anew_and_what_is_others_is_not_touch
     stranger = {**others[1], "metadata": {"name": others[1]["metadata"]["name"]}}
     cluster.create(stranger)
     with pytest.raises(UsageError, match="is not this job's"):
-        apply.create(cluster, others)
+        making.create(cluster, others)
     assert cluster.read(cluster.path_of(others[0])) is None  # what was made before is taken back
     assert cluster.read(cluster.path_of(stranger)) is not None
 
@@ -101,7 +101,7 @@ def test_a_job_that_is_refused_leaves_nothing(cluster: Cluster) -> None:
     objects = whole(cluster, "statefulset")
     objects[-1] = {**objects[-1], "metadata": {**objects[-1]["metadata"], "namespace": "another"}}
     with pytest.raises(ApiError, match="the API server says 400"):
-        apply.create(cluster, objects)
+        making.create(cluster, objects)
     assert [each["kind"] for each in objects[:-1] if cluster.read(cluster.path_of(each)) is not None] == []
 
 
@@ -119,7 +119,7 @@ def test_a_job_whose_making_has_no_answer_is_taken_back_with_all_that_it_needs(
 
     monkeypatch.setattr(cluster, "create", unanswered)
     with pytest.raises(ApiError):
-        apply.create(cluster, objects)
+        making.create(cluster, objects)
     left = [cluster.read(cluster.path_of(each)) for each in objects]
     assert [each for each in left if each is not None and "deletionTimestamp" not in each["metadata"]] == []
 
@@ -132,9 +132,9 @@ def test_a_job_that_cannot_be_given_its_objects_is_taken_back_with_them(
     def refused(*_: object) -> None:
         raise ApiError(Reason.FORBIDDEN, "patch of secrets is forbidden", status=403)
 
-    monkeypatch.setattr(apply, "give", refused)
+    monkeypatch.setattr(making, "give", refused)
     with pytest.raises(ApiError):
-        apply.create(cluster, objects)
+        making.create(cluster, objects)
     left = [cluster.read(cluster.path_of(each)) for each in objects]
     assert [each for each in left if each is not None and "deletionTimestamp" not in each["metadata"]] == []
 
@@ -181,5 +181,5 @@ def test_a_folder_goes_along_and_belongs_to_the_job(cluster: Cluster, config: Pa
 def test_the_kind_is_what_the_cluster_has(cluster: Cluster, request: pytest.FixtureRequest) -> None:
     if request.node.callspec.params["api"] == "real":
         pytest.skip("which operators a real cluster has is not known here")
-    assert apply.kind_for(cluster, ["python", "t.py"]) == "mpijob"
-    assert apply.kind_for(cluster, ["torchrun", "t.py"]) == "pytorchjob"
+    assert making.kind_for(cluster, ["python", "t.py"]) == "mpijob"
+    assert making.kind_for(cluster, ["torchrun", "t.py"]) == "pytorchjob"

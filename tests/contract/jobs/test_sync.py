@@ -15,7 +15,7 @@ import pytest
 from hvd_elastic_ext import cli
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.jobs.cli import sync
-from hvd_elastic_ext.jobs.cluster import apply, changes, code, sending, terminal
+from hvd_elastic_ext.jobs.cluster import changes, code, making, sending, terminal
 from hvd_elastic_ext.jobs.cluster.api import Cluster
 from hvd_elastic_ext.jobs.cluster.manifests import rendered_of, with_key
 from hvd_elastic_ext.jobs.rendering.code import FITS, SENT
@@ -96,7 +96,7 @@ def submitted(cluster: Cluster, folder: Path) -> bytes:
     image = os.environ.get(IMAGE, "example.org/none:1")
     job = Job(name="digits", image=image, command=("python", "train.py"), kind="statefulset", sync=str(folder))
     rendered = rendered_of(job)
-    apply.create(cluster, list(with_key(rendered, job)))
+    making.create(cluster, list(with_key(rendered, job)))
     return rendered.archive
 
 

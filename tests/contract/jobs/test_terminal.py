@@ -17,7 +17,7 @@ import pytest
 from hvd_elastic_ext import cli
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.kube.access import Access
-from hvd_elastic_ext.jobs.cluster import apply, terminal
+from hvd_elastic_ext.jobs.cluster import making, terminal
 from hvd_elastic_ext.jobs.cluster.api import Cluster
 from tests.support.jobs import example, rendered
 from tests.support.kube import bodies
@@ -43,7 +43,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> KubeServer:
 @pytest.fixture
 def cluster(server: KubeServer, tmp_path: Path) -> Cluster:
     made = Cluster(Access(str(server.kubeconfig(tmp_path / "config"))))
-    apply.create(made, list(rendered(example("mpijob")).objects))
+    making.create(made, list(rendered(example("mpijob")).objects))
     return made
 
 

@@ -9,7 +9,7 @@ import pytest
 from hvd_elastic_ext import cli
 from hvd_elastic_ext.core.errors import Permanent
 from hvd_elastic_ext.io.kube.access import Access
-from hvd_elastic_ext.jobs.cluster import apply, usage
+from hvd_elastic_ext.jobs.cluster import making, usage
 from hvd_elastic_ext.jobs.cluster.api import Cluster
 from tests.support.jobs import example, rendered
 from tests.support.kube import bodies
@@ -25,7 +25,7 @@ METRICS = "pods.v1beta1.metrics.k8s.io"
 @pytest.fixture
 def cluster(kube: KubeServer, tmp_path: Path) -> Cluster:
     made = Cluster(Access(str(kube.kubeconfig(tmp_path / "config"))))
-    apply.create(made, list(rendered(example("mpijob")).objects))
+    making.create(made, list(rendered(example("mpijob")).objects))
     limits = {"cpu": "2", "memory": "4Gi", "nvidia.com/gpu": "1"}
     kube.put("pods", bodies.pod("digits-worker-0", labels=MINE, limits=limits))
     kube.put("pods", bodies.pod("digits-worker-1", labels=MINE))
