@@ -65,7 +65,7 @@ COMMANDS: Final = {
     ),
     "submit": Command("hvd_elastic_ext.jobs.cli.submit", "make an elastic job on a cluster", group=CLUSTER),
     "preflight": Command(
-        "hvd_elastic_ext.jobs.cli.preflight", "whether a cluster can run a job, and the remedy", group=CLUSTER
+        "hvd_elastic_ext.jobs.cli.submit", "whether a cluster can run a job, and the remedy", "preflight", CLUSTER
     ),
     "get": Command(
         "hvd_elastic_ext.jobs.cli.get", "a job on a cluster and its pods, and what each waits for", group=CLUSTER
@@ -76,7 +76,7 @@ COMMANDS: Final = {
         "hvd_elastic_ext.jobs.cli.attach", "a shell, or a command, in a pod of a job on a cluster", group=CLUSTER
     ),
     "sync": Command(
-        "hvd_elastic_ext.jobs.cli.sync", "send a job's code to a launcher's pod that waits for it", group=CLUSTER
+        "hvd_elastic_ext.jobs.cli.submit", "send a job's code to a launcher's pod that waits for it", "sync", CLUSTER
     ),
     "suspend": Command(
         "hvd_elastic_ext.jobs.cli.changes",

@@ -23,7 +23,7 @@
         ├── Missing, Unreadable, Damaged      a checkpoint                       checkpoint/format/errors.py
         ├── CannotListen            an address is taken                          discover/publishing/http_server.py
         ├── NotAttached             a command in a pod of a job did not run      jobs/cluster/terminal.py
-        ├── NotSent                 code was not sent to the launcher's pod      jobs/cluster/sending.py
+        ├── NotSent                 code was not sent to the launcher's pod      jobs/cluster/making.py
         ├── NotReached              a job did not reach the awaited state        jobs/cluster/changes.py
         ├── OwnedByOther            another daemon writes this file              discover/publishing/file_lock.py
         └── JobFailed               training failed (exit 1)

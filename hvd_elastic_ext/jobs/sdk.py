@@ -10,37 +10,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Literal
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.kube.errors import ApiError as ApiError
-from hvd_elastic_ext.jobs.cluster import api, changes, job_events, making, sending
+from hvd_elastic_ext.jobs.cli import events as job_events
+from hvd_elastic_ext.jobs.cluster import api, changes, making
 from hvd_elastic_ext.jobs.cluster import logs as job_logs
-from hvd_elastic_ext.jobs.cluster.manifests import rendered_of, with_key
+from hvd_elastic_ext.jobs.cluster.changes import STATES, State
+from hvd_elastic_ext.jobs.cluster.making import rendered_of, with_key
 from hvd_elastic_ext.jobs.reading.job_events import EventLine
-from hvd_elastic_ext.jobs.reading.states import (
-    FAILED,
-    FINISHED,
-    GONE,
-    RUNNING,
-    SLEEPING,
-    SUCCEEDED,
-    SUSPENDED,
-    JobStatus,
-)
+from hvd_elastic_ext.jobs.reading.states import JobStatus
 from hvd_elastic_ext.jobs.spec.job import Job
-
-State = Literal["finished", "succeeded", "failed", "running", "sleeping", "suspended", "deleted"]
-
-STATES: Final[dict[State, tuple[str, ...]]] = {
-    "finished": FINISHED,
-    "succeeded": (SUCCEEDED,),
-    "failed": (FAILED,),
-    "running": (RUNNING,),
-    "sleeping": (SLEEPING,),
-    "suspended": (SUSPENDED,),
-    "deleted": (GONE,),
-}
 
 
 def submit(job: Job, *, dry_run: bool = False, namespace: str = "", kubeconfig: Path | None = None) -> tuple[str, ...]:
@@ -57,7 +37,7 @@ def submit(job: Job, *, dry_run: bool = False, namespace: str = "", kubeconfig: 
     else:
         making.create(cluster, objects)
         if rendered.archive:
-            sending.send(cluster, job.name, rendered.archive)
+            making.send(cluster, job.name, rendered.archive)
     return rendered.notes
 
 

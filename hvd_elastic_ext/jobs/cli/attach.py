@@ -12,7 +12,11 @@ from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of
 from hvd_elastic_ext.jobs.cli.submit_options import parted
 from hvd_elastic_ext.jobs.cluster import terminal
-from hvd_elastic_ext.jobs.cluster.logs import container_of
+from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, WrongState
+from hvd_elastic_ext.jobs.cluster.changes import pods_of, root_of
+from hvd_elastic_ext.jobs.cluster.logs import container_of, pod_named
+from hvd_elastic_ext.jobs.reading.states import pod
+from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER
 
 SHELL: Final = ("sh",)
 
@@ -34,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
     words, command = parted(parser, argv)
     options = parser.parse_args(words)
     cluster = cluster_of(options)
-    body = terminal.pod_of(cluster, options.name, options.instance)
+    body = pod_of(cluster, options.name, options.instance)
     source = _descriptor(sys.stdin)
     with_terminal = source is not None and os.isatty(source) and os.isatty(sys.stdout.fileno())
     if len(command) == 1 and " " in command[0]:  # as with arena, one word with spaces is a shell line
@@ -62,3 +66,18 @@ def _written(channel: int, data: bytes) -> None:
     descriptor = 2 if channel == pods.STDERR else 1
     while data:
         data = data[os.write(descriptor, data) :]
+
+
+def pod_of(cluster: Cluster, name: str, instance: str = "") -> Body:
+    """Return the pod ``instance``, or else the newest launcher, or else the first worker. Raises :class:`UsageError` if
+    the job has no such pod, or none runs."""
+    root = root_of(cluster, name)
+    found = [pod_named(cluster, root, instance)] if instance else pods_of(cluster, root)
+    running = [each for each in found if pod(each).phase == "Running"]
+    if not running:
+        raise WrongState(
+            f"{f'{instance} does not run' if instance else f'no pod of {name} runs'}; hvd-elastic get {name} says why"
+        )
+    running.sort(key=lambda each: str(each["metadata"].get("creationTimestamp")), reverse=True)
+    launchers = [each for each in running if pod(each).role == LAUNCHER]
+    return launchers[0] if launchers else min(running, key=lambda each: str(each["metadata"]["name"]))

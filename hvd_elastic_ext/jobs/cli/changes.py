@@ -28,7 +28,6 @@ from hvd_elastic_ext.jobs.cli.options import (
 from hvd_elastic_ext.jobs.cluster import changes
 from hvd_elastic_ext.jobs.cluster.api import Cluster
 from hvd_elastic_ext.jobs.reading.states import FINISHED, leftover_note, stores_checkpoints, waits_for_code
-from hvd_elastic_ext.jobs.sdk import STATES
 
 NO_STORE: Final = (
     "note: its launcher has no --checkpoint-dir; unless the script stores checkpoints itself, training begins from the "
@@ -88,7 +87,12 @@ def wait(argv: Sequence[str]) -> int:
 
     def add(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
-            "--for", dest="wanted", type=_state, choices=STATES, default="succeeded", help="awaited state (succeeded)"
+            "--for",
+            dest="wanted",
+            type=_state,
+            choices=changes.STATES,
+            default="succeeded",
+            help="awaited state (succeeded)",
         )
         parser.add_argument("--timeout", metavar=durations.METAVAR, type=durations.time, help="longest wait (no limit)")
         add_labels(parser)
@@ -106,7 +110,7 @@ def wait(argv: Sequence[str]) -> int:
         left = None if ends is None else max(0.0, ends - time.monotonic())
         try:
             state = changes.wait_for(
-                cluster, name, STATES[options.wanted], within_s=left, report=line.show, patience=patience
+                cluster, name, changes.STATES[options.wanted], within_s=left, report=line.show, patience=patience
             )
         finally:
             line.clear()

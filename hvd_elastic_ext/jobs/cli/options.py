@@ -17,7 +17,7 @@ from hvd_elastic_ext.io.config_file import to_documents
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.io.wait_line import WaitLine
 from hvd_elastic_ext.jobs.cluster import api, changes
-from hvd_elastic_ext.jobs.cluster.patience import Patience
+from hvd_elastic_ext.jobs.cluster.api import Patience
 
 PROCESSES: Final = r"-np\d*|--num-proc"
 """Options of ``hvd-elastic run`` for a number of processes. ``argparse`` reads -np as namespace p."""

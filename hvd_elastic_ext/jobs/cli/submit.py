@@ -1,25 +1,35 @@
-"""``hvd-elastic submit``: make an elastic job on a cluster."""
+"""``hvd-elastic submit``, ``preflight`` and ``sync``: make an elastic job on a cluster.
+
+``preflight`` takes the options of ``submit``, and only asks whether the job could run. ``sync`` is the last part of a
+``submit`` with a large folder of code, for when that was interrupted.
+"""
 
 from __future__ import annotations
 
 import argparse
 import difflib
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
-from hvd_elastic_ext.core.errors import ElasticError
+from hvd_elastic_ext.core.errors import ElasticError, UsageError
 from hvd_elastic_ext.io.config_file import to_documents
 from hvd_elastic_ext.io.option_parser import Parser
-from hvd_elastic_ext.jobs.cli import sync
-from hvd_elastic_ext.jobs.cli.options import PROCESSES, add_cluster, cluster_of, name_of, printed
+from hvd_elastic_ext.io.wait_line import WaitLine
+from hvd_elastic_ext.jobs.cli.options import PROCESSES, add_cluster, cluster_of, name_of, patient, printed
 from hvd_elastic_ext.jobs.cli.submit_options import add_job, job_of, read, settle
 from hvd_elastic_ext.jobs.cluster import making
+from hvd_elastic_ext.jobs.cluster import preflight as checks
 from hvd_elastic_ext.jobs.cluster.api import Cluster
-from hvd_elastic_ext.jobs.cluster.manifests import rendered_of, with_key
+from hvd_elastic_ext.jobs.cluster.making import rendered_of, with_key
 from hvd_elastic_ext.jobs.reading.findings import amount
 from hvd_elastic_ext.jobs.rendering.render import Rendered
 from hvd_elastic_ext.jobs.spec.job import Job
+
+# --- submit
+
 
 FAILED: Final = 2
 """Exit code of a diff that could not be made. As with kubectl, 1 means that something differs."""
@@ -86,7 +96,7 @@ def _act(options: argparse.Namespace, cluster: Cluster | None, job: Job, rendere
         sys.stdout.writelines(f"{name_of(each)} created{how}\n" for each in objects)
     sys.stdout.flush()
     if cluster is not None and not how and rendered.archive:
-        summary = sync.hand_over(cluster, job.name, rendered.archive, folder=job.sync)
+        summary = hand_over(cluster, job.name, rendered.archive, folder=job.sync)
         (sys.stderr if options.output else sys.stdout).write(f"{summary}\n")
     if cluster is not None and not how and not options.output:
         sys.stdout.write(f"its output: hvd-elastic logs -f {job.name} -n {cluster.namespace}\n")
@@ -123,3 +133,76 @@ def asked_for(there: Any, wanted: Any, *, sizes: bool = False) -> Any:
     if isinstance(there, list) and isinstance(wanted, list) and len(there) == len(wanted):
         return [asked_for(old, new) for old, new in zip(there, wanted, strict=True)]
     return wanted if sizes and amount(there) == amount(wanted) != 0 else there
+
+
+# --- sync
+
+
+def sync(argv: Sequence[str]) -> int:
+    """Run the command. Raises :class:`UsageError` if the pod waits for no code, or for other code."""
+    parser = Parser(
+        prog="hvd-elastic sync",
+        description="Send a folder to the launcher's pod of a job that was submitted with it (--sync): after a submit "
+        "that was interrupted, or when the launcher has a new pod.",
+    )
+    parser.add_argument("name", metavar="NAME", help="the job")
+    parser.add_argument("folder", metavar="FOLDER", type=Path, help="folder with the files that were submitted")
+    add_cluster(parser)
+    options = parser.parse_args(argv)
+    archive = making.packed_code(options.folder)
+    summary = hand_over(cluster_of(options), options.name, archive, folder=str(options.folder))
+    sys.stdout.write(f"{summary}\n")
+    return 0
+
+
+def hand_over(cluster: Cluster, name: str, archive: bytes, *, folder: str) -> str:
+    """Send the code, and print what it waits for. Returns a line about the result. After a failure the job still
+    waits."""
+    line = WaitLine(sys.stderr)
+    try:
+        sent = making.send(cluster, name, archive, report=line.show, patience=patient("sync", line))
+    except (ElasticError, KeyboardInterrupt) as error:
+        line.clear()
+        if not isinstance(error, UsageError):
+            again = f"hvd-elastic sync {name} {shlex.quote(folder)} -n {cluster.namespace}"
+            sys.stderr.write(f"{name} waits for its code; to send it: {again}\n")
+        raise
+    line.clear()
+    return f"{name}: {len(archive):,} bytes of code sent" if sent else f"{name} has its code"
+
+
+# --- preflight
+
+
+MARKS: Final = {"ok": "ok", "warning": "WARNING", "problem": "PROBLEM", "unknown": "?"}
+COMMAND: Final = ("python", "train.py")
+"""The command of the job if none is given; the checks do not depend on it."""
+NO_IMAGE: Final = "example.com/image"
+
+
+def preflight(argv: Sequence[str]) -> int:
+    """Print a line for each finding. Returns 1 if one is a problem. Raises :class:`UsageError`."""
+    parser = Parser(
+        prog="hvd-elastic preflight",
+        description="Ask a cluster whether it can run a job. The options are those of submit; nothing is made.",
+    )
+    add_job(parser)
+    add_cluster(parser)
+    options, command = read(parser, argv)
+    if not (options.name or options.named):
+        options.named = "preflight"
+    settle(options)
+    named = options.image
+    options.image = named or NO_IMAGE
+    cluster = cluster_of(options)
+    options.kind = options.kind or making.kind_for(cluster, command)
+    worst = 0
+    for finding in checks.look(cluster, job_of(options, command or COMMAND)):
+        if not named and finding.what == "images" and NO_IMAGE in finding.found:
+            continue
+        remedy = f"\n{'':17}-> {finding.remedy}" if finding.remedy else ""
+        sys.stdout.write(f"{MARKS[finding.level]:8} {finding.what:8} {finding.found}{remedy}\n")
+        worst = max(worst, int(finding.level == "problem"))
+    if not named:
+        sys.stdout.write(f"{MARKS['unknown']:8} {'images':8} --image says which one is to be looked for\n")
+    return worst

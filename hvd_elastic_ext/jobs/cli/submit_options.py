@@ -11,9 +11,9 @@ from hvd_elastic_ext.core.commands import leading_variables
 from hvd_elastic_ext.core.durations import METAVAR, whole_seconds
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.jobs.cli.options import bare
-from hvd_elastic_ext.jobs.spec import arena, words
-from hvd_elastic_ext.jobs.spec.arena import ARENA_KINDS, OTHER_KINDS
+from hvd_elastic_ext.jobs.spec import words
 from hvd_elastic_ext.jobs.spec.job import CLEANS, KINDS, MAX_WORKERS, PULLS, Job
+from hvd_elastic_ext.jobs.spec.words import ARENA_KINDS, OTHER_KINDS
 
 IS_PROGRAM: Final = re.compile(r"python[0-9]*|bash|sh|env|torchrun|horovodrun|mpirun|hvd-elastic")
 """What nobody names a job, so that the name was forgotten."""
@@ -53,8 +53,8 @@ def _is_arenas(words: Sequence[str]) -> bool:
 def read(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """Return options and command, also of a command line written for arena. Raises :class:`UsageError`."""
     given, command = parted(parser, argv)
-    given = arena.switched(given)
-    arena.refuse(given)
+    given = words.switched(given)
+    words.refuse(given)
     if not command and _is_arenas(given):
         given, command = _last_words(given, bare(parser, given))
     return parser.parse_args(given), command

@@ -7,18 +7,22 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.core.workload_kinds import BESIDE, ROOTS, WorkloadKind, at, nested
 from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 from hvd_elastic_ext.io.option_parser import nearest
-from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, WrongState, plural
-from hvd_elastic_ext.jobs.cluster.patience import Patience, Sleep
+from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, Patience, Sleep, WrongState, plural
 from hvd_elastic_ext.jobs.reading.job_events import of_cluster, unix, why_not_made
 from hvd_elastic_ext.jobs.reading.states import (
+    FAILED,
     FINISHED,
     GONE,
+    RUNNING,
+    SLEEPING,
+    SUCCEEDED,
+    SUSPENDED,
     JobStatus,
     asked_for,
     seen,
@@ -325,6 +329,20 @@ def _left(cluster: Cluster, version: str, kind: str, name: str) -> list[Body]:
         if error.reason is not Reason.FORBIDDEN:
             raise
         return []
+
+
+State = Literal["finished", "succeeded", "failed", "running", "sleeping", "suspended", "deleted"]
+
+STATES: Final[dict[State, tuple[str, ...]]] = {
+    "finished": FINISHED,
+    "succeeded": (SUCCEEDED,),
+    "failed": (FAILED,),
+    "running": (RUNNING,),
+    "sleeping": (SLEEPING,),
+    "suspended": (SUSPENDED,),
+    "deleted": (GONE,),
+}
+"""The states that a command may wait for, and those of a job that they mean."""
 
 
 def wait_for(

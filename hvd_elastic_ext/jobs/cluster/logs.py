@@ -15,9 +15,8 @@ from typing import Final, NamedTuple
 from hvd_elastic_ext.core.errors import ElasticError, UsageError
 from hvd_elastic_ext.core.workload_kinds import ROOTS
 from hvd_elastic_ext.io.kube.errors import ApiError, Reason
-from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, WrongState
+from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, Patience, Sleep, WrongState
 from hvd_elastic_ext.jobs.cluster.changes import LOOKS_S, pods_of, root_of
-from hvd_elastic_ext.jobs.cluster.patience import Patience, Sleep
 from hvd_elastic_ext.jobs.reading.states import FINISHED, PodStatus, pod, state_of
 from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER, main_container
 

@@ -11,8 +11,8 @@ from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 from hvd_elastic_ext.io.kube.paths import path_of
 from hvd_elastic_ext.jobs.cluster import making
 from hvd_elastic_ext.jobs.cluster.api import Cluster, plural
-from hvd_elastic_ext.jobs.cluster.manifests import rendered_of, with_key
-from hvd_elastic_ext.jobs.reading import findings, images, volume_claims
+from hvd_elastic_ext.jobs.cluster.making import rendered_of, with_key
+from hvd_elastic_ext.jobs.reading import findings
 from hvd_elastic_ext.jobs.reading.findings import Finding
 from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER, Body, templates
 from hvd_elastic_ext.jobs.rendering.render import Rendered
@@ -66,7 +66,7 @@ def _claims(cluster: Cluster, job: Job) -> Iterator[Finding]:
         yield Finding("unknown", "claim", str(error))
         return
     pods = job.workers + SUBMITTED[job.kind].has_launcher
-    yield from volume_claims.of_claims(names, claims, _everywhere(cluster, CLASSES), pods=pods)
+    yield from findings.of_claims(names, claims, _everywhere(cluster, CLASSES), pods=pods)
 
 
 def _images(cluster: Cluster, job: Job, nodes: list[Body] | None) -> Iterator[Finding]:
@@ -74,7 +74,7 @@ def _images(cluster: Cluster, job: Job, nodes: list[Body] | None) -> Iterator[Fi
     wanted = list(dict.fromkeys(named))
     try:
         secrets = {name: cluster.read(cluster.path("v1", "secrets", name)) for name in job.pull_secrets}
-        yield from images.of_secrets(job.pull_secrets, secrets, wanted)
+        yield from findings.of_secrets(job.pull_secrets, secrets, wanted)
     except ApiError as error:
         if not error.answered:
             raise
@@ -85,7 +85,7 @@ def _images(cluster: Cluster, job: Job, nodes: list[Body] | None) -> Iterator[Fi
         if not error.answered:
             raise
         pods = []
-    yield from images.of_images(wanted, pods, nodes)
+    yield from findings.of_images(wanted, pods, nodes)
 
 
 def _objects(cluster: Cluster, job: Job, rendered: Rendered) -> Iterator[Finding]:

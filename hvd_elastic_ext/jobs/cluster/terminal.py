@@ -14,11 +14,8 @@ from hvd_elastic_ext.core.errors import Permanent
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io.kube import pods
 from hvd_elastic_ext.io.kube.errors import ApiError, client_needed
-from hvd_elastic_ext.jobs.cluster.api import MISSING, Body, Cluster, WrongState
-from hvd_elastic_ext.jobs.cluster.changes import pods_of, root_of
-from hvd_elastic_ext.jobs.cluster.logs import pod_named
-from hvd_elastic_ext.jobs.reading.states import pod
-from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER, main_container
+from hvd_elastic_ext.jobs.cluster.api import MISSING, Body, Cluster
+from hvd_elastic_ext.jobs.rendering.objects import main_container
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.io.kube.exec import WebSocketStream
@@ -35,21 +32,6 @@ Write = Callable[[int, bytes], object]
 
 class NotAttached(Permanent):
     """A command could not be run in a pod, or its exit code is not known."""
-
-
-def pod_of(cluster: Cluster, name: str, instance: str = "") -> Body:
-    """Return the pod ``instance``, or else the newest launcher, or else the first worker. Raises :class:`UsageError` if
-    the job has no such pod, or none runs."""
-    root = root_of(cluster, name)
-    found = [pod_named(cluster, root, instance)] if instance else pods_of(cluster, root)
-    running = [each for each in found if pod(each).phase == "Running"]
-    if not running:
-        raise WrongState(
-            f"{f'{instance} does not run' if instance else f'no pod of {name} runs'}; hvd-elastic get {name} says why"
-        )
-    running.sort(key=lambda each: str(each["metadata"].get("creationTimestamp")), reverse=True)
-    launchers = [each for each in running if pod(each).role == LAUNCHER]
-    return launchers[0] if launchers else min(running, key=lambda each: str(each["metadata"]["name"]))
 
 
 def run(

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from hvd_elastic_ext.jobs.conversion.document import one_line
-from hvd_elastic_ext.jobs.spec.arena import ARENA_KINDS, SWITCHES, is_off
+from hvd_elastic_ext.jobs.spec.words import ARENA_KINDS, SWITCHES, is_off
 
 ALIKE: Final[Mapping[str, str]] = {
     **{name: name for name in ("submit", "get", "list", "logs", "delete", "attach")},

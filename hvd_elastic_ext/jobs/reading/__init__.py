@@ -1,4 +1,4 @@
-"""Reads objects of a cluster: the state of a job, or whether a job can run.
+"""Reads objects of a cluster: the state of a job, what happened to it, or whether one could run.
 
 Belongs here: states and findings; pure. Never here: requests, tables.
 """

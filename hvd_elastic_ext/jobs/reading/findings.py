@@ -1,10 +1,16 @@
-"""Whether a cluster can run a job, by its nodes, quotas and claims. Pure."""
+"""Whether a cluster can run a job: by its nodes, quotas, claims and images. Pure.
+
+``preflight`` reads the objects, and each function here makes findings of one kind of them. What this account may not
+read is ``unknown``, not a problem.
+"""
 
 from __future__ import annotations
 
+import base64
+import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from hvd_elastic_ext.jobs.rendering.objects import Body
@@ -28,12 +34,14 @@ _READY_TAINTS: Final = ("node.kubernetes.io/",)
 
 
 class Finding(NamedTuple):
-    """``what`` was checked, what was ``found``, and the ``remedy``, "" if none is needed."""
+    """The result of one check."""
 
     level: Level
     what: str
+    """What was checked, in one word."""
     found: str
     remedy: str = ""
+    """What to do; "" if nothing has to be done."""
 
 
 def amount(quantity: object) -> float:
@@ -176,3 +184,217 @@ def _counted(template: Body) -> dict[str, float]:
     for name, value in requests_of(template).items():
         counted |= {f"requests.{name}": value, name: value}
     return counted | {f"limits.{name}": value for name, value in limits_of(template).items()}
+
+
+# --- claims
+
+
+DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
+SHARED: Final = ("ReadWriteMany", "ReadOnlyMany")
+DISKS: Final = (
+    "ebs.csi.aws.com",
+    "kubernetes.io/aws-ebs",
+    "pd.csi.storage.gke.io",
+    "kubernetes.io/gce-pd",
+    "disk.csi.azure.com",
+    "kubernetes.io/azure-disk",
+    "diskplugin.csi.alibabacloud.com",
+    "cinder.csi.openstack.org",
+    "rbd.csi.ceph.com",
+    "rancher.io/local-path",
+    "kubernetes.io/no-provisioner",
+)
+"""Provisioners of disks, which one node mounts at a time: none of their volumes is ReadWriteMany."""
+
+
+def of_claims(
+    wanted: Iterable[str], claims: Mapping[str, Body], classes: Sequence[Body] | None, *, pods: int
+) -> list[Finding]:
+    """Whether the claims of ``--data`` exist, will be bound, and can be mounted by all pods. ``classes``: None without
+    the right to read them."""
+    return [_of_claim(name, claims.get(name), classes, pods=pods) for name in dict.fromkeys(wanted)]
+
+
+def _of_claim(name: str, body: Body | None, classes: Sequence[Body] | None, *, pods: int) -> Finding:
+    if body is None:
+        return Finding(
+            "problem", "claim", f"there is no {name}", f"make the PersistentVolumeClaim first{_shared_classes(classes)}"
+        )
+    modes = [str(each) for each in (body.get("spec") or {}).get("accessModes") or []]
+    phase, text = (body.get("status") or {}).get("phase"), f"{name} is {', '.join(modes)}"
+    if phase == "Lost":
+        return Finding("problem", "claim", f"{name} has lost its volume", "make another claim")
+    storage = _class_of(body, classes)
+    if phase != "Bound" and classes is not None:
+        problem = _not_bound(name, body, storage, classes, modes=modes)
+        if problem is not None:
+            return problem
+    if pods > 1 and not {*SHARED} & {*modes}:
+        remedy = f"take a storage class with ReadWriteMany{_shared_classes(classes)}"
+        return Finding("warning", "claim", f"{text}: pods of one node only can have it", remedy)
+    if phase == "Pending" and storage is not None and storage.get("volumeBindingMode") == "WaitForFirstConsumer":
+        return Finding("ok", "claim", f"{text}; it is bound where the first pod comes")
+    if phase == "Pending":
+        return Finding("warning", "claim", f"{text}, and is not bound yet", f"kubectl describe pvc {name} says why")
+    return Finding("ok", "claim", text)
+
+
+def _not_bound(
+    name: str, body: Body, storage: Body | None, classes: Sequence[Body], *, modes: Sequence[str]
+) -> Finding | None:
+    """Return why a claim will never get a volume, if that is known."""
+    named = (body.get("spec") or {}).get("storageClassName")
+    if named == "" or (body.get("spec") or {}).get("volumeName"):
+        return None  # an administrator's volume
+    if storage is None and named:
+        return Finding(
+            "problem", "claim", f"{name} wants storage class {named}, which is not there{_shared_classes(classes)}"
+        )
+    if storage is None:
+        text = f"{name} names no storage class, and the cluster has no default one"
+        return Finding("problem", "claim", text, f"make the claim with a storageClassName{_shared_classes(classes)}")
+    if "ReadWriteMany" in modes and storage.get("provisioner") in DISKS:
+        maker = f"class {_class_name(storage)} ({storage['provisioner']})"
+        text = f"{name} is ReadWriteMany, and {maker} makes disks of one node"
+        return Finding(
+            "problem", "claim", text, f"make the claim with a class of shared files{_shared_classes(classes)}"
+        )
+    return None
+
+
+def _class_of(body: Body, classes: Sequence[Body] | None) -> Body | None:
+    named = (body.get("spec") or {}).get("storageClassName")
+    return next((each for each in classes or () if (_class_name(each) == named if named else is_default(each))), None)
+
+
+def is_default(body: Body) -> bool:
+    """Whether claims without a class get this one."""
+    return ((body["metadata"].get("annotations")) or {}).get(DEFAULT_CLASS) == "true"
+
+
+def _class_name(body: Body) -> str:
+    return str(body["metadata"]["name"])
+
+
+def _shared_classes(classes: Sequence[Body] | None) -> str:
+    """Return the storage classes of shared files, as far as known, for a remedy."""
+    shared = [_class_name(each) for each in classes or () if each.get("provisioner") not in DISKS]
+    if shared:
+        return f"; classes that may have it: {', '.join(sorted(shared))}"
+    return "; the cluster has no class of shared files that is known here" if classes is not None else ""
+
+
+# --- images
+
+
+DOCKER: Final = "docker.io"
+_SECRETS: Final[Mapping[str, str]] = {
+    "kubernetes.io/dockerconfigjson": ".dockerconfigjson",
+    "kubernetes.io/dockercfg": ".dockercfg",
+}
+"""Types of Secrets with credentials for registries, and the key that holds them."""
+_NOT_PULLED: Final = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
+
+
+def of_secrets(names: Sequence[str], secrets: Mapping[str, Body | None], images: Sequence[str]) -> list[Finding]:
+    """Whether the pull secrets exist and have credentials for the images' registries. Findings do not show their
+    content."""
+    found, opened = [], set()
+    for name in names:
+        body = secrets.get(name)
+        if body is None:
+            make = f"kubectl create secret docker-registry {name} --docker-server=… (it asks for no image)"
+            found.append(Finding("problem", "images", f"there is no pull secret {name}", make))
+        elif body.get("type") not in _SECRETS:
+            text = f"secret {name} is of type {body.get('type')}: pods do not pull with it"
+            found.append(Finding("problem", "images", text, "make one with kubectl create secret docker-registry"))
+        else:
+            opened |= _registries(body)
+    if names and not found:
+        for registry in dict.fromkeys(map(registry_of, images)):
+            if registry not in opened:
+                text = f"no pull secret has credentials for {registry}"
+                found.append(Finding("warning", "images", text, "leave it so if its images are public"))
+    return found
+
+
+def _registries(secret: Body) -> set[str]:
+    key = _SECRETS[secret["type"]]
+    try:
+        whole = json.loads(base64.b64decode((secret.get("data") or {}).get(key) or ""))
+        entries = whole.get("auths", whole) if isinstance(whole, dict) else {}
+    except (ValueError, AttributeError):
+        return set()
+    hosts = {str(each).partition("://")[2] or str(each) for each in entries}
+    return {_host(each.partition("/")[0]) for each in hosts}
+
+
+def registry_of(image: str) -> str:
+    """The registry that an image's name means."""
+    first, slash, _ = image.partition("/")
+    return _host(first) if slash and ("." in first or ":" in first or first == "localhost") else DOCKER
+
+
+def _host(host: str) -> str:
+    return DOCKER if host in ("index.docker.io", "registry-1.docker.io") else host
+
+
+def of_images(images: Sequence[str], pods: Sequence[Body], nodes: Sequence[Body] | None) -> list[Finding]:
+    """Yield a finding for each image: pods that wait for it, nodes and pods that have it, or that nothing is known."""
+    found = [finding for image in images for finding in _of_image(image, pods, nodes or ())]
+    return found + [
+        Finding("warning", "images", f"{image} may be another image tomorrow", "name a version or a digest")
+        for image in images
+        if _moves(image)
+    ]
+
+
+def _of_image(image: str, pods: Sequence[Body], nodes: Sequence[Body]) -> list[Finding]:
+    waiting = [why for each in pods if (why := _waits_for(each, image))]
+    if waiting:
+        remedy = "correct the name, or name a pull secret: --image-pull-secret NAME"
+        return [Finding("problem", "images", f"{image}: {waiting[0]}", remedy)]
+    has = [node for node in nodes if any(image in (each.get("names") or ()) for each in _held(node))]
+    if has:
+        return [Finding("ok", "images", f"{image} is on {len(has)} of {len(nodes)} nodes")]
+    runs = next((each["metadata"]["name"] for each in pods if _runs(each, image)), None)
+    if runs is not None:
+        return [Finding("ok", "images", f"{image} runs in pod {runs}")]
+    text = f"whether {image} can be pulled shows when a pod starts: hvd-elastic get"
+    return [Finding("unknown", "images", text)]
+
+
+def _held(node: Body) -> Sequence[Body]:
+    held: Sequence[Body] = (node.get("status") or {}).get("images") or ()
+    return held
+
+
+def _statuses(body: Body) -> Sequence[tuple[str, Body]]:
+    """Yield the requested image and the status of each container of a pod."""
+    spec, status = body.get("spec") or {}, body.get("status") or {}
+    asked = {
+        each["name"]: str(each.get("image"))
+        for each in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
+    }
+    statuses = (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()))
+    return [(asked.get(str(each.get("name")), ""), each) for each in statuses]
+
+
+def _waits_for(body: Body, image: str) -> str:
+    """Return why a pod waits for this image; "" if it does not."""
+    for asked, each in _statuses(body):
+        waiting = (each.get("state") or {}).get("waiting") or {}
+        if asked == image and waiting.get("reason") in _NOT_PULLED:
+            text = " ".join(str(waiting.get("message") or "").split())[:300]
+            return f"pod {body['metadata']['name']} waits: {waiting['reason']}{': ' * bool(text)}{text}"
+    return ""
+
+
+def _runs(body: Body, image: str) -> bool:
+    return any(asked == image and "running" in (each.get("state") or {}) for asked, each in _statuses(body))
+
+
+def _moves(image: str) -> bool:
+    """Whether the image behind a name may change: it has neither tag nor digest, or the tag ``latest``."""
+    last = image.rpartition("/")[2]
+    return "@" not in last and last.partition(":")[2] in ("", "latest")

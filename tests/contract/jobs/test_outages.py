@@ -11,9 +11,8 @@ from hvd_elastic_ext.io.kube.access import Access
 from hvd_elastic_ext.io.kube.errors import ApiError
 from hvd_elastic_ext.jobs.cli import get
 from hvd_elastic_ext.jobs.cluster import changes, logs, making
-from hvd_elastic_ext.jobs.cluster.api import Cluster
+from hvd_elastic_ext.jobs.cluster.api import Cluster, Patience
 from hvd_elastic_ext.jobs.cluster.logs import LogOptions
-from hvd_elastic_ext.jobs.cluster.patience import Patience
 from hvd_elastic_ext.jobs.reading.states import RUNNING
 from tests.support.jobs import example, rendered
 from tests.support.kube import bodies

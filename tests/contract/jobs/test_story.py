@@ -10,7 +10,8 @@ import pytest
 
 from hvd_elastic_ext import cli
 from hvd_elastic_ext.io.kube.access import Access
-from hvd_elastic_ext.jobs.cluster import job_events, making
+from hvd_elastic_ext.jobs.cli import events
+from hvd_elastic_ext.jobs.cluster import making
 from hvd_elastic_ext.jobs.cluster.api import Cluster
 from tests.support.jobs import example, rendered
 from tests.support.kube import bodies
@@ -95,7 +96,7 @@ def test_pods_and_worlds_are_one_story_by_time(cluster: Cluster, kube: KubeServe
     container = dict(kube.get("pods", "digits-launcher-x")["spec"]["containers"][0])
     container["args"] = ["-np", "2", "--state-dir=/var/lib/hvd/digits", "python", "t.py"]
     kube.change("pods", "digits-launcher-x", {"spec": {"containers": [container]}})
-    found = job_events.of_job(cluster, "digits")
+    found = events.of_job(cluster, "digits")
     assert [each[1:] for each in found.lines] == EXPECTED
     assert found.missing == []
     (command,) = (words for _, _, words in kube.execs.commands)
@@ -106,13 +107,13 @@ def test_pods_and_worlds_are_one_story_by_time(cluster: Cluster, kube: KubeServe
 def test_without_a_journal_it_is_what_the_launcher_said_and_that_is_told(cluster: Cluster, kube: KubeServer) -> None:
     kube.change("pods", "digits-launcher-x", {"status": {"phase": "Failed"}})
     kube.logs.write("digits-launcher-x", "hvd-elastic: world 1: size 2", "[0]<stdout>:hvd-elastic: no")
-    found = job_events.of_job(cluster, "digits")
+    found = events.of_job(cluster, "digits")
     assert [each.why for each in found.lines if each.source == "job"] == ["world 1: size 2"]
     assert found.missing == ["the journal: the pod digits-launcher-x does not run; its output has less"]
 
 
 def test_a_journal_that_cannot_be_read_is_told_with_the_reason(cluster: Cluster, kube: KubeServer) -> None:
-    found = job_events.of_job(cluster, "digits")
+    found = events.of_job(cluster, "digits")
     assert [each.source for each in found.lines] == ["cluster", "cluster"]
     assert "No such file or directory" in found.missing[0]
 

@@ -14,10 +14,10 @@ import pytest
 
 from hvd_elastic_ext import cli
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.jobs.cli import sync
-from hvd_elastic_ext.jobs.cluster import changes, code, making, sending, terminal
+from hvd_elastic_ext.jobs.cli import attach, submit
+from hvd_elastic_ext.jobs.cluster import changes, making, terminal
 from hvd_elastic_ext.jobs.cluster.api import Cluster
-from hvd_elastic_ext.jobs.cluster.manifests import rendered_of, with_key
+from hvd_elastic_ext.jobs.cluster.making import rendered_of, with_key
 from hvd_elastic_ext.jobs.rendering.code import FITS, SENT
 from hvd_elastic_ext.jobs.rendering.objects import templates
 from hvd_elastic_ext.jobs.spec.job import Job
@@ -73,7 +73,7 @@ class Pod:
             subprocess.run([str(self.place) if each == "/code" else each for each in words], check=True, timeout=60)
             return (self.place / name).read_bytes()
         found = bytearray()
-        body = terminal.pod_of(self.cluster, "digits")
+        body = attach.pod_of(self.cluster, "digits")
         words = ["cat", f"/code/{name}"]
         assert terminal.run(self.cluster, body, words, source=None, write=lambda _, data: found.extend(data)) == 0
         return bytes(found)
@@ -123,7 +123,7 @@ def test_code_is_sent_once_and_whole_when_the_launchers_pod_waits_for_it(
         pod.server.execs.protocols = protocols
         starting = {"waiting": {"reason": "PodInitializing"}}
         sleep = between(pod.appears, lambda: pod.becomes(starting), lambda: pod.becomes(RUNNING))
-    assert sending.send(cluster, "digits", archive, report=said.append, sleep=sleep)
+    assert making.send(cluster, "digits", archive, report=said.append, sleep=sleep)
     assert said[0] == "waiting to send the code: the launcher's pod is not made yet"
     if pod.server is not None:
         assert said[1:] == [f"waiting to send the code: {pod.name}: {why}" for why in ("Pending", "PodInitializing")]
@@ -131,7 +131,7 @@ def test_code_is_sent_once_and_whole_when_the_launchers_pod_waits_for_it(
         pod.becomes(ENDED)
     assert pod.has("train.py") == b"x = 1\n"
     assert pod.has("data/large") == (folder / "data" / "large").read_bytes()
-    assert not sending.send(cluster, "digits", archive, sleep=sleep)
+    assert not making.send(cluster, "digits", archive, sleep=sleep)
 
 
 @pytest.fixture
@@ -166,9 +166,9 @@ def test_a_submit_that_is_interrupted_says_how_the_code_is_sent_later(
     def stopped(*_: object, **__: object) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sending, "send", stopped)
+    monkeypatch.setattr(making, "send", stopped)
     with pytest.raises(KeyboardInterrupt):
-        sync.hand_over(cluster, "digits", b"x", folder="my code")
+        submit.hand_over(cluster, "digits", b"x", folder="my code")
     again = f"hvd-elastic sync digits 'my code' -n {cluster.namespace}"
     assert capfd.readouterr().err == f"digits waits for its code; to send it: {again}\n"
 
@@ -176,8 +176,8 @@ def test_a_submit_that_is_interrupted_says_how_the_code_is_sent_later(
 def test_a_pod_that_cannot_unpack_says_why(waiting: Pod, cluster: Cluster, folder: Path) -> None:
     waiting.place.rmdir()
     waiting.place.write_text("a file, so that nothing can be in it\n")
-    with pytest.raises(sending.NotSent, match=r"unpacking ended with 1: mkdir: .*; the image needs sh, head, tar"):
-        sending.send(cluster, "digits", code.packed(folder))
+    with pytest.raises(making.NotSent, match=r"unpacking ended with 1: mkdir: .*; the image needs sh, head, tar"):
+        making.send(cluster, "digits", making.packed_code(folder))
 
 
 def test_a_job_without_code_to_send_and_one_that_has_ended_are_told(
@@ -191,7 +191,7 @@ def test_a_job_without_code_to_send_and_one_that_has_ended_are_told(
     path = space.path("jobs", "digits", "status", group="batch/v1")
     space.api.done("PATCH", path, ended, media=MERGE)
     with pytest.raises(UsageError, match="digits has ended"):
-        sending.send(cluster, "digits", b"x")
+        making.send(cluster, "digits", b"x")
     pod.appears()
     with pytest.raises(UsageError, match="waits for no code"):
-        sending.send(cluster, "digits", b"x")
+        making.send(cluster, "digits", b"x")

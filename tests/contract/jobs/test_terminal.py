@@ -17,6 +17,7 @@ import pytest
 from hvd_elastic_ext import cli
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.kube.access import Access
+from hvd_elastic_ext.jobs.cli import attach
 from hvd_elastic_ext.jobs.cluster import making, terminal
 from hvd_elastic_ext.jobs.cluster.api import Cluster
 from tests.support.jobs import example, rendered
@@ -58,7 +59,7 @@ def ran(cluster: Cluster, *words: str, typed: bytes = b"", pod: str = "") -> tup
     writer = threading.Thread(target=_typed, args=(into, typed))
     writer.start()
     try:
-        code = terminal.run(cluster, terminal.pod_of(cluster, "digits", pod), words, source=source, write=write)
+        code = terminal.run(cluster, attach.pod_of(cluster, "digits", pod), words, source=source, write=write)
     finally:
         writer.join()
         os.close(source)
@@ -85,9 +86,9 @@ def test_the_launcher_is_meant_unless_a_pod_of_the_job_is_named(cluster: Cluster
     ran(cluster, "true", pod="digits-worker-0")
     assert [pod.name for pod, _, _ in server.execs.commands] == ["digits-launcher-x", "digits-worker-0"]
     with pytest.raises(UsageError, match=r"digits has no pod 'other'; its pods: digits-launcher-x, digits-worker-0"):
-        terminal.pod_of(cluster, "digits", "other")
+        attach.pod_of(cluster, "digits", "other")
     with pytest.raises(UsageError, match="digits-worker-1 does not run; hvd-elastic get digits says why"):
-        terminal.pod_of(cluster, "digits", "digits-worker-1")
+        attach.pod_of(cluster, "digits", "digits-worker-1")
 
 
 def test_a_terminal_gets_each_key_and_its_size_and_is_given_back_as_it_was(
@@ -107,7 +108,7 @@ def test_a_terminal_gets_each_key_and_its_size_and_is_given_back_as_it_was(
             seen.extend([*session.sizes, termios.tcgetattr(theirs)[3] & termios.ICANON])
             os.write(ours, b"\x03xy")  # Ctrl-C is the command's, not ours
 
-    body = terminal.pod_of(cluster, "digits")
+    body = attach.pod_of(cluster, "digits")
     words = ["sh", "-c", "echo ready; head -c 3 | od -An -tx1"]
     try:
         assert terminal.run(cluster, body, words, source=theirs, write=write, terminal=True) == 0
@@ -124,7 +125,7 @@ def test_a_signal_that_ends_us_gives_the_terminal_back_as_it_was(cluster: Cluste
     ours, theirs = pty.openpty()
     before = termios.tcgetattr(theirs)
     handler = signal.signal(number, lambda *_: None)
-    body = terminal.pod_of(cluster, "digits")
+    body = attach.pod_of(cluster, "digits")
     try:
         with pytest.raises(SystemExit, match=str(128 + number)):
             terminal.run(
@@ -138,7 +139,7 @@ def test_a_signal_that_ends_us_gives_the_terminal_back_as_it_was(cluster: Cluste
 
 
 def test_a_command_that_cannot_be_run_is_told(cluster: Cluster, server: KubeServer) -> None:
-    body = terminal.pod_of(cluster, "digits")
+    body = attach.pod_of(cluster, "digits")
     server.change("pods", "digits-launcher-x", {"status": {"phase": "Succeeded"}})
     with pytest.raises(terminal.NotAttached, match=r"pod digits-launcher-x: .*container not found"):
         terminal.run(cluster, body, ["true"], source=None, write=lambda *_: None)

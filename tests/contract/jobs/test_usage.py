@@ -9,7 +9,8 @@ import pytest
 from hvd_elastic_ext import cli
 from hvd_elastic_ext.core.errors import Permanent
 from hvd_elastic_ext.io.kube.access import Access
-from hvd_elastic_ext.jobs.cluster import making, usage
+from hvd_elastic_ext.jobs.cli import top
+from hvd_elastic_ext.jobs.cluster import making
 from hvd_elastic_ext.jobs.cluster.api import Cluster
 from tests.support.jobs import example, rendered
 from tests.support.kube import bodies
@@ -44,9 +45,9 @@ def test_use_is_shown_beside_what_a_pod_may_have(
 
 
 def test_a_cluster_where_nobody_measures_is_told(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(usage, "METRICS", "metrics.k8s.io/v9")
+    monkeypatch.setattr(top, "METRICS", "metrics.k8s.io/v9")
     with pytest.raises(Permanent, match="this cluster has no metrics server"):
-        usage.of_job(cluster, "digits")
+        top.of_job(cluster, "digits")
 
 
 def test_without_a_name_pods_of_all_jobs_are_shown_and_no_others(

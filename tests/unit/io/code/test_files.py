@@ -11,7 +11,7 @@ import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.code.files import code_of, names_of
-from hvd_elastic_ext.jobs.cluster.revision import resolved
+from hvd_elastic_ext.jobs.cluster.making import commit_of
 from hvd_elastic_ext.jobs.spec.source import Revision
 
 WHO = {f"GIT_{role}_{part}": "x@example.com" for role in ("AUTHOR", "COMMITTER") for part in ("NAME", "EMAIL")}
@@ -111,7 +111,7 @@ def test_nothing_that_the_present_folder_names_is_run_to_resolve_a_revision(
     git(source, "commit", "-q", "-m", "first")
     monkeypatch.chdir(folder)
     wanted = Revision(f"file://{source}", "main")
-    assert resolved(wanted).revision == git(source, "rev-parse", "HEAD").strip()
+    assert commit_of(wanted).revision == git(source, "rev-parse", "HEAD").strip()
     assert not ran()
 
 

@@ -16,7 +16,7 @@ from hvd_elastic_ext.jobs.cli import attach, changes, get, submit
 from hvd_elastic_ext.jobs.cli.submit import asked_for, difference
 from hvd_elastic_ext.jobs.cli.submit_options import add_job, parted
 from hvd_elastic_ext.jobs.rendering.objects import main_container, templates
-from hvd_elastic_ext.jobs.spec.arena import REFUSED
+from hvd_elastic_ext.jobs.spec.words import REFUSED
 from tests.support.jobs import example, one, rendered
 
 JOBS = ("Job", "StatefulSet", "MPIJob", "PyTorchJob")

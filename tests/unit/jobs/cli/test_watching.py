@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hvd_elastic_ext.jobs.cli.watching import Changes
+from hvd_elastic_ext.jobs.cli.get import Changes
 
 HEADINGS = ("POD", "PHASE", "AGE")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.jobs.cluster import code
+from hvd_elastic_ext.jobs.cluster import making
 
 
 def filled(folder: Path) -> Path:
@@ -31,10 +31,10 @@ def names(data: bytes) -> dict[str, int]:
 def test_the_same_files_are_the_same_bytes(tmp_path: Path) -> None:
     first, second = filled(tmp_path / "a"), filled(tmp_path / "b")
     os.utime(second / "train.py", (1, 1))
-    assert code.packed(first) == code.packed(second)
-    assert names(code.packed(first)) == {"pkg/part.py": 0o644, "run.sh": 0o755, "train.py": 0o644}
+    assert making.packed_code(first) == making.packed_code(second)
+    assert names(making.packed_code(first)) == {"pkg/part.py": 0o644, "run.sh": 0o755, "train.py": 0o644}
     (second / "train.py").write_text("print('bye')\n")
-    assert code.packed(first) != code.packed(second)
+    assert making.packed_code(first) != making.packed_code(second)
 
 
 def test_what_git_ignores_and_links_to_it_or_out_of_the_folder_stay_here(tmp_path: Path) -> None:
@@ -46,21 +46,21 @@ def test_what_git_ignores_and_links_to_it_or_out_of_the_folder_stay_here(tmp_pat
     (folder / "ignored").symlink_to("big.bin")
     (folder / "__pycache__").mkdir()
     (folder / "__pycache__" / "x.pyc").write_bytes(b"0")
-    assert {*names(code.packed(folder))} == {".gitignore", "train.py", "pkg/part.py", "part.py", "run.sh"}
+    assert {*names(making.packed_code(folder))} == {".gitignore", "train.py", "pkg/part.py", "part.py", "run.sh"}
     subprocess.run(["git", "init", "-q", str(folder)], check=True)
-    assert {*names(code.packed(folder))} >= {".gitignore", "train.py", "pkg/part.py", "part.py"}
-    assert {"big.bin", "link", "ignored"}.isdisjoint(names(code.packed(folder)))
+    assert {*names(making.packed_code(folder))} >= {".gitignore", "train.py", "pkg/part.py", "part.py"}
+    assert {"big.bin", "link", "ignored"}.isdisjoint(names(making.packed_code(folder)))
 
 
 def test_what_is_too_large_or_empty_or_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="it has no files"):
-        code.packed(tmp_path)
+        making.packed_code(tmp_path)
     (tmp_path / "big").write_bytes(b"0" * 100)
-    monkeypatch.setattr(code, "MAX_BYTES", 99)
+    monkeypatch.setattr(making, "MAX_BYTES", 99)
     with pytest.raises(UsageError, match=r"100 bytes; .* put it on a claim: --sync pvc:CLAIM/FOLDER"):
-        code.packed(tmp_path)
+        making.packed_code(tmp_path)
     with pytest.raises(UsageError, match="there is no such folder"):
-        code.packed(tmp_path / "nowhere")
+        making.packed_code(tmp_path / "nowhere")
 
 
 def test_a_folder_about_which_git_says_nothing_is_not_sent_with_what_it_ignores(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_folder_about_which_git_says_nothing_is_not_sent_with_what_it_ignores(
     subprocess.run(["git", "init", "-q", str(folder)], check=True)
     (folder / ".git" / "config").write_text("[broken")
     with pytest.raises(UsageError, match="git does not say what is ignored: fatal: bad config"):
-        code.packed(folder)
+        making.packed_code(folder)
 
 
 def test_a_repository_within_the_folder_is_refused_and_not_left_out(tmp_path: Path) -> None:
@@ -76,4 +76,4 @@ def test_a_repository_within_the_folder_is_refused_and_not_left_out(tmp_path: Pa
     for each in (folder, folder / "pkg"):
         subprocess.run(["git", "init", "-q", str(each)], check=True)
     with pytest.raises(UsageError, match=r"pkg/? is a repository of its own, which is not sent; sync a plain copy"):
-        code.packed(folder)
+        making.packed_code(folder)

@@ -8,7 +8,7 @@ import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.kube.errors import ApiError, Reason
-from hvd_elastic_ext.jobs.cluster.patience import AWAY_S, REFUSED_S, Patience, limit_of, next_pause
+from hvd_elastic_ext.jobs.cluster.api import AWAY_S, REFUSED_S, Patience, limit_of, next_pause
 
 AWAY = ApiError(Reason.UNREACHABLE, "no answer from the API server: Connection refused")
 

@@ -8,8 +8,7 @@ import pytest
 import yaml
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.jobs.cli.convert import converted, known_options
-from hvd_elastic_ext.jobs.conversion.convert import convert, flattened
+from hvd_elastic_ext.jobs.cli.convert import convert, converted, flattened, known_options
 from hvd_elastic_ext.jobs.conversion.document import Conversion
 from tests.support.manifests import Body, of_operator
 

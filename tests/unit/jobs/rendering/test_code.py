@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.jobs.cluster.code import packed
-from hvd_elastic_ext.jobs.cluster.revision import resolved
+from hvd_elastic_ext.jobs.cluster.making import commit_of, packed_code
 from hvd_elastic_ext.jobs.rendering.code import ARCHIVE, CHECKSUM, COMMIT, FETCH, FITS, KEY, SENT, WAIT, take_words
 from hvd_elastic_ext.jobs.rendering.objects import main_container, templates
 from hvd_elastic_ext.jobs.rendering.render import needed, render
@@ -53,7 +52,7 @@ def test_the_container_unpacks_what_was_packed_and_nothing_else(tmp_path: Path, 
     for folder in (source, mounted, place):
         folder.mkdir()
     (source / "train.py").write_text("x = 1\n")
-    archive = packed(source)
+    archive = packed_code(source)
     made = objects("mpijob", archive, working_dir=str(place))
     (mounted / KEY).write_bytes(archive[:-1] if damaged else archive)
     pod = next(each for body in made for role, each in templates(body) if role == "worker")
@@ -94,7 +93,7 @@ def test_code_that_is_sent_is_unpacked_if_it_is_what_was_packed(tmp_path: Path, 
         folder.mkdir()
     (source / "train.py").write_text("x = 1\n")
     (source / ".env").write_text("x = 1\n")
-    archive = packed(source)
+    archive = packed_code(source)
     made = objects("mpijob", LARGE, working_dir=str(place))
     (pod,) = (each for body in made for role, each in templates(body) if role == "launcher")
     wait = pod["spec"]["initContainers"][0]["command"]
@@ -118,7 +117,7 @@ def test_code_that_is_sent_twice_at_once_or_broken_off_is_never_half_there_when_
     for folder in (source, place):
         folder.mkdir()
     (source / "train.py").write_bytes(os.urandom(100_000))
-    archive = packed(source)
+    archive = packed_code(source)
     words = take_words(str(place), archive)
     assert subprocess.run(words, input=archive[:-1], capture_output=True, check=False).returncode
     with subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as late:
@@ -177,11 +176,11 @@ def repository(tmp_path: Path) -> tuple[Revision, list[str]]:
 def test_a_revision_is_the_commit_that_it_means_now(repository: tuple[Revision, list[str]]) -> None:
     main, commits = repository
     for name, commit in (("main", 1), ("HEAD", 1), ("v1", 0), ("feature/x", 0), (commits[0], 0)):
-        assert resolved(main._replace(revision=name)).revision == commits[commit]
+        assert commit_of(main._replace(revision=name)).revision == commits[commit]
     with pytest.raises(UsageError, match="there is no branch or tag mian; of a commit give the whole id"):
-        resolved(main._replace(revision="mian"))
+        commit_of(main._replace(revision="mian"))
     with pytest.raises(UsageError, match="git fails: fatal: '/nowhere' does not appear"):
-        resolved(Revision("file:///nowhere", "main"))
+        commit_of(Revision("file:///nowhere", "main"))
 
 
 def fetching(commit: Revision, place: Path, **others: str) -> subprocess.CompletedProcess[bytes]:
