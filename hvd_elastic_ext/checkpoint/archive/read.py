@@ -28,8 +28,8 @@ from hvd_elastic_ext.checkpoint.format.manifest import (
     Manifest,
 )
 from hvd_elastic_ext.checkpoint.format.naming import MANIFEST, identity_of
-from hvd_elastic_ext.checkpoint.format.partition import joined
 from hvd_elastic_ext.checkpoint.format.safetensors_header import Piece
+from hvd_elastic_ext.checkpoint.format.shards import joined
 from hvd_elastic_ext.checkpoint.format.tensor_places import Places
 from hvd_elastic_ext.checkpoint.stores.store import Store
 from hvd_elastic_ext.checkpoint.values import trees

@@ -7,12 +7,12 @@ import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from hvd_elastic_ext.checkpoint.format import checksums, partition, tensor_places
+from hvd_elastic_ext.checkpoint.format import checksums, shards, tensor_places
 from hvd_elastic_ext.checkpoint.format import manifest as manifests
 from hvd_elastic_ext.checkpoint.format.errors import StoreFailed
 from hvd_elastic_ext.checkpoint.format.manifest import LAYOUT, LOCAL, RESULTS, SHARD, TREE, CallResult, File, Manifest
 from hvd_elastic_ext.checkpoint.format.naming import MANIFEST, name_of
-from hvd_elastic_ext.checkpoint.format.partition import Share
+from hvd_elastic_ext.checkpoint.format.shards import Share
 from hvd_elastic_ext.checkpoint.stores.store import Store
 from hvd_elastic_ext.checkpoint.values import trees
 from hvd_elastic_ext.core.commit_record import Record
@@ -55,7 +55,7 @@ def write_part(
     if part is not None and not 0 <= part < parts:
         raise Permanent(f"there is no part {part} of {parts}")
     name = name_of(record.identity)
-    files = [] if part is None else [_write_shard(store, name, partition.share(placed, parts)[part], data)]
+    files = [] if part is None else [_write_shard(store, name, shards.share(placed, parts)[part], data)]
     if part == 0:
         files.append(_write_small(store, name, (LAYOUT, 0), layout))
         trees.check(tree)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import deserialize
 
-from hvd_elastic_ext.checkpoint.format import partition, safetensors_header
-from hvd_elastic_ext.checkpoint.format.partition import CUT_ABOVE, share
+from hvd_elastic_ext.checkpoint.format import safetensors_header, shards
+from hvd_elastic_ext.checkpoint.format.shards import CUT_ABOVE, share
 from hvd_elastic_ext.checkpoint.format.tensor_places import SECTOR, WIDTHS
 from hvd_elastic_ext.core.errors import Permanent
 from tests.unit.checkpoint.layouts import layouts, placed
@@ -86,7 +86,7 @@ def test_the_formats_own_reader_takes_every_shard(rows: list[Any], parts: int) -
         assert whole == data[place.offset : place.offset + place.length]
 
 
-def by_name(one: partition.Share) -> Any:
+def by_name(one: shards.Share) -> Any:
     order = [name for name in json.loads(one.header[8:]) if name != "__metadata__"]
     return lambda entry: order.index(entry[0])
 
