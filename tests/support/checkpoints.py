@@ -14,8 +14,7 @@ from typing import Any
 from hvd_elastic_ext.checkpoint.archive import catalog, read, results, write
 from hvd_elastic_ext.checkpoint.format import result_file, tensor_places
 from hvd_elastic_ext.checkpoint.format.errors import Damaged
-from hvd_elastic_ext.checkpoint.format.manifest import File, Manifest
-from hvd_elastic_ext.checkpoint.format.naming import name_of
+from hvd_elastic_ext.checkpoint.format.manifest import File, Manifest, name_of
 from hvd_elastic_ext.checkpoint.format.result_file import Head
 from hvd_elastic_ext.checkpoint.stores.store import Store
 from hvd_elastic_ext.checkpoint.values import trees

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, TypeVar
 
-from hvd_elastic_ext.checkpoint.format import checksums, safetensors_header, tensor_places
+from hvd_elastic_ext.checkpoint.format import checksums, shards, tensor_places
 from hvd_elastic_ext.checkpoint.format import manifest as manifests
 from hvd_elastic_ext.checkpoint.format.errors import Damaged, Missing, Unreadable
 from hvd_elastic_ext.checkpoint.format.manifest import (
     LAYOUT,
     LOCAL,
+    MANIFEST,
     RESULT,
     RESULTS,
     SHARD,
@@ -26,10 +27,9 @@ from hvd_elastic_ext.checkpoint.format.manifest import (
     CallResult,
     File,
     Manifest,
+    identity_of,
 )
-from hvd_elastic_ext.checkpoint.format.naming import MANIFEST, identity_of
-from hvd_elastic_ext.checkpoint.format.safetensors_header import Piece
-from hvd_elastic_ext.checkpoint.format.shards import joined
+from hvd_elastic_ext.checkpoint.format.shards import Piece, joined
 from hvd_elastic_ext.checkpoint.format.tensor_places import Places
 from hvd_elastic_ext.checkpoint.stores.store import Store
 from hvd_elastic_ext.checkpoint.values import trees
@@ -181,15 +181,13 @@ def wrong_length(file: File, sizes: Mapping[str, int]) -> str | None:
 
 def _shard(store: Store, name: str, file: File, placed: Places) -> Shard:
     def read() -> Shard:
-        start = _bytes(store, name, file, 0, min(safetensors_header.LENGTH.size, file.bytes))
-        length = (
-            safetensors_header.LENGTH.unpack(start)[0] if len(start) == safetensors_header.LENGTH.size else file.bytes
-        )
-        if length > min(safetensors_header.LIMIT, file.bytes - safetensors_header.LENGTH.size):
+        start = _bytes(store, name, file, 0, min(shards.HEADER_LENGTH.size, file.bytes))
+        length = shards.HEADER_LENGTH.unpack(start)[0] if len(start) == shards.HEADER_LENGTH.size else file.bytes
+        if length > min(shards.HEADER_LIMIT, file.bytes - shards.HEADER_LENGTH.size):
             raise ValueError(f"its header would have {length} bytes")
-        text = _bytes(store, name, file, safetensors_header.LENGTH.size, length)
-        pieces = tuple(safetensors_header.decode(text, placed))
-        if safetensors_header.LENGTH.size + length + sum(piece.end - piece.start for piece in pieces) != file.bytes:
+        text = _bytes(store, name, file, shards.HEADER_LENGTH.size, length)
+        pieces = tuple(shards.decode_header(text, placed))
+        if shards.HEADER_LENGTH.size + length + sum(piece.end - piece.start for piece in pieces) != file.bytes:
             raise ValueError("its tensors are not as long as it is")
         return Shard(file, start + text, pieces)
 

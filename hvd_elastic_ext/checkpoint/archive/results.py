@@ -15,8 +15,7 @@ from collections.abc import Iterator, Sequence
 from hvd_elastic_ext.checkpoint.archive import read
 from hvd_elastic_ext.checkpoint.format import checksums
 from hvd_elastic_ext.checkpoint.format.errors import Damaged, Missing
-from hvd_elastic_ext.checkpoint.format.manifest import RESULT, RESULTS, CallResult, File
-from hvd_elastic_ext.checkpoint.format.naming import identity_of
+from hvd_elastic_ext.checkpoint.format.manifest import RESULT, RESULTS, CallResult, File, identity_of
 from hvd_elastic_ext.checkpoint.stores.store import Store
 from hvd_elastic_ext.core import call_results
 from hvd_elastic_ext.core.call_results import Entry, result_of

@@ -10,8 +10,18 @@ from typing import Any, Final
 from hvd_elastic_ext.checkpoint.format import checksums, shards, tensor_places
 from hvd_elastic_ext.checkpoint.format import manifest as manifests
 from hvd_elastic_ext.checkpoint.format.errors import StoreFailed
-from hvd_elastic_ext.checkpoint.format.manifest import LAYOUT, LOCAL, RESULTS, SHARD, TREE, CallResult, File, Manifest
-from hvd_elastic_ext.checkpoint.format.naming import MANIFEST, name_of
+from hvd_elastic_ext.checkpoint.format.manifest import (
+    LAYOUT,
+    LOCAL,
+    MANIFEST,
+    RESULTS,
+    SHARD,
+    TREE,
+    CallResult,
+    File,
+    Manifest,
+    name_of,
+)
 from hvd_elastic_ext.checkpoint.format.shards import Share
 from hvd_elastic_ext.checkpoint.stores.store import Store
 from hvd_elastic_ext.checkpoint.values import trees

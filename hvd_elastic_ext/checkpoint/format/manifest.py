@@ -1,7 +1,8 @@
-"""The manifest of a checkpoint: the small file that is written last and completes it.
+"""What a checkpoint and its files are called, and the manifest that completes it.
 
-It is JSON, and contains a checksum of its own: so a partially written manifest is invalid on storage that cannot
-replace a file atomically.
+A checkpoint's name contains the commit's identity, so that its age needs no clock. The manifest is the small file that
+is written last, and names every other file. It is JSON, and contains a checksum of its own: so a partially written
+manifest is invalid on storage that cannot replace a file atomically.
 """
 
 from __future__ import annotations
@@ -13,9 +14,57 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from hvd_elastic_ext.checkpoint.format import checksums
-from hvd_elastic_ext.checkpoint.format.naming import is_file_name
 from hvd_elastic_ext.core.call_results import result_of
 from hvd_elastic_ext.core.commit_record import Identity, Record
+from hvd_elastic_ext.core.errors import Permanent
+
+# --- names
+
+
+MANIFEST: Final = "manifest.json"
+"""The file that completes a checkpoint."""
+
+_LIMIT: Final = 1 << 63
+_NAME: Final = re.compile(r"(\d{6,19})-(\d{6,19})-(\d{9,19})-([0-9a-f]{16})")
+_FILE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+
+Age = tuple[int, int, int, int]
+
+
+def name_of(identity: Identity) -> str:
+    """``000001-000004-000000120-<lineage>``: incarnation, generation, number. Sorted as text, the newest comes last.
+
+    (This holds for up to a million launchers; :func:`age` is always right.)
+    """
+    if not all(0 <= part < _LIMIT for part in identity):
+        raise Permanent(f"{tuple(identity)} is not a commit's identity")
+    lineage, incarnation, generation, number = identity
+    return f"{incarnation:06d}-{generation:06d}-{number:09d}-{lineage:016x}"
+
+
+def identity_of(name: str) -> Identity | None:
+    """Return the identity in ``name``; None for a name that :func:`name_of` does not make."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    incarnation, generation, number = (int(match[place]) for place in (1, 2, 3))
+    identity = Identity(int(match[4], 16), incarnation, generation, number)
+    return identity if max(identity) < _LIMIT and name_of(identity) == name else None
+
+
+def age(identity: Identity) -> Age:
+    """Sort key: greater for the newer commit. The lineage, a random number, only decides between equally new
+    commits."""
+    return identity.incarnation, identity.generation, identity.number, identity.lineage
+
+
+def is_file_name(text: object) -> bool:
+    """Whether a name is valid for a file in a checkpoint's folder: no path that leads out of it."""
+    return isinstance(text, str) and _FILE.fullmatch(text) is not None
+
+
+# --- the manifest
+
 
 FORMAT: Final = "hvd-elastic checkpoint"
 VERSION: Final = 2
@@ -73,17 +122,19 @@ class CallResult:
 
 @dataclass(frozen=True)
 class Manifest:
-    """``record``: that of the commit, with the lengths of its trees in memory when it was written. ``world``: number of
-    ranks; ``facts``: data of the caller; ``results``: those of the calls 0, 1, … before the record's call, until the
-    first one that was not kept.
-    """
+    """What a sealed checkpoint consists of."""
 
     record: Record
+    """That of the commit, with the lengths of its trees in memory when it was written."""
     world: int
+    """Number of ranks."""
     parts: int
+    """Number of shards."""
     files: tuple[File, ...]
     facts: Mapping[str, Any] = field(default_factory=dict)
+    """Data of the caller."""
     results: tuple[CallResult, ...] = ()
+    """Those of the calls 0, 1, … before the record's call, until the first one that was not kept."""
 
     @property
     def lacks(self) -> str:

@@ -67,7 +67,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from hvd_elastic_ext.checkpoint.programs.requests import HelperAnswer, Request, Send
+from hvd_elastic_ext.checkpoint.programs import HelperAnswer, Request, Send
 from hvd_elastic_ext.core.errors import ElasticError, Permanent
 from hvd_elastic_ext.core.json_text import to_text
 

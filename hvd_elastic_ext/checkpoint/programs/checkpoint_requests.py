@@ -11,24 +11,23 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from hvd_elastic_ext.checkpoint.archive import catalog, read, results, retention, write
+from hvd_elastic_ext.checkpoint.archive import catalog, read, results, write
+from hvd_elastic_ext.checkpoint.archive.catalog import Entry, Retention
 from hvd_elastic_ext.checkpoint.archive.read import Checkpoint
-from hvd_elastic_ext.checkpoint.archive.retention import Entry, Retention
 from hvd_elastic_ext.checkpoint.format.errors import Damaged, Missing
 from hvd_elastic_ext.checkpoint.format.manifest import (
     LOCAL,
     CallResult,
     File,
     file_from_json,
+    name_of,
     record_from_json,
     record_to_json,
     result_from_json,
     result_to_json,
 )
-from hvd_elastic_ext.checkpoint.format.naming import name_of
-from hvd_elastic_ext.checkpoint.programs.requests import HelperAnswer, Request, Send
-from hvd_elastic_ext.checkpoint.stores.choose import open_store
-from hvd_elastic_ext.checkpoint.stores.store import Store
+from hvd_elastic_ext.checkpoint.programs import HelperAnswer, Request, Send
+from hvd_elastic_ext.checkpoint.stores.store import Store, open_store
 from hvd_elastic_ext.checkpoint.transfer import slot_memory
 from hvd_elastic_ext.core.commit_record import PAGE, Identity, Record
 from hvd_elastic_ext.core.errors import ElasticError, Permanent, Transient
@@ -129,7 +128,7 @@ def _seal(request: Request) -> HelperAnswer:
     if made.lacks:
         fields["not_resumable"] = made.lacks
         with contextlib.suppress(ElasticError):
-            resumable = retention.newest([entry for entry in catalog.listing(store) if not entry.lacks])
+            resumable = catalog.newest([entry for entry in catalog.listing(store) if not entry.lacks])
             if resumable is not None:
                 fields |= {"resumable": _path(request, resumable.name), "resumable_step": resumable.step}
     return fields
@@ -169,7 +168,7 @@ def _load(request: Request) -> HelperAnswer:
 def _is_done(request: Request, store: Store) -> bool:
     """Whether the newest checkpoint is the end of this job's training."""
     with contextlib.suppress(ElasticError):
-        newest, mark = retention.newest(catalog.listing(store)), request.get("done")
+        newest, mark = catalog.newest(catalog.listing(store)), request.get("done")
         return newest is not None and mark is not None and newest.facts.get("finished") == mark
     return False
 
@@ -257,7 +256,7 @@ def _held(request: Request) -> HelperAnswer:
             held[slot] = [list(sealed.record.identity), sealed.record.step, side]
     listed = catalog.listing(open_store(request["place"]))
     usable = [entry for entry in listed if not entry.lacks or entry.facts.get("finished")]
-    newest = retention.newest(usable, request.get("skip", ()))
+    newest = catalog.newest(usable, request.get("skip", ()))
     if newest is None:
         return {"held": held, "newest": None}
     fields = {"name": newest.name, "path": _path(request, newest.name), "finished": newest.facts.get("finished")}

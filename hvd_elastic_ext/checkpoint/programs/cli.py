@@ -12,11 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from hvd_elastic_ext.checkpoint.archive import catalog, read, retention
-from hvd_elastic_ext.checkpoint.archive.retention import Entry, Retention
+from hvd_elastic_ext.checkpoint.archive import catalog, read
+from hvd_elastic_ext.checkpoint.archive.catalog import Entry, Retention
 from hvd_elastic_ext.checkpoint.format.errors import Damaged, Missing
-from hvd_elastic_ext.checkpoint.stores.choose import open_store
-from hvd_elastic_ext.checkpoint.stores.store import Store
+from hvd_elastic_ext.checkpoint.stores.store import Store, open_store
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.core.journal import FILE
 from hvd_elastic_ext.core.journal import read as read_journal
@@ -224,7 +223,7 @@ def _newest(store: Store) -> str:
 
 def _prune(store: Store, options: argparse.Namespace) -> int:
     keep = Retention(options.last, options.every)
-    gone = retention.prune(catalog.listing(store), keep) if options.dry_run else catalog.prune(store, keep)
+    gone = catalog.removable(catalog.listing(store), keep) if options.dry_run else catalog.prune(store, keep)
     if options.json:
         sys.stdout.write(json.dumps([named._asdict() for named in gone], indent=1, allow_nan=False) + "\n")
         return 0
@@ -237,7 +236,7 @@ def _prune(store: Store, options: argparse.Namespace) -> int:
 
 def _show(entries: Sequence[Entry], stream: TextIO, *, as_json: bool, empty: str) -> None:
     if as_json:
-        listed = [retention.entry_to_json(entry) for entry in entries]
+        listed = [catalog.entry_to_json(entry) for entry in entries]
         stream.write(json.dumps(listed, indent=1, allow_nan=False) + "\n")
     elif not entries:
         stream.write(f"{empty}\n")

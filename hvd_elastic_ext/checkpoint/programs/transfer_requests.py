@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import time
 
-from hvd_elastic_ext.checkpoint.programs.requests import HelperAnswer, Request, Send
+from hvd_elastic_ext.checkpoint.programs import HelperAnswer, Request, Send
 from hvd_elastic_ext.checkpoint.transfer import slot_memory, transfer
 from hvd_elastic_ext.core import call_results
 from hvd_elastic_ext.core.commit_record import Identity, Record

@@ -1,9 +1,18 @@
-"""The interface of every kind of storage."""
+"""What every kind of storage can do, and which of them a path or a URL names.
+
+A new kind is a module beside this one with a class that has these methods, its line in :func:`open_store`, and its row
+in ``tests/contract/checkpoint/conftest.py``: the suite there says whether it keeps what :class:`Store` promises. A URL
+for which fsspec has a driver needs only that row.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from hvd_elastic_ext.checkpoint.stores.local import LocalStore
+from hvd_elastic_ext.core.errors import UsageError
 
 
 class Store(Protocol):
@@ -45,3 +54,24 @@ class Store(Protocol):
 
     def remove_folder(self, folder: str) -> None:
         """Remove a folder with its remaining files. Does nothing if it does not exist."""
+
+
+# --- which one a path or a URL names
+
+
+def open_store(where: str, options: Mapping[str, Any] | None = None) -> Store:
+    """Return the store at a path or a URL (``s3://bucket/folder``); ``options`` are fsspec's for that kind of URL.
+    Raises :class:`UsageError` for a kind of URL without a driver.
+    """
+    if not where:
+        raise UsageError(
+            "an empty path is not a place for checkpoints; give a folder or a URL such as s3://bucket/folder"
+        )
+    scheme, found, rest = where.partition("://")
+    if not found:
+        return LocalStore(Path(where))
+    if scheme in ("file", "local"):
+        return LocalStore(Path(rest))
+    from hvd_elastic_ext.checkpoint.stores.fsspec_store import open_fsspec  # only this needs fsspec
+
+    return open_fsspec(where, options or {})

@@ -11,11 +11,14 @@ import json
 import math
 import re
 import struct
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from hvd_elastic_ext.checkpoint.values import records
 from hvd_elastic_ext.core.errors import StateError
+
+# --- values
+
 
 DEEPEST: Final = 64
 """Most levels of containers in containers."""
@@ -131,7 +134,7 @@ class _Reader:
 
     def record(self, tag: str, given: Any) -> Any:
         name, content = given
-        kind = records.imported(name) if type(name) is str else None
+        kind = imported_class(name) if type(name) is str else None
         if kind is None:
             raise StateError(
                 f"the State holds a {str(name)[:200]!r}, a class that no imported module has: "
@@ -139,9 +142,9 @@ class _Reader:
             )
         if tag == "$enum" and issubclass(kind, enum.Enum):
             return kind.__members__[content]
-        if tag == "$namedtuple" and records.is_named_tuple(kind):
+        if tag == "$namedtuple" and is_named_tuple(kind):
             return tuple.__new__(kind, _fields(kind, content, vars(kind)["_fields"]))
-        if tag == "$dataclass" and records.is_plain_dataclass(kind):
+        if tag == "$dataclass" and is_plain_dataclass(kind):
             made: Any = object.__new__(kind)
             names = [field.name for field in dataclasses.fields(kind)]
             for field, value in zip(names, _fields(kind, content, names), strict=True):
@@ -170,7 +173,7 @@ def _hashable(value: Any) -> Any:
 def _fields(kind: type, content: Any, names: Any) -> list[Any]:
     if type(content) is not dict or content.keys() != set(names):
         raise StateError(
-            f"the State holds a {records.name_of(kind)} with the fields {sorted(content)!s:.200}, and here it has "
+            f"the State holds a {class_name(kind)} with the fields {sorted(content)!s:.200}, and here it has "
             f"{sorted(names)!s:.200}; use the class of the script that wrote it"
         )
     return [content[name] for name in names]
@@ -203,7 +206,7 @@ def _ordered(reader: _Reader, given: Any) -> Any:
 
 def _default(reader: _Reader, given: Any) -> Any:
     name, content = given
-    return collections.defaultdict(None if name is None else records.FACTORIES[name], _dict(content))
+    return collections.defaultdict(None if name is None else FACTORIES[name], _dict(content))
 
 
 def _deque(reader: _Reader, given: Any) -> Any:
@@ -314,3 +317,45 @@ _MAKERS: Final[Mapping[str, Callable[[_Reader, Any], Any]]] = {
     "$size": _size,
     "$sparse": _sparse,
 }
+
+
+# --- classes by name
+
+
+FACTORIES: Final[Mapping[str, type]] = {
+    kind.__name__: kind for kind in (bool, int, float, str, bytes, list, tuple, set, dict, collections.OrderedDict)
+}
+"""The factories that a ``defaultdict`` may have."""
+
+
+def class_name(kind: type) -> str:
+    """Return the name by which :func:`imported_class` finds a class."""
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def imported_class(name: str) -> type | None:
+    """Return the class ``module:Class`` of a module that is imported already; None if there is none.
+
+    No module is imported. A class has only the name of its definition.
+    """
+    module, _, path = name.partition(":")
+    found: object = sys.modules.get(module)
+    for part in path.split("."):
+        found = getattr(found, "__dict__", {}).get(part)
+    return found if isinstance(found, type) and class_name(found) == name else None
+
+
+def is_named_tuple(kind: type) -> bool:
+    """Whether the class is a named tuple."""
+    return issubclass(kind, tuple) and isinstance(getattr(kind, "_fields", None), tuple)
+
+
+def is_plain_dataclass(kind: type) -> bool:
+    """Whether the class is a dataclass whose values contain only their fields (and not also the items of a list)."""
+    if not dataclasses.is_dataclass(kind) or issubclass(kind, enum.Enum):
+        return False
+    try:
+        object.__new__(kind)
+    except TypeError:
+        return False
+    return True

@@ -17,7 +17,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from hvd_elastic_ext.checkpoint.values import records
+from hvd_elastic_ext.checkpoint.values import read
 from hvd_elastic_ext.checkpoint.values.read import DEEPEST
 from hvd_elastic_ext.core.json_text import to_text
 
@@ -178,10 +178,8 @@ class _Writer:
     def default(self, value: collections.defaultdict[Any, Any]) -> str:
         factory = value.default_factory
         name = None if factory is None else getattr(factory, "__name__", "")
-        if factory is not None and records.FACTORIES.get(name or "") is not factory:
-            raise Unfit(
-                f"it is a defaultdict of {factory!r:.80}; a State takes those of {', '.join(records.FACTORIES)}"
-            )
+        if factory is not None and read.FACTORIES.get(name or "") is not factory:
+            raise Unfit(f"it is a defaultdict of {factory!r:.80}; a State takes those of {', '.join(read.FACTORIES)}")
         return f'{{"$default":[{to_text(name)},{self.mapping(value)}]}}'
 
     def tensor(self, value: Tensor) -> str:
@@ -304,9 +302,9 @@ def _other(writer: _Writer, value: Any) -> str:
         if kind.__members__.get(value.name) is not value:
             raise Unfit(f"it is {value!r:.80}, several members of {kind.__name__} as one")
         return f'{{"$enum":[{_name(kind)},{_string(value.name)}]}}'
-    if records.is_named_tuple(kind):
+    if read.is_named_tuple(kind):
         return f'{{"$namedtuple":[{_name(kind)},{writer.mapping(dict(zip(kind._fields, value, strict=True)))}]}}'
-    if records.is_plain_dataclass(kind):
+    if read.is_plain_dataclass(kind):
         fields = {field.name: getattr(value, field.name, _MISSING) for field in dataclasses.fields(kind)}
         more = getattr(value, "__dict__", {}).keys() - fields.keys()
         if more:
@@ -339,8 +337,8 @@ def _refusal(value: Any) -> Unfit:
 
 
 def _name(kind: type) -> str:
-    name = records.name_of(kind)
-    if records.imported(name) is not kind:
+    name = read.class_name(kind)
+    if read.imported_class(name) is not kind:
         raise Unfit(f"its class {name} is not found under that name; define it at the top level of a module")
     return _string(name)
 

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.checkpoint.stores.choose import open_store
 from hvd_elastic_ext.checkpoint.stores.local import LocalStore
-from hvd_elastic_ext.checkpoint.stores.store import Store
+from hvd_elastic_ext.checkpoint.stores.store import Store, open_store
 from tests.support.fake_disk import Disk
 
 KINDS = ("folder", "fake disk", "memory", "s3", "ftp")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.checkpoint.archive import catalog, read, results, write
-from hvd_elastic_ext.checkpoint.archive.retention import Retention
+from hvd_elastic_ext.checkpoint.archive.catalog import Retention
 from hvd_elastic_ext.checkpoint.format.errors import Damaged, StoreFailed
 from hvd_elastic_ext.checkpoint.format.manifest import RESULTS, Manifest
 from hvd_elastic_ext.checkpoint.stores.store import Store

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from hvd_elastic_ext.checkpoint.archive import catalog, write
+from hvd_elastic_ext.checkpoint.archive.catalog import Retention
 from hvd_elastic_ext.checkpoint.format.errors import Missing, StoreFailed
 from hvd_elastic_ext.checkpoint.stores.store import Store
 from tests.contract.checkpoint.conftest import Opener
@@ -163,10 +164,10 @@ def test_files_of_an_attempt_before_go_when_there_is_a_newer_one(store: Store) -
     commit = held()
     checkpoints.save_unsealed(store, commit)
     made = save(store, commit)
-    catalog.prune(store, catalog.Retention())
+    catalog.prune(store, Retention())
     assert len(store.sizes(commit.name)) == 2 * len(made.files) + 1, "they may be written yet"
     save(store, held(identity(2), seed=2))
-    catalog.prune(store, catalog.Retention())
+    catalog.prune(store, Retention())
     assert store.sizes(commit.name).keys() == {"manifest.json", *(file.name for file in made.files)}
     demand_same(store, commit)
 
@@ -175,7 +176,7 @@ def test_pruning_removes_the_oldest_whole_and_leaves_the_rest_as_it_was(store: S
     commits = [held(identity(number), seed=number) for number in range(1, 6)]
     for commit in commits:
         save(store, commit)
-    removed = catalog.prune(store, catalog.Retention(last=2))
+    removed = catalog.prune(store, Retention(last=2))
     assert [named.name for named in removed] == [commit.name for commit in commits[:3]]
     assert sorted(opener().folders()) == [commit.name for commit in commits[3:]]
     demand_same(opener(), commits[4])

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.checkpoint.archive import catalog, read, results
-from hvd_elastic_ext.checkpoint.archive.retention import Retention
+from hvd_elastic_ext.checkpoint.archive.catalog import Retention
 from hvd_elastic_ext.checkpoint.format.manifest import RESULTS
 from hvd_elastic_ext.checkpoint.stores.local import LocalStore
 from hvd_elastic_ext.checkpoint.stores.store import Store

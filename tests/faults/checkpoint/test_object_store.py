@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.checkpoint.archive import catalog
-from hvd_elastic_ext.checkpoint.archive.retention import Retention
-from hvd_elastic_ext.checkpoint.stores.choose import open_store
+from hvd_elastic_ext.checkpoint.archive.catalog import Retention
 from hvd_elastic_ext.checkpoint.stores.fsspec_store import FsspecStore
+from hvd_elastic_ext.checkpoint.stores.store import open_store
 from hvd_elastic_ext.core.errors import ElasticError
 from tests.support.checkpoints import demand_same, held, identity, newest_intact, save
 from tests.support.fake_disk import Killed

@@ -16,9 +16,9 @@ import torch
 
 from hvd_elastic_ext.agent import orders, ports
 from hvd_elastic_ext.agent.orders import OrderError
-from hvd_elastic_ext.checkpoint.format import checksums, safetensors_header, tensor_places
+from hvd_elastic_ext.checkpoint.format import checksums, shards, tensor_places
 from hvd_elastic_ext.checkpoint.format import manifest as manifests
-from hvd_elastic_ext.checkpoint.format.safetensors_header import Piece
+from hvd_elastic_ext.checkpoint.format.shards import Piece
 from hvd_elastic_ext.checkpoint.values import trees
 from hvd_elastic_ext.checkpoint.values.read import _MAKERS, plain, read
 from hvd_elastic_ext.checkpoint.values.write import write
@@ -142,7 +142,7 @@ def _manifest() -> bytes:
 
 def _header() -> bytes:
     pieces = [Piece(number, 0, place.length) for number, place in enumerate(_PLACES.all)]
-    return safetensors_header.encode(pieces, _PLACES, {"step": "1"})[safetensors_header.LENGTH.size :]
+    return shards.encode_header(pieces, _PLACES, {"step": "1"})[shards.HEADER_LENGTH.size :]
 
 
 def _order(data: bytes) -> None:
@@ -181,7 +181,7 @@ def _targets() -> dict[str, Target]:
         "manifest": Target(manifests.decode, (_manifest(),), (ValueError,)),
         "manifest-sealed": Target(_sealed, (_manifest(),), (ValueError,)),
         "layout": Target(tensor_places.decode, (_LAYOUT,), (ElasticError,)),
-        "header": Target(lambda data: list(safetensors_header.decode(data, _PLACES)), (_header(),), (ValueError,)),
+        "header": Target(lambda data: list(shards.decode_header(data, _PLACES)), (_header(),), (ValueError,)),
         "tree": Target(_tree, (tree,), (ElasticError,)),
         "resumed": Target(lambda data: read(_text(data), _tensor), lines, (ElasticError,), _ODD),
         "exported": Target(lambda data: plain(_text(data), _tensor), lines, (ElasticError,), _ODD),

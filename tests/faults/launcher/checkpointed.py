@@ -13,10 +13,9 @@ import pytest
 import torch
 
 from hvd_elastic_ext.checkpoint.archive import catalog, read
-from hvd_elastic_ext.checkpoint.archive.retention import Entry
+from hvd_elastic_ext.checkpoint.archive.catalog import Entry
 from hvd_elastic_ext.checkpoint.conversion import export
-from hvd_elastic_ext.checkpoint.stores.choose import open_store
-from hvd_elastic_ext.checkpoint.stores.store import Store
+from hvd_elastic_ext.checkpoint.stores.store import Store, open_store
 from hvd_elastic_ext.core.commit_record import KEPT_AT, PAGE, Identity, newest
 from hvd_elastic_ext.core.errors import ElasticError
 from tests.faults.launcher.stepping_jobs import Training

@@ -15,7 +15,7 @@ import torch
 
 from hvd_elastic_ext.checkpoint.archive import write
 from hvd_elastic_ext.checkpoint.programs import agent_requests, checkpoint_requests
-from hvd_elastic_ext.checkpoint.stores.choose import open_store
+from hvd_elastic_ext.checkpoint.stores.store import open_store
 from hvd_elastic_ext.checkpoint.values import trees
 from hvd_elastic_ext.checkpoint.values.read import read
 from hvd_elastic_ext.core.commit_record import Identity

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from hvd_elastic_ext.checkpoint.archive import catalog
-from hvd_elastic_ext.checkpoint.stores.choose import open_store
+from hvd_elastic_ext.checkpoint.stores.store import open_store
 from hvd_elastic_ext.core.journal import Record
 from hvd_elastic_ext.launcher.folder.state_folder import SOCKET
 from hvd_elastic_ext.launcher.job import admin_socket

@@ -13,10 +13,9 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from hvd_elastic_ext.checkpoint.archive import write
 from hvd_elastic_ext.checkpoint.programs import agent_requests
-from hvd_elastic_ext.checkpoint.stores.choose import open_store
 from hvd_elastic_ext.checkpoint.stores.fsspec_store import FsspecStore
 from hvd_elastic_ext.checkpoint.stores.local import LocalStore
-from hvd_elastic_ext.checkpoint.stores.store import Store
+from hvd_elastic_ext.checkpoint.stores.store import Store, open_store
 from hvd_elastic_ext.core.errors import Permanent
 from tests.support.checkpoints import held, identity, save
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.checkpoint.archive import catalog, read, results
+from hvd_elastic_ext.checkpoint.archive.catalog import Retention
 from hvd_elastic_ext.checkpoint.format.errors import Damaged
 from hvd_elastic_ext.checkpoint.format.manifest import RESULTS
 from hvd_elastic_ext.checkpoint.stores.local import LocalStore
@@ -105,5 +106,5 @@ def test_the_results_of_a_checkpoint_of_a_later_version_stay(store: LocalStore, 
         save(store, held(identity(2), call=1), past=slot)
     manifest = tmp_path / held(identity(1)).name / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"version": 3', '"version": 4'))
-    catalog.prune(store, catalog.Retention(last=1))
+    catalog.prune(store, Retention(last=1))
     assert made.results[1].file.name in store.sizes(RESULTS)

@@ -8,15 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.checkpoint.archive.retention import (
-    Entry,
-    Retention,
-    newest,
-    newest_first,
-    prune,
-    unreferenced,
-)
-from hvd_elastic_ext.checkpoint.format.naming import name_of
+from hvd_elastic_ext.checkpoint.archive.catalog import Entry, Retention, newest, newest_first, removable, unreferenced
+from hvd_elastic_ext.checkpoint.format.manifest import name_of
 from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.core.errors import UsageError
 
@@ -53,7 +46,7 @@ def test_the_newest_whole_one_is_taken_that_is_not_to_be_skipped() -> None:
 
 
 def test_the_newest_checkpoints_are_kept_and_the_others_removed() -> None:
-    gone = prune([entry(number) for number in range(1, 6)], Retention(last=2))
+    gone = removable([entry(number) for number in range(1, 6)], Retention(last=2))
     assert [named.name for named in gone] == names([entry(1), entry(2), entry(3)])
 
 
@@ -61,7 +54,7 @@ def test_one_of_every_so_many_steps_stays_and_always_the_same_one() -> None:
     entries = [entry(number, step=number * 10) for number in range(1, 12)]
     for count in range(1, 12):  # as a job prunes: after every save
         there = entries[:count]
-        gone = {named.name for named in prune(there, Retention(last=1, every=40))}
+        gone = {named.name for named in removable(there, Retention(last=1, every=40))}
         entries[:count] = [one for one in there if one.name not in gone] + [None] * len(gone)  # type: ignore[list-item]
         entries = [one for one in entries[:count] if one is not None] + entries[count:]
         if len(entries) <= count:
@@ -72,27 +65,27 @@ def test_one_of_every_so_many_steps_stays_and_always_the_same_one() -> None:
 
 def test_what_was_never_finished_goes_with_a_later_world_only() -> None:
     litter = entry(5, why="never sealed", sealed=False)
-    assert prune([entry(4), litter, entry(6)], Retention()) == []
-    gone = prune([entry(4), litter, entry(1, generation=2)], Retention())
+    assert removable([entry(4), litter, entry(6)], Retention()) == []
+    gone = removable([entry(4), litter, entry(1, generation=2)], Retention())
     assert [(each.name, each.why) for each in gone] == [(litter.name, "never finished")]
 
 
 def test_what_goes_is_named_with_its_step_and_why() -> None:
     """Defect: "000001-000001-000000059-…: removed: kept long enough", of a checkpoint of step 250."""
-    gone = prune([entry(59, step=250), entry(60, step=251), entry(61, step=252)], Retention(last=1))
+    gone = removable([entry(59, step=250), entry(60, step=251), entry(61, step=252)], Retention(last=1))
     assert gone[0].shown == f"{entry(59).name} (step 250)"
     assert [each.why for each in gone] == ["older than the newest one"] * 2
-    assert prune([entry(number) for number in range(4)], Retention())[0].why == "older than the newest 3"
+    assert removable([entry(number) for number in range(4)], Retention())[0].why == "older than the newest 3"
 
 
 def test_as_long_as_none_is_whole_nothing_goes() -> None:
-    assert prune([entry(1, why="torn"), entry(2, generation=2, why="torn")], Retention(last=1)) == []
+    assert removable([entry(1, why="torn"), entry(2, generation=2, why="torn")], Retention(last=1)) == []
 
 
 def test_the_newest_one_from_which_a_job_can_resume_stays() -> None:
     lacks = "it is of call 3, and the result of call 2 was not kept"
     found = [entry(1), entry(2), *(entry(number, lacks=lacks) for number in (3, 4, 5))]
-    assert [named.name for named in prune(found, Retention(last=2))] == names([entry(1), entry(3)])
+    assert [named.name for named in removable(found, Retention(last=2))] == names([entry(1), entry(3)])
 
 
 @pytest.mark.parametrize(
@@ -121,14 +114,14 @@ retentions = st.builds(Retention, last=st.integers(1, 4), every=st.none() | st.i
 
 @given(st.lists(entries, unique_by=lambda one: one.name), retentions)
 def test_pruning_never_takes_the_newest_and_is_done_once(found: list[Entry], keep: Retention) -> None:
-    gone = {named.name for named in prune(found, keep)}
+    gone = {named.name for named in removable(found, keep)}
     chosen = newest(found)
     assert chosen is None or chosen.name not in gone
     left = [one for one in found if one.name not in gone]
     assert newest(left) == chosen
     assert newest([one for one in left if not one.lacks]) == newest([one for one in found if not one.lacks])
     assert sum(one.whole for one in left) >= min(keep.last, sum(one.whole for one in found))
-    assert prune(left, keep) == []
+    assert removable(left, keep) == []
 
 
 @pytest.mark.parametrize("wrong", [{"last": 0}, {"every": 0}])

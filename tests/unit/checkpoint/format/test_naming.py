@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.checkpoint.format.naming import age, identity_of, is_file_name, name_of
+from hvd_elastic_ext.checkpoint.format.manifest import age, identity_of, is_file_name, name_of
 from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.core.errors import Permanent
 

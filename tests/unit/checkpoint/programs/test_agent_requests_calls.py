@@ -13,7 +13,7 @@ import pytest
 
 from hvd_elastic_ext.checkpoint.format.manifest import RESULTS
 from hvd_elastic_ext.checkpoint.programs import agent_requests
-from hvd_elastic_ext.checkpoint.stores.choose import open_store
+from hvd_elastic_ext.checkpoint.stores.store import open_store
 from hvd_elastic_ext.checkpoint.transfer import slot_memory
 from hvd_elastic_ext.core import call_results
 from hvd_elastic_ext.core.commit_record import PAGE, Record

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.checkpoint.format.naming import name_of
+from hvd_elastic_ext.checkpoint.format.manifest import name_of
 from hvd_elastic_ext.checkpoint.programs import agent_requests
-from hvd_elastic_ext.checkpoint.stores.choose import open_store
+from hvd_elastic_ext.checkpoint.stores.store import open_store
 from hvd_elastic_ext.core import commit_record as sides
 from hvd_elastic_ext.core.commit_record import Identity, Record
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer

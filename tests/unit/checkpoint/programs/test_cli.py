@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.checkpoint.archive.retention import Entry
+from hvd_elastic_ext.checkpoint.archive.catalog import Entry
 from hvd_elastic_ext.checkpoint.conversion import export
 from hvd_elastic_ext.checkpoint.programs import cli
-from hvd_elastic_ext.checkpoint.stores.choose import open_store
+from hvd_elastic_ext.checkpoint.stores.store import open_store
 from hvd_elastic_ext.core.commit_record import Identity
 
 

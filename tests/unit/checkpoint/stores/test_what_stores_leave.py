@@ -10,9 +10,9 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from hvd_elastic_ext.checkpoint.format.errors import StoreFailed
-from hvd_elastic_ext.checkpoint.stores.choose import open_store
 from hvd_elastic_ext.checkpoint.stores.fsspec_store import FsspecStore
 from hvd_elastic_ext.checkpoint.stores.local import LocalStore
+from hvd_elastic_ext.checkpoint.stores.store import open_store
 
 
 def test_a_file_that_cannot_be_put_in_place_leaves_no_draft(tmp_path: Path) -> None:

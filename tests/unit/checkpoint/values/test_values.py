@@ -26,7 +26,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from hvd_elastic_ext.checkpoint.values import records, trees
+from hvd_elastic_ext.checkpoint.values import read as reading
+from hvd_elastic_ext.checkpoint.values import trees
 from hvd_elastic_ext.checkpoint.values import write as writer
 from hvd_elastic_ext.checkpoint.values.read import CLASHING, DEEPEST, check, plain, read
 from hvd_elastic_ext.checkpoint.values.write import Unfit, is_fit, write
@@ -483,6 +484,6 @@ def test_bytes_that_are_no_tree_are_refused(tree: bytes) -> None:
 
 
 def test_a_class_is_found_by_the_name_of_its_definition_only() -> None:
-    assert records.imported(f"{HERE}:Own.Inner") is Own.Inner
-    assert records.imported("builtins:int") is builtins.int
-    assert records.imported(f"{__name__}:Own") is None
+    assert reading.imported_class(f"{HERE}:Own.Inner") is Own.Inner
+    assert reading.imported_class("builtins:int") is builtins.int
+    assert reading.imported_class(f"{__name__}:Own") is None

@@ -15,7 +15,7 @@ import torch
 from hvd_elastic_ext.checkpoint.conversion import export
 from hvd_elastic_ext.checkpoint.format.user_files import FILES, is_inside
 from hvd_elastic_ext.checkpoint.programs import agent_requests
-from hvd_elastic_ext.checkpoint.stores.choose import open_store
+from hvd_elastic_ext.checkpoint.stores.store import open_store
 from hvd_elastic_ext.checkpoint.values import trees
 from hvd_elastic_ext.checkpoint.values.write import write
 from hvd_elastic_ext.core.commit_record import KEPT_AT

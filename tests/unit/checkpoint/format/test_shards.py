@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import deserialize
 
-from hvd_elastic_ext.checkpoint.format import safetensors_header, shards
+from hvd_elastic_ext.checkpoint.format import shards
 from hvd_elastic_ext.checkpoint.format.shards import CUT_ABOVE, share
 from hvd_elastic_ext.checkpoint.format.tensor_places import SECTOR, WIDTHS
 from hvd_elastic_ext.core.errors import Permanent
@@ -96,7 +96,7 @@ def test_a_header_is_read_as_it_was_written(rows: list[Any], parts: int) -> None
     places = placed(rows)
     for one in share(places, parts):
         filled = [piece for piece in one.pieces if piece.end]
-        read = list(safetensors_header.decode(one.header[8:], places))
+        read = list(shards.decode_header(one.header[8:], places))
         assert [piece for piece in read if piece.end] == filled
         assert set(read) == set(one.pieces)
 
@@ -128,10 +128,10 @@ ENTRY = {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}
 def test_a_header_that_was_not_written_so_is_refused(told: Any) -> None:
     text = told if isinstance(told, str) else json.dumps(told)
     with pytest.raises(ValueError, match="header"):
-        list(safetensors_header.decode(text.encode(), PLACES))
+        list(shards.decode_header(text.encode(), PLACES))
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_header_or_none(text: bytes) -> None:
     with contextlib.suppress(ValueError):
-        list(safetensors_header.decode(text, PLACES))
+        list(shards.decode_header(text, PLACES))
