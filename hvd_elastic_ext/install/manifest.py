@@ -1,19 +1,30 @@
-"""``hvd-elastic manifest``: list the manifests for a cluster, or print one."""
+"""``hvd-elastic manifest``: list the manifests for a cluster, or print one.
+
+One of them is made and not stored: a HorizontalPodAutoscaler (``autoscaling/v2``) for a job, from the text of a policy
+``--autoscale threshold:…``.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import sys
 from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
+from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.workload_kinds import NAMED, WORKERS_SUFFIX
 from hvd_elastic_ext.install import files
 from hvd_elastic_ext.io.kube.paths import is_label
 from hvd_elastic_ext.io.option_parser import Parser, nearest
+from hvd_elastic_ext.launcher.scaling.policies import TOTALS, Mark, Threshold, parse
+
+# --- the command
+
 
 FOLDERS = ("docker/manifests", "docker/monitoring")
 EXAMPLE = "digits"
@@ -75,7 +86,6 @@ def of_job(text: str, job: str | None, namespace: str | None) -> str:
 
 def _autoscaler(options: argparse.Namespace) -> str:
     """Return the generated manifest. Raises :class:`UsageError`."""
-    from hvd_elastic_ext.install import hpa
     from hvd_elastic_ext.io.config_file import to_yaml
 
     needed = {"--for": options.target, "--autoscale": options.autoscale, "--max-np": options.max_np}
@@ -88,7 +98,7 @@ def _autoscaler(options: argparse.Namespace) -> str:
     if options.slots < 1:
         raise UsageError(f"--slots is {options.slots}; a pod has at least 1")
     return to_yaml(
-        hpa.autoscaler(
+        autoscaler(
             options.target,
             options.autoscale,
             least=options.min_np,
@@ -109,3 +119,103 @@ def _what(file: Path) -> str:
     lines = text.splitlines()
     comment = " ".join(line.removeprefix("#").strip() for line in takewhile(lambda line: line.startswith("#"), lines))
     return re.split(r"\.(?: |$)", comment, maxsplit=1)[0]
+
+
+# --- a HorizontalPodAutoscaler, made for a job
+
+
+SCALABLE: Final = {name: kind for name, kind in NAMED.items() if kind.scale}
+"""Kinds with a scale subresource, which also says the selector. MPIJob has none in any version."""
+LONGEST_S: Final = 3600
+"""The longest window that the API accepts."""
+RESOURCES: Final = ("cpu", "memory")
+"""Signals that Kubernetes measures, as a share of a pod's request."""
+_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
+_UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
+PREFIX: Final = "hvd_elastic_"
+"""Prefix of the names of all other metrics."""
+
+
+def autoscaler(
+    target: str,
+    policy: str,
+    *,
+    least: int,
+    most: int,
+    slots: int = 1,
+    namespace: str | None = None,
+    uid: str | None = None,
+    job: str | None = None,
+) -> dict[str, Any]:
+    """Return the object for ``target`` (KIND/NAME). ``least`` and ``most``: processes; ``slots``: of each pod. ``job``:
+    what its metrics are labelled with; by default the name of the target, without what ``submit`` adds to it.
+
+    ``uid``: of the target, which then owns the object, so that it is deleted with it.
+
+    Raises :class:`UsageError` for a kind that no autoscaler can scale, and for a policy that is not of signals.
+    """
+    kind, slash, name = target.partition("/")
+    if not slash or not _NAME.fullmatch(name):
+        raise UsageError(f"--for {target!r}: write KIND/NAME, such as statefulset/digits")
+    if kind not in SCALABLE:
+        raise UsageError(
+            f"--for {target!r}: an autoscaler needs a kind with a scale subresource and a selector: "
+            f"{', '.join(SCALABLE)}; others are scaled by `hvd-elastic run --autoscale`"
+        )
+    chosen = parse(policy)
+    signals = chosen.policy(0.0)
+    if not isinstance(signals, Threshold):
+        raise UsageError(f"--autoscale {policy!r}: an autoscaler looks at signals; write threshold:SIGNAL=TARGET")
+    low, high = math.ceil(least / slots), most // slots
+    if not 1 <= low <= high:
+        raise UsageError(
+            f"--min-np {least}, --max-np {most}, --slots {slots}: no number of pods fits; "
+            "the minimum rounds up, the maximum down"
+        )
+    scaled = {"apiVersion": SCALABLE[kind].api_version, "kind": SCALABLE[kind].kind, "name": name}
+    up_s = min(LONGEST_S, int(chosen.limits.get("up_s", 0)))
+    down_s = min(LONGEST_S, int(chosen.limits.get("down_s", 300)))
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {
+            "name": name,
+            **({} if namespace is None else {"namespace": namespace}),
+            **({} if uid is None else {"ownerReferences": [{**scaled, "uid": _checked(uid, target)}]}),
+        },
+        "spec": {
+            "scaleTargetRef": scaled,
+            "minReplicas": low,
+            "maxReplicas": high,
+            "metrics": [_metric(mark, job or name.removesuffix(WORKERS_SUFFIX)) for mark in signals.marks],
+            "behavior": {
+                "scaleUp": {"stabilizationWindowSeconds": up_s},
+                "scaleDown": {
+                    "stabilizationWindowSeconds": down_s,
+                    "policies": [{"type": "Pods", "value": 1, "periodSeconds": max(15, min(1800, down_s))}],
+                },
+            },
+        },
+    }
+
+
+def _checked(uid: str, target: str) -> str:
+    if not _UID.fullmatch(uid):
+        raise UsageError(f"--uid {uid!r}: write the metadata.uid of {target}, as `kubectl get -o yaml` shows it")
+    return uid
+
+
+def _metric(mark: Mark, job: str) -> dict[str, Any]:
+    target = mark.high if mark.low is None else (mark.low + mark.high) / 2
+    if mark.signal in RESOURCES:
+        share = {"type": "Utilization", "averageUtilization": max(1, round(100 * target))}
+        return {"type": "Resource", "resource": {"name": mark.signal, "target": share}}
+    average = mark.signal in TOTALS
+    value = {"type": "AverageValue" if average else "Value", "averageValue" if average else "value": _quantity(target)}
+    metric = {"name": PREFIX + mark.signal, "selector": {"matchLabels": {"job": job}}}
+    return {"type": "External", "external": {"metric": metric, "target": value}}
+
+
+def _quantity(number: float) -> str:
+    """Format a number as a Kubernetes quantity: whole, or in thousandths."""
+    return str(int(number)) if number == int(number) else f"{max(1, round(number * 1000))}m"

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hvd_elastic_ext.install.hpa import autoscaler
+from hvd_elastic_ext.install.manifest import autoscaler
 from hvd_elastic_ext.io.kube.access import Access
 from hvd_elastic_ext.io.kube.client import Timeout
 from hvd_elastic_ext.io.kube.errors import ApiError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from hvd_elastic_ext.install.hpa import autoscaler
+from hvd_elastic_ext.install.manifest import autoscaler
 from hvd_elastic_ext.launcher.exports.prometheus import PREFIX, RESERVED_NAMES
 from hvd_elastic_ext.launcher.scaling.policies import TOTALS
 from tests.support.manifests import problems

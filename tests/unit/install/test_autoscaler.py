@@ -9,7 +9,7 @@ import yaml
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.install import manifest
-from hvd_elastic_ext.install.hpa import autoscaler
+from hvd_elastic_ext.install.manifest import autoscaler
 from tests.support.manifests import problems
 
 
