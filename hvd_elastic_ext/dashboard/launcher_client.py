@@ -70,7 +70,7 @@ class LauncherClient:
 def checked(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return a request for the launcher. Raises :class:`UsageError` for an invalid one. Pure."""
     if request.get("do") not in ACTIONS:
-        raise UsageError(f"there is no action {request.get('do')!r}; there are: {', '.join(ACTIONS)}")
+        raise UsageError(f"there is no action {request.get('do')!r}; the actions are: {', '.join(ACTIONS)}")
     asked: dict[str, Any] = {"do": request["do"], "host": host_requests.checked_name(request.get("host"))}
     if asked["do"] == "block":
         seconds = request.get("for")

@@ -215,7 +215,7 @@ class Site:
         async for piece in request.stream():
             body += piece
             if len(body) > MAX_BODY:
-                raise UsageError("a change is no longer than 4096 bytes")
+                raise UsageError("a change is at most 4096 bytes long")
         try:
             asked = json.loads(body)
         except (ValueError, RecursionError):
@@ -247,5 +247,5 @@ def _number(given: str | None) -> float | None:
     except ValueError:
         raise UsageError(f"{given!r} is not a number") from None
     if not 0 <= found < 1e15:
-        raise UsageError(f"{given!r} is not a number that can be meant")
+        raise UsageError(f"{given!r} is too large, or negative")
     return found

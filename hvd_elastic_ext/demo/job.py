@@ -261,7 +261,7 @@ class Job:
             for path in map(Path, process_tree.open_files(pid)):
                 if path.name == name:
                     return pid, path
-        raise Transient(f"there is no agent on {host} just now")
+        raise Transient(f"there is no agent on {host} at the moment")
 
     def run_fast(self) -> None:
         """Let training finish without delays: make the file that the script looks for."""

@@ -168,7 +168,7 @@ class ScenarioRunner:
         if isinstance(action, KillLauncher):
             pid = self._frame.seen.launcher
             if pid is None:
-                raise Transient("the launcher has not said who it is")
+                raise Transient("the launcher's process is not known yet")
             self._control.kill_launcher(pid)
             return f"kill -9 {pid}, the launcher itself"
         if isinstance(action, Notify):

@@ -22,4 +22,4 @@ def find(name: str, *, package: Path | None = None, prefix: Path | None = None) 
     for place in places:
         if place.exists():
             return place
-    raise UsageError(f"{name} is at neither {places[0]} nor {places[1]}; install hvd-elastic-ext again")
+    raise UsageError(f"{name} is neither at {places[0]} nor at {places[1]}; install hvd-elastic-ext again")

@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
         description="List the manifests for a cluster, or print one: hvd-elastic manifest rbac | kubectl apply -f -",
         epilog="docs/kubernetes.md says when to use which.",
     )
-    parser.elsewhere[r"-np\d*|--num-proc"] = "is an option of `hvd-elastic run`; here are --min-np and --max-np"
+    parser.elsewhere[r"-np\d*|--num-proc"] = "is an option of `hvd-elastic run`; here, give --min-np and --max-np"
     parser.add_argument("name", nargs="?", help="the manifest to print; all are listed by default")
     parser.add_argument("--job", metavar="NAME", help=f"the job's name, instead of {EXAMPLE}")
     parser.add_argument("-n", "--namespace", metavar="NAME", help="the job's namespace, where a manifest names one")
@@ -169,8 +169,8 @@ def autoscaler(
     low, high = math.ceil(least / slots), most // slots
     if not 1 <= low <= high:
         raise UsageError(
-            f"--min-np {least}, --max-np {most}, --slots {slots}: no number of pods fits; "
-            "the minimum rounds up, the maximum down"
+            f"--min-np {least}, --max-np {most}, --slots {slots}: no number of pods fits: "
+            "the minimum is rounded up, the maximum down"
         )
     scaled = {"apiVersion": SCALABLE[kind].api_version, "kind": SCALABLE[kind].kind, "name": name}
     up_s = min(LONGEST_S, int(chosen.limits.get("up_s", 0)))

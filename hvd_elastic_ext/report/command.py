@@ -68,8 +68,8 @@ def main(argv: Sequence[str]) -> int:
     if remark:
         sys.stderr.write(f"hvd-elastic events: {remark}\n")
     if foreign:
-        lines = "1 line is" if foreign == 1 else f"{foreign} lines are"
-        sys.stderr.write(f"hvd-elastic events: {options.journal}: {lines} no journal line; skipped\n")
+        lines = "1 line is not a journal line" if foreign == 1 else f"{foreign} lines are not journal lines"
+        sys.stderr.write(f"hvd-elastic events: {options.journal}: {lines}; skipped\n")
     if options.plot is not None:
         sys.stderr.write(f"hvd-elastic events: wrote {options.plot}\n")
     return 0

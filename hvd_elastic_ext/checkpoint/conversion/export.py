@@ -53,7 +53,7 @@ def export(store: Store, name: str, to: Path, *, replace: bool = False, call: in
     if write is None:
         raise UsageError(f"{to}: the ending says what is written; give it .pt or .safetensors")
     if not replace and to.is_file():
-        raise UsageError(f"{to} is there already; name another file, or give --force to replace it")
+        raise UsageError(f"{to} already exists; name another file, or give --force to replace it")
     tensors = _Tensors(content)
     value = _named(parts, tensors.at)
     try:

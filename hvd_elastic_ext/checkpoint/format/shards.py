@@ -174,13 +174,13 @@ def decode_header(text: bytes, places: Places) -> Iterator[Piece]:
         entries.pop("__metadata__", None)
         found = sorted((_offsets(entry["data_offsets"]), name) for name, entry in entries.items())
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, MemoryError) as error:
-        raise ValueError(f"its header is none ({type(error).__name__})") from None
+        raise ValueError(f"its header cannot be read ({type(error).__name__})") from None
     at = 0
     for (start, end), name in found:
         piece = _piece(name, places)
         wanted = {**_kind(piece, places), "data_offsets": [at, at + piece.end - piece.start]}
         if entries[name] != wanted or (start, end) != (at, at + piece.end - piece.start):
-            raise ValueError(f"its header describes tensor {name[:40]} otherwise than the layout")
+            raise ValueError(f"its header does not describe tensor {name[:40]} as the layout does")
         at = end
         yield piece
 

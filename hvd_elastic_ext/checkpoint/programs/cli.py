@@ -218,7 +218,9 @@ def _newest(store: Store) -> str:
             return entry.name
         if entry.sealed:
             sys.stderr.write(f"hvd-elastic checkpoints: {entry.shown} is passed over: {entry.why}\n")
-    raise Permanent(f"{store.where} holds no whole checkpoint; `hvd-elastic checkpoints list` shows what is there")
+    raise Permanent(
+        f"{store.where} does not hold a complete checkpoint; `hvd-elastic checkpoints list` shows what is there"
+    )
 
 
 def _prune(store: Store, options: argparse.Namespace) -> int:

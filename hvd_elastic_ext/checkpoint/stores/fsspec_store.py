@@ -147,7 +147,7 @@ def open_fsspec(where: str, options: Mapping[str, Any]) -> FsspecStore:
         except (ValueError, TypeError) as error:
             raise UsageError(f"{where}: {error}; give a folder, or a URL such as s3://bucket/folder") from None
     if not root.strip("/") and scheme != "memory":
-        raise UsageError(f"{where} names no bucket; give one, such as {scheme}://bucket/folder")
+        raise UsageError(f"{where} does not name a bucket; give one, such as {scheme}://bucket/folder")
     return FsspecStore(where, files, root, scheme)
 
 

@@ -206,7 +206,7 @@ class LocalStore:
                 self._system.mkdir(str(folder), 0o777)
             except FileNotFoundError as error:  # in /proc, say; stat() raises if the parent is gone
                 self._system.stat(str(folder.parent))
-                raise Permanent(f"{folder}: {folder.parent} takes no new folder; give another one") from error
+                raise Permanent(f"{folder}: no folder can be made in {folder.parent}; give another one") from error
 
     @contextlib.contextmanager
     def _folder(self, folder: str, *, make: bool = False) -> Iterator[int]:

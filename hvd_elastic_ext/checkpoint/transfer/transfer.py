@@ -295,7 +295,7 @@ def receiving(address: tuple[str, int], secret: bytes) -> Iterator[Incoming]:
 def _handshake(connection: socket.socket, secret: bytes) -> _Keys:
     greeting = _read(connection, len(MAGIC) + _NONCE)
     if not greeting.startswith(MAGIC):
-        raise TransferFailed("what listens there is no sender of this version")
+        raise TransferFailed("what listens there is not a sender of this version")
     mine = os.urandom(_NONCE)
     keys = _Keys.of(secret, greeting[len(MAGIC) :], mine)
     _write(connection, mine + keys.receiver)
@@ -311,10 +311,10 @@ def record_of(payload: bytes) -> Record:
         identity, stored = Identity(*header["identity"]), header["stored"]
         counts = {name: header[name] for name in _COUNTS}
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise TransferFailed("the sender's record is none") from None
+        raise TransferFailed("the sender's record is invalid") from None
     numbers = all(type(number) is int and 0 <= number < 1 << 63 for number in (*identity, *counts.values()))
     if not numbers or type(stored) is not bool:
-        raise TransferFailed("the sender's record is none")
+        raise TransferFailed("the sender's record is invalid")
     record = Record(identity, **counts, local=0, stored=stored)
     if record.loose > record.data or record.shared > LONGEST:
         raise TransferFailed("the lengths in the sender's record cannot be")

@@ -150,7 +150,7 @@ class _Reader:
             for field, value in zip(names, _fields(kind, content, names), strict=True):
                 object.__setattr__(made, field, value)
             return made
-        raise ValueError(f"{name} is no {tag[1:]}")
+        raise ValueError(f"{name} is not a class of the kind {tag[1:]}")
 
 
 class _Plain(_Reader):

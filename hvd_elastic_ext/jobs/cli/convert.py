@@ -99,7 +99,7 @@ def main(argv: Sequence[str]) -> int:
     lost = text.count(MARK)
     if lost:
         sys.stderr.write(
-            f"{lost} thing{'s' if lost > 1 else ''} of {options.file} without an equal: see {MARK.strip()}\n"
+            f"{lost} thing{'s' if lost > 1 else ''} of {options.file} without an equivalent: see {MARK.strip()}\n"
         )
     return 0
 
@@ -147,9 +147,8 @@ def _made(body: Body, name: str) -> Conversion:
     try:
         return convert(body)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        problem = (
-            f"a field of the {body['kind']} {body['apiVersion']} has a value that no version of it allows: {error}"
-        )
+        which = f"a field of the {body['kind']} {body['apiVersion']}"
+        problem = f"{which} has a value that is not allowed in any version: {error}"
         raise UsageError(one_line(f"{name}: {problem}")) from None
 
 

@@ -204,5 +204,5 @@ def preflight(argv: Sequence[str]) -> int:
         sys.stdout.write(f"{MARKS[finding.level]:8} {finding.what:8} {finding.found}{remedy}\n")
         worst = max(worst, int(finding.level == "problem"))
     if not named:
-        sys.stdout.write(f"{MARKS['unknown']:8} {'images':8} --image says which one is to be looked for\n")
+        sys.stdout.write(f"{MARKS['unknown']:8} {'images':8} not checked; give --image\n")
     return worst

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Body = dict[str, Any]
 
 REMEDIES: Final[Mapping[int, str]] = {
-    HTTPStatus.UNAUTHORIZED: "your token is none, or has expired",
+    HTTPStatus.UNAUTHORIZED: "your token is invalid, or has expired",
     HTTPStatus.FORBIDDEN: "ask for the right; docs/submit.md lists all that are needed",
 }
 AUTHORIZATION: Final = "authorization.k8s.io/v1"

@@ -286,7 +286,7 @@ def _suspendable(cluster: Cluster, name: str) -> Body:
     if why := ROOTS[root["kind"]].not_suspended:
         raise UsageError(f"{name} is a {root['kind']}: {why}")
     if KUEUE_LABEL in ((root["metadata"].get("labels")) or {}):
-        raise UsageError(f"{name} is Kueue's to suspend: change its LocalQueue, or the active field of its Workload")
+        raise UsageError(f"{name} is suspended by Kueue: change its LocalQueue, or the active field of its Workload")
     if (state := state_of(root)[0]) in FINISHED:
         raise WrongState(f"{name} has ended: {state}")
     return root
@@ -398,6 +398,6 @@ def look_again(cluster: Cluster, name: str, kind: str) -> JobStatus | NoSuchJob:
         return look(cluster, name)
     except NoSuchJob as error:
         if kind in error.unread:
-            why = f"{name} may not be read any more: it is a {kind}"
+            why = f"{name} cannot be read any more: your account may not read {kind}s"
             raise ApiError(Reason.FORBIDDEN, why, status=HTTPStatus.FORBIDDEN) from None
         return error

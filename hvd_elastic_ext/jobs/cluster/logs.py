@@ -71,7 +71,9 @@ def lines(
     if wanted.pod:
         named = pod_named(cluster, root, wanted.pod)
         if wanted.rank is not None and pod(named).role != LAUNCHER:
-            raise UsageError(f"pod {wanted.pod} does not tell ranks apart, the launcher's does; leave --rank or -i out")
+            raise UsageError(
+                f"pod {wanted.pod} does not tell ranks apart; only the launcher's does: leave out --rank or -i"
+            )
         yield from _of_rank(_of_pod(cluster, named, wanted, waits), wanted)
         return
     if wanted.follow:

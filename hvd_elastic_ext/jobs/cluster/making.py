@@ -142,7 +142,7 @@ def commit_of(wanted: Revision) -> Revision:
     commit = next((found[each] for each in names if each in found), None)
     if commit is None:
         raise UsageError(
-            f"--sync git+{wanted.url}@{name}: there is no branch or tag {name}; of a commit give the whole id"
+            f"--sync git+{wanted.url}@{name}: there is no branch or tag {name}; for a commit, give its whole id"
         )
     return wanted._replace(revision=commit)
 
@@ -153,7 +153,9 @@ def _commits_of(wanted: Revision, names: tuple[str, ...]) -> dict[str, str]:
         with git.clean_repository() as clean:
             listed = git.run(["ls-remote", "--", wanted.url, *names], clean=clean)
     except FileNotFoundError:
-        raise UsageError(f"git finds out what {wanted.revision} is, and is not installed; give a commit id") from None
+        raise UsageError(
+            f"git is needed to find out what {wanted.revision} is, and is not installed; give a commit id"
+        ) from None
     except subprocess.TimeoutExpired:
         raise UsageError(f"--sync git+{wanted.url}: no answer within {git.TIMEOUT_S:g} s") from None
     except git.GitFails as error:
@@ -176,7 +178,7 @@ def new_key(job: str) -> tuple[str, str]:
             ended = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False)
         except FileNotFoundError:
             raise UsageError(
-                "ssh-keygen makes the key of the job, and is not installed; or give --ssh-secret"
+                "ssh-keygen is needed to make the job's key, and is not installed; install it, or give --ssh-secret"
             ) from None
         except subprocess.TimeoutExpired:
             raise Permanent("ssh-keygen takes longer than 30 s") from None
@@ -234,7 +236,7 @@ def create(cluster: Cluster, objects: Sequence[Body]) -> Body:
     if cluster.read(cluster.path_of(root)) is not None:
         name = root["metadata"]["name"]
         raise WrongState(
-            f"{root['kind']} {name} is there already in namespace {cluster.namespace}; hvd-elastic delete {name}, "
+            f"{root['kind']} {name} already exists in namespace {cluster.namespace}; hvd-elastic delete {name}, "
             "or take another NAME"
         )
     made: list[Body] = []
@@ -266,7 +268,8 @@ def _ensured(cluster: Cluster, body: Body) -> list[Body]:
         there = cluster.read(cluster.path_of(body)) or {}
         if not is_left_over(there, body):
             raise WrongState(
-                f"{body['kind']} {body['metadata']['name']} is there already and is not this job's; take another NAME"
+                f"{body['kind']} {body['metadata']['name']} already exists and does not belong to this job; "
+                "take another NAME"
             ) from None
         cluster.delete(cluster.path_of(body))
         cluster.create(body)
@@ -339,7 +342,9 @@ def _newest(cluster: Cluster, name: str) -> Body | None:
 def _waits(body: Body) -> str:
     """Return why the code cannot be sent to the pod yet; "" if it can be, or was sent. Raises :class:`UsageError`."""
     if all(each["name"] != SENT for each in body["spec"].get("initContainers") or []):
-        raise UsageError(f"pod {body['metadata']['name']} waits for no code: its job was submitted with none to send")
+        raise UsageError(
+            f"pod {body['metadata']['name']} does not wait for code: its job was submitted without any to send"
+        )
     state = init_state(body, SENT)
     ended = state.get("terminated")
     if state.get("running") or (ended and not ended.get("exitCode")):
@@ -353,7 +358,7 @@ def _check_archive(body: Body, archive: bytes) -> None:
     if found != wanted:
         raise UsageError(
             f"pod {body['metadata']['name']} waits for the files that were submitted ({wanted[:8]}…), and the folder "
-            f"has others ({found[:8]}…) by now; bring them back, or delete the job and submit it again"
+            f"now has others ({found[:8]}…); bring them back, or delete the job and submit it again"
         )
 
 

@@ -23,7 +23,7 @@ CLASSES: Final = path_of("storage.k8s.io/v1", "storageclasses")
 AFTERWARDS: Final = (
     ("", "pods", "", "list", "get, logs"),
     ("", "pods", "log", "get", "logs"),
-    ("", "pods", "exec", "create", "attach, --sync of a large folder, nor the journal in events"),
+    ("", "pods", "exec", "create", "attach, --sync of a large folder, and the journal in events"),
     ("", "events", "", "list", "events"),
 )
 """Rights that commands need for an existing job: group, resource, subresource, verb, and which commands need it."""
@@ -102,9 +102,11 @@ def _objects(cluster: Cluster, job: Job, rendered: Rendered) -> Iterator[Finding
             if not error.answered:
                 raise
             if error.reason is Reason.CONFLICT:
-                yield Finding("problem", body["kind"], f"{body['metadata']['name']} is there", "take another NAME")
+                yield Finding(
+                    "problem", body["kind"], f"{body['metadata']['name']} already exists", "take another NAME"
+                )
             elif error.reason is Reason.NOT_FOUND and body["kind"] == "RoleBinding":
-                yield Finding("unknown", body["kind"], "not tried, since its Role is refused")
+                yield Finding("unknown", body["kind"], "not tried, because its Role is refused")
             else:
                 yield Finding("problem", body["kind"], str(error), _remedy(error, body, cluster.namespace))
     if tried:
@@ -114,7 +116,7 @@ def _objects(cluster: Cluster, job: Job, rendered: Rendered) -> Iterator[Finding
 def _remedy(error: ApiError, body: Body, namespace: str) -> str:
     kind = ROOTS.get(body["kind"])
     if kind is not None and kind.older_manifest and "restartPolicy" in str(error):
-        return f"the operator knows no native sidecars: --kind {kind.older_manifest}"
+        return f"the operator does not know native sidecars; take --kind {kind.older_manifest}"
     if error.reason is Reason.NOT_FOUND:
         return f"make the namespace first: kubectl create namespace {namespace}"
     return "ask an administrator" if error.reason is Reason.FORBIDDEN else ""
@@ -131,7 +133,7 @@ def _rights(cluster: Cluster, rendered: Rendered) -> Iterator[Finding]:
             yield Finding("unknown", "rights", f"{what}: {error}")
             return
         if not allowed:
-            yield Finding("warning", "rights", f"you may not {what}", f"without it no {commands}")
+            yield Finding("warning", "rights", f"you may not {what}", f"it is needed for {commands}")
 
 
 def _nodes(cluster: Cluster) -> list[Body] | None:

@@ -63,6 +63,6 @@ def _target(conversion: Conversion) -> None:
         conversion.set("spec.scaleTargetRef.apiVersion", known.api_version, "the group of the job that is scaled")
     elif not known.scale:
         conversion.dropped.append(
-            f"spec.scaleTargetRef: {kind} {target.get('name')}: no autoscaler can scale it, for want of a scale "
-            "subresource; `hvd-elastic run --autoscale` does"
+            f"spec.scaleTargetRef: {kind} {target.get('name')}: no autoscaler can scale it, because it has no scale "
+            "subresource; `hvd-elastic run --autoscale` can"
         )

@@ -47,7 +47,7 @@ _SIZES: Final[Mapping[str, str]] = {"num_proc": "np", "min_num_proc": "min_np", 
 _WITHOUT: Final[Mapping[str, str]] = {
     "use_mpi": "only Gloo can form a new world; leave it out",
     "mpi_args": "only Gloo can form a new world; leave it out",
-    "executable": "the job has this Python; start another one to have it",
+    "executable": "the job runs with this Python; start another one to use another",
 }
 _NOTHING_TO_DO: Final = ("use_gloo", "disable_cache", "verbose")
 """Arguments that are true of every local job, or have no effect on it."""
@@ -196,6 +196,7 @@ def _results(folder: Path) -> list[Any]:
     if missing := sorted({*range(size)} - {*results}):
         ranks = ", ".join(map(str, missing))
         raise JobFailed(
-            f"run: of {size} ranks these have left no result on this machine: {ranks}; hosts are names of it"
+            f"run: of {size} ranks these have left no result on this machine: {ranks}; "
+            "all hosts must be names of this machine"
         )
     return [from_text(each["result"], source=f"rank {rank}") for rank, each in results.items()]

@@ -94,7 +94,7 @@ def of_nodes(nodes: Sequence[Body] | None, worker: Body, *, least: int) -> list[
     """Whether nodes have room for ``least`` workers, by labels, taints and the size of nodes. The present use of nodes
     is not known."""
     if nodes is None:
-        return [Finding("unknown", "nodes", "they may not be read", "an administrator can tell which ones fit")]
+        return [Finding("unknown", "nodes", "your account may not read them", "ask an administrator which ones fit")]
     wanted, selector = requests_of(worker), worker["spec"].get("nodeSelector") or {}
     labelled = [node for node in nodes if selector.items() <= _labels(node).items()]
     if not nodes:
@@ -231,9 +231,9 @@ def _of_claim(name: str, body: Body | None, classes: Sequence[Body] | None, *, p
             return problem
     if pods > 1 and not {*SHARED} & {*modes}:
         remedy = f"take a storage class with ReadWriteMany{_shared_classes(classes)}"
-        return Finding("warning", "claim", f"{text}: pods of one node only can have it", remedy)
+        return Finding("warning", "claim", f"{text}: only pods of one node can mount it", remedy)
     if phase == "Pending" and storage is not None and storage.get("volumeBindingMode") == "WaitForFirstConsumer":
-        return Finding("ok", "claim", f"{text}; it is bound where the first pod comes")
+        return Finding("ok", "claim", f"{text}; it is bound where the first pod starts")
     if phase == "Pending":
         return Finding("warning", "claim", f"{text}, and is not bound yet", f"kubectl describe pvc {name} says why")
     return Finding("ok", "claim", text)
@@ -281,7 +281,7 @@ def _shared_classes(classes: Sequence[Body] | None) -> str:
     shared = [_class_name(each) for each in classes or () if each.get("provisioner") not in DISKS]
     if shared:
         return f"; classes that may have it: {', '.join(sorted(shared))}"
-    return "; the cluster has no class of shared files that is known here" if classes is not None else ""
+    return "; no class of the cluster is known to have shared files" if classes is not None else ""
 
 
 # --- images
@@ -303,10 +303,10 @@ def of_secrets(names: Sequence[str], secrets: Mapping[str, Body | None], images:
     for name in names:
         body = secrets.get(name)
         if body is None:
-            make = f"kubectl create secret docker-registry {name} --docker-server=… (it asks for no image)"
+            make = f"kubectl create secret docker-registry {name} --docker-server=…"
             found.append(Finding("problem", "images", f"there is no pull secret {name}", make))
         elif body.get("type") not in _SECRETS:
-            text = f"secret {name} is of type {body.get('type')}: pods do not pull with it"
+            text = f"secret {name} is of type {body.get('type')}, with which pods cannot pull"
             found.append(Finding("problem", "images", text, "make one with kubectl create secret docker-registry"))
         else:
             opened |= _registries(body)
@@ -314,7 +314,7 @@ def of_secrets(names: Sequence[str], secrets: Mapping[str, Body | None], images:
         for registry in dict.fromkeys(map(registry_of, images)):
             if registry not in opened:
                 text = f"no pull secret has credentials for {registry}"
-                found.append(Finding("warning", "images", text, "leave it so if its images are public"))
+                found.append(Finding("warning", "images", text, "ignore this if its images are public"))
     return found
 
 
@@ -343,7 +343,7 @@ def of_images(images: Sequence[str], pods: Sequence[Body], nodes: Sequence[Body]
     """Yield a finding for each image: pods that wait for it, nodes and pods that have it, or that nothing is known."""
     found = [finding for image in images for finding in _of_image(image, pods, nodes or ())]
     return found + [
-        Finding("warning", "images", f"{image} may be another image tomorrow", "name a version or a digest")
+        Finding("warning", "images", f"{image} may name another image tomorrow", "name a version or a digest")
         for image in images
         if _moves(image)
     ]

@@ -16,7 +16,7 @@ SUPERVISOR: Final = "job-supervisor.kube-ai.io"
 COSCHEDULING: Final = "pod-group.scheduling.sigs.k8s.io"
 KUEUE: Final = "kueue.x-k8s.io/queue-name"
 VOLCANO: Final = "scheduling.volcano.sh"
-GANG_OF_KUEUE: Final = "--gang: Kueue admits all workers of a job at once anyhow"
+GANG_OF_KUEUE: Final = "--gang: Kueue admits all workers of a job at once anyway"
 
 
 def _mpi_job(objects: Sequence[Body], job: Job) -> list[str]:
@@ -31,7 +31,7 @@ def _mpi_job(objects: Sequence[Body], job: Job) -> list[str]:
         worker["restartPolicy"] = "Never" if job.worker_restart_policy in ("Never", "ExitCode") else "OnFailure"
         if worker["restartPolicy"] != job.worker_restart_policy:
             notes.append(
-                f"--worker-restart-policy={job.worker_restart_policy}: an MPIJob knows Never and OnFailure; "
+                f"--worker-restart-policy={job.worker_restart_policy}: an MPIJob allows only Never and OnFailure; "
                 f"{worker['restartPolicy']} is set"
             )
     body["spec"]["runPolicy"] |= _ends(job) | _retries(job.retries) | _cleaning(job)
@@ -48,19 +48,19 @@ def _pytorch_job(objects: Sequence[Body], job: Job) -> list[str]:
     if job.worker_restart_policy:
         worker["restartPolicy"] = job.worker_restart_policy
     if None not in (job.retries, job.backoff_limit) and job.retries != job.backoff_limit:
-        raise UsageError("--retry and --job-backoff-limit are the same of a PyTorchJob: give one")
+        raise UsageError("--retry and --job-backoff-limit mean the same for a PyTorchJob; give one")
     spec["runPolicy"] |= _ends(job) | _retries(job.backoff_limit) | _retries(job.retries) | _cleaning(job)
     container = worker["template"]["spec"]["containers"][0]
     container["args"] = [literal(word) for word in torchrun_words(job.command)]
-    notes = _ssh_secret(job, "a PyTorchJob uses no ssh")
+    notes = _ssh_secret(job, "a PyTorchJob does not use ssh")
     if job.run_options:
         raise UsageError(
             f"--kind pytorchjob: torchrun starts what is trained; options of `hvd-elastic run` ({job.run_options[0]}) "
-            "mean nothing there"
+            "have no meaning there"
         )
     for option, given in (("--spot-instance", job.spot), ("--max-wait-time", job.max_wait_s)):
         if given:
-            notes.append(f"{option} has no equal in a PyTorchJob, which waits for workers without limit: left out")
+            notes.append(f"{option} has no equivalent in a PyTorchJob, which waits for workers without limit; left out")
     if job.restart_policy == "OnFailure":
         notes.append("--job-restart-policy=OnFailure: a PyTorchJob restarts its workers, --job-backoff-limit times")
     return notes + _queue_of_operator(body, job, with_launcher=False)
@@ -86,7 +86,7 @@ def _training_job(objects: Sequence[Body], job: Job) -> list[str]:
         marks[f"{SUPERVISOR}/max-wait-time"] = str(job.max_wait_s)
     merged(body["metadata"], "annotations", marks)
     if job.queue:
-        raise UsageError(f"--queue {job.queue}: neither Kueue nor Volcano's controllers know a TrainingJob; use --gang")
+        raise UsageError(f"--queue {job.queue}: neither Kueue nor Volcano's controllers know TrainingJobs; use --gang")
     for option, given in (("--running-timeout", job.timeout_s), ("--ttl-after-finished", job.ttl_s)):
         if given:
             raise UsageError(f"{option}: a TrainingJob has no such limit; take --kind mpijob")
@@ -97,7 +97,7 @@ def _training_job(objects: Sequence[Body], job: Job) -> list[str]:
             merged(template["metadata"], "labels", group)
     notes = _ssh_secret(job, "the et-operator makes a key for each job")
     if job.retries is not None:
-        notes.append("--retry: of an etjob arena leaves it out, too; its limit is --job-backoff-limit")
+        notes.append("--retry: arena leaves it out of an etjob, too; the limit is --job-backoff-limit")
     return notes
 
 

@@ -167,13 +167,13 @@ def _problems(job: Job) -> list[str]:
         ),
         (
             not 1 <= low <= now <= high,
-            f"--min-workers {low}, --workers {now}, --max-workers {high}: 1 at least, and in this order",
+            f"--min-workers {low}, --workers {now}, --max-workers {high}: they must be at least 1, and in this order",
         ),
         (
             bool(job.queue) and not (scheduler in QUEUES and queue),
             f"--queue {job.queue!r}: write {' or '.join(f'{each}/NAME' for each in QUEUES)}",
         ),
-        *((number < 0, f"{option} is {number}; it is 0 at least") for option, number in counts.items()),
+        *((number < 0, f"{option} is {number}; it must be at least 0") for option, number in counts.items()),
         *(
             (
                 bool(text) and not _QUANTITY.fullmatch(text),
@@ -199,8 +199,11 @@ def _problems(job: Job) -> list[str]:
         ),
         (bool(problem := source.problem(job.sync, secret=job.sync_secret)), problem),
         *((key in job.labels, f"--label {key}: a job is found by it; take another key") for key in OWN_LABELS),
-        (bool(job.working_dir) and job.working_dir[0] != "/", f"--working-dir {job.working_dir!r}: it begins with /"),
-        *((path[:1] != "/", f"--data {claim}:{path}: a path begins with /") for path, claim in job.volumes.items()),
+        (
+            bool(job.working_dir) and job.working_dir[0] != "/",
+            f"--working-dir {job.working_dir!r}: it must begin with /",
+        ),
+        *((path[:1] != "/", f"--data {claim}:{path}: a path must begin with /") for path, claim in job.volumes.items()),
     ]
     return [problem for wrong, problem in checks if wrong]
 
@@ -211,7 +214,7 @@ def _device_problems(job: Job) -> list[str]:
         for name, number in job.devices.items()
         for check in (
             (name in ("cpu", "memory"), f"--device {name}={number}: write --{name} {number}"),
-            (name == GPU and job.gpus > 0, f"--device {name} and --gpus are the same: give one"),
+            (name == GPU and job.gpus > 0, f"--device {name} and --gpus mean the same; give one"),
             (not _DEVICE.fullmatch(name), f"--device {name}={number}: write VENDOR/NAME=N, such as amd.com/gpu=1"),
             ("/" in name and not number.isdecimal(), f"--device {name}={number}: devices are whole; write a number"),
         )

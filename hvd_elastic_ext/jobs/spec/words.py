@@ -48,7 +48,7 @@ def processes(text: str, *, slots: int, gpus: int) -> int:
         why = "it counts what a node has, which is not known here; " if text in (*_PROCESSES, "cpu") else ""
         raise UsageError(f"--nproc-per-node {text}: {why}write a number")
     if slots not in (0, int(text)):
-        raise UsageError(f"--nproc-per-node {text} and --slots {slots} are the same: give one")
+        raise UsageError(f"--nproc-per-node {text} and --slots {slots} mean the same; give one")
     return int(text)
 
 
@@ -77,7 +77,7 @@ def claims(given: Iterable[str]) -> dict[str, str]:
         if not claim or not colon:
             raise UsageError(f"--data {text!r}: write --data CLAIM:PATH")
         if path in found:
-            raise UsageError(f"--data {text!r}: {found[path]} is mounted there already")
+            raise UsageError(f"--data {text!r}: {found[path]} is already mounted there")
         found[path] = claim
     return found
 
@@ -248,6 +248,6 @@ def refuse(words: Sequence[str]) -> None:
     for word, following in zip_longest(words, words[1:], fillvalue="-"):
         option, equals, _ = word.partition("=")
         if option in REFUSED:
-            raise UsageError(f"{option} is arena's, and not taken: {REFUSED[option]}")
+            raise UsageError(f"{option} is an option of arena that is not accepted here: {REFUSED[option]}")
         if option == "--queue" and not equals and following.startswith("-"):
-            raise UsageError(f"--queue is arena's, and not taken: {QUEUE}")
+            raise UsageError(f"--queue without a value is arena's, and is not accepted here: {QUEUE}")

@@ -130,7 +130,7 @@ def _number_or_hosts(text: str) -> Value:
     try:
         found = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ValueError(f"holds no JSON: {error}") from None
+        raise ValueError(f"does not hold JSON: {error}") from None
     if len(found) > MAX_HOSTS:
         raise ValueError(f"names {len(found)} hosts; at most {MAX_HOSTS} are read")
     return {host: _number(str(value)) for host, value in found.items()}
@@ -150,7 +150,7 @@ def _prometheus(text: str) -> float:
         data: Mapping[str, object] = answer["data"]
         kind, result = data["resultType"], data["result"]
     except (ValueError, LookupError, TypeError):
-        raise ValueError("gives no answer of a Prometheus query") from None
+        raise ValueError("does not answer like a Prometheus server") from None
     if kind == "vector" and isinstance(result, list):
         if len(result) != 1:
             raise ValueError(f"gives {len(result)} samples; write a query with one, such as sum(…)")

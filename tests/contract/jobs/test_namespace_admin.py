@@ -136,7 +136,7 @@ def test_a_job_that_may_not_be_read_any_more_is_not_gone(
         now[0] += seconds
         ours.change("clusterroles", "admin", {"rules": admin})
 
-    with pytest.raises(ApiError, match="digits may not be read any more: it is a MPIJob"):
+    with pytest.raises(ApiError, match="digits cannot be read any more: your account may not read MPIJobs"):
         changes.wait_for(newcomer, "digits", (changes.GONE,), sleep=sleep, clock=lambda: now[0])
     assert 10 < now[0] < 30
 

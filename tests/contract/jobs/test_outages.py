@@ -162,7 +162,7 @@ def test_a_token_that_was_replaced_is_read_again(kube: KubeServer, tmp_path: Pat
     cluster = Cluster(Access(str(kube.kubeconfig(tmp_path / "config", token_file=token))))
     assert cluster.listed("v1", "pods") == []
     kube.access.revoke(old)
-    with pytest.raises(ApiError, match="401 Unauthorized; your token is none, or has expired"):
+    with pytest.raises(ApiError, match="401 Unauthorized; your token is invalid, or has expired"):
         cluster.listed("v1", "pods")
     token.write_text(new)
     assert cluster.listed("v1", "pods") == []

@@ -47,7 +47,7 @@ def test_the_command_tells_problems_by_its_exit_code(config: Path, capfd: pytest
     assert "PROBLEM  claim    there is no nobodys\n" in said
     assert "-> make the PersistentVolumeClaim first" in said
     assert "example.com" not in said  # none was named
-    assert "--image says which one is to be looked for" in said
+    assert "not checked; give --image" in said
 
 
 # --- what a real server cannot be made to do
@@ -115,7 +115,7 @@ def test_a_pull_secret_is_there_and_opens_the_images_registry(kube: KubeServer, 
     kube.put("secrets", {"metadata": {"name": "mine"}, "type": "Opaque"})
     assert found(mine, "images", **ask)[0][:2] == (
         "problem",
-        "secret mine is of type Opaque: pods do not pull with it",
+        "secret mine is of type Opaque, with which pods cannot pull",
     )
 
 

@@ -56,7 +56,7 @@ def test_all_objects_are_made_and_belong_to_the_job(cluster: Cluster, kind: str)
         (owner,) = there["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["uid"]) == (objects[-1]["kind"], job["metadata"]["uid"])
         assert submit.difference(there, body) == []  # as it was asked for
-    with pytest.raises(UsageError, match="is there already in namespace"):
+    with pytest.raises(UsageError, match="already exists in namespace"):
         making.create(cluster, objects)
     assert cluster.delete(cluster.path_of(objects[-1]))
     assert not cluster.delete(cluster.path_of(objects[-1]))

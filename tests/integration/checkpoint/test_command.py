@@ -205,7 +205,7 @@ def test_a_file_that_is_there_is_replaced_only_by_force(
     words = ["checkpoints", "export", str(store), "--to", str(out)]
     assert main(words) == 2
     assert capsys.readouterr().err == (
-        f"hvd-elastic checkpoints: {out} is there already; name another file, or give --force to replace it\n"
+        f"hvd-elastic checkpoints: {out} already exists; name another file, or give --force to replace it\n"
     )
     assert out.read_bytes() == b"precious"
     assert main([*words, "--force"]) == 0

@@ -36,7 +36,7 @@ def test_every_folder_is_drawn_and_nothing_else() -> None:
     assert drawn() == folders()
 
 
-PARTS = "core|io|discover|launcher|agent|worker|report|checkpoint"
+PARTS = "core|io|discover|launcher|agent|worker|report|checkpoint|jobs|dashboard"
 
 
 def file(name: str) -> Path | None:

@@ -22,7 +22,7 @@ MANIFESTS = ROOT / "docker/manifests"
 
 def test_a_file_is_found_beside_the_package_or_among_the_data_files(tmp_path: Path) -> None:
     prefix, source = tmp_path / "prefix", tmp_path / "source"
-    with pytest.raises(UsageError, match="is at neither"):
+    with pytest.raises(UsageError, match="is neither at"):
         files.find("examples/train.py", package=source / "hvd_elastic_ext", prefix=prefix)
     for root, name in ((prefix, "share/hvd-elastic-ext/examples"), (source, "examples")):
         (root / name).mkdir(parents=True)

@@ -306,7 +306,7 @@ def test_a_record_of_lengths_that_cannot_be_is_refused_before_there_is_room_for_
     st.one_of(st.binary(max_size=60), st.recursive(st.none() | st.integers(), st.lists).map(json.dumps).map(str.encode))
 )
 def test_whatever_else_comes_in_place_of_a_record_is_refused_in_one_line(payload: bytes) -> None:
-    with pytest.raises(TransferFailed, match="the sender's record is none"):
+    with pytest.raises(TransferFailed, match="the sender's record is invalid"):
         transfer.record_of(payload)
 
 

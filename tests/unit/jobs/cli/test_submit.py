@@ -61,7 +61,7 @@ def test_a_statefulset_comes_with_a_key_that_was_made_for_it(capsys: pytest.Capt
 
 @pytest.mark.parametrize("option", REFUSED)
 def test_an_option_of_arena_that_is_not_taken_says_what_to_do_instead(option: str) -> None:
-    with pytest.raises(UsageError, match=f"{option} is arena's, and not taken: .{{20}}"):
+    with pytest.raises(UsageError, match=f"{option} is an option of arena that is not accepted here: .{{20}}"):
         submit.main(["digits", f"{option}=x", "--", "python", "t.py"])
 
 
@@ -256,7 +256,7 @@ def test_a_second_name_is_no_command() -> None:
         (changes.scale, "one -np 2", "-np is an option of `hvd-elastic run`; write NAME N"),
         (changes.wait, "one -np 2", "-np is an option of `hvd-elastic run`; for a namespace write -n NAME"),
         (get.main, "-np 2", "-np is an option of `hvd-elastic run`; for a namespace write -n NAME"),
-        (manifest.main, "hpa -np 2", "-np is an option of `hvd-elastic run`; here are --min-np and --max-np"),
+        (manifest.main, "hpa -np 2", "-np is an option of `hvd-elastic run`; here, give --min-np and --max-np"),
         (attach.main, "one -np=2 -- ls", "-np is an option of `hvd-elastic run`; for a namespace write -n NAME"),
     ],
 )

@@ -79,7 +79,7 @@ OTHER = Toleration("spot", "no", "", "Equal")
             "0 of 1",
         ),
         ([node("a", taints=[bodies.taint("x", effect="PreferNoSchedule")])], {}, ["ok"], "1 of 1"),
-        (None, {}, ["unknown"], "may not be read"),
+        (None, {}, ["unknown"], "your account may not read them"),
         ([], {}, ["problem"], "there are none"),
     ],
 )

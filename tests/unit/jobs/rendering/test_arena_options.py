@@ -42,7 +42,7 @@ def test_no_limit_of_zero_is_written() -> None:
         ("trainingjob", {"timeout_s": 5}, "--running-timeout: a TrainingJob has no such limit"),
         ("trainingjob", {"ttl_s": 5}, "--ttl-after-finished: a TrainingJob has no such limit"),
         ("statefulset", {"clean_pods": "All"}, "workers of a StatefulSet stay until the job is deleted"),
-        ("pytorchjob", {"retries": 1, "backoff_limit": 2}, "--retry and --job-backoff-limit are the same"),
+        ("pytorchjob", {"retries": 1, "backoff_limit": 2}, "--retry and --job-backoff-limit mean the same"),
     ],
 )
 def test_what_a_kind_does_not_have_is_refused(kind: str, others: dict[str, Any], why: str) -> None:
@@ -52,7 +52,7 @@ def test_what_a_kind_does_not_have_is_refused(kind: str, others: dict[str, Any],
 
 def test_a_retry_of_an_etjob_is_told_to_mean_nothing_as_in_arena() -> None:
     found = rendered(example("trainingjob", retries=2, clean_pods="None"))
-    assert any("--retry: of an etjob arena leaves it out" in note for note in found.notes)
+    assert any("--retry: arena leaves it out of an etjob" in note for note in found.notes)
     assert found.root["spec"]["cleanPodPolicy"] == "None"
     assert of_operator(found.root) == []
 
@@ -86,8 +86,8 @@ def test_workers_have_devices_and_shared_memory_and_every_image_its_policy(kind:
         ({"devices": {"gpu": "1"}}, "--device gpu=1: write VENDOR/NAME=N, such as amd.com/gpu=1"),
         ({"devices": {"a b/c": "1"}}, "--device a b/c=1: write VENDOR/NAME=N"),
         ({"devices": {"cpu": "3"}}, "--device cpu=3: write --cpu 3"),
-        ({"devices": {"nvidia.com/gpu": "2"}, "gpus": 1}, "--device nvidia.com/gpu and --gpus are the same: give one"),
-        ({"retries": -1}, "--retry is -1; it is 0 at least"),
+        ({"devices": {"nvidia.com/gpu": "2"}, "gpus": 1}, "--device nvidia.com/gpu and --gpus mean the same; give one"),
+        ({"retries": -1}, "--retry is -1; it must be at least 0"),
         ({"clean_pods": "Most"}, "--clean-task-policy 'Most' is not one of None, Running, All"),
     ],
 )

@@ -177,7 +177,7 @@ def test_a_revision_is_the_commit_that_it_means_now(repository: tuple[Revision, 
     main, commits = repository
     for name, commit in (("main", 1), ("HEAD", 1), ("v1", 0), ("feature/x", 0), (commits[0], 0)):
         assert commit_of(main._replace(revision=name)).revision == commits[commit]
-    with pytest.raises(UsageError, match="there is no branch or tag mian; of a commit give the whole id"):
+    with pytest.raises(UsageError, match="there is no branch or tag mian; for a commit, give its whole id"):
         commit_of(main._replace(revision="mian"))
     with pytest.raises(UsageError, match="git fails: fatal: '/nowhere' does not appear"):
         commit_of(Revision("file:///nowhere", "main"))

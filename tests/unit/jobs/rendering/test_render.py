@@ -254,7 +254,7 @@ def test_a_job_with_every_option_is_what_the_schemas_of_the_api_and_of_operators
     ("kind", "others", "why"),
     [
         ("trainingjob", {"queue": "kueue/q"}, "know a TrainingJob"),
-        ("pytorchjob", {"run_options": ("--settle", "3")}, "mean nothing there"),
+        ("pytorchjob", {"run_options": ("--settle", "3")}, "have no meaning there"),
     ],
 )
 def test_what_a_kind_cannot_do_is_refused_with_the_reason(kind: str, others: dict[str, Any], why: str) -> None:

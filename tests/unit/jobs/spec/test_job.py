@@ -37,8 +37,8 @@ def test_any_other_name_is_refused(name: str) -> None:
         ({"worker_restart_policy": "always"}, "'always' is not one of Never, OnFailure, Always, ExitCode"),
         ({"queue": "user"}, "write kueue/NAME or volcano/NAME"),
         ({"labels": {"hvd-elastic-job": "x"}}, "--label hvd-elastic-job: a job is found by it"),
-        ({"working_dir": "code"}, "--working-dir 'code': it begins with /"),
-        ({"volumes": {"data": "claim"}}, "a path begins with /"),
+        ({"working_dir": "code"}, "--working-dir 'code': it must begin with /"),
+        ({"volumes": {"data": "claim"}}, "a path must begin with /"),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_the_name_of_its_option(others: dict[str, Any], why: str) -> None:

@@ -42,7 +42,7 @@ def test_pairs_and_claims_are_split_at_the_first_sign() -> None:
 
 
 def test_two_claims_at_one_place_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"^--data 'b:/x': a is mounted there already$"):
+    with pytest.raises(UsageError, match=r"^--data 'b:/x': a is already mounted there$"):
         words.claims(["a:/x", "b:/x"])
 
 
@@ -119,5 +119,5 @@ def test_processes_of_a_node_are_slots() -> None:
     ):
         with pytest.raises(UsageError, match=why):
             words.processes(text, slots=0, gpus=0)
-    with pytest.raises(UsageError, match="are the same: give one"):
+    with pytest.raises(UsageError, match="mean the same; give one"):
         words.processes("4", slots=2, gpus=0)

@@ -81,8 +81,8 @@ def test_a_query_gives_a_scalar_or_one_sample(server: Serving, answer: object) -
         (result("vector", [{"value": [1, "1"]}] * 2), "gives 2 samples; write a query with one, such as sum(…)"),
         (result("matrix", []), "gives neither a scalar nor a vector"),
         (result("scalar", [1.0, "NaN"]), "gives nan, which is not a finite number"),
-        ({"status": "error"}, "does not give the answer of a Prometheus query"),
-        ([], "does not give the answer of a Prometheus query"),
+        ({"status": "error"}, "does not answer like a Prometheus server"),
+        ([], "does not answer like a Prometheus server"),
     ],
 )
 def test_any_other_answer_is_told_in_one_line(server: Serving, answer: object, problem: str) -> None:
