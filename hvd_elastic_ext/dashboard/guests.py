@@ -20,12 +20,14 @@ from hvd_elastic_ext.io.accepting import Listener
 
 @dataclass(eq=False, slots=True)
 class Guest:
-    """An open connection. ``knows_token``: a request of it had the token, so it is the user's."""
+    """An open connection."""
 
     transport: asyncio.Transport
     source: str
     since: float
+    """When it was opened, by the loop's clock."""
     knows_token: bool = False
+    """A request of it had the token, so it is the user's."""
     timer: asyncio.TimerHandle | None = None
 
     def closed(self) -> bool:

@@ -36,11 +36,12 @@ _TELLS: Final[Mapping[str, str]] = {
 
 
 class Job(NamedTuple):
-    """``folder``: the job's own, None if only its journal is known."""
+    """A job whose journal is on this machine."""
 
     name: str
     journal: Path
     folder: Path | None
+    """The job's own; None if only its journal is known."""
 
 
 class Jobs:

@@ -32,12 +32,15 @@ _NAME: Final = re.compile(r"rank\.[^/\x00]{1,300}/(stdout|stderr)")
 
 
 class Part(NamedTuple):
-    """``text`` of a ``file``, from byte ``start`` to ``end`` of ``size``."""
+    """A part of a file."""
 
     text: str
     start: int
+    """Its first byte."""
     end: int
+    """The byte after its last one."""
     size: int
+    """Bytes of the whole file."""
     file: str = ""
 
 

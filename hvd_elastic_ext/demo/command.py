@@ -54,15 +54,16 @@ PARTS: Final = (EVENTS, SIZES_PART)
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One job of the demo: the training, its scenario, and the required accuracy. ``start``: its first hosts.
-    ``offered``: the hosts that it can get if it chooses their number.
-    """
+    """One job of the demo."""
 
     training: Training
     scenario: tuple[Event, ...]
     least_accuracy: float = LEAST_ACCURACY
+    """Required of the training."""
     start: tuple[str, ...] = START
+    """Its first hosts."""
     offered: tuple[str, ...] = ()
+    """The hosts that it can get, if it chooses their number."""
     title: str = "Handwritten digits on hosts that come and go"
 
 

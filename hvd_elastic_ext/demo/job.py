@@ -56,10 +56,11 @@ NEEDED: Final = ("torch", "horovod", "sklearn", "matplotlib")
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """The parameters of the example; see its ``--help``. ``step_delays_s``: with one worker, with two, and so on."""
+    """The parameters of the example; see its ``--help``."""
 
     epochs: int
     step_delays_s: tuple[float, ...]
+    """With one worker, with two, and so on."""
     commit_every: int = 5
     batch_size: int = 32
     seed: int = 42

@@ -23,38 +23,46 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A training process as the launcher announced it; ``rank`` is its first rank."""
+    """A training process as the launcher announced it."""
 
     host: str
     slot: int
     rank: int
+    """Its first rank."""
     pid: int
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """``step``, ``epoch`` and ``loss`` are the newest of rank 0, on ``rank_0_host``.
-
-    ``lost`` has an entry per roll-back of any rank, and per resume from a checkpoint; ``sealed`` has the step of each
-    checkpoint; ``sleeps`` counts sleeps; ``launchers`` counts launchers, ``launcher`` is the pid of the last one;
-    ``finished`` is the job's exit code; ``last`` describes the last event.
-    """
+    """What the journal says of the job so far."""
 
     worlds: tuple[World, ...] = ()
     workers: tuple[Worker, ...] = ()
     steps: int = 0
+    """Journalled steps."""
     step: int = 0
+    """The newest of rank 0."""
     epoch: int = 0
+    """The newest of rank 0."""
     loss: float | None = None
+    """The newest of rank 0."""
     rank_0_host: str = ""
     refused: int = 0
+    """How many host lists were refused."""
     lost: tuple[int, ...] = ()
+    """Lost steps: an entry for each roll-back of any rank, and for each resume from a checkpoint."""
     sealed: tuple[int, ...] = ()
+    """The step of each checkpoint."""
     sleeps: int = 0
+    """How often it slept."""
     launchers: int = 0
+    """How many launchers it has had."""
     launcher: int | None = None
+    """The process of the last one."""
     finished: int | None = None
+    """The job's exit code."""
     last: str = ""
+    """The last event, in words."""
 
     @property
     def world(self) -> World:

@@ -43,15 +43,19 @@ TO_THE_END_S: Final = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What a view shows of one moment. ``waiting`` is the awaited effect, ``done`` the effects of past events."""
+    """What a view shows of one moment."""
 
     at: float
+    """Seconds since the start."""
     seen: Observed
     scenario: tuple[Event, ...]
     position: Position
     done: tuple[str, ...] = ()
+    """The effects of past events."""
     did: str = ""
+    """What was done last."""
     waiting: str = ""
+    """The awaited effect."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,22 +77,23 @@ class Effect(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event and its effect.
-
-    ``action`` happens after ``after_steps`` of the present world. ``effect`` must follow within ``within_s`` seconds: a
-    new world has size ``size`` and one of ``causes``, and does ``then_steps`` steps; an unchanged world does that many.
-    No rank may lose more than ``max_lost`` steps.
-    """
+    """One event and its effect."""
 
     name: str
     action: Action
+    """Happens after ``after_steps`` of the present world."""
     effect: Effect = Effect.WORLD
+    """Must follow within ``within_s`` seconds."""
     size: int = 0
+    """Of the new world."""
     causes: tuple[str, ...] = ()
+    """The new world has one of these."""
     after_steps: int = 15
     then_steps: int = 5
+    """Steps that the new world does, or the one that goes on."""
     within_s: float = 60.0
     max_lost: int = 0
+    """Most steps that a rank may lose."""
 
 
 STEPS_S: Final = 60.0
@@ -174,14 +175,12 @@ def _events(commit_every: int) -> tuple[Event, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The present event, and counts at its start (or action).
-
-    ``since`` is monotonic time.
-    """
+    """The present event, and counts at its start (or action)."""
 
     index: int = 0
     acted: bool = False
     since: float = 0.0
+    """Monotonic time."""
     worlds: int = 0
     launchers: int = 0
     refused: int = 0

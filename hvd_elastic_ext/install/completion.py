@@ -19,23 +19,27 @@ FILES: Final = re.compile(r"FILE|DIR|PATH|JOURNAL|STORE", re.ASCII)
 
 
 class Word(NamedTuple):
-    """An option. ``takes``: it has a value; ``values``: the allowed ones; ``files``: the value is a file."""
+    """An option."""
 
     names: tuple[str, ...]
     help: str
     takes: bool
+    """It has a value."""
     values: tuple[str, ...]
+    """The allowed ones."""
     files: bool
+    """The value is a file."""
 
 
 class Completed(NamedTuple):
-    """One command, or one subcommand. ``named``: its first word is a job on a cluster."""
+    """One command, or one subcommand."""
 
     does: str
     options: tuple[Word, ...] = ()
     below: Mapping[str, Completed] = {}
     values: tuple[str, ...] = ()
     named: bool = False
+    """Its first word is a job on a cluster."""
 
 
 Commands = Mapping[str, Completed]

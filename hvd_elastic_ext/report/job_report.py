@@ -46,22 +46,25 @@ TOGETHER_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One important event.
-
-    ``event`` is a title of the catalogue. ``at`` and ``downtime_s`` are in seconds, ``before`` and ``after`` are world
-    sizes. ``hosts`` are the hosts concerned; ``added`` and ``removed`` those that came and went with it. ``None`` means
-    unknown.
-    """
+    """One important event. None means unknown."""
 
     at: float
+    """Seconds since the start of the journal."""
     event: str
+    """A title of the catalogue."""
     cause: str
     hosts: tuple[str, ...] = ()
+    """The hosts concerned."""
     added: tuple[str, ...] = ()
+    """The hosts that came with it."""
     removed: tuple[str, ...] = ()
+    """The hosts that went with it."""
     before: int | None = None
+    """The size of the world before it."""
     after: int | None = None
+    """The size of the world after it."""
     downtime_s: float | None = None
+    """Seconds without a step."""
     steps_lost: int | None = None
     note: str = ""
 
@@ -90,12 +93,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """A job from its first record to its last.
-
-    ``code`` is the exit code, ``None`` for a job without an end (or with a killed launcher). ``step_s`` is the typical
-    time between two journalled steps, 0 if there are too few. ``steps`` is the highest number of a step in any record,
-    and ``first_step`` that of the checkpoint with which the records begin, 0 without one.
-    """
+    """A job from its first record to its last."""
 
     rows: tuple[Row, ...]
     world: tuple[World, ...]
@@ -104,11 +102,15 @@ class JobReport:
     speeds: tuple[Speed, ...]
     duration_s: float
     steps: int | None
+    """The highest number of a step in any record."""
     step_s: float
+    """The typical time between two journalled steps; 0 if there are too few."""
     code: int | None
+    """The exit code; None for a job without an end (or with a killed launcher)."""
     run: str | None = None
     """The name of the run; of several, that of the last one."""
     first_step: int = 0
+    """The step of the checkpoint with which the records begin; 0 without one."""
     hosts_asked_for: int | None = None
     """The number of hosts in the last request or recommendation (``--autoscale``)."""
     goodput: Goodput | None = None

@@ -13,9 +13,10 @@ ALL = "all"
 
 
 class Run(NamedTuple):
-    """``name`` is None in a journal without run names. A run may have several launchers."""
+    """The records of one run, which may have several launchers."""
 
     name: str | None
+    """None in a journal without run names."""
     records: tuple[Record, ...]
 
 

@@ -27,20 +27,25 @@ may disturb later ones.
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """``size`` workers from ``at`` on (seconds since the start); 0 before and after the job."""
+    """The size of the world from a time on."""
 
     at: float
+    """Seconds since the start."""
     size: int
+    """Workers; 0 before and after the job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Mean throughput in the ``width`` seconds from ``at`` on; samples if the journal has them."""
+    """Mean throughput in a bin of time."""
 
     at: float
+    """When it begins: seconds since the start."""
     width: float
+    """Its length in seconds."""
     steps_per_s: float
     samples_per_s: float | None
+    """None if the journal has no samples."""
 
 
 @dataclass(frozen=True, slots=True)

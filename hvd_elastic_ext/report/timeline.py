@@ -30,13 +30,12 @@ LONGEST_TEXT: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A record and its time: ``at`` seconds since the start of the journal.
-
-    ``clock`` numbers monotonic clocks. It changes with a reboot, across which no time can be measured.
-    """
+    """A record and its time."""
 
     at: float
+    """Seconds since the start of the journal."""
     clock: int
+    """Which monotonic clock it is. It changes with a reboot, across which no time can be measured."""
     record: Record
 
 

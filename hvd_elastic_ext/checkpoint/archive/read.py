@@ -94,11 +94,13 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Read:
-    """A file, and the memory for its bytes, in order; ``header``: the required beginning."""
+    """A file, and the memory for its bytes."""
 
     file: File
     into: tuple[memoryview, ...]
+    """In the order of the bytes."""
     header: bytes = b""
+    """The required beginning."""
 
 
 def read_manifest(store: Store, name: str) -> Manifest:

@@ -69,11 +69,13 @@ def export(store: Store, name: str, to: Path, *, replace: bool = False, call: in
 
 
 class _Content(NamedTuple):
-    """The content of a State. ``commit`` returns the bytes of its tensors, of which ``places`` are the places."""
+    """The content of a State."""
 
     tree: bytes
     places: Sequence[TensorPlace]
+    """Where its tensors are in those bytes."""
     commit: Callable[[], bytearray | memoryview]
+    """Returns the bytes of its tensors."""
 
 
 def _content(checkpoint: Checkpoint, call: int | None) -> _Content:

@@ -106,10 +106,11 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """The result of a training call that was over, as it is on storage: its file in :data:`RESULTS`, and the header of
-    it in a slot's past (``core/call_results.py``), as ``step``, ``commit`` and ``digest``."""
+    """The result of a training call that was over, as it is on storage. ``step``, ``commit`` and ``digest`` are those
+    of its header in a slot's past (``core/call_results.py``)."""
 
     file: File
+    """Its file in :data:`RESULTS`."""
     step: int
     commit: int
     digest: int

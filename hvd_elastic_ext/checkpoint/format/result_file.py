@@ -24,23 +24,22 @@ _MOST: Final = 1 << 62
 
 @dataclass(frozen=True)
 class Head:
-    """The first part of a result.
-
-    ``program``: which program made it. ``loose``, ``data``, ``layout``, ``tree``: lengths, as in a commit's record.
-    ``value``: what the training function returned (None for call 0), ``rng``: the state of the random generators (None
-    if it differs between ranks), both as text of ``checkpoint/values/alone.py``. ``collectives``: what collectives
-    returned between this call and the next. ``more``: further entries; a reader ignores those that it does not know.
-    """
+    """The first part of a result. ``loose``, ``data``, ``layout`` and ``tree`` are lengths, as in a commit's record."""
 
     program: str
+    """Which program made it."""
     value: str | None = None
+    """What the training function returned (None for call 0), as text of ``checkpoint/values/alone.py``."""
     loose: int = 0
     data: int = 0
     layout: int = 0
     tree: int = 0
     rng: str | None = None
+    """The state of the random generators, as such text; None if it differs between ranks."""
     collectives: Sequence[Any] = ()
+    """What collectives returned between this call and the next."""
     more: Mapping[str, Any] = field(default_factory=dict)
+    """Further entries; a reader ignores those that it does not know."""
 
     @property
     def has_state(self) -> bool:

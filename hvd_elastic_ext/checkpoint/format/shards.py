@@ -137,9 +137,10 @@ _NAME: Final = re.compile(r"(\d{1,9})(?:\[(\d{1,19}):(\d{1,19})\])?")
 
 
 class Piece(NamedTuple):
-    """A range of a tensor's bytes in memory order; ``tensor`` is its number in the layout."""
+    """A range of a tensor's bytes in memory order."""
 
     tensor: int
+    """Its number in the layout."""
     start: int
     end: int
 

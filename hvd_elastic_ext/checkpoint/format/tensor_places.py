@@ -35,16 +35,15 @@ WIDTHS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class TensorPlace:
-    """One tensor: its form, and its bytes in the commit's data. It is dense, in the order of its strides.
-
-    ``device``: the kind of the live tensor's device. ``firm``: whether the tensor is the same on all ranks.
-    """
+    """One tensor: its form, and its bytes in the commit's data. It is dense, in the order of its strides."""
 
     dtype: str
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     device: str
+    """The kind of the live tensor's device."""
     firm: bool
+    """Whether the tensor is the same on all ranks."""
     offset: int
     length: int
 
@@ -59,11 +58,14 @@ class TensorPlace:
 
 @dataclass(frozen=True)
 class Places:
-    """The places, in the order of the tensors. Tensors that may differ among ranks are in the first ``loose`` bytes."""
+    """The places of all tensors of a commit."""
 
     all: tuple[TensorPlace, ...]
+    """In the order of the tensors."""
     loose: int
+    """Tensors that may differ among ranks are in the first so many bytes."""
     length: int
+    """Bytes of all."""
 
     @cached_property
     def by_offset(self) -> tuple[int, ...]:

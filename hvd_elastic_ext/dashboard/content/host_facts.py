@@ -19,18 +19,22 @@ MAX_HOSTS: Final = 5000
 
 @dataclass(slots=True)
 class HostFacts:
-    """``until``: the end of its cooldown or block (Unix seconds). None: no block; infinite: by hand, without an end."""
+    """What the journal says of a host."""
 
     slots: int | None = None
     listed: bool = False
     trains: bool = False
     strikes: int = 0
     why: str = ""
+    """The reason of its last fault."""
     held: str = ""
     """Why the host is blocked."""
     until: float | None = None
+    """The end of its cooldown or block (Unix seconds). None: not blocked; infinite: by hand, without an end."""
     notice: str = ""
+    """Why it will be gone soon."""
     straggler: str = ""
+    """Why it counts as slow."""
     gone: str = ""
     """How the host was lost."""
     ranks: dict[int, int] = field(default_factory=dict)

@@ -48,19 +48,26 @@ _QUIET: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The data for a page. ``now``: Unix seconds; ``live``: the launcher's answer, None without one."""
+    """The data for a page."""
 
     name: str
     records: Sequence[Record]
     hosts: Mapping[str, HostFacts]
     now: float
+    """Unix seconds."""
     step_s: float | None = None
+    """Typical seconds of a step, if only some of the steps are in ``records``."""
     live: Mapping[str, Any] | None = None
+    """The launcher's answer; None without one."""
     newest_step: Record | None = None
     runs: Sequence[str | None] = ()
+    """The names of all runs in the journal."""
     lines: int = 0
+    """Lines of the journal."""
     foreign: int = 0
+    """Lines that are not of a journal."""
     left_out: int = 0
+    """Records that were not kept."""
     accounting: Accounting | None = None
     """Of all records, where ``records`` hold only some of them."""
 

@@ -34,11 +34,14 @@ STILL: Final = "no step for"
 
 
 class Verdict(NamedTuple):
-    """``level``: ok, warn, bad or info; ``text``: one sentence; ``do``: what to do, "" for nothing."""
+    """What is said of a job."""
 
     level: str
+    """ok, warn, bad or info."""
     text: str
+    """One sentence."""
     do: str = ""
+    """What to do; "" for nothing."""
 
 
 def needs_attention(row: Row) -> bool:

@@ -41,10 +41,12 @@ _BULKY: Final = ("hosts", "slots_before", "command")
 
 
 class _Step(NamedTuple):
-    """``number``: how many steps were journalled before it. ``beside``: it is next to a change of the world."""
+    """A step that may be kept."""
 
     number: int
+    """How many steps were journalled before it."""
     beside: bool
+    """It is next to a change of the world."""
     record: Record
 
 

@@ -31,20 +31,26 @@ _STAMP: Final = re.compile(r"(\d\S+?(?:Z|[+-]\d\d:\d\d)) (.*)", re.DOTALL)
 
 
 class LogOptions(NamedTuple):
-    """Which output to return. ``follow``: wait for new lines; ``rank``: of one process only; ``previous``: of the
-    container before its last restart; ``tail``: only so many last lines; ``since_s``: only of the last seconds;
-    ``since``: only from a time on (RFC 3339); ``stamped``: with the time of each line; ``pod`` and ``container``: of
-    these instead of the main ones."""
+    """Which output to return."""
 
     follow: bool = False
+    """Wait for new lines."""
     rank: int | None = None
+    """Of one process only."""
     previous: bool = False
+    """Of the container before its last restart."""
     tail: int | None = None
+    """Only so many last lines."""
     since_s: int | None = None
+    """Only of the last seconds."""
     since: str = ""
+    """Only from a time on (RFC 3339)."""
     stamped: bool = False
+    """With the time of each line."""
     pod: str = ""
+    """Of this pod instead of the main ones."""
     container: str = ""
+    """Of this container instead of the main one."""
 
 
 def lines(

@@ -16,12 +16,14 @@ _ABSENT: Final = object()
 
 @dataclass(slots=True)
 class Conversion:
-    """``body``: the document so far. ``changes``: each change, with its reason. ``dropped``: fields without an
-    equivalent, with their values. Every field that is removed has a line in one of the two."""
+    """A document during its conversion. Every field that is removed has a line in ``changes`` or ``dropped``."""
 
     body: Body
+    """The document so far."""
     changes: list[str] = field(default_factory=list)
+    """Each change, with its reason."""
     dropped: list[str] = field(default_factory=list)
+    """Fields without an equivalent, with their values."""
 
     def set(self, path: str, value: Any, why: str) -> None:
         """Set a field, and note the reason."""

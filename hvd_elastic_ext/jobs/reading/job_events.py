@@ -21,14 +21,17 @@ _STAMPED: Final = re.compile(r"(\d\S+?(?:Z|[+-]\d\d:\d\d)) hvd-elastic: (.*)", r
 
 
 class EventLine(NamedTuple):
-    """One event. ``at``: Unix seconds; ``source``: the cluster or the job's launcher; ``who``: the pods or hosts
-    concerned; ``why``: the message."""
+    """One event of a job."""
 
     at: float
+    """Unix seconds."""
     source: str
+    """The cluster, or the job's launcher."""
     event: str
     who: str
+    """The pods or hosts concerned."""
     why: str
+    """The message."""
 
 
 def of_cluster(events: Iterable[Body], job: str, pods: Iterable[str]) -> list[EventLine]:

@@ -49,7 +49,7 @@ _PHASES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class PodStatus:
-    """The status of a pod. ``why``: what it waits for, or how it ended; "" while it works."""
+    """The status of a pod."""
 
     name: str
     role: str
@@ -57,22 +57,28 @@ class PodStatus:
     ready: bool
     node: str
     created: str
+    """As the API server writes times."""
     why: str
+    """What it waits for, or how it ended; "" while it works."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """The status of a job. ``asked``: the requested number of workers, None if unknown; ``least`` and ``most``: its
-    limits."""
+    """The status of a job."""
 
     name: str
     kind: str
     state: str
     message: str
+    """Why it is in this state, as far as that is known."""
     asked: int | None
+    """The requested number of workers; None if unknown."""
     least: int | None
+    """Its fewest workers."""
     most: int | None
+    """Its most workers."""
     created: str
+    """As the API server writes times."""
     image: str
     pods: tuple[PodStatus, ...]
     namespace: str = ""

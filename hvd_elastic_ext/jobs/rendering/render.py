@@ -33,14 +33,16 @@ RIGHTS: Final = "rbac"
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """``objects``: the job itself is last. ``notes``: parts of the request that have no equivalent in this kind.
-    ``key``: the name of the Secret with the ssh key that must still be made, if the kind needs one. ``archive``: code
-    to send to the launcher's pod once the job exists."""
+    """A job as objects."""
 
     objects: tuple[Body, ...]
+    """In the order of their creation: the job itself is last."""
     notes: tuple[str, ...]
+    """Parts of the request that have no equivalent in this kind."""
     key: str = ""
+    """The name of the Secret with the ssh key that must still be made, if the kind needs one."""
     archive: bytes = b""
+    """Code to send to the launcher's pod once the job exists."""
 
     @property
     def root(self) -> Body:

@@ -38,75 +38,93 @@ _ENVIRONMENT: Final = "HVD_ELASTIC_"
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """A taint that pods tolerate. Without ``key``, every taint; without ``effect``, every effect of the key."""
+    """A taint that pods tolerate."""
 
     key: str = ""
+    """"" means every taint."""
     value: str = ""
     effect: str = ""
+    """"" means every effect of the key."""
     operator: str = "Exists"
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """``kind``: one of :data:`KINDS`, or "" for what the cluster has.
-
-    ``command``: what is trained; ``run_options``: further options of ``hvd-elastic run``, which come before it.
-
-    ``workers``: pods at the start; ``slots``: processes of each, 0 being one for each GPU, and one without GPUs.
-    ``cpu`` and ``memory``: of each worker, requested and the limit. ``discover_image``: the daemon's, by default the
-    ``image``, which has it. ``spot``: the job sleeps while too few workers are there, for ``max_wait_s`` at most
-    (0: without limit). ``queue``: ``kueue/NAME`` or ``volcano/NAME``. ``gang``: the first ``min_workers`` are placed
-    together or not at all. ``sync``: a folder of this machine, ``git+URL@REV`` or ``pvc:CLAIM/FOLDER``, whose files
-    every pod gets; ``sync_secret``: a Secret (basic-auth) for that URL. ``volumes``: claims, by where
-    they are mounted. ``devices``: further resources of each worker, by their names, with their numbers.
-    ``shared_memory``: of each worker, at ``/dev/shm``. ``retries``: of the launcher, by the operator; ``timeout_s``:
-    when a job is ended, ``ttl_s``: when one that has ended is deleted (0: never); ``clean_pods``: which pods go when
-    it ends: None, Running or All.
-    """
+    """One job, checked."""
 
     name: str
     image: str
+    """Of launcher and workers."""
     command: tuple[str, ...]
+    """What is trained."""
     kind: str = ""
+    """One of :data:`KINDS`, or "" for what the cluster has."""
     run_options: tuple[str, ...] = ()
+    """Further options of ``hvd-elastic run``, which come before the command."""
     workers: int = 1
+    """Pods at the start."""
     min_workers: int = 1
+    """Fewest workers."""
     max_workers: int = MAX_WORKERS
+    """Most workers."""
     gpus: int = 0
+    """Of each worker."""
     slots: int = 0
+    """Processes of each worker; 0: one for each GPU, and one without GPUs."""
     cpu: str = ""
+    """Of each worker, requested and the limit."""
     memory: str = ""
+    """Of each worker, requested and the limit."""
     discover_image: str = ""
+    """The daemon's; by default ``image``, which has it."""
     spot: bool = False
+    """The job sleeps while there are too few workers."""
     max_wait_s: int = 0
+    """The longest sleep, in seconds (0: no limit)."""
     restart_policy: str = ""
+    """Of the job: Never or OnFailure."""
     backoff_limit: int | None = None
+    """Restarts of a failed job."""
     worker_restart_policy: str = ""
     working_dir: str = ""
     shared_memory: str = ""
+    """Of each worker, at ``/dev/shm``."""
     retries: int | None = None
+    """Restarts of the launcher, by the operator."""
     timeout_s: int = 0
+    """The longest run of the job, in seconds (0: no limit)."""
     ttl_s: int = 0
+    """Seconds from the job's end to its deletion (0: never)."""
     clean_pods: str = ""
+    """Which pods go when it ends: None, Running or All."""
     pull_policy: str = ""
     priority: str = ""
     scheduler: str = ""
     ssh_secret: str = ""
+    """A Secret with ``id`` and ``id.pub``; by default one is made."""
     queue: str = ""
+    """``kueue/NAME`` or ``volcano/NAME``."""
     sync: str = ""
+    """A folder of this machine, ``git+URL@REV`` or ``pvc:CLAIM/FOLDER``, whose files every pod gets."""
     sync_secret: str = ""
+    """A Secret (basic-auth) for that URL."""
     gang: bool = False
+    """The first ``min_workers`` are placed together or not at all."""
     tolerations: tuple[Toleration, ...] = ()
     pull_secrets: tuple[str, ...] = ()
     selector: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    """Labels of the nodes of workers."""
     launcher_selector: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    """Labels of the node of the launcher."""
     env: Mapping[str, str] = field(default_factory=lambda: _NONE)
     labels: Mapping[str, str] = field(default_factory=lambda: _NONE)
     annotations: Mapping[str, str] = field(default_factory=lambda: _NONE)
     launcher_annotations: Mapping[str, str] = field(default_factory=lambda: _NONE)
     worker_annotations: Mapping[str, str] = field(default_factory=lambda: _NONE)
     volumes: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    """Claims, by where they are mounted."""
     devices: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    """Further resources of each worker, by their names, with their numbers."""
 
     @property
     def slots_per_worker(self) -> int:

@@ -27,10 +27,11 @@ class Revision(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """A folder of a PersistentVolumeClaim; its root without ``path``."""
+    """A folder of a PersistentVolumeClaim."""
 
     name: str
     path: str
+    """"" means its root."""
 
 
 def problem(sync: str, *, secret: str) -> str:

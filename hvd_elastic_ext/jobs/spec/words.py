@@ -83,13 +83,13 @@ def claims(given: Iterable[str]) -> dict[str, str]:
 
 
 class Command(NamedTuple):
-    """``launcher``: the words are options of ``hvd-elastic run`` followed by the command; otherwise only the
-    command. ``variables``: those before the words, as in ``A=1 python t.py``.
-    """
+    """The words after ``--``."""
 
     words: tuple[str, ...]
     launcher: bool
+    """The words are options of ``hvd-elastic run`` followed by the command; otherwise only the command."""
     variables: Mapping[str, str] = MappingProxyType({})
+    """Those before the words, as in ``A=1 python t.py``."""
 
 
 def command(given: Sequence[str], variables: Mapping[str, str], *, shell: str = SHELL) -> Command:

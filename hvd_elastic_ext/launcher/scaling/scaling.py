@@ -32,9 +32,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Scaling:
-    """The state of ``--autoscale``: requests, decisions, and what was learned. ``since``: its start (mono)."""
+    """The state of ``--autoscale``: requests, decisions, and what was learned."""
 
     since: float
+    """Its start (mono)."""
     wanted: int | None = None
     """Hosts that were asked for last; None before the first request."""
     by_hand: int | None = None

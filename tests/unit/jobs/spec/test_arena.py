@@ -19,7 +19,10 @@ def test_a_switch_is_on_or_off_as_arena_writes_it() -> None:
 
 @pytest.mark.parametrize("words", [["--queue"], ["--queue", "--gpus=1"]])
 def test_a_queue_without_a_name_is_arenas_switch(words: list[str]) -> None:
-    with pytest.raises(UsageError, match=r"--queue without a value is arena's, and is not accepted here: .*name a queue: --queue kueue/NAME"):
+    with pytest.raises(
+        UsageError,
+        match=r"--queue without a value is arena's, and is not accepted here: .*name a queue: --queue kueue/NAME",
+    ):
         readings.refuse(words)
     readings.refuse(["--queue", "kueue/q"])
     readings.refuse(["--queue=kueue/q"])
