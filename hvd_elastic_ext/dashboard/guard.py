@@ -55,10 +55,10 @@ def has_token(token: str, header: str | None) -> bool:
 
 def is_named(host: str | None, names: Collection[str]) -> bool:
     """Whether a ``Host`` header names this server: by any address, which needs no DNS, or by one of the ``names``."""
-    found = _HOST.fullmatch(host or "")
-    if found is None:
+    match = _HOST.fullmatch(host or "")
+    if match is None:
         return False
-    name = (found["address"] or found["name"]).lower().rstrip(".")
+    name = (match["address"] or match["name"]).lower().rstrip(".")
     try:
         ipaddress.ip_address(name)
     except ValueError:

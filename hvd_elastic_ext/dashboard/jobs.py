@@ -90,7 +90,7 @@ def summary(job: Job) -> dict[str, Any]:
 
     ``state``: one of :data:`STATES`; ``told``: the same in words.
     """
-    found: dict[str, Any] = {"name": job.name, "t": _written(job.journal), "step": None, "size": None}
+    row: dict[str, Any] = {"name": job.name, "t": _written(job.journal), "step": None, "size": None}
     newest: Record | None = None
     for line in reversed(_tail(job.journal)):
         record = parse_line(line)
@@ -98,20 +98,20 @@ def summary(job: Job) -> dict[str, Any]:
             continue
         if record.event in _TELLS and newest is None:
             newest = record
-        if record.event in ("stepped", "committed", "sealed") and found["step"] is None:
-            found["step"] = whole(record.get("step"))
-        if record.event in ("resized", "stepped") and found["size"] is None:
-            found["size"] = whole(record.get("size"))
-        if record.event == "started" or None not in (newest, found["step"], found["size"]):
+        if record.event in ("stepped", "committed", "sealed") and row["step"] is None:
+            row["step"] = whole(record.get("step"))
+        if record.event in ("resized", "stepped") and row["size"] is None:
+            row["size"] = whole(record.get("size"))
+        if record.event == "started" or None not in (newest, row["step"], row["size"]):
             break  # earlier lines are of another launcher, or add nothing
     runs = job.folder is not None and state_folder.holder(job.folder) is not None
-    grows = runs or (job.folder is None and time.time() - found["t"] < LATE_S)
+    grows = runs or (job.folder is None and time.time() - row["t"] < LATE_S)
     ended = newest is not None and newest.event == "finished"
     code = whole(newest.get("code")) if newest is not None and ended else None
     reason = text(newest.get("reason")) if newest is not None else ""
     state = end_of(code) if ended else _TELLS.get(newest.event if newest else "started", "") if grows else LOST
     return {
-        **found,
+        **row,
         "runs": runs,
         "code": code,
         "reason": reason,

@@ -55,7 +55,7 @@ class Logs:
     def files(self) -> list[dict[str, Any]]:
         """Return all files by rank: name, size, the process that wrote last, and the hosts of earlier ones."""
         self._read_index()
-        found = []
+        files = []
         for folder in self._folders():
             for stream in STREAMS:
                 name = f"{folder}/{stream}"
@@ -63,7 +63,7 @@ class Logs:
                 if size is not None:
                     marks = self._marks.get(name, [])
                     last = marks[-1] if marks else None
-                    found.append(
+                    files.append(
                         {
                             "file": name,
                             "who": folder.removeprefix("rank."),
@@ -74,19 +74,19 @@ class Logs:
                             "t": last.t if last else None,
                         }
                     )
-        return found
+        return files
 
     def sections(self, name: str) -> list[dict[str, Any]]:
         """Return the parts of a file by process: host, slot, generation, start time, first and last byte."""
         self._read_index()
-        marks, found = self._marks.get(name, []), list[dict[str, Any]]()
+        marks, parts = self._marks.get(name, []), list[dict[str, Any]]()
         for mark in marks:
             who = {"generation": mark.generation, "host": mark.host, "slot": mark.slot}
-            if not found or any(found[-1][key] != value for key, value in who.items()):
-                if found:
-                    found[-1]["end"] = mark.at
-                found.append({**who, "t": mark.t, "start": mark.at, "end": None})
-        return found
+            if not parts or any(parts[-1][key] != value for key, value in who.items()):
+                if parts:
+                    parts[-1]["end"] = mark.at
+                parts.append({**who, "t": mark.t, "start": mark.at, "end": None})
+        return parts
 
     def read(self, name: str, *, start: int | None = None, end: int | None = None, length: int = PART) -> Part:
         """Return a part of a file: from ``start``, or up to ``end``, or its last part. Raises :class:`UsageError` for
@@ -113,18 +113,18 @@ class Logs:
         _check(name)
         self._read_index()
         folder, _, stream = name.rpartition("/")
-        there = [f"{folder}/{each}" for each in (stream, *STREAMS) if self._size(f"{folder}/{each}") is not None]
-        there = self._written_by(folder, t) or there
-        if not there:
+        files = [f"{folder}/{each}" for each in (stream, *STREAMS) if self._size(f"{folder}/{each}") is not None]
+        files = self._written_by(folder, t) or files
+        if not files:
             return Part("", 0, 0, 0)
-        marks = self._marks.get(there[0], [])
+        marks = self._marks.get(files[0], [])
         if not marks:
-            return self.read(there[0])
+            return self.read(files[0])
         times = [mark.t for mark in marks]
         first, after = bisect_right(times, t - BEFORE_S), bisect_right(times, t + AFTER_S)
-        start, end = marks[max(0, first - 1)].at, self._size(there[0]) or 0
+        start, end = marks[max(0, first - 1)].at, self._size(files[0]) or 0
         end = marks[after].at if after < len(marks) else end
-        return self.read(there[0], start=max(start, end - PART), end=end)
+        return self.read(files[0], start=max(start, end - PART), end=end)
 
     def _written_by(self, folder: str, t: float) -> list[str]:
         """Return the files that the process on a slot (``rank.HOST[SLOT]``) wrote last before a time: standard error
@@ -132,14 +132,14 @@ class Logs:
         seat = _SEAT.fullmatch(folder)
         if seat is None:
             return []
-        found: list[tuple[bool, float, str]] = []
+        candidates: list[tuple[bool, float, str]] = []
         for name, marks in self._marks.items():
             until = bisect_right([mark.t for mark in marks], t + AFTER_S)
             of_seat = (mark.t for mark in reversed(marks[:until]) if (mark.host, str(mark.slot)) == seat.groups())
             newest = next(of_seat, None)
             if newest is not None:
-                found.append((name.endswith("/stderr") and newest >= t - BEFORE_S, newest, name))
-        return [name for *_, name in sorted(found, reverse=True)]
+                candidates.append((name.endswith("/stderr") and newest >= t - BEFORE_S, newest, name))
+        return [name for *_, name in sorted(candidates, reverse=True)]
 
     def search(self, text: str, *, host: str = "", generation: int | None = None) -> dict[str, Any]:
         """Return lines that contain ``text`` (case is ignored), from all files, or only from one host or one world."""

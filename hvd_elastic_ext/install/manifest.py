@@ -58,18 +58,18 @@ def main(argv: Sequence[str]) -> int:
     if wanted == HPA:
         sys.stdout.write(_autoscaler(options))
         return 0
-    found = (file for folder in FOLDERS for file in files.find(folder).glob("*.*"))
-    there = {file.stem: file for file in sorted(found, key=lambda file: file.stem)}
+    paths = (file for folder in FOLDERS for file in files.find(folder).glob("*.*"))
+    manifests = {file.stem: file for file in sorted(paths, key=lambda file: file.stem)}
     if wanted is None:
         from hvd_elastic_ext.io import tables  # to print one needs no rich
 
-        rows = [*((name, _what(file)) for name, file in there.items()), (HPA, HPA_IS)]
+        rows = [*((name, _what(file)) for name, file in manifests.items()), (HPA, HPA_IS)]
         sys.stdout.write(tables.plain(("NAME", "WHAT"), sorted(rows)))
         return 0
     name = wanted.removesuffix(".yaml").removesuffix(".json")
-    if name not in there:
-        raise UsageError(f"there is no manifest {wanted}; {nearest(name, sorted((*there, HPA)))}")
-    sys.stdout.write(of_job(there[name].read_text(encoding="utf-8"), options.job, options.namespace))
+    if name not in manifests:
+        raise UsageError(f"there is no manifest {wanted}; {nearest(name, sorted((*manifests, HPA)))}")
+    sys.stdout.write(of_job(manifests[name].read_text(encoding="utf-8"), options.job, options.namespace))
     return 0
 
 

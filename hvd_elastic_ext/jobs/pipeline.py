@@ -103,17 +103,17 @@ def _worlds(cluster: api.Cluster, name: str) -> dict[str, float]:
 
 def worlds(lines: Iterable[str]) -> dict[str, float]:
     """Return the number of worlds, the last size, and the cost of changes, from the launcher's lines. Pure."""
-    found: dict[str, float] = {"worlds": 0, "size": 0, "downtime_s": 0.0, "steps_lost": 0}
+    totals: dict[str, float] = {"worlds": 0, "size": 0, "downtime_s": 0.0, "steps_lost": 0}
     for line in lines:
         world = _WORLD.match(line)
         if world is None:
             continue
-        found["worlds"] += 1
-        found["size"] = int(world["size"])
+        totals["worlds"] += 1
+        totals["size"] = int(world["size"])
         for cost in _COSTS.finditer(line):
-            found["downtime_s"] += float(cost["downtime"] or 0)
-            found["steps_lost"] += int(cost["lost"] or 0)
-    return {**found, "downtime_s": round(found["downtime_s"], 1)}
+            totals["downtime_s"] += float(cost["downtime"] or 0)
+            totals["steps_lost"] += int(cost["lost"] or 0)
+    return {**totals, "downtime_s": round(totals["downtime_s"], 1)}
 
 
 def _checkpoints(line: str) -> str:

@@ -280,13 +280,13 @@ def _stops_of_one_clock(part: Sequence[Moment], typical: float) -> list[tuple[Ro
     back = _whose(select(part, "rolled_back"), resized, steps)
     blamed = _blamed(select(part, "exited", "struck"), resized)
     watched = bool(select(part, "stepped", "committed", "synced", "rolled_back"))
-    found = [(_slept(moment, pauses[id(moment)]), [moment]) for moment in stops if moment.record.event == "slept"]
+    rows = [(_slept(moment, pauses[id(moment)]), [moment]) for moment in stops if moment.record.event == "slept"]
     for i, moment in enumerate(resized):
         # A value in the journal is preferred: a later launcher makes measurements of its own.
         pause = number(moment.record.get("downtime_s"))
         computed = _lost(moment, back[i], stepped, steps) if watched else None
         lost = [n for n in (whole(moment.record.get("steps_lost")), computed) if n is not None]
-        found.append(
+        rows.append(
             (
                 replace(
                     _resize(moment, blamed[i]),
@@ -297,7 +297,7 @@ def _stops_of_one_clock(part: Sequence[Moment], typical: float) -> list[tuple[Ro
                 [*back[i], *blamed[i]],
             )
         )
-    return sorted(found, key=lambda each: each[0].at)
+    return sorted(rows, key=lambda each: each[0].at)
 
 
 def _slept(moment: Moment, pause: float | None) -> Row:
@@ -320,13 +320,13 @@ def _resize(moment: Moment, blamed: Sequence[Moment]) -> Row:
 def _seats(record: Record, key: str, blamed: Sequence[Moment]) -> tuple[str, ...]:
     """The hosts in a field; of those of which only some slots are meant, the slots, such as ``h3[0]``."""
     by_host = record.get(f"slots_{key}")
-    known: Mapping[str, object] = by_host if isinstance(by_host, dict) else {}
-    found: list[str] = []
+    slots_of: Mapping[str, object] = by_host if isinstance(by_host, dict) else {}
+    seats: list[str] = []
     for host in names(record.get(key)):
-        given = known.get(host) if known or key == "added" else _slots_that_ended(record, host, blamed)
+        given = slots_of.get(host) if slots_of or key == "added" else _slots_that_ended(record, host, blamed)
         slots = [n for each in given if (n := whole(each)) is not None] if isinstance(given, list) else []
-        found += [faults.seat(host, slot) for slot in slots] or [host]
-    return tuple(found)
+        seats += [faults.seat(host, slot) for slot in slots] or [host]
+    return tuple(seats)
 
 
 def _slots_that_ended(record: Record, host: str, blamed: Sequence[Moment]) -> list[int] | None:

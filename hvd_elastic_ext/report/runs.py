@@ -31,25 +31,28 @@ def runs(records: Iterable[Record]) -> list[Run]:
     return [Run(name, tuple(lines)) for name, lines in found]
 
 
-def choose(found: Sequence[Run], which: str | None) -> tuple[tuple[Record, ...], str]:
+def choose(all_runs: Sequence[Run], which: str | None) -> tuple[tuple[Record, ...], str]:
     """Return the records of the wanted run (default: the newest), and a remark on the others, if any.
 
     ``which``: a run's name or the start of it, its number from 1, or ``all``. Raises :class:`UsageError` for an unknown
     run.
     """
     if which == ALL:
-        return tuple(record for run in found for record in run.records), ""
-    fits = [index for index, run in enumerate(found) if which and run.name is not None and run.name.startswith(which)]
+        return tuple(record for run in all_runs for record in run.records), ""
+    fits = [
+        index for index, run in enumerate(all_runs) if which and run.name is not None and run.name.startswith(which)
+    ]
     if which is None:
-        index = len(found) - 1
-    elif which.isdecimal() and len(which) < 10 and 0 < int(which) <= len(found):
+        index = len(all_runs) - 1
+    elif which.isdecimal() and len(which) < 10 and 0 < int(which) <= len(all_runs):
         index = int(which) - 1
     elif len(fits) == 1:
         index = fits[0]
     else:
-        there = ", ".join(f"{number} ({run.name or 'without a name'})" for number, run in enumerate(found, 1))
-        raise UsageError(f"--run {which!r}: which one? In this journal: {there}, or {ALL}")
-    if len(found) == 1:
-        return found[index].records, ""
-    name = f" ({found[index].name})" if found[index].name else ""
-    return found[index].records, f"run {index + 1} of {len(found)}{name}; --run N shows another one, --run {ALL} all"
+        choices = ", ".join(f"{number} ({run.name or 'without a name'})" for number, run in enumerate(all_runs, 1))
+        raise UsageError(f"--run {which!r}: which one? In this journal: {choices}, or {ALL}")
+    chosen = all_runs[index]
+    if len(all_runs) == 1:
+        return chosen.records, ""
+    name = f" ({chosen.name})" if chosen.name else ""
+    return chosen.records, f"run {index + 1} of {len(all_runs)}{name}; --run N shows another one, --run {ALL} all"

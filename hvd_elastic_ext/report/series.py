@@ -124,7 +124,7 @@ def _reported_late(moments: Sequence[Moment]) -> dict[float, tuple[float, float]
 
     The next launcher of the same world gets the report of all of them at once.
     """
-    found: dict[float, tuple[float, float]] = {}
+    absences: dict[float, tuple[float, float]] = {}
     before: Moment | None = None
     away, reported_at = False, -math.inf
     for moment in select(moments, "started", "resized", "stepped"):
@@ -135,16 +135,16 @@ def _reported_late(moments: Sequence[Moment]) -> dict[float, tuple[float, float]
             if away:
                 came, reported_at = before.at, moment.at
             if moment.at <= reported_at + AT_ONCE_S:
-                found[moment.at] = came, moment.at
+                absences[moment.at] = came, moment.at
         before, away = moment, False
-    return found
+    return absences
 
 
 def speeds(moments: Sequence[Moment]) -> tuple[Speed, ...]:
     """By number of hosts, from the first steps with so many."""
     hosts: dict[int, int] = {}
     newest: dict[int, Moment] = {}
-    found: dict[int, list[tuple[float, float | None]]] = {}
+    steps_of: dict[int, list[tuple[float, float | None]]] = {}
     for moment in select(moments, "resized", "stepped"):
         generation = moment.record.generation
         if moment.record.event == "resized":
@@ -156,8 +156,8 @@ def speeds(moments: Sequence[Moment]) -> tuple[Speed, ...]:
             continue
         done = (whole(moment.record.get("step")) or 0) - (whole(before.record.get("step")) or 0)
         if done > 0 and moment.at - before.at >= done * SHORTEST_STEP_S and moment.clock == before.clock:
-            found.setdefault(hosts[generation], []).append(((moment.at - before.at) / done, _samples(moment)))
-    return tuple(_speed(size, found[size]) for size in sorted(found) if len(found[size]) >= FEWEST_STEPS)
+            steps_of.setdefault(hosts[generation], []).append(((moment.at - before.at) / done, _samples(moment)))
+    return tuple(_speed(size, steps_of[size]) for size in sorted(steps_of) if len(steps_of[size]) >= FEWEST_STEPS)
 
 
 def host_count(hosts: object) -> int:

@@ -114,12 +114,12 @@ def read_manifest(store: Store, name: str) -> Manifest:
     try:
         data = bytearray(length)
         store.read(name, MANIFEST, 0, [memoryview(data)])
-        found = manifests.decode(bytes(data))
+        manifest = manifests.decode(bytes(data))
     except (ValueError, EOFError, Missing, Unreadable) as error:
         raise Damaged(name, f"{MANIFEST}: {error}") from error
-    if found.record.identity != identity_of(name):
+    if manifest.record.identity != identity_of(name):
         raise Damaged(name, f"{MANIFEST} is that of another one")
-    return found
+    return manifest
 
 
 def opened(store: Store, name: str) -> Checkpoint:

@@ -86,26 +86,26 @@ def _content(checkpoint: Checkpoint, call: int | None) -> _Content:
         return _finished(checkpoint, call)
 
     def commit() -> bytearray:
-        found = bytearray(checkpoint.record(b"").total)
-        checkpoint.fill(memoryview(found), b"")
-        return found
+        data = bytearray(checkpoint.record(b"").total)
+        checkpoint.fill(memoryview(data), b"")
+        return data
 
     return _Content(checkpoint.tree, checkpoint.places.all, commit)
 
 
 def _finished(checkpoint: Checkpoint, call: int) -> _Content:
     manifest, shown = checkpoint.manifest, f"checkpoint {checkpoint.name}"
-    found = next((each for each in manifest.results if each.call == call), None)
-    if found is None:
-        known = [str(each.call) for each in manifest.results if each.call]
-        results = f", with the results of the finished calls {', '.join(known)}" * bool(known)
+    entry = next((each for each in manifest.results if each.call == call), None)
+    if entry is None:
+        calls = [str(each.call) for each in manifest.results if each.call]
+        results = f", with the results of the finished calls {', '.join(calls)}" * bool(calls)
         of = f"is of call {manifest.record.call}{results}; give one of these, or" * bool(manifest.record.call)
         raise UsageError(f"--call {call}: {shown} {of or 'does not say its call;'} leave out --call")
-    data = read.result(checkpoint.store, checkpoint.name, found)
+    data = read.result(checkpoint.store, checkpoint.name, entry)
     try:
         result, places = _opened(data)
     except (ValueError, StateError) as error:
-        raise Damaged(checkpoint.name, f"{RESULTS}/{found.file.name}: {error}") from error
+        raise Damaged(checkpoint.name, f"{RESULTS}/{entry.file.name}: {error}") from error
     if not result.head.has_state:
         raise UsageError(f"--call {call}: that call of {shown} had no State, so there is nothing to export")
     return _Content(bytes(result.tree), places, lambda: result.data)
@@ -125,14 +125,14 @@ def _opened(data: bytearray) -> tuple[Result, Sequence[TensorPlace]]:
 
 def _named(parts: Mapping[str, str], tensor: TensorAt) -> dict[str, Any]:
     """Return the content of the State by name: state dicts and plain values."""
-    found = {name: plain(text, tensor) for name, text in parts.items()}
-    for name, value in found.items():
+    content = {name: plain(text, tensor) for name, text in parts.items()}
+    for name, value in content.items():
         if isinstance(value, dict) and value.keys() == {"state_dict", "names"}:
-            found[name] = value["state_dict"]  # an optimizer: its names only serve to find parameters again
-    values = found.pop(trees.VALUES, {})
+            content[name] = value["state_dict"]  # an optimizer: its names only serve to find parameters again
+    values = content.pop(trees.VALUES, {})
     if not isinstance(values, dict):
-        return found
-    return found | {name: value for name, value in values.items() if name != trees.CLASSES}
+        return content
+    return content | {name: value for name, value in values.items() if name != trees.CLASSES}
 
 
 def _write_folder(content: _Content, draft: Path, to: Path) -> int:

@@ -29,8 +29,8 @@ def import_torch_save(path: Path) -> Any:
     """
     import torch
 
-    found = re.match(r"(\d+)\.(\d+)", torch.__version__)
-    if found is None or (int(found[1]), int(found[2])) < _SAFE:
+    version = re.match(r"(\d+)\.(\d+)", torch.__version__)
+    if version is None or (int(version[1]), int(version[2])) < _SAFE:
         raise StateError(
             f"{path}: torch {torch.__version__} may run code that such a file holds (CVE-2025-32434); "
             "install torch 2.6 or later to load it"

@@ -90,11 +90,11 @@ def decode(content: bytes | bytearray | memoryview) -> Result:
         raise ValueError(f"the head of a result is not valid ({type(error).__name__})") from None
     if at + head.data + head.layout + head.tree != len(view):
         raise ValueError("a result is not as long as its head says")
-    found = []
+    regions = []
     for size in (head.data, head.layout, head.tree):
-        found.append(view[at : at + size])
+        regions.append(view[at : at + size])
         at += size
-    return Result(head, *found)
+    return Result(head, *regions)
 
 
 def _head(plain: Mapping[str, Any]) -> Head:

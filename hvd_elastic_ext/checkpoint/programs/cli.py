@@ -150,19 +150,19 @@ def _store_options(given: str | None) -> Mapping[str, Any]:
             why = error.strerror if isinstance(error, OSError) else "it is not text"
             raise UsageError(f"{where}: {why}; name a file that holds a JSON object") from None
     try:
-        found = json.loads(text)
+        options = json.loads(text)
     except json.JSONDecodeError as error:
         raise UsageError(f"{where} is not JSON: line {error.lineno}, column {error.colno}: {error.msg}") from None
     except (ValueError, RecursionError):
         raise UsageError(f"{where} is not JSON that can be read") from None
-    if not isinstance(found, dict):
+    if not isinstance(options, dict):
         raise UsageError(f"{where}: write a JSON object, such as '{{\"anon\": true}}'")
-    secret = None if is_file else secret_in_options(found)
+    secret = None if is_file else secret_in_options(options)
     if secret is not None:
         raise UsageError(
             f"--store-options: {secret!r} is a secret that others see in the list of processes; {_INSTEAD}"
         )
-    return found
+    return options
 
 
 def _list(store: Store, options: argparse.Namespace) -> int:

@@ -83,9 +83,9 @@ class FsspecStore:
                 raise
         if len(data) != length:
             raise EOFError
-        found = memoryview(data)
+        rest = memoryview(data)
         for piece in into:
-            piece[:], found = found[: len(piece)], found[len(piece) :]
+            piece[:], rest = rest[: len(piece)], rest[len(piece) :]
 
     def remove(self, folder: str, file: str) -> None:
         """Removes the file with one call of fsspec. A missing file is not an error."""
@@ -108,10 +108,10 @@ class FsspecStore:
         with self._store_errors(*names):
             self._files.invalidate_cache()  # others write there, too
             try:
-                found = self._files.ls(path, detail=True)
+                entries = self._files.ls(path, detail=True)
             except (FileNotFoundError, NotADirectoryError):
-                found = []
-        for entry in found:
+                entries = []
+        for entry in entries:
             name = entry["name"].rstrip("/").rpartition("/")[2]
             # An object store may list the folder itself, as an empty object of that name.
             if name and entry["name"].strip("/") != path.strip("/"):

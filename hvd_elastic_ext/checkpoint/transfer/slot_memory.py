@@ -74,10 +74,10 @@ def reading(descriptors: Sequence[int], commit: Name) -> Iterator[Source]:
     """
     index = _where(descriptors, commit)
     with _locked(descriptors[index], fcntl.LOCK_SH) as locked:
-        found = _sealed(descriptors[index])
-        if not locked or found is None or found.record.identity[1:] != commit:
+        sealed_commit = _sealed(descriptors[index])
+        if not locked or sealed_commit is None or sealed_commit.record.identity[1:] != commit:
             raise Transient(f"commit {_named(commit)} is just being replaced in memory")
-        with contextlib.closing(Source(descriptors[index], found)) as source:
+        with contextlib.closing(Source(descriptors[index], sealed_commit)) as source:
             yield source
 
 

@@ -61,13 +61,13 @@ def _stored(tensor: Any) -> list[Any]:
 def _tensor(dtype: str, shape: list[int], data: str, *, kind: str) -> Any:
     import torch
 
-    known: Mapping[str, Any] = vars(torch)
-    if not isinstance(known.get(dtype), torch.dtype):
+    types: Mapping[str, Any] = vars(torch)
+    if not isinstance(types.get(dtype), torch.dtype):
         raise ValueError(f"{dtype} is not a type of a tensor")
-    found = torch.empty(shape, dtype=known[dtype])
-    if found.numel():
+    tensor = torch.empty(shape, dtype=types[dtype])
+    if tensor.numel():
         raw = torch.frombuffer(bytearray(base64.b64decode(data)), dtype=torch.uint8)
-        found = raw.view(known[dtype]).reshape(shape)
+        tensor = raw.view(types[dtype]).reshape(shape)
     if kind in ("parameter", "frozen"):
-        return torch.nn.Parameter(found, requires_grad=kind == "parameter")
-    return found.requires_grad_() if kind == "leaf" else found
+        return torch.nn.Parameter(tensor, requires_grad=kind == "parameter")
+    return tensor.requires_grad_() if kind == "leaf" else tensor

@@ -339,10 +339,10 @@ def imported_class(name: str) -> type | None:
     No module is imported. A class has only the name of its definition.
     """
     module, _, path = name.partition(":")
-    found: object = sys.modules.get(module)
+    value: object = sys.modules.get(module)
     for part in path.split("."):
-        found = getattr(found, "__dict__", {}).get(part)
-    return found if isinstance(found, type) and class_name(found) == name else None
+        value = getattr(value, "__dict__", {}).get(part)
+    return value if isinstance(value, type) and class_name(value) == name else None
 
 
 def is_named_tuple(kind: type) -> bool:

@@ -142,14 +142,14 @@ class _Writer:
         ``values`` must contain only dense tensors that are not written yet, or dicts of such tensors with the same
         keys, as in models and optimizers. None for anything else.
         """
-        found: Iterable[Any] = values.values()
+        members: Iterable[Any] = values.values()
         columns: tuple[Any, ...] = ()
-        if _DICTS.issuperset(map(type, found)):
-            columns = next(map(tuple, found))
-            if {columns} != set(map(tuple, found)) or not _TEXT.issuperset(map(type, chain.from_iterable(found))):
+        if _DICTS.issuperset(map(type, members)):
+            columns = next(map(tuple, members))
+            if {columns} != set(map(tuple, members)) or not _TEXT.issuperset(map(type, chain.from_iterable(members))):
                 return None
-            found = chain.from_iterable(map(dict.values, found))
-        tensors = list(found)
+            members = chain.from_iterable(map(dict.values, members))
+        tensors = list(members)
         kinds, new = _kinds(tensors), set(map(id, tensors))
         if kinds is None or len(new) < len(tensors) or not new.isdisjoint(self._known):
             return None

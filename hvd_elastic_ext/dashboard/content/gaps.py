@@ -56,16 +56,16 @@ def _is_pause(paces: Sequence[float], place: int, *, stopped: bool) -> bool:
 
 def broken(points: Iterable[Loss], pauses: Sequence[tuple[float, float]]) -> list[tuple[float, float | None]]:
     """Return the points, with a point without value in each pause between two of them."""
-    found: list[tuple[float, float | None]] = []
+    line: list[tuple[float, float | None]] = []
     place = 0
     for point in points:
         while place < len(pauses) and pauses[place][1] <= point.at:
             begin, end = pauses[place]
-            if found and found[-1][0] <= begin:
-                found.append(((begin + end) / 2, None))
+            if line and line[-1][0] <= begin:
+                line.append(((begin + end) / 2, None))
             place += 1
-        found.append((point.at, point.loss))
-    return found
+        line.append((point.at, point.loss))
+    return line
 
 
 def trained(bins: Iterable[tuple[float, float, float]], pauses: Sequence[tuple[float, float]]) -> list[list[float]]:
@@ -79,13 +79,13 @@ def trained(bins: Iterable[tuple[float, float, float]], pauses: Sequence[tuple[f
         for (value, width, _), time in zip(made, times, strict=True)
     ]
     before, after = _nearest(unbroken), _nearest(unbroken[::-1])[::-1]
-    found: list[list[float]] = []
+    pieces: list[list[float]] = []
     for place, (value, width, parts) in enumerate(made):
         if value > 0 and parts:
             fastest = max(before[place], after[place]) or math.inf
             value = max(value, min(value * width / times[place], fastest))
-            found += [[at, length, value] for at, length in parts]
-    return found
+            pieces += [[at, length, value] for at, length in parts]
+    return pieces
 
 
 def _parts(begin: float, end: float, pauses: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

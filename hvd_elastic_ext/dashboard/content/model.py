@@ -108,11 +108,11 @@ def page_of(facts: Facts) -> Page:
 
 def _goodput_now(facts: Facts) -> Goodput:
     """Return the goodput until now, or until the last record of a job without a launcher."""
-    found = accounted(facts.records) if facts.accounting is None else facts.accounting
+    accounting = accounted(facts.records) if facts.accounting is None else facts.accounting
     if facts.live is None:
-        return found.goodput()
+        return accounting.goodput()
     newest = max((record.t for record in facts.records), default=facts.now)
-    return found.goodput(found.newest_at + max(0.0, facts.now - newest))
+    return accounting.goodput(accounting.newest_at + max(0.0, facts.now - newest))
 
 
 def _last(records: Sequence[Record], *events: str) -> Record | None:
@@ -210,14 +210,14 @@ def _speed_now(report: JobReport) -> float | None:
     return statistics.median(latest) if latest else None
 
 
-def _goodput(report: JobReport, found: Goodput) -> dict[str, Any]:
+def _goodput(report: JobReport, goodput: Goodput) -> dict[str, Any]:
     """Return the goodput, what it is taken from, and the hours of processes used."""
     return {
-        "goodput": found.ratio,
-        "since_s": found.since_s,
-        "downtime_s": found.stepless_s,
-        "steps_lost": found.lost,
-        "lost_s": found.lost_s,
+        "goodput": goodput.ratio,
+        "since_s": goodput.since_s,
+        "downtime_s": goodput.stepless_s,
+        "steps_lost": goodput.lost,
+        "lost_s": goodput.lost_s,
         "process_hours": _process_s(report.world, report.duration_s) / 3600,
     }
 
@@ -295,14 +295,14 @@ def _who(row: Row, exits: Sequence[Moment]) -> list[list[Any]]:
     times = [moment.at for moment in exits]
     near = exits[bisect_left(times, row.at - BEFORE_S) : bisect_right(times, row.at + AFTER_S)]
     whole_job, hosts = row.event == "finished", set(map(advice.without_slot, row.hosts))
-    found: list[list[Any]] = []
+    processes: list[list[Any]] = []
     for moment in near:
         record = moment.record
         if whole_job or text(record.get("host")) in hosts:
             rank = whole(record.get("rank"))
             who = f"{text(record.get('host'))}[{whole(record.get('slot'))}]" if rank is None else str(rank)
-            found.append([who, record.t])
-    return found[:MAX_WHO]
+            processes.append([who, record.t])
+    return processes[:MAX_WHO]
 
 
 def _detail(moment: Moment) -> list[Any]:

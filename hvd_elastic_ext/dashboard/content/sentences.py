@@ -191,8 +191,8 @@ def why(report: JobReport) -> list[int]:
     newest_first = list(enumerate(report.rows))[::-1]
     faults = (pair for pair in newest_first if pair[1].level == BAD and pair[1].event != "finished")
     others = (pair for pair in newest_first if pair[1].kind.attention)
-    found: dict[tuple[tuple[str, ...], str], int] = {}
+    places: dict[tuple[tuple[str, ...], str], int] = {}
     for at, row in itertools.chain(faults, others):
-        if len(found) < SHOWN:
-            found.setdefault((row.hosts, advice.advice(row)), at)
-    return list(found.values())
+        if len(places) < SHOWN:
+            places.setdefault((row.hosts, advice.advice(row)), at)
+    return list(places.values())

@@ -45,13 +45,13 @@ class JobEvents(NamedTuple):
 
 def of_job(cluster: Cluster, name: str) -> JobEvents:
     """Return the events of a job. Raises :class:`NoSuchJob` if it does not exist."""
-    found = pods_of(cluster, root_of(cluster, name))
-    launchers = [each for each in found if pod(each).role == LAUNCHER]
+    bodies = pods_of(cluster, root_of(cluster, name))
+    launchers = [each for each in bodies if pod(each).role == LAUNCHER]
     missing: list[str] = []
     of_cluster: list[EventLine] = []
     try:
         events = cluster.listed("v1", "events")
-        of_cluster = job_events.of_cluster(events, name, [each["metadata"]["name"] for each in found])
+        of_cluster = job_events.of_cluster(events, name, [each["metadata"]["name"] for each in bodies])
     except ElasticError as error:
         missing.append(f"events of the cluster: {error}")
     of_launcher: list[EventLine] = []
@@ -112,13 +112,13 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("-o", "--output", choices=("json",), default="", help="for programs")
     add_cluster(parser)
     options = parser.parse_args(argv)
-    found = of_job(cluster_of(options), options.name)
-    for each in found.missing:
+    events = of_job(cluster_of(options), options.name)
+    for each in events.missing:
         sys.stderr.write(f"note: not read: {each}\n")
     if options.output:
-        sys.stdout.write(to_text([each._asdict() for each in found.lines]) + "\n")
+        sys.stdout.write(to_text([each._asdict() for each in events.lines]) + "\n")
     else:
-        sys.stdout.write(tables.plain(COLUMNS, map(row, found.lines)))
+        sys.stdout.write(tables.plain(COLUMNS, map(row, events.lines)))
     return 0
 
 

@@ -40,7 +40,7 @@ def add_labels(parser: argparse.ArgumentParser) -> None:
 
 def bare(parser: argparse.ArgumentParser, argv: Sequence[str]) -> list[int]:
     """Return the places of the words that are neither options nor values of options."""
-    found: list[int] = []
+    places: list[int] = []
     takes: Callable[[str], bool] = _never
     for number, word in enumerate(argv):
         option, equals, _ = word.partition("=")
@@ -48,9 +48,9 @@ def bare(parser: argparse.ArgumentParser, argv: Sequence[str]) -> list[int]:
             action = parser._option_string_actions.get(option)
             takes = _never if action is None or equals else partial(_is_value, action)
         else:
-            found += [] if takes(word) else [number]
+            places += [] if takes(word) else [number]
             takes = _never
-    return found
+    return places
 
 
 def _is_value(action: argparse.Action, word: str) -> bool:

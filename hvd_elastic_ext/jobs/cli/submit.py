@@ -107,32 +107,30 @@ def _differences(cluster: Cluster, rendered: Rendered) -> int:
     """Print how the cluster's objects differ from those that would be made. Returns 1 if they differ."""
     differs = False
     for body in rendered.objects:
-        there = cluster.read(cluster.path_of(body))
-        lines = difference(there, body)
+        live = cluster.read(cluster.path_of(body))
+        lines = difference(live, body)
         sys.stdout.writelines(lines)
         differs = differs or bool(lines)
     return int(differs)
 
 
-def difference(there: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> list[str]:
+def difference(live: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> list[str]:
     """Return the diff of one object. Fields that only the server has set do not count. Pure."""
-    old = "" if there is None else to_documents([asked_for(there, wanted)])
+    old = "" if live is None else to_documents([asked_for(live, wanted)])
     texts = (old.splitlines(keepends=True), to_documents([wanted]).splitlines(keepends=True))
     return list(difflib.unified_diff(*texts, f"live {name_of(wanted)}", f"submit {name_of(wanted)}"))
 
 
-def asked_for(there: Any, wanted: Any, *, sizes: bool = False) -> Any:
+def asked_for(live: Any, wanted: Any, *, sizes: bool = False) -> Any:
     """Return the fields of ``there`` that ``wanted`` also has, in the order of ``wanted``, with equal quantities as
     ``wanted`` writes them: a server writes 0.5 as 500m. ``sizes``: the fields are quantities. Pure."""
-    if isinstance(there, Mapping) and isinstance(wanted, Mapping):
+    if isinstance(live, Mapping) and isinstance(wanted, Mapping):
         return {
-            key: asked_for(there[key], each, sizes=sizes or key in _SIZES)
-            for key, each in wanted.items()
-            if key in there
+            key: asked_for(live[key], each, sizes=sizes or key in _SIZES) for key, each in wanted.items() if key in live
         }
-    if isinstance(there, list) and isinstance(wanted, list) and len(there) == len(wanted):
-        return [asked_for(old, new) for old, new in zip(there, wanted, strict=True)]
-    return wanted if sizes and amount(there) == amount(wanted) != 0 else there
+    if isinstance(live, list) and isinstance(wanted, list) and len(live) == len(wanted):
+        return [asked_for(old, new) for old, new in zip(live, wanted, strict=True)]
+    return wanted if sizes and amount(live) == amount(wanted) != 0 else live
 
 
 # --- sync

@@ -120,12 +120,12 @@ def main(argv: Sequence[str]) -> int:
     add_cluster(parser)
     options = parser.parse_args(argv)
     cluster = cluster_of(options)
-    found = of_job(cluster, options.name)
-    if not found:
+    usage = of_job(cluster, options.name)
+    if not usage:
         what = f"{options.name} has no pods" if options.name else "no job has pods"
         sys.stderr.write(f"{what} in namespace {cluster.namespace}\n")
         return 0
-    sys.stdout.write(tables.plain(COLUMNS, map(row, found), right=RIGHT))
+    sys.stdout.write(tables.plain(COLUMNS, map(row, usage), right=RIGHT))
     return 0
 
 

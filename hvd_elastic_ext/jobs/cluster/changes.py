@@ -100,7 +100,7 @@ def _of_each_kind(cluster: Cluster, ask: Callable[[WorkloadKind], list[Body]]) -
 
     A server forbids also what it does not have, so which kinds it has is asked first.
     """
-    found: list[Body] = []
+    jobs: list[Body] = []
     unread: list[str] = []
     refusal: ApiError | None = None
     read = 0
@@ -108,7 +108,7 @@ def _of_each_kind(cluster: Cluster, ask: Callable[[WorkloadKind], list[Body]]) -
         try:
             if not kind.built_in and not cluster.has(kind.api_version, kind.plural):
                 continue
-            found += ask(kind)
+            jobs += ask(kind)
             read += 1
         except ApiError as error:
             if error.reason is not Reason.FORBIDDEN:
@@ -117,7 +117,7 @@ def _of_each_kind(cluster: Cluster, ask: Callable[[WorkloadKind], list[Body]]) -
             refusal = error
     if refusal is not None and not read:
         raise refusal
-    return found, tuple(unread)
+    return jobs, tuple(unread)
 
 
 def not_read(kinds: Sequence[str]) -> str:
@@ -131,8 +131,8 @@ def root_of(cluster: Cluster, name: str) -> Body:
     if roots:
         return roots[0]
     try:
-        known = [job.name for job in all_of(cluster)]
-        hint = nearest(name, known) if known else "nothing was submitted here"
+        names = [job.name for job in all_of(cluster)]
+        hint = nearest(name, names) if names else "nothing was submitted here"
     except ApiError as error:  # a user who may read one job may lack the right to list all jobs
         if not error.answered:
             raise
@@ -215,17 +215,17 @@ def scale(cluster: Cluster, name: str, workers: int) -> None:
     """Set the number of workers; 0 removes workers that outlive their job. Raises :class:`UsageError` for a number
     outside the limits of the job."""
     root = root_of(cluster, name)
-    there = _workers(cluster, root)
-    job = seen(root, (), there)
+    maker = _workers(cluster, root)
+    job = seen(root, (), maker)
     low, high = job.least or 1, job.most
-    if workers == 0 and there is not None and job.state in FINISHED:
+    if workers == 0 and maker is not None and job.state in FINISHED:
         cluster.ask("PATCH", _workers_path(cluster, root, "scale"), {"spec": {"replicas": 0}})
         return
     if workers < low or (high is not None and workers > high):
         raise UsageError(f"{name} was submitted for {low} to {'any number of' if high is None else high} workers")
     of_job = ROOTS[root["kind"]]
     kind, _ = of_job.workers(name)
-    fixed = kind.fixed_in_kueue and KUEUE_LABEL in (at(there, "metadata", "labels") or {})
+    fixed = kind.fixed_in_kueue and KUEUE_LABEL in (at(maker, "metadata", "labels") or {})
     if fixed and workers != job.asked:
         # Kueue's webhook refuses another number, but it does not see the scale subresource. With that, Kueue would
         # delete the surplus pods again and again.
@@ -366,23 +366,23 @@ def wait_for(
     kind = ""
     while True:
         try:
-            found = look_again(cluster, name, kind)
+            answer = look_again(cluster, name, kind)
         except ApiError as error:
             if patience.again(error, until=ends):
                 continue
             raise
         patience.answered()
-        state = GONE if isinstance(found, NoSuchJob) else found.state
+        state = GONE if isinstance(answer, NoSuchJob) else answer.state
         if state in states:
-            if isinstance(found, NoSuchJob) and found.unread and not kind:
-                patience.say(f"{name} was not seen; {not_read(found.unread)}")
+            if isinstance(answer, NoSuchJob) and answer.unread and not kind:
+                patience.say(f"{name} was not seen; {not_read(answer.unread)}")
             return state
-        if isinstance(found, NoSuchJob):
+        if isinstance(answer, NoSuchJob):
             if not kind:
-                raise found
+                raise answer
             raise NotReached(f"{name}: {GONE}")
-        kind = found.kind
-        message = f"{': ' if state in FINISHED else '; '}{found.message}" if found.message else ""
+        kind = answer.kind
+        message = f"{': ' if state in FINISHED else '; '}{answer.message}" if answer.message else ""
         if state in FINISHED:
             raise NotReached(f"{name}: {state}{message}")
         if ends is not None and within_s is not None and clock() >= ends:

@@ -303,10 +303,10 @@ def _of_pod(cluster: Cluster, body: Body, wanted: LogOptions, waits: _Waits) -> 
             streams.answered()
         if last:
             query = {"container": container, "sinceTime": last}
-        there = waits.patience.of(lambda: cluster.read(cluster.path("v1", "pods", name)))
-        if there is None or there["metadata"]["uid"] != body["metadata"]["uid"]:
+        now = waits.patience.of(lambda: cluster.read(cluster.path("v1", "pods", name)))
+        if now is None or now["metadata"]["uid"] != body["metadata"]["uid"]:
             return
-        if _ended(pod(there)):
+        if _ended(pod(now)):
             ends += 1
             if not cut or ends > MAX_CUT:
                 return

@@ -138,8 +138,8 @@ def commit_of(wanted: Revision) -> Revision:
     name = wanted.revision
     # As git itself decides between a tag and a branch of one name; ``^{}`` is the commit of an annotated tag.
     names = (name, f"refs/tags/{name}^{{}}", f"refs/tags/{name}", f"refs/heads/{name}")
-    found = _commits_of(wanted, names)
-    commit = next((found[each] for each in names if each in found), None)
+    commits = _commits_of(wanted, names)
+    commit = next((commits[each] for each in names if each in commits), None)
     if commit is None:
         raise UsageError(
             f"--sync git+{wanted.url}@{name}: there is no branch or tag {name}; for a commit, give its whole id"

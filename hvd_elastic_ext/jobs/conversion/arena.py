@@ -108,12 +108,12 @@ def is_script(text: str) -> bool:
 def _converted(line: str, known: Mapping[str, bool], refused: Mapping[str, str]) -> str:
     words: list[Word] = []
     last = 0
-    for found in _WORD.finditer(line):
-        text = found[0].removesuffix(";") or found[0]
-        words.append(Word(line[last : found.start()], text))
-        if text != found[0]:
+    for match in _WORD.finditer(line):
+        text = match[0].removesuffix(";") or match[0]
+        words.append(Word(line[last : match.start()], text))
+        if text != match[0]:
             words.append(Word("", ";"))
-        last = found.end()
+        last = match.end()
     calls = [number for number in range(len(words)) if _is_call(words, number)]
     if len(words) < 2 or words[0].text.rpartition("/")[2] != "arena":
         return f"{BY_HAND}\n{line}" if calls else line

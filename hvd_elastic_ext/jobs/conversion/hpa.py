@@ -56,12 +56,12 @@ def _metric(conversion: Conversion, source: Body, where: str) -> None:
 def _target(conversion: Conversion) -> None:
     target: Any = conversion.get("spec.scaleTargetRef") or {}
     kind, version = target.get("kind"), str(target.get("apiVersion"))
-    known = next((each for each in KINDS if each.kind == kind and not each.built_in), None)
-    if known is None:
+    scaled = next((each for each in KINDS if each.kind == kind and not each.built_in), None)
+    if scaled is None:
         return
-    if known.scale and version != known.api_version:
-        conversion.set("spec.scaleTargetRef.apiVersion", known.api_version, "the group of the job that is scaled")
-    elif not known.scale:
+    if scaled.scale and version != scaled.api_version:
+        conversion.set("spec.scaleTargetRef.apiVersion", scaled.api_version, "the group of the job that is scaled")
+    elif not scaled.scale:
         conversion.dropped.append(
             f"spec.scaleTargetRef: {kind} {target.get('name')}: no autoscaler can scale it, because it has no scale "
             "subresource; `hvd-elastic run --autoscale` can"

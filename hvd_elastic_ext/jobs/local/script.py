@@ -74,20 +74,20 @@ def _add_source(value: Any, name: str, parts: dict[str, str], *, what: str) -> N
     if _wrappers(value) > sum(len(getattr(each, "decorator_list", ())) for each in tree.body):
         raise UsageError(f"{what}: {name} has more around it than its source says: write that as a decorator")
     parts[name] = ""  # the definition may use its own name
-    known = plain.__globals__ if inspect.isfunction(plain) else vars(inspect.getmodule(plain))
+    names = plain.__globals__ if inspect.isfunction(plain) else vars(inspect.getmodule(plain))
     used = _used(text)
     for each in [*used, *(each for each in _annotations(tree) if each not in used)]:
-        if each not in known or (hasattr(builtins, each) and known[each] is getattr(builtins, each)):
+        if each not in names or (hasattr(builtins, each) and names[each] is getattr(builtins, each)):
             continue
         trial = dict(parts)
         try:
-            _add(known[each], each, trial, what=what)
+            _add(names[each], each, trial, what=what)
         except UsageError:
             if each in used:
                 raise
             continue  # only an annotation uses the name, and annotations are not evaluated in the script
         parts |= trial
-        _add_submodules(known[each], each, tree, parts)
+        _add_submodules(names[each], each, tree, parts)
     del parts[name]  # moved behind the definitions that it needs
     parts[name] = f"\n\n{text}" if value.__name__ == name else f"\n\n{text}\n{name} = {value.__name__}"
 
@@ -102,14 +102,14 @@ def _wrappers(value: Any) -> int:
 def _used(text: str) -> dict[str, None]:
     """Return the names that a function or class looks up outside itself: neither its own variables nor annotations."""
     annotations = __future__.annotations.compiler_flag
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     codes = [compile(text, "<function>", "exec", flags=annotations, dont_inherit=True)]
     while codes:
         code = codes.pop()
-        found |= {each.argval: None for each in dis.get_instructions(code) if each.opname in _GLOBAL}
+        names |= {each.argval: None for each in dis.get_instructions(code) if each.opname in _GLOBAL}
         codes += [each for each in code.co_consts if isinstance(each, CodeType)]
-    found.pop("__name__", None)  # each class has this one
-    return found
+    names.pop("__name__", None)  # each class has this one
+    return names
 
 
 def _annotations(tree: ast.AST) -> dict[str, None]:

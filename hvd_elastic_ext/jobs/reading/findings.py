@@ -107,13 +107,13 @@ def of_nodes(nodes: Sequence[Body] | None, worker: Body, *, least: int) -> list[
         asked = ", ".join(f"{name} {quantity(value)}" for name, value in wanted.items())
         return [Finding("problem", "nodes", f"none has room for a worker, even empty: {asked}", _smaller(wanted))]
     open_ = [node for node in large if not _hard_taints(node, worker)]
-    found = [_of_taints(large, worker)] if len(open_) < len(large) else []
+    taints = [_of_taints(large, worker)] if len(open_) < len(large) else []
     room = sum(_room(node, wanted) for node in open_)
     text = f"{len(open_)} of {len(nodes)} take a worker; {room} workers fit if they are empty"
     if room >= least:
-        return [Finding("ok", "nodes", text), *found]
-    remedy = "tolerate the taints below" if found else "lower --min-workers, or add nodes"
-    return [Finding("problem", "nodes", f"{text}, and --min-workers is {least}", remedy), *found]
+        return [Finding("ok", "nodes", text), *taints]
+    remedy = "tolerate the taints below" if taints else "lower --min-workers, or add nodes"
+    return [Finding("problem", "nodes", f"{text}, and --min-workers is {least}", remedy), *taints]
 
 
 def _smaller(wanted: Mapping[str, float]) -> str:
@@ -163,19 +163,19 @@ def of_quotas(
 ) -> list[Finding]:
     """Whether quotas of the namespace leave room for the launcher, if the kind has one, and for workers."""
     wanted, before = _counted(worker), {} if launcher is None else _counted(launcher)
-    found = []
+    shortages = []
     for quota in quotas:
         status = quota.get("status") or {}
         for name, hard in (status.get("hard") or {}).items():
             left = amount(hard) - amount((status.get("used") or {}).get(name)) - before.get(name, 0.0)
             what = f"{quota['metadata']['name']}: {name} has room for"
             if left < 0 and before.get(name):
-                found.append(Finding("problem", "quota", f"{what} no launcher", "lower the sizes, or ask for more"))
+                shortages.append(Finding("problem", "quota", f"{what} no launcher", "lower the sizes, or ask for more"))
             elif wanted.get(name) and (fits := int(left // wanted[name])) < workers:
                 text = f"{what} {max(fits, 0)} workers{' beside the launcher' * (launcher is not None)}"
                 level: Level = "problem" if fits < least else "warning"
-                found.append(Finding(level, "quota", text, "lower the sizes, or ask for more"))
-    return found or [Finding("ok", "quota", f"{len(quotas)} of the namespace, with room for {workers} workers")]
+                shortages.append(Finding(level, "quota", text, "lower the sizes, or ask for more"))
+    return shortages or [Finding("ok", "quota", f"{len(quotas)} of the namespace, with room for {workers} workers")]
 
 
 def _counted(template: Body) -> dict[str, float]:
@@ -299,23 +299,23 @@ _NOT_PULLED: Final = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "E
 def of_secrets(names: Sequence[str], secrets: Mapping[str, Body | None], images: Sequence[str]) -> list[Finding]:
     """Whether the pull secrets exist and have credentials for the images' registries. Findings do not show their
     content."""
-    found, opened = [], set()
+    problems, opened = [], set()
     for name in names:
         body = secrets.get(name)
         if body is None:
             make = f"kubectl create secret docker-registry {name} --docker-server=…"
-            found.append(Finding("problem", "images", f"there is no pull secret {name}", make))
+            problems.append(Finding("problem", "images", f"there is no pull secret {name}", make))
         elif body.get("type") not in _SECRETS:
             text = f"secret {name} is of type {body.get('type')}, with which pods cannot pull"
-            found.append(Finding("problem", "images", text, "make one with kubectl create secret docker-registry"))
+            problems.append(Finding("problem", "images", text, "make one with kubectl create secret docker-registry"))
         else:
             opened |= _registries(body)
-    if names and not found:
+    if names and not problems:
         for registry in dict.fromkeys(map(registry_of, images)):
             if registry not in opened:
                 text = f"no pull secret has credentials for {registry}"
-                found.append(Finding("warning", "images", text, "ignore this if its images are public"))
-    return found
+                problems.append(Finding("warning", "images", text, "ignore this if its images are public"))
+    return problems
 
 
 def _registries(secret: Body) -> set[str]:

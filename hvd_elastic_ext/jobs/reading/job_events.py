@@ -37,14 +37,14 @@ class EventLine(NamedTuple):
 def of_cluster(events: Iterable[Body], job: str, pods: Iterable[str]) -> list[EventLine]:
     """Return the Events about a job, its StatefulSet and its pods, also of deleted pods."""
     named = re.compile(rf"{re.escape(job)}-({LAUNCHER}|{WORKER})(-.+)?|{re.escape(job)}")
-    known = set(pods)
-    found = []
+    pod_names = set(pods)
+    lines = []
     for each in events:
         about = each.get("involvedObject") or {}
         name = str(about.get("name"))
-        if name in known or named.fullmatch(name):
-            found.append(_of_event(each, "" if name == job else name))
-    return found
+        if name in pod_names or named.fullmatch(name):
+            lines.append(_of_event(each, "" if name == job else name))
+    return lines
 
 
 def why_not_made(warnings: Iterable[EventLine], job: str, *, since: float) -> str:
@@ -70,15 +70,15 @@ def _of_event(body: Body, who: str) -> EventLine:
 
 def of_journal(records: Sequence[Record]) -> list[EventLine]:
     """Return the rows of the journal's report, with times from the clock of the launcher that wrote them."""
-    found = []
+    lines = []
     for number, part in enumerate(_launchers(records)):
         first = min(part, key=lambda record: record.mono)
         begins = next((record for record in part if record.event == "started"), None)
         if begins is not None:
             again = " again" * bool(number)
-            found.append(EventLine(begins.t, JOB, "started", "", f"the launcher was started{again}"))
-        found += [_of_row(row, first.t) for row in build_report(part).rows]
-    return found
+            lines.append(EventLine(begins.t, JOB, "started", "", f"the launcher was started{again}"))
+        lines += [_of_row(row, first.t) for row in build_report(part).rows]
+    return lines
 
 
 def _launchers(records: Sequence[Record]) -> Iterator[Sequence[Record]]:

@@ -105,12 +105,12 @@ def seen(root: Body, pods: Sequence[Body], workers: Body | None = None) -> JobSt
     low, _, high = str(at(root, "metadata", "annotations", WORKERS) or "").partition(":")
     image = next((str(main_container(each).get("image")) for _, each in templates(root)), "")
     name = root["metadata"]["name"]
-    found = tuple(pod(each) for each in pods if at(each, "metadata", "labels", JOB_LABEL) in (name, None))
-    ready = sum(each.ready for each in found if each.role != LAUNCHER)
+    statuses = tuple(pod(each) for each in pods if at(each, "metadata", "labels", JOB_LABEL) in (name, None))
+    ready = sum(each.ready for each in statuses if each.role != LAUNCHER)
     if state == RUNNING and low.isdecimal() and ready < int(low) and _sleeps(root):
         state, message = SLEEPING, f"{ready} of the {low} workers that it needs are ready"
     if not message and state not in (*FINISHED, SUSPENDED):
-        first = sorted(found, key=lambda each: each.role != LAUNCHER)
+        first = sorted(statuses, key=lambda each: each.role != LAUNCHER)
         message = next((f"{each.name}: {each.why}" for each in first if each.why), "")
     return JobStatus(
         name=name,
@@ -122,7 +122,7 @@ def seen(root: Body, pods: Sequence[Body], workers: Body | None = None) -> JobSt
         most=int(high) if high.isdecimal() else None,
         created=str(at(root, "metadata", "creationTimestamp") or ""),
         image=image,
-        pods=found,
+        pods=statuses,
         namespace=str(at(root, "metadata", "namespace") or ""),
     )
 

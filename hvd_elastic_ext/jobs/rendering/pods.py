@@ -110,14 +110,14 @@ def _shared_memory(spec: Body, job: Job) -> None:
 
 def _discovery(template: Body, job: Job) -> None:
     """Set the daemon's image. A training image contains the daemon, too, but has another entry point."""
-    found = daemon(template)
-    if found is None:
+    container = daemon(template)
+    if container is None:
         return
-    found["image"] = job.discover_image or job.image
-    if found["image"] == job.image:
-        found["command"] = [DAEMON_COMMAND]
+    container["image"] = job.discover_image or job.image
+    if container["image"] == job.image:
+        container["command"] = [DAEMON_COMMAND]
         if job.pull_policy:
-            found["imagePullPolicy"] = job.pull_policy
+            container["imagePullPolicy"] = job.pull_policy
 
 
 def _without_empty(values: Mapping[str, Any]) -> dict[str, Any]:

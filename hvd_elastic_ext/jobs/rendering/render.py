@@ -62,9 +62,9 @@ def render(
     code of ``--sync``, unless it is on a claim. Raises :class:`UsageError` for an option that the kind does not
     support.
     """
-    found = [renamed(body, job.name) for name in needed(job) for body in manifests[name]]
-    granted = [body for body in found if body["kind"] in ("Role", "RoleBinding", "ServiceAccount")]
-    objects = [*_rights(granted, job), *(body for body in found if body not in granted)]
+    bodies = [renamed(body, job.name) for name in needed(job) for body in manifests[name]]
+    granted = [body for body in bodies if body["kind"] in ("Role", "RoleBinding", "ServiceAccount")]
+    objects = [*_rights(granted, job), *(body for body in bodies if body not in granted)]
     objects.sort(key=lambda body: body["kind"] in ROOTS)  # what pods need is there before them
     for body in objects:
         for role, template in templates(body):

@@ -71,15 +71,15 @@ def _toleration(text: str) -> Toleration:
 
 def claims(given: Iterable[str]) -> dict[str, str]:
     """``CLAIM:PATH``, each, by path. Raises :class:`UsageError`."""
-    found: dict[str, str] = {}
+    by_path: dict[str, str] = {}
     for text in given:
         claim, colon, path = text.partition(":")
         if not claim or not colon:
             raise UsageError(f"--data {text!r}: write --data CLAIM:PATH")
-        if path in found:
-            raise UsageError(f"--data {text!r}: {found[path]} is already mounted there")
-        found[path] = claim
-    return found
+        if path in by_path:
+            raise UsageError(f"--data {text!r}: {by_path[path]} is already mounted there")
+        by_path[path] = claim
+    return by_path
 
 
 class Command(NamedTuple):
@@ -227,14 +227,14 @@ _FALSE: Final = frozenset({"0", "f", "F", "false", "False", "FALSE"})
 
 def switched(words: Iterable[str]) -> list[str]:
     """Replace ``--gang=true`` by ``--gang``, and drop ``--gang=false``, also for a switch that is refused."""
-    found = []
+    kept = []
     for word in words:
         option, equals, value = word.partition("=")
         if not (option in SWITCHES and equals and value in _TRUE | _FALSE):
-            found.append(word)
+            kept.append(word)
         elif value in _TRUE:
-            found.append(option)
-    return found
+            kept.append(option)
+    return kept
 
 
 def is_off(word: str) -> bool:

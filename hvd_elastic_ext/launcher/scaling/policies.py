@@ -105,15 +105,15 @@ class Deadline:
 
     def wish(self, now: float, seen: Observations, least: int, most: int) -> Wish:
         """Return the next size to ask for."""
-        known = {size: speed for size, speed in seen.speeds.items() if speed.measured}
-        if seen.size not in known:
+        measured = {size: speed for size, speed in seen.speeds.items() if speed.measured}
+        if seen.size not in measured:
             return self.learn.wish(now, seen, least, most)
         done = seen.steps if self.learn.batch == GLOBAL else seen.host_steps
         left_s, left = max(0.0, self.by - now), max(0.0, self.work - done)
         if not left:
             return Wish(seen.size, "all of the work is done")
-        curve = self.learn.curve(seen, known)
-        reach = min(most, 4 * max(known))
+        curve = self.learn.curve(seen, measured)
+        reach = min(most, 4 * max(measured))
         sizes = range(least, max(least, reach) + 1)
         enough = [size for size in sizes if curve.rate(size) * left_s * (1 - MARGIN) >= left]
         if not enough:
@@ -127,7 +127,7 @@ class Deadline:
         reason = f"{size} hosts need {needs} for the rest, {_duration(left_s)} are left"
         if size < seen.size and self._worth_keeping(curve, size, seen.size):
             return Wish(seen.size, reason)
-        return Wish(size, reason, trial=size not in known)
+        return Wish(size, reason, trial=size not in measured)
 
     def _worth_keeping(self, curve: Curve, fewer: int, size: int) -> bool:
         """Whether the difference is within the error of a median."""

@@ -91,19 +91,19 @@ def signals_of(job: JobState) -> dict[str, float]:
     by_host = {name: value for name, value in job.scaling.signals.items() if isinstance(value, Mapping)}
     by_host["price"] = {name: price for name in names if (price := price_of(job, name)) is not None}
     means = {name: fmean(of) for name, value in by_host.items() if (of := [value[h] for h in names & value.keys()])}
-    found = {**means, **own}
+    signals = {**means, **own}
     members = job.roster.present(job.world.members)
     agents = [job.roster.agents.get(name) for name in {worker.seat.host for worker in members}]
     for name in USAGE:
         values = [agent.usage[name] for agent in agents if agent is not None and name in agent.usage]
         if values:
-            found[name] = sum(values) / len(values)
+            signals[name] = sum(values) / len(values)
     if times := [worker.iteration_s for worker in members if worker.iteration_s is not None]:
-        found["iteration"] = max(times)
+        signals["iteration"] = max(times)
     for worker in members:
         if job.rank(worker.life) == 0:
-            found |= worker.observed
-    return found
+            signals |= worker.observed
+    return signals
 
 
 # --- what hosts cost

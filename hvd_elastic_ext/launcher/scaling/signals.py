@@ -60,7 +60,7 @@ class SignalSource:
     def read(self) -> Value:
         """Its value now. Raises :class:`NoSignal`, whatever the file or server says."""
         try:
-            found = self.value(self.text())
+            value = self.value(self.text())
         except NoAnswer as error:
             raise NoSignal(f"--observe {self.name}: {self.where} gives no signal: {error}") from None
         except OSError as error:
@@ -70,10 +70,10 @@ class SignalSource:
             raise NoSignal(f"--observe {self.name}: {self.where} holds JSON that is nested too deeply") from None
         except ValueError as error:
             raise NoSignal(f"--observe {self.name}: {self.where} {error}") from None
-        for number in found.values() if isinstance(found, dict) else [found]:
+        for number in value.values() if isinstance(value, dict) else [value]:
             if not math.isfinite(number):
                 raise NoSignal(f"--observe {self.name}: {self.where} gives {number}, which is not a finite number")
-        return found
+        return value
 
 
 def sources(texts: Sequence[str]) -> tuple[SignalSource, ...]:
@@ -128,12 +128,12 @@ def _number_or_hosts(text: str) -> Value:
     if not text.lstrip().startswith("{"):
         return _number(text)
     try:
-        found = json.loads(text)
+        values = json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"does not hold JSON: {error}") from None
-    if len(found) > MAX_HOSTS:
-        raise ValueError(f"names {len(found)} hosts; at most {MAX_HOSTS} are read")
-    return {host: _number(str(value)) for host, value in found.items()}
+    if len(values) > MAX_HOSTS:
+        raise ValueError(f"names {len(values)} hosts; at most {MAX_HOSTS} are read")
+    return {host: _number(str(value)) for host, value in values.items()}
 
 
 def _number(text: str) -> float:
@@ -216,7 +216,7 @@ class ScalingInputs:
 
     async def read(self) -> list[events.Event]:
         """Read everything once. Logs a problem of a signal when it begins or changes, and when it is over."""
-        found: list[events.Event] = []
+        heard: list[events.Event] = []
         if self._signals:
             answers = await asyncio.gather(*(asker.ask(source.read) for source, asker in self._signals))
             values: dict[str, Value] = {}
@@ -224,14 +224,14 @@ class ScalingInputs:
                 if value is not None:
                     values[source.name] = value
                 self._log(source, problem)
-            found.append(events.Observed(values))
+            heard.append(events.Observed(values))
         if self._scaler is not None:
             hosts, problem = await self._scaler_asker.ask(self._scaler.asked_for)
             if "does not answer within" in problem:  # others are reported by a request of ours
                 log.warning("%s", problem)
             if hosts is not None:
-                found.append(events.HostsAskedFor(hosts))
-        return found
+                heard.append(events.HostsAskedFor(hosts))
+        return heard
 
     def _log(self, source: SignalSource, problem: str) -> None:
         before = self._logged.get(source.name, "")
